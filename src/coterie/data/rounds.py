@@ -1,0 +1,18 @@
+"""A round: one visit of one user, with its candidates and what each of them would have paid."""
+
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Round(NamedTuple):
+    """One visit. The policy sees `user` and `contexts`; of `payoffs` it only ever learns the chosen one."""
+
+    user: Hashable
+    contexts: Any  # an array (candidates, n_features), or a sequence of item ids
+    payoffs: NDArray[np.float64]  # (candidates,) what each candidate pays now, noise included
+    expected: NDArray[np.float64]  # (candidates,) what each pays on average; `payoffs` itself where unknown
+    joined: Sequence[Hashable] = ()  # users who arrive before this visit
+    left: Sequence[Hashable] = ()  # users who leave before this visit

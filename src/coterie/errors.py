@@ -1,0 +1,29 @@
+"""The errors that cross the public API: each names the value, what was expected, and the way out."""
+
+
+class CoterieError(Exception):
+    """The parent of every error that coterie raises on purpose."""
+
+
+class ParameterError(CoterieError, ValueError):
+    """A setting that no policy, world or command can work with."""
+
+
+class ContextError(CoterieError, ValueError):
+    """A candidate list or context that cannot be read."""
+
+
+class PayoffError(CoterieError, ValueError):
+    """A payoff that is not a number in [-1, 1]."""
+
+
+class UserError(CoterieError, LookupError):
+    """A user who cannot be named so, or who is not known."""
+
+
+class FileError(CoterieError):
+    """A file that cannot be read or written as what it should be."""
+
+
+class MissingExtraError(CoterieError, ImportError):
+    """A part of coterie whose optional dependencies are not installed."""

@@ -1,0 +1,167 @@
+"""Model files: safetensors with a version, written whole or not at all. Loading one never runs code."""
+
+import base64
+import json
+import os
+from collections.abc import Hashable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from coterie.errors import FileError
+
+VERSION = 1
+
+Tensors: TypeAlias = dict[str, NDArray[Any]]
+
+
+class State(NamedTuple):
+    """A policy as plain data."""
+
+    parameters: dict[str, Any]  # what its constructor takes
+    progress: dict[str, Any]  # how many payoffs it learned, where its random stream stands
+    tensors: Tensors  # what it learned
+
+
+def write_file(path: str | os.PathLike[str], policy: str, state: State) -> None:
+    """Write `state` so that `path` is at every moment either the old file or the new one, whole."""
+    target = Path(path)
+    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    header = {
+        "format": "coterie",
+        "version": str(VERSION),
+        "policy": policy,
+        "parameters": json.dumps(state.parameters),
+        "progress": json.dumps(state.progress),
+    }
+    try:
+        save_file({k: np.ascontiguousarray(v) for k, v in state.tensors.items()}, draft, header)
+        _sync(draft)
+        os.replace(draft, target)
+        _sync(target.parent)
+    except (OSError, SafetensorError) as error:
+        raise FileError(f"cannot write {target}: {error}; the old file, if any, is untouched") from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_policy_name(path: str | os.PathLike[str]) -> str:
+    """Return which policy a file holds."""
+    return _header(path)["policy"]
+
+
+def read_file(path: str | os.PathLike[str], policy: str) -> State:
+    """Read a file of `policy`, or say why it cannot be trusted."""
+    header = _header(path)
+    if header["policy"] != policy:
+        raise FileError(
+            f"{path} holds a policy named {header['policy']!r}, not {policy!r}; coterie.load() takes any"
+        )
+    try:
+        with safe_open(path, framework="numpy") as file:
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
+        parameters, progress = json.loads(header["parameters"]), json.loads(header["progress"])
+        if not isinstance(parameters, dict) or not isinstance(progress, dict):
+            raise ValueError("its parameters are not an object")
+    except (OSError, SafetensorError, ValueError, TypeError) as error:
+        raise FileError(f"{path} is damaged ({error}); use an older copy") from error
+    return State(parameters, progress, tensors)
+
+
+def _header(path: str | os.PathLike[str]) -> dict[str, str]:
+    try:
+        with safe_open(path, framework="numpy") as file:
+            header = dict(file.metadata() or {})
+    except FileNotFoundError as error:
+        raise FileError(f"there is no file {path}") from error
+    except (OSError, SafetensorError) as error:
+        raise FileError(
+            f"{path} is not a whole model file ({error}); it was cut short, damaged, or is something else"
+        ) from error
+    if header.get("format") != "coterie" or not {"policy", "parameters", "progress"} <= header.keys():
+        raise FileError(f"{path} is a safetensors file, but not one that coterie wrote")
+    if header.get("version") != str(VERSION):
+        raise FileError(
+            f"{path} has format version {header.get('version')!r}, this coterie reads version {VERSION}; "
+            "read it with the coterie that wrote it"
+        )
+    return header
+
+
+def take(tensors: Tensors, name: str, kind: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
+    """Return a tensor of the expected dtype kind and shape (None is any length), all of it finite."""
+    tensor = tensors.get(name)
+    if tensor is None:
+        raise FileError(f"the model file lacks the tensor {name!r}")
+    fits = tensor.ndim == len(shape) and all(
+        want in (None, have) for want, have in zip(shape, tensor.shape, strict=True)
+    )
+    if tensor.dtype.kind != kind or not fits:
+        raise FileError(
+            f"tensor {name!r} in the model file is {tensor.dtype} {tensor.shape}, expected kind {kind!r} "
+            f"and shape {shape}"
+        )
+    if kind == "f" and not np.isfinite(tensor).all():
+        raise FileError(f"tensor {name!r} in the model file holds NaN or infinity")
+    return tensor
+
+
+def pack_ids(ids: Iterable[Hashable]) -> NDArray[np.uint8]:
+    """Return ids as JSON in an array of bytes, types kept."""
+    text = json.dumps([_to_json(name) for name in ids], separators=(",", ":"))
+    return np.frombuffer(text.encode(), dtype=np.uint8)
+
+
+def unpack_ids(tensors: Tensors, name: str) -> list[Hashable]:
+    """Return the ids that `pack_ids` wrote, which must all differ."""
+    try:
+        found = [_from_json(value) for value in json.loads(take(tensors, name, "u", (None,)).tobytes())]
+        if len(set(found)) != len(found):
+            raise ValueError("an id appears twice")
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise FileError(f"the ids under {name!r} in the model file are damaged ({error})") from error
+    return found
+
+
+def _to_json(name: Hashable) -> Any:
+    if isinstance(name, np.generic):
+        name = name.item()
+    if name is None or isinstance(name, bool | int | str):
+        return name
+    if isinstance(name, float):
+        return {"float": name.hex()}
+    if isinstance(name, bytes):
+        return {"bytes": base64.b64encode(name).decode()}
+    if type(name) is tuple:
+        return {"tuple": [_to_json(part) for part in name]}
+    raise FileError(
+        f"the id {name!r} is a {type(name).__name__}, which a file cannot hold; "
+        "use str, int, float, bytes, bool, None or tuples of these"
+    )
+
+
+def _from_json(value: Any) -> Hashable:
+    if not isinstance(value, dict):
+        if isinstance(value, list):
+            raise ValueError("a list is not an id")
+        return value  # type: ignore[no-any-return]
+    ((kind, content),) = value.items()
+    if kind == "float":
+        return float.fromhex(content)
+    if kind == "bytes":
+        return base64.b64decode(content, validate=True)
+    if kind == "tuple":
+        return tuple(_from_json(part) for part in content)
+    raise ValueError(f"unknown kind of id {kind!r}")

@@ -1,0 +1,75 @@
+"""The one protocol: what a policy asks of the users' models, whatever represents them.
+
+`scale` is α·√log(1+t), so a confidence bound CB is scale · spread. The four calls are also the scatter and
+gather of a sharded deployment: `view` asks the owner, `gather` is a sum over users, `share` a broadcast.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.models.files import Tensors
+
+Floats = NDArray[np.float64]
+Eligible = Literal["updated", "all"]
+
+# Two users with equal histories reach equal estimates by different roundings; without this allowance
+# α = 0 would separate them.
+ROUNDING = 1e-12
+
+
+class View(NamedTuple):
+    """One user's own opinion of each candidate."""
+
+    estimate: Floats  # w·x: (candidates,)
+    spread: Floats  # √(xᵀM⁻¹x): (candidates,)
+
+
+class Near(NamedTuple):
+    """Sums over a user's neighbours, the user among them, for each candidate."""
+
+    members: NDArray[np.int64]  # how many: (candidates,)
+    estimate: Floats  # the sum of their estimates: (candidates,)
+    spread: Floats  # the sum of their spreads: (candidates,)
+
+
+class Models(Protocol):
+    """The ridge regressions of all users: M = I + Σ x xᵀ, b = Σ y x, w = M⁻¹b."""
+
+    def read(self, contexts: Any) -> Any:
+        """Check a candidate list and return it as the calls below take it; `[0]` is its first context."""
+
+    def view(self, user: Hashable, contexts: Any) -> View:
+        """Return the user's own estimates and spreads. A stranger has M = I and b = 0."""
+
+    def gather(self, user: Hashable, contexts: Any, view: View, scale: float) -> Near:
+        """Sum over the users j with |wᵢ·x − wⱼ·x| ≤ CBᵢ + CBⱼ, for each candidate x."""
+
+    def neighbours(self, user: Hashable, contexts: Any, view: View, scale: float) -> list[Hashable]:
+        """Return the users whom `gather` counts for the first candidate."""
+
+    def update(self, user: Hashable, context: Any, payoff: float) -> int:
+        """Let one user learn, known or not, and return 1."""
+
+    def share(
+        self, user: Hashable, context: Any, payoff: float, view: View, scale: float, limit: float
+    ) -> int:
+        """Let every neighbour with CB < limit learn, the user always, and return how many they are."""
+
+    def add(self, user: Hashable) -> None:
+        """Register a user who has learned nothing yet."""
+
+    def drop(self, user: Hashable) -> None:
+        """Forget a user."""
+
+    @property
+    def users(self) -> Sequence[Hashable]:
+        """The known users."""
+
+    def tensors(self) -> Tensors:
+        """Return all that is known, as arrays."""
+
+    def restore(self, tensors: Tensors) -> None:
+        """Take over what `tensors` returned; nothing changes if it is not sound."""

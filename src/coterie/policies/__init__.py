@@ -1,0 +1,24 @@
+"""The policies: CAB and its rivals, one algorithm a file, all over the same user models."""
+
+import os
+from typing import Any
+
+from coterie.errors import FileError
+from coterie.models.files import read_policy_name
+from coterie.policies.cab import CAB
+from coterie.policies.decision import Decision
+from coterie.policies.linucb import LinUCB
+from coterie.policies.policy import Policy
+from coterie.policies.random import Random
+
+__all__ = ["CAB", "POLICIES", "Decision", "LinUCB", "Policy", "Random", "load"]
+
+POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in (CAB, LinUCB, Random)}
+
+
+def load(path: str | os.PathLike[str], **functions: Any) -> Policy:
+    """Read a saved policy of any kind; `functions` are those parameters that a file cannot hold."""
+    name = read_policy_name(path)
+    if name not in POLICIES:
+        raise FileError(f"{path} holds a policy named {name!r}, which this coterie does not have")
+    return POLICIES[name].load(path, **functions)

@@ -1,0 +1,30 @@
+"""The factor of every confidence bound: α·√log(1+t), where t counts the rounds learned from."""
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from coterie.errors import ParameterError
+from coterie.models.checks import check_number
+
+Alpha: TypeAlias = float | Callable[[int], float]
+
+
+def check_alpha(alpha: Any) -> Alpha:
+    """Return α: a number of at least 0, or a function of t."""
+    return alpha if callable(alpha) else check_number("alpha", alpha)
+
+
+def scale_at(alpha: Alpha, learned: int) -> float:
+    """Return what a spread is multiplied with after `learned` payoffs; the first round has t = 1.
+
+    A number α gives α·√log(1+t), the paper's experiments. A function is the whole factor α(t) of its
+    Algorithm 1, as the theory needs it.
+    """
+    t = learned + 1
+    if not callable(alpha):
+        return alpha * math.sqrt(math.log1p(t))
+    value = alpha(t)
+    if not (math.isfinite(value) and value >= 0):
+        raise ParameterError(f"alpha({t}) is {value!r}, expected a finite number of at least 0")
+    return float(value)

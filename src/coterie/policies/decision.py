@@ -1,0 +1,109 @@
+"""What a policy thought of each candidate, and which one it picked."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+# Candidates whose scores differ by less than this are tied, and the first listed wins.
+TIE = 1e-9
+
+
+def first_best(score: Floats) -> int:
+    """Return the first candidate whose score is within rounding of the best."""
+    return int(np.argmax(score.max() - score < TIE))
+
+
+def ranked(score: Floats) -> list[int]:
+    """Return all candidates, best first; tied ones as listed, so the first is `first_best`."""
+    order: list[int] = []
+    tied: list[int] = []
+    for k in np.argsort(-score, kind="stable").tolist():
+        if tied and score[tied[0]] - score[k] >= TIE:
+            order += sorted(tied)
+            tied = []
+        tied.append(k)
+    return order + sorted(tied)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """One row a candidate: the user's own view, the neighbourhood's, and the score. Prints as a table."""
+
+    user: Any
+    contexts: Sequence[Any]
+    estimate: Floats  # the user's own estimate of the payoff
+    width: Floats  # how far the truth may lie from it: the confidence bound
+    members: NDArray[np.int64]  # how many users the decision rests on, the user among them
+    near_estimate: Floats  # their average estimate
+    near_width: Floats  # their average width
+    score: Floats  # what the policy ranks by
+
+    @property
+    def choice(self) -> int:
+        """The chosen candidate's position."""
+        return first_best(self.score)
+
+    @property
+    def ranking(self) -> list[int]:
+        """All positions, best first."""
+        return ranked(self.score)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one plain dict a candidate, in the order listed."""
+        choice = self.choice
+        return [
+            {
+                "candidate": k,
+                "item": None if isinstance(self.contexts, np.ndarray) else self.contexts[k],
+                "estimate": float(self.estimate[k]),
+                "width": float(self.width[k]),
+                "members": int(self.members[k]),
+                "near_estimate": float(self.near_estimate[k]),
+                "near_width": float(self.near_width[k]),
+                "score": float(self.score[k]),
+                "chosen": k == choice,
+            }
+            for k in range(len(self.score))
+        ]
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        head = ["", "candidate", "estimate ± width", "neighbours", "their estimate ± width", "score"]
+        body = [
+            [
+                "→" if row["chosen"] else "",
+                str(row["candidate"]) if row["item"] is None else str(row["item"]),
+                f"{row['estimate']:+.4f} ± {row['width']:.4f}",
+                str(row["members"]),
+                f"{row['near_estimate']:+.4f} ± {row['near_width']:.4f}",
+                f"{row['score']:+.4f}",
+            ]
+            for row in self.rows()
+        ]
+        return head, body
+
+    def __str__(self) -> str:
+        head, body = self._table()
+        widths = [max(len(line[i]) for line in [head, *body]) for i in range(len(head))]
+        lines = [f"user {self.user!r}: candidate {self.choice} of {len(self.score)}"]
+        for line in [head, *body]:
+            cells = (cell.rjust(size) for cell, size in zip(line, widths, strict=True))
+            lines.append("  ".join(cells).rstrip())
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        head, body = self._table()
+        top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>" for line in body
+        )
+        caption = escape(f"user {self.user!r}: candidate {self.choice} of {len(self.score)}")
+        return f"<table><caption>{caption}</caption><tr>{top}</tr>{rows}</table>"

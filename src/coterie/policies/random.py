@@ -1,0 +1,85 @@
+"""RAN: a candidate uniformly at random, the yardstick of every comparison."""
+
+from collections.abc import Hashable, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from coterie.errors import ParameterError, UserError
+from coterie.models import make_models
+from coterie.models.checks import check_user, read_payoff
+from coterie.models.files import Tensors, pack_ids, unpack_ids
+from coterie.policies.decision import Decision
+from coterie.policies.policy import Policy
+
+Seed = int | np.random.Generator
+
+
+def make_rng(seed: Any) -> np.random.Generator:
+    """Return the generator for a seed; a generator is taken as it is."""
+    try:
+        return np.random.default_rng(seed)
+    except (TypeError, ValueError) as error:
+        raise ParameterError(
+            f"seed is {seed!r}, expected an integer of at least 0 or a numpy.random.Generator"
+        ) from error
+
+
+@final
+class Random(Policy):
+    """Learns nothing and picks uniformly."""
+
+    name = "random"
+    reference = "the paper's RAN"
+    rng: np.random.Generator
+
+    def __init__(self, *, n_features: int | None = None, one_hot: bool = False, seed: Seed = 0) -> None:
+        self.n_features = n_features
+        self.one_hot = one_hot
+        self.seed = seed
+        self.rng = make_rng(seed)
+        self.models = make_models(n_features, one_hot)  # to check contexts; it stays empty
+        self._known: dict[Hashable, None] = {}
+
+    def decide(self, user: Hashable, contexts: Any) -> Decision:
+        """Give every candidate a random score."""
+        check_user(user)
+        contexts = self.models.read(contexts)
+        nothing = np.zeros(len(contexts))
+        members = np.ones(len(contexts), dtype=np.int64)
+        score = self.rng.random(len(contexts))
+        return Decision(user, contexts, nothing, nothing, members, nothing, nothing, score)
+
+    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+        """Remember that the user exists, and nothing else."""
+        check_user(user)
+        self.models.read([context])
+        read_payoff(payoff)
+        self._known.setdefault(user)
+        self.learned += 1
+        return 0
+
+    def add(self, user: Hashable) -> None:
+        """Register a user."""
+        check_user(user)
+        self._known.setdefault(user)
+
+    def drop(self, user: Hashable) -> None:
+        """Forget a user."""
+        check_user(user)
+        if user not in self._known:
+            raise UserError(f"user {user!r} is not known, so cannot be dropped")
+        del self._known[user]
+
+    @property
+    def users(self) -> Sequence[Hashable]:
+        """The known users."""
+        return list(self._known)
+
+    def tensors(self) -> Tensors:
+        """Return who is known."""
+        return {"known": pack_ids(self._known)}
+
+    def restore(self, tensors: Tensors) -> None:
+        """Take over what `tensors` returned."""
+        self._known = dict.fromkeys(unpack_ids(tensors, "known"))
