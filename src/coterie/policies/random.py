@@ -1,15 +1,18 @@
 """RAN: a candidate uniformly at random, the yardstick of every comparison."""
 
 from collections.abc import Hashable, Sequence
+from itertools import compress
 from typing import Any, final
 
 import numpy as np
 
-from coterie.errors import ParameterError, UserError
+from coterie.errors import CoterieError, ParameterError, UserError
 from coterie.models import make_models
 from coterie.models.checks import check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, unpack_ids
-from coterie.policies.decision import Decision
+from coterie.policies.batch import Batch, Outcome, run_one_by_one
+from coterie.policies.compiled import CHUNK, is_sound
+from coterie.policies.decision import TIE, Decision
 from coterie.policies.policy import Policy
 
 Seed = int | np.random.Generator
@@ -58,6 +61,26 @@ class Random(Policy):
         self._known.setdefault(user)
         self.learned += 1
         return 0
+
+    def run(self, batch: Batch) -> Outcome:
+        """Play many rounds, all scores at once."""
+        try:
+            sound = is_sound(batch, len(self.models.read(batch.items)))
+        except CoterieError:
+            sound = False
+        if not sound:
+            return run_one_by_one(self, batch)
+        n, width = batch.candidates.shape
+        choice, kept = np.zeros(n, dtype=np.int64), np.ones(n, dtype=np.bool_)
+        for start in range(0, n, CHUNK):
+            score = self.rng.random((min(CHUNK, n - start), width))  # the stream that `decide` draws from
+            choice[start : start + CHUNK] = np.argmax(score.max(axis=1, keepdims=True) - score < TIE, axis=1)
+        if batch.served is not None:
+            kept = choice == batch.served
+        users = batch.users.tolist() if isinstance(batch.users, np.ndarray) else batch.users
+        self._known |= dict.fromkeys(compress(users, kept.tolist()))
+        self.learned += int(kept.sum())
+        return Outcome(choice, kept, np.ones(n, dtype=np.int64), np.zeros(n, dtype=np.int64))
 
     def add(self, user: Hashable) -> None:
         """Register a user."""

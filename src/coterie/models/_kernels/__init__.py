@@ -1,0 +1,1 @@
+"""Compiled inner loops, private to the models."""

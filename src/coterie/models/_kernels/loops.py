@@ -1,0 +1,191 @@
+"""Whole loops: choose, compare with the log, learn. Each is the policy of that name, many rounds at once."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from coterie.models._kernels.arrays import longer
+from coterie.models._kernels.bank import draw, gap, name, pool, take, update, view
+from coterie.models._kernels.jit import jit
+
+TIE = 1e-9  # as in the policies' decisions
+ROUNDING = 1e-12  # two profiles this close are equally near
+
+
+class Rounds(NamedTuple):
+    """The rounds to be played, and what happened in them; the first axis is the round."""
+
+    who: NDArray[np.int64]  # (rounds,) a number for each user of these rounds
+    candidates: NDArray[np.int64]  # (rounds, candidates) positions in the items
+    payoffs: NDArray[np.float64]  # (rounds, candidates), or (rounds, 1) for a log
+    served: NDArray[np.int64]  # (rounds,) the logged position, -1 where all payoffs are known
+    choice: NDArray[np.int64]
+    kept: NDArray[np.bool_]
+    members: NDArray[np.int64]
+    updated: NDArray[np.int64]
+
+
+class People(NamedTuple):
+    """Who these rounds' users are."""
+
+    row: NDArray[np.int64]  # (users,) the user's row, -1 if there is none yet
+    joined: NDArray[np.int64]  # (1 + users,) how many got a row, then who, in that order
+
+
+@jit
+def best(score: NDArray[np.float64]) -> int:
+    """Return the first candidate whose score is within rounding of the best."""
+    top = score.max()
+    k = 0
+    while not top - score[k] < TIE:
+        k += 1
+    return k
+
+
+@jit
+def bound(alpha: float, learned: int) -> float:
+    """Return what a spread is multiplied with after `learned` payoffs."""
+    return alpha * math.sqrt(math.log1p(learned + 1))
+
+
+@jit
+def pick(
+    rows: Any,
+    row: int,
+    items: Any,
+    which: NDArray[np.int64],
+    scale: float,
+    thompson: bool,
+    rng: Generator,
+) -> int:
+    """Return the choice by a row's bound, or by a draw."""
+    score = np.empty(len(which))
+    if thompson:
+        draw(rows, row, items, which, scale, rng, score)
+    else:
+        spread = np.empty(len(which))
+        view(rows, row, items, which, score, spread)
+        for k in range(len(which)):
+            score[k] = score[k] + scale * spread[k]
+    return best(score)
+
+
+@jit
+def join(people: People, user: int, row: int) -> None:
+    """Note that a user got a row."""
+    people.row[user] = row
+    people.joined[0] += 1
+    people.joined[people.joined[0]] = user
+
+
+@jit
+def play_linucb(
+    rows: Any,
+    items: Any,
+    named: NDArray[np.int64],
+    rounds: Rounds,
+    people: People,
+    known: int,
+    shared: bool,
+    alpha: float,
+    thompson: bool,
+    learned: int,
+    rng: Generator,
+) -> tuple[Any, int]:
+    """Play LinUCB. Where it is shared, row 0 is everybody's, and `people` only tells who is known."""
+    for t in range(len(rounds.who)):
+        user = rounds.who[t]
+        row = people.row[user]
+        if shared:
+            rounds.members[t] = known + (1 if row < 0 else 0)
+        else:
+            rounds.members[t] = 1
+        which = rounds.candidates[t]
+        k = pick(rows, 0 if shared else row, items, which, bound(alpha, learned), thompson, rng)
+        rounds.choice[t] = k
+        if rounds.served[t] >= 0 and rounds.served[t] != k:
+            continue
+        if row < 0:
+            if shared:
+                row = known
+                known += 1
+            else:
+                rows, row = take(rows)
+            join(people, user, row)
+        payoff = rounds.payoffs[t, 0 if rounds.served[t] >= 0 else k]
+        name(items, which[k], named)
+        rows = update(rows, 0 if shared else row, items, which[k], payoff)
+        rounds.kept[t] = True
+        rounds.updated[t] = 1
+        learned += 1
+    return rows, learned
+
+
+@jit
+def nearest(rows: Any, row: int, pools: Any, n_pools: int, home: int) -> int:
+    """Return the pool with the nearest profile: `home` unless another is nearer, else the first."""
+    gaps = np.empty(n_pools)
+    for c in range(n_pools):
+        gaps[c] = gap(rows, row, pools, c)
+    limit = gaps.min() + ROUNDING
+    if gaps[home] <= limit:
+        return home
+    c = 0
+    while gaps[c] > limit:
+        c += 1
+    return c
+
+
+@jit
+def play_dynucb(
+    rows: Any,
+    pools: Any,
+    items: Any,
+    named: NDArray[np.int64],
+    rounds: Rounds,
+    people: People,
+    home: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    upcoming: int,
+    alpha: float,
+    thompson: bool,
+    learned: int,
+    rng: Generator,
+) -> tuple[Any, Any, NDArray[np.int64], int, int]:
+    """Play DynUCB. `home` is each row's cluster, `sizes` how many rows each has, `upcoming` a newcomer's."""
+    k_clusters = len(sizes)
+    for t in range(len(rounds.who)):
+        row = people.row[rounds.who[t]]
+        cluster = home[row] if row >= 0 else upcoming
+        which = rounds.candidates[t]
+        k = pick(pools, cluster, items, which, bound(alpha, learned), thompson, rng)
+        rounds.choice[t] = k
+        rounds.members[t] = sizes[cluster] + (1 if row < 0 else 0)
+        if rounds.served[t] >= 0 and rounds.served[t] != k:
+            continue
+        if row < 0:
+            rows, row = take(rows)
+            join(people, rounds.who[t], row)
+            if row >= len(home):
+                home = longer(home, 2 * (row + 8))
+            home[row] = cluster
+            sizes[cluster] += 1
+            upcoming = int(rng.random() * k_clusters)
+        payoff = rounds.payoffs[t, 0 if rounds.served[t] >= 0 else k]
+        name(items, which[k], named)
+        rows = update(rows, row, items, which[k], payoff)
+        pools = update(pools, cluster, items, which[k], payoff)
+        better = nearest(rows, row, pools, k_clusters, cluster)
+        if better != cluster:
+            pools = pool(pools, cluster, rows, row, -1)
+            pools = pool(pools, better, rows, row, 1)
+            home[row] = better
+            sizes[cluster] -= 1
+            sizes[better] += 1
+        rounds.kept[t] = True
+        rounds.updated[t] = 1
+        learned += 1
+    return rows, pools, home, upcoming, learned

@@ -1,0 +1,77 @@
+"""Compiled loops for whoever holds a bank: rounds come in as arrays, a chunk at a time."""
+
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.models.bank import Bank, kernels
+
+
+class Log(NamedTuple):
+    """Rounds as arrays, checked by nobody yet."""
+
+    users: Sequence[Hashable]
+    candidates: NDArray[np.integer[Any]]  # (rounds, candidates)
+    payoffs: NDArray[np.floating[Any]]  # (rounds,) with `served`, else (rounds, candidates)
+    served: NDArray[np.integer[Any]] | None
+
+
+@final
+class Chunk:
+    """Some rounds in the form that a compiled loop takes, and after it what happened in them."""
+
+    def __init__(self, log: Log, rows: dict[Hashable, int]) -> None:
+        loops = kernels("loops")
+        numbers: dict[Hashable, int] = {}
+        who = np.array([numbers.setdefault(user, len(numbers)) for user in log.users], dtype=np.int64)
+        self.users = list(numbers)  # the user of each number
+        self.people = loops.People(
+            np.array([rows.get(user, -1) for user in self.users], dtype=np.int64),
+            np.zeros(1 + len(self.users), dtype=np.int64),
+        )
+        n = len(who)
+        payoffs = np.asarray(log.payoffs, dtype=np.float64)
+        self.rounds = loops.Rounds(
+            who,
+            np.array(log.candidates, dtype=np.int64, order="C"),
+            np.array(payoffs if log.served is None else payoffs[:, None], order="C"),
+            np.full(n, -1) if log.served is None else np.array(log.served, dtype=np.int64),
+            np.zeros(n, dtype=np.int64),
+            np.zeros(n, dtype=np.bool_),
+            np.zeros(n, dtype=np.int64),
+            np.zeros(n, dtype=np.int64),
+        )
+
+    @property
+    def joined(self) -> list[Hashable]:
+        """The users that got a row, in that order."""
+        return [self.users[number] for number in self.people.joined[1 : 1 + self.people.joined[0]]]
+
+
+@final
+class Items:
+    """All items of a batch, as a bank's rows take them; names given in a loop find their way back."""
+
+    def __init__(self, bank: Bank, contexts: Any) -> None:
+        self._bank = bank
+        self.names = list(contexts) if bank.one_hot else []
+        self.numbers = np.array(bank.numbers(contexts))  # a copy: the loop writes new items' numbers here
+        self.named = np.zeros(2 + len(self.names), dtype=np.int64)
+        self._start()
+
+    def _start(self) -> None:
+        self.named[0] = len(getattr(self._bank, "items", ()))
+        self.named[1] = 0
+
+    def settle(self) -> None:
+        """Tell the bank which items got a number."""
+        new = self.named[2 : 2 + self.named[1]].tolist()
+        self._bank.items_named([self.names[position] for position in new])
+        self._start()
+
+
+def play(name: str, *arguments: Any) -> Any:
+    """Run the compiled loop of a policy."""
+    return getattr(kernels("loops"), name)(*arguments)
