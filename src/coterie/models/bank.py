@@ -37,6 +37,9 @@ class Bank(Protocol):
     def items_named(self, names: list[Hashable]) -> None:
         """Give these items the next numbers."""
 
+    def fit(self, n_rows: int, entries: int) -> None:
+        """Make room for so many rows, and entries where there are any, in all."""
+
     def take(self) -> int:
         """Return a row that nobody uses."""
 

@@ -1,12 +1,14 @@
 """Compiled loops for whoever holds a bank: rounds come in as arrays, a chunk at a time."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie.models.bank import Bank, kernels
+
+Numbers = NDArray[np.int64]
 
 
 class Log(NamedTuple):
@@ -72,6 +74,18 @@ class Items:
         self._start()
 
 
-def play(name: str, *arguments: Any) -> Any:
-    """Run the compiled loop of a policy."""
-    return getattr(kernels("loops"), name)(*arguments)
+def play(name: str, arguments: Callable[[], tuple[Any, ...]], so_far: Numbers, n: int) -> None:
+    """Run the compiled loop of a policy until `so_far[0]` is n; `arguments` makes room and returns them."""
+    loop = getattr(kernels("loops"), name)
+    while so_far[0] < n:
+        loop(*arguments())
+
+
+def nearest(people: Bank, row: int, pools: Bank, n_pools: int, home: int) -> int:
+    """Return the pool with the nearest profile: `home` unless another is nearer, else the first."""
+    return int(kernels("loops").nearest(people.rows, row, pools.rows, n_pools, home))
+
+
+def entries(bank: Bank) -> int:
+    """Return how many entries a bank has; vectors have none."""
+    return int(bank.rows.size[4]) if bank.one_hot else 0

@@ -60,10 +60,19 @@ class Means:
         for name in names:
             self.items[name] = len(self.items)
 
+    def fit(self, n_rows: int, entries: int) -> None:
+        """Make room for so many rows and entries in all."""
+        rows, room = len(self.rows.head), len(self.rows.row)
+        if rows >= n_rows and room >= entries:
+            return
+        while room < entries:
+            room *= 2
+        self.rows = self._kernels.grown(self.rows, rows if rows >= n_rows else max(n_rows, 2 * rows), room)
+
     def take(self) -> int:
         """Return a row that nobody uses."""
-        self.rows, row = self._kernels.take(self.rows)
-        return int(row)
+        self.fit(int(self.rows.size[0]) + 1, 0)
+        return int(self._kernels.take(self.rows))
 
     def give(self, row: int) -> None:
         """Take a row back."""
@@ -91,16 +100,19 @@ class Means:
 
     def update(self, row: int, items: Numbers, payoff: float) -> None:
         """Let a row learn."""
-        self.rows = self._kernels.update(self.rows, row, items, 0, payoff)
+        self.fit(0, int(self.rows.size[4]) + 1)
+        self._kernels.update(self.rows, row, items, 0, payoff)
 
     def pool(self, row: int, source: Self, source_row: int, sign: int = 1) -> None:
         """Add another row's statistics, or subtract them."""
-        self.rows = self._kernels.pool(self.rows, row, source.rows, source_row, sign)
+        self.fit(0, int(self.rows.size[4] + source.rows.size[4]))
+        self._kernels.pool(self.rows, row, source.rows, source_row, sign)
 
     def pool_all(self, row: int, source: Self, source_rows: NDArray[np.int64]) -> None:
         """Add many rows' statistics."""
+        self.fit(0, int(self.rows.size[4] + source.rows.size[4]))
         for source_row in source_rows.tolist():
-            self.rows = self._kernels.move(self.rows, row, source.rows, source_row, 1)
+            self._kernels.move(self.rows, row, source.rows, source_row, 1)
         self._kernels.refresh(self.rows, row)
 
     def clear(self, row: int) -> None:
@@ -144,10 +156,10 @@ class Means:
         agree = (np.bincount(row, count, n_rows) == times) & (
             np.abs(np.bincount(row, weights * weights, n_rows) - square) <= SOUND
         )
-        fresh = self._kernels.make(max(16, n_rows))
+        fresh = self._kernels.make(max(16, n_rows), 1 << max(4, (len(row) - 1).bit_length()))
         for _ in range(n_rows):
-            fresh, _row = self._kernels.take(fresh)
-        fresh, differ = self._kernels.fill(fresh, row, item, count, total.astype(np.float64))
+            self._kernels.take(fresh)
+        differ = self._kernels.fill(fresh, row, item, count, total.astype(np.float64))
         if not (agree.all() and differ):
             raise FileError(f"the models under {prefix!r} in the file contradict each other")
         fresh.square[:n_rows], fresh.times[:n_rows] = square, times

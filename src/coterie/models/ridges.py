@@ -48,10 +48,15 @@ class Ridges:
     def items_named(self, names: list[Hashable]) -> None:
         """Do nothing: vectors need no numbers."""
 
+    def fit(self, n_rows: int, entries: int) -> None:
+        """Make room for so many rows in all."""
+        if len(self.rows.times) < n_rows:
+            self.rows = self._kernels.grown(self.rows, max(n_rows, 2 * len(self.rows.times)), entries)
+
     def take(self) -> int:
         """Return a row that nobody uses."""
-        self.rows, row = self._kernels.take(self.rows)
-        return int(row)
+        self.fit(int(self.rows.size[0]) + 1, 0)
+        return int(self._kernels.take(self.rows))
 
     def give(self, row: int) -> None:
         """Take a row back."""

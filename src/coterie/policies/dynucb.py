@@ -22,7 +22,7 @@ from coterie.errors import FileError
 from coterie.models import make_bank
 from coterie.models.checks import check_count, check_flag, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.models.loops import Chunk, Items, play
+from coterie.models.loops import Chunk, Items, entries, nearest, play
 from coterie.policies.batch import Batch, Outcome
 from coterie.policies.clock import Alpha, check_alpha, scale_at
 from coterie.policies.compiled import run_chunks
@@ -97,7 +97,7 @@ class DynUCB(Policy):
         row, cluster = self._roster.row(user), self.cluster(user)
         self.people.update(row, items, payoff)
         self.pools.update(cluster, items, payoff)
-        better = play("nearest", self.people.rows, row, self.pools.rows, self.k, cluster)
+        better = nearest(self.people, row, self.pools, self.k, cluster)
         if better != cluster:
             self._move(row, better)
         self.learned += 1
@@ -115,13 +115,27 @@ class DynUCB(Policy):
         return run_chunks(self, self.people, lambda: self._roster.rows, batch, self._play)
 
     def _play(self, chunk: Chunk, items: Items) -> None:
-        self.people.rows, self.pools.rows, self._home, self._upcoming, self.learned = play(
-            "play_dynucb", self.people.rows, self.pools.rows, items.numbers, items.named, chunk.rounds,
-            chunk.people, self._home, self._sizes, self._upcoming, self.alpha, self.thompson, self.learned,
-            self.rng,
-        )  # fmt: skip
+        so_far = np.array([0, self.learned, self._upcoming])
+
+        def arguments() -> tuple[Any, ...]:
+            self._fit()
+            return (
+                self.people.rows, self.pools.rows, self._home, self._sizes, items.numbers, items.named,
+                chunk.rounds, chunk.people, so_far, self.alpha, self.thompson, self.rng,
+            )  # fmt: skip
+
+        play("play_dynucb", arguments, so_far, len(chunk.rounds.who))
+        self.learned, self._upcoming = int(so_far[1]), int(so_far[2])
         for user in chunk.joined:
             self._roster.join(user)
+
+    def _fit(self) -> None:
+        """Make room for one more user and one more payoff."""
+        n, pairs = int(self.people.rows.size[0]) + 1, entries(self.people)
+        self.people.fit(n, pairs + 1)
+        self.pools.fit(0, 2 * pairs + 4)
+        if n > len(self._home):
+            self._home = np.concatenate([self._home, np.zeros(n, dtype=np.int64)])
 
     def cluster(self, user: Hashable) -> int:
         """Return the user's cluster: for a stranger, the one that a first payoff would lead to."""
@@ -133,10 +147,9 @@ class DynUCB(Policy):
         check_user(user)
         if user in self._roster:
             return
-        row = self._roster.join(user)
+        self._fit()
         self.people.take()
-        if row >= len(self._home):
-            self._home = np.concatenate([self._home, np.zeros(row + 16, dtype=np.int64)])
+        row = self._roster.join(user)
         self._home[row] = self._upcoming
         self._sizes[self._upcoming] += 1
         self._upcoming = self._draw_cluster()

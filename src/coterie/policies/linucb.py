@@ -14,7 +14,7 @@ from coterie.errors import FileError, UserError
 from coterie.models import make_bank
 from coterie.models.checks import check_flag, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, unpack_ids
-from coterie.models.loops import Chunk, Items, play
+from coterie.models.loops import Chunk, Items, entries, play
 from coterie.policies.batch import Batch, Outcome
 from coterie.policies.clock import Alpha, check_alpha, scale_at
 from coterie.policies.compiled import run_chunks
@@ -97,10 +97,17 @@ class LinUCB(Policy):
         return dict.fromkeys(self._known, EVERYBODY) if self.shared else self._learners.rows
 
     def _play(self, chunk: Chunk, items: Items) -> None:
-        self.bank.rows, self.learned = play(
-            "play_linucb", self.bank.rows, items.numbers, items.named, chunk.rounds, chunk.people,
-            len(self._known), self.shared, self.alpha, self.thompson, self.learned, self.rng,
-        )  # fmt: skip
+        so_far = np.array([0, self.learned, len(self._known)])
+
+        def arguments() -> tuple[Any, ...]:
+            self.bank.fit(int(self.bank.rows.size[0]) + 1, entries(self.bank) + 1)
+            return (
+                self.bank.rows, items.numbers, items.named, chunk.rounds, chunk.people, so_far,
+                self.shared, self.alpha, self.thompson, self.rng,
+            )  # fmt: skip
+
+        play("play_linucb", arguments, so_far, len(chunk.rounds.who))
+        self.learned = int(so_far[1])
         for user in chunk.joined:
             self._known.setdefault(user)
             if not self.shared:

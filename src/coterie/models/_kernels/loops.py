@@ -1,4 +1,7 @@
-"""Whole loops: choose, compare with the log, learn. Each is the policy of that name, many rounds at once."""
+"""Whole loops: choose, compare with the log, learn. Each is the policy of that name, many rounds at once.
+
+A loop stops before a round that may not find enough room; the caller makes some and calls it again.
+"""
 
 import math
 from typing import Any, NamedTuple
@@ -7,8 +10,8 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from coterie.models._kernels.arrays import longer
-from coterie.models._kernels.bank import draw, gap, name, pool, take, update, view
+from coterie.models._kernels.bank import draw, fits, gap, name, pool, take, update, used, view
+from coterie.models._kernels.graph import Graph, arrive, roomy, serve
 from coterie.models._kernels.jit import jit
 
 TIE = 1e-9  # as in the policies' decisions
@@ -88,40 +91,81 @@ def play_linucb(
     named: NDArray[np.int64],
     rounds: Rounds,
     people: People,
-    known: int,
+    so_far: NDArray[np.int64],
     shared: bool,
     alpha: float,
     thompson: bool,
-    learned: int,
     rng: Generator,
-) -> tuple[Any, int]:
-    """Play LinUCB. Where it is shared, row 0 is everybody's, and `people` only tells who is known."""
-    for t in range(len(rounds.who)):
+) -> None:
+    """Play LinUCB. `so_far`: the next round, payoffs learned, users known.
+
+    Where the model is shared, row 0 is everybody's, and `people` only tells who is known.
+    """
+    for t in range(so_far[0], len(rounds.who)):
+        if not fits(rows, rows.size[0] + 1, used(rows) + 1):
+            return
+        so_far[0] = t + 1
         user = rounds.who[t]
         row = people.row[user]
-        if shared:
-            rounds.members[t] = known + (1 if row < 0 else 0)
-        else:
-            rounds.members[t] = 1
+        rounds.members[t] = so_far[2] + (1 if row < 0 else 0) if shared else 1
         which = rounds.candidates[t]
-        k = pick(rows, 0 if shared else row, items, which, bound(alpha, learned), thompson, rng)
+        k = pick(rows, 0 if shared else row, items, which, bound(alpha, so_far[1]), thompson, rng)
         rounds.choice[t] = k
         if rounds.served[t] >= 0 and rounds.served[t] != k:
             continue
         if row < 0:
-            if shared:
-                row = known
-                known += 1
-            else:
-                rows, row = take(rows)
+            row = 0 if shared else take(rows)
             join(people, user, row)
+            so_far[2] += 1
         payoff = rounds.payoffs[t, 0 if rounds.served[t] >= 0 else k]
         name(items, which[k], named)
-        rows = update(rows, 0 if shared else row, items, which[k], payoff)
+        update(rows, row, items, which[k], payoff)
         rounds.kept[t] = True
         rounds.updated[t] = 1
-        learned += 1
-    return rows, learned
+        so_far[1] += 1
+
+
+@jit
+def play_club(
+    rows: Any,
+    pools: Any,
+    graph: Graph,
+    items: Any,
+    named: NDArray[np.int64],
+    rounds: Rounds,
+    people: People,
+    so_far: NDArray[np.int64],
+    p: float,
+    alpha: float,
+    alpha2: float,
+    thompson: bool,
+    rng: Generator,
+) -> None:
+    """Play CLUB; `so_far` as above. A stranger is alone until the first payoff."""
+    for t in range(so_far[0], len(rounds.who)):
+        if not roomy(graph, rows, pools):
+            return
+        so_far[0] = t + 1
+        row = people.row[rounds.who[t]]
+        c = graph.home[row] if row >= 0 else -1
+        which = rounds.candidates[t]
+        k = pick(pools, c, items, which, bound(alpha, so_far[1]), thompson, rng)
+        rounds.choice[t] = k
+        rounds.members[t] = graph.members[c] if row >= 0 else 1
+        if rounds.served[t] >= 0 and rounds.served[t] != k:
+            continue
+        if row < 0:
+            row = take(rows)
+            join(people, rounds.who[t], row)
+            arrive(graph, pools, p, rng)
+        payoff = rounds.payoffs[t, 0 if rounds.served[t] >= 0 else k]
+        name(items, which[k], named)
+        update(rows, row, items, which[k], payoff)
+        update(pools, graph.home[row], items, which[k], payoff)
+        serve(graph, rows, pools, row, alpha2)
+        rounds.kept[t] = True
+        rounds.updated[t] = 1
+        so_far[1] += 1
 
 
 @jit
@@ -143,49 +187,49 @@ def nearest(rows: Any, row: int, pools: Any, n_pools: int, home: int) -> int:
 def play_dynucb(
     rows: Any,
     pools: Any,
+    home: NDArray[np.int64],
+    sizes: NDArray[np.int64],
     items: Any,
     named: NDArray[np.int64],
     rounds: Rounds,
     people: People,
-    home: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    upcoming: int,
+    so_far: NDArray[np.int64],
     alpha: float,
     thompson: bool,
-    learned: int,
     rng: Generator,
-) -> tuple[Any, Any, NDArray[np.int64], int, int]:
-    """Play DynUCB. `home` is each row's cluster, `sizes` how many rows each has, `upcoming` a newcomer's."""
+) -> None:
+    """Play DynUCB. `home` is each row's cluster, `sizes` how many rows each has; so_far[2] a newcomer's."""
     k_clusters = len(sizes)
-    for t in range(len(rounds.who)):
+    for t in range(so_far[0], len(rounds.who)):
+        n, entries = rows.size[0] + 1, used(rows)
+        if not (fits(rows, n, entries + 1) and fits(pools, 0, 2 * entries + 4) and n <= len(home)):
+            return
+        so_far[0] = t + 1
         row = people.row[rounds.who[t]]
-        cluster = home[row] if row >= 0 else upcoming
+        cluster = home[row] if row >= 0 else so_far[2]
         which = rounds.candidates[t]
-        k = pick(pools, cluster, items, which, bound(alpha, learned), thompson, rng)
+        k = pick(pools, cluster, items, which, bound(alpha, so_far[1]), thompson, rng)
         rounds.choice[t] = k
         rounds.members[t] = sizes[cluster] + (1 if row < 0 else 0)
         if rounds.served[t] >= 0 and rounds.served[t] != k:
             continue
         if row < 0:
-            rows, row = take(rows)
+            row = take(rows)
             join(people, rounds.who[t], row)
-            if row >= len(home):
-                home = longer(home, 2 * (row + 8))
             home[row] = cluster
             sizes[cluster] += 1
-            upcoming = int(rng.random() * k_clusters)
+            so_far[2] = int(rng.random() * k_clusters)
         payoff = rounds.payoffs[t, 0 if rounds.served[t] >= 0 else k]
         name(items, which[k], named)
-        rows = update(rows, row, items, which[k], payoff)
-        pools = update(pools, cluster, items, which[k], payoff)
+        update(rows, row, items, which[k], payoff)
+        update(pools, cluster, items, which[k], payoff)
         better = nearest(rows, row, pools, k_clusters, cluster)
         if better != cluster:
-            pools = pool(pools, cluster, rows, row, -1)
-            pools = pool(pools, better, rows, row, 1)
+            pool(pools, cluster, rows, row, -1)
+            pool(pools, better, rows, row, 1)
             home[row] = better
             sizes[cluster] -= 1
             sizes[better] += 1
         rounds.kept[t] = True
         rounds.updated[t] = 1
-        learned += 1
-    return rows, pools, home, upcoming, learned
+        so_far[1] += 1

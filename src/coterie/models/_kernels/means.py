@@ -13,7 +13,6 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from coterie.models._kernels.arrays import longer
 from coterie.models._kernels.jit import jit
 
 REFRESH = 1024  # the sum of squares is computed anew after so many payoffs of a row, before rounding adds up
@@ -38,23 +37,45 @@ class Table(NamedTuple):
     ]  # rows ever taken, rows given back, entries ever used, first free entry, live entries
 
 
-def make(room: int) -> Table:
-    """Return a table with room for so many rows, all of them free."""
-    slots = 32
+def make(room: int, entries: int = 16) -> Table:
+    """Return a table with room for so many rows and entries, a power of two."""
     return Table(
-        np.zeros(slots, dtype=np.int32),
-        np.zeros(slots // 2, dtype=np.int32),
-        np.zeros(slots // 2, dtype=np.int32),
-        np.zeros(slots // 2, dtype=np.int32),
-        np.zeros(slots // 2),
-        np.zeros(slots // 2, dtype=np.int32),
-        np.zeros(slots // 2, dtype=np.int32),
+        np.zeros(2 * entries, dtype=np.int32),
+        np.zeros(entries, dtype=np.int32),
+        np.zeros(entries, dtype=np.int32),
+        np.zeros(entries, dtype=np.int32),
+        np.zeros(entries),
+        np.zeros(entries, dtype=np.int32),
+        np.zeros(entries, dtype=np.int32),
         np.zeros(room, dtype=np.int32),
         np.zeros(room),
         np.zeros(room, dtype=np.int64),
         np.zeros(room, dtype=np.int64),
         np.array([0, 0, 0, -1, 0], dtype=np.int64),
     )
+
+
+def grown(table: Table, room: int, entries: int) -> Table:
+    """Return the same rows in more room."""
+    fresh = make(room, entries)
+    for name in table._fields[1:-1]:
+        old = getattr(table, name)
+        getattr(fresh, name)[: len(old)] = old
+    fresh = fresh._replace(size=table.size)
+    _rehash(table.slots, fresh)
+    return fresh
+
+
+@jit
+def fits(table: Table, n_rows: int, entries: int) -> bool:
+    """Return whether there is room for so many rows and entries in all."""
+    return len(table.head) >= n_rows and len(table.row) >= entries
+
+
+@jit
+def used(table: Table) -> int:
+    """Return how many entries there are."""
+    return table.size[4]  # type: ignore[no-any-return]
 
 
 @jit
@@ -89,43 +110,23 @@ def find(table: Table, row: int, item: int) -> int:
 
 
 @jit
-def _more_entries(table: Table) -> Table:
-    room = 2 * len(table.row)
-    slots = np.zeros(2 * room, dtype=np.int32)
-    row, item = longer(table.row, room), longer(table.item, room)
-    mask = len(slots) - 1
-    for at in range(len(table.slots)):
-        mark = table.slots[at]
+def _rehash(marks: NDArray[np.int32], table: Table) -> None:
+    """Hash all entries anew, into slots that are empty."""
+    mask = len(table.slots) - 1
+    for mark in marks:
         if mark:
-            to = _home(row[mark - 1], item[mark - 1], mask)
-            while slots[to]:
-                to = (to + 1) & mask
-            slots[to] = mark
-    return Table(
-        slots, row, item, longer(table.tally, room), longer(table.total, room),
-        longer(table.next, room), longer(table.prev, room),
-        table.head, table.square, table.times, table.free, table.size,
-    )  # fmt: skip
+            at = _home(table.row[mark - 1], table.item[mark - 1], mask)
+            while table.slots[at]:
+                at = (at + 1) & mask
+            table.slots[at] = mark
 
 
 @jit
-def _more_rows(table: Table) -> Table:
-    room = max(16, 2 * len(table.head))
-    return Table(
-        table.slots, table.row, table.item, table.tally, table.total, table.next, table.prev,
-        longer(table.head, room), longer(table.square, room), longer(table.times, room),
-        longer(table.free, room), table.size,
-    )  # fmt: skip
-
-
-@jit
-def _insert(table: Table, row: int, item: int) -> tuple[Table, int]:
-    """Return the table, and the entry of a row and item, made if there is none."""
+def _insert(table: Table, row: int, item: int) -> int:
+    """Return the entry of a row and item, made if there is none. There must be room."""
     entry = find(table, row, item)
     if entry >= 0:
-        return table, entry
-    if table.size[3] < 0 and table.size[2] == len(table.row):
-        table = _more_entries(table)
+        return int(entry)
     if table.size[3] >= 0:
         entry = table.size[3]
         table.size[3] = table.next[entry]
@@ -139,7 +140,7 @@ def _insert(table: Table, row: int, item: int) -> tuple[Table, int]:
     if table.head[row] >= 0:
         table.prev[table.head[row]] = entry
     table.head[row] = entry
-    return table, entry
+    return int(entry)
 
 
 @jit
@@ -195,7 +196,7 @@ def _put(table: Table, entry: int, count: int, total: float) -> None:
 
 
 @jit
-def refresh(table: Table, row: int) -> Table:
+def refresh(table: Table, row: int) -> None:
     """Compute a row's sum of squares anew from its entries."""
     total = 0.0
     entry = table.head[row]
@@ -204,43 +205,38 @@ def refresh(table: Table, row: int) -> Table:
         total += w * w
         entry = table.next[entry]
     table.square[row] = total
-    return table
 
 
 @jit
-def clear(table: Table, row: int) -> Table:
+def clear(table: Table, row: int) -> None:
     """Let a row have learned nothing."""
     while table.head[row] >= 0:
         _remove(table, table.head[row])
     table.square[row] = 0.0
     table.times[row] = 0
-    return table
 
 
 @jit
-def take(table: Table) -> tuple[Table, int]:
-    """Return the table, and a row that nobody uses."""
+def take(table: Table) -> int:
+    """Return a row that nobody uses. There must be room."""
     if table.size[1] > 0:
         table.size[1] -= 1
         row = table.free[table.size[1]]
     else:
-        if table.size[0] == len(table.head):
-            table = _more_rows(table)
         row = table.size[0]
         table.size[0] += 1
     table.head[row] = -1
     table.square[row] = 0.0
     table.times[row] = 0
-    return table, row
+    return row  # type: ignore[no-any-return]
 
 
 @jit
-def give(table: Table, row: int) -> Table:
+def give(table: Table, row: int) -> None:
     """Take a row back; nothing of it stays."""
     clear(table, row)
     table.free[table.size[1]] = row
     table.size[1] += 1
-    return table
 
 
 @jit
@@ -261,37 +257,35 @@ def view(
 
 
 @jit
-def update(table: Table, row: int, items: NDArray[np.int64], position: int, payoff: float) -> Table:
+def update(table: Table, row: int, items: NDArray[np.int64], position: int, payoff: float) -> None:
     """Let a row learn what items[position] paid."""
-    table, entry = _insert(table, row, items[position])
+    entry = _insert(table, row, items[position])
     _put(table, entry, table.tally[entry] + 1, table.total[entry] + payoff)
     table.times[row] += 1
     if table.times[row] % REFRESH == 0:
         refresh(table, row)
-    return table
 
 
 @jit
-def move(table: Table, row: int, source: Table, source_row: int, sign: int) -> Table:
+def move(table: Table, row: int, source: Table, source_row: int, sign: int) -> None:
     """Add (or, with sign -1, subtract) another row's facts."""
     entry = source.head[source_row]
     while entry >= 0:
-        table, mine = _insert(table, row, source.item[entry])
+        mine = _insert(table, row, source.item[entry])
         count = table.tally[mine] + sign * source.tally[entry]
         _put(table, mine, count, table.total[mine] + sign * source.total[entry])
         entry = source.next[entry]
     table.times[row] += sign * source.times[source_row]
-    return table
 
 
 @jit
-def pool(table: Table, row: int, source: Table, source_row: int, sign: int) -> Table:
+def pool(table: Table, row: int, source: Table, source_row: int, sign: int) -> None:
     """Add (or subtract) another row's facts: the sum of squares has followed."""
-    return move(table, row, source, source_row, sign)
+    move(table, row, source, source_row, sign)
 
 
 @jit
-def swap_in(table: Table, row: int) -> Table:
+def swap_in(table: Table, row: int) -> None:
     """Let the last row take the place of `row`, which is forgotten. For rows that are never given back."""
     clear(table, row)
     last = table.size[0] - 1
@@ -307,7 +301,6 @@ def swap_in(table: Table, row: int) -> Table:
     table.square[last] = 0.0
     table.times[last] = 0
     table.size[0] = last
-    return table
 
 
 @jit
@@ -412,12 +405,12 @@ def fill(
     item: NDArray[np.int64],
     count: NDArray[np.int64],
     total: NDArray[np.float64],
-) -> tuple[Table, bool]:
-    """Return the table with what `dump` returned, in the same order, and whether all pairs differed."""
+) -> bool:
+    """Take in what `dump` returned, in the same order, and return whether all pairs differed."""
     for at in range(len(row) - 1, -1, -1):
         before = table.size[4]
-        table, entry = _insert(table, row[at], item[at])
+        entry = _insert(table, row[at], item[at])
         if table.size[4] == before:
-            return table, False
+            return False
         table.tally[entry], table.total[entry] = count[at], total[at]
-    return table, True
+    return True

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from coterie.models._kernels.arrays import longer, longer2
 from coterie.models._kernels.jit import jit
 
 # Rank-one updates of an inverse drift by rounding; the facts do not, so now and then it is computed anew.
@@ -45,7 +44,7 @@ def make(n_features: int, room: int) -> Rows:
 
 
 @jit
-def clear(rows: Rows, row: int) -> Rows:
+def clear(rows: Rows, row: int) -> None:
     """Let a row have learned nothing."""
     n_features = rows.moment.shape[1]
     rows.times[row] = 0
@@ -57,46 +56,47 @@ def clear(rows: Rows, row: int) -> Rows:
             rows.gram[row, at] = 0.0
             rows.inverse[row, at] = 1.0 if a == b else 0.0
             at += 1
-    return rows
+
+
+def grown(rows: Rows, room: int, entries: int) -> Rows:
+    """Return the same rows in more room."""
+    fresh = make(rows.moment.shape[1], room)
+    for old, new in zip(rows[:-1], fresh[:-1], strict=True):
+        new[: len(old)] = old
+    return fresh._replace(size=rows.size)
 
 
 @jit
-def grown(rows: Rows) -> Rows:
-    """Return the same rows with twice the room."""
-    room = max(16, 2 * len(rows.times))
-    return Rows(
-        longer2(rows.gram, room),
-        longer2(rows.moment, room),
-        longer2(rows.inverse, room),
-        longer2(rows.weight, room),
-        longer(rows.times, room),
-        longer(rows.free, room),
-        rows.size,
-    )
+def fits(rows: Rows, n_rows: int, entries: int) -> bool:
+    """Return whether there is room for so many rows in all."""
+    return len(rows.times) >= n_rows
 
 
 @jit
-def take(rows: Rows) -> tuple[Rows, int]:
-    """Return the rows, and one that nobody uses, cleared."""
+def used(rows: Rows) -> int:
+    """Return 0: vectors need no entries."""
+    return 0
+
+
+@jit
+def take(rows: Rows) -> int:
+    """Return a row that nobody uses, cleared. There must be room."""
     if rows.size[1] > 0:
         rows.size[1] -= 1
         row = rows.free[rows.size[1]]
     else:
-        if rows.size[0] == len(rows.times):
-            rows = grown(rows)
         row = rows.size[0]
         rows.size[0] += 1
     clear(rows, row)
-    return rows, row
+    return row  # type: ignore[no-any-return]
 
 
 @jit
-def give(rows: Rows, row: int) -> Rows:
+def give(rows: Rows, row: int) -> None:
     """Take a row back; nothing of it stays."""
     clear(rows, row)
     rows.free[rows.size[1]] = row
     rows.size[1] += 1
-    return rows
 
 
 @jit
@@ -165,10 +165,11 @@ def factor(rows: Rows, row: int) -> NDArray[np.float64]:
 
 
 @jit
-def refresh(rows: Rows, row: int) -> Rows:
+def refresh(rows: Rows, row: int) -> None:
     """Compute a row's inverse and weight anew from its facts: O(d³)."""
     if rows.times[row] == 0:
-        return clear(rows, row)  # whatever rounding subtractions have left behind
+        clear(rows, row)  # whatever rounding subtractions have left behind
+        return
     n_features = rows.moment.shape[1]
     lower = factor(rows, row)
     turned = np.zeros((n_features, n_features))  # the inverse of `lower`
@@ -195,11 +196,10 @@ def refresh(rows: Rows, row: int) -> Rows:
         for b in range(n_features):
             total += square[a, b] * rows.moment[row, b]
         rows.weight[row, a] = total
-    return rows
 
 
 @jit
-def update(rows: Rows, row: int, items: NDArray[np.float64], position: int, payoff: float) -> Rows:
+def update(rows: Rows, row: int, items: NDArray[np.float64], position: int, payoff: float) -> None:
     """Let a row learn what items[position] paid."""
     x = items[position]
     n_features = len(x)
@@ -230,31 +230,30 @@ def update(rows: Rows, row: int, items: NDArray[np.float64], position: int, payo
     rows.times[row] += 1
     if rows.times[row] % REFRESH == 0:
         refresh(rows, row)
-    return rows
 
 
 @jit
-def move(rows: Rows, row: int, source: Rows, source_row: int, sign: int) -> Rows:
+def move(rows: Rows, row: int, source: Rows, source_row: int, sign: int) -> None:
     """Add (or, with sign -1, subtract) another row's facts; `refresh` must follow."""
+    if source.times[source_row] == 0:
+        return
     for at in range(rows.gram.shape[1]):
         rows.gram[row, at] += sign * source.gram[source_row, at]
     for a in range(rows.moment.shape[1]):
         rows.moment[row, a] += sign * source.moment[source_row, a]
     rows.times[row] += sign * source.times[source_row]
-    return rows
 
 
 @jit
-def pool(rows: Rows, row: int, source: Rows, source_row: int, sign: int) -> Rows:
+def pool(rows: Rows, row: int, source: Rows, source_row: int, sign: int) -> None:
     """Add (or subtract) another row's facts, and let the inverse follow."""
     if source.times[source_row] > 0:
         move(rows, row, source, source_row, sign)
         refresh(rows, row)
-    return rows
 
 
 @jit
-def swap_in(rows: Rows, row: int) -> Rows:
+def swap_in(rows: Rows, row: int) -> None:
     """Let the last row take the place of `row`, which is forgotten. For rows that are never given back."""
     last = rows.size[0] - 1
     if row != last:
@@ -267,7 +266,6 @@ def swap_in(rows: Rows, row: int) -> Rows:
         rows.times[row] = rows.times[last]
     clear(rows, last)
     rows.size[0] = last
-    return rows
 
 
 @jit
