@@ -12,8 +12,19 @@
 """
 
 from coterie.errors import CoterieError
-from coterie.policies import CAB, CLUB, DynUCB, LinUCB, Policy, Random, load
+from coterie.policies import CAB, CLUB, SCLUB, DynUCB, LinUCB, Policy, Random, load
 
 __version__ = "0.1.0"
 
-__all__ = ["CAB", "CLUB", "CoterieError", "DynUCB", "LinUCB", "Policy", "Random", "__version__", "load"]
+__all__ = [
+    "CAB",
+    "CLUB",
+    "SCLUB",
+    "CoterieError",
+    "DynUCB",
+    "LinUCB",
+    "Policy",
+    "Random",
+    "__version__",
+    "load",
+]

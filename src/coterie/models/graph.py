@@ -114,7 +114,7 @@ class Graph:
         low, high = pairs.min(axis=1), pairs.max(axis=1)
         sound = (low >= 0).all() and (high < n_rows).all() and (low < high).all()
         sound = sound and len(np.unique(low * n_rows + high)) == len(pairs)
-        sound = sound and (np.unique(home) == np.arange(n_pools)).all()
+        sound = sound and np.array_equal(np.unique(home), np.arange(n_pools))
         if not (sound and self._connects(pairs, home, n_pools)):
             raise FileError("the graph in the model file contradicts its components")
         self.pools.rows = self.pools.restore("component", tensors, n_pools)

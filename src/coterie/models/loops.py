@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from coterie.models.bank import Bank, kernels
 
 Numbers = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 class Log(NamedTuple):
@@ -89,3 +90,10 @@ def nearest(people: Bank, row: int, pools: Bank, n_pools: int, home: int) -> int
 def entries(bank: Bank) -> int:
     """Return how many entries a bank has; vectors have none."""
     return int(bank.rows.size[4]) if bank.one_hot else 0
+
+
+def partner(
+    pools: Bank, c: int, whole: NDArray[np.bool_], age: Numbers, rate: Floats, near: Floats, alike: float
+) -> int:
+    """Return the oldest whole pool that is like pool c in payoffs a member and in profile, or -1."""
+    return int(kernels("loops").partner(pools.rows, c, whole, age, rate, near, alike))

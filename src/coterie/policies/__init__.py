@@ -12,10 +12,13 @@ from coterie.policies.dynucb import DynUCB
 from coterie.policies.linucb import LinUCB
 from coterie.policies.policy import Policy
 from coterie.policies.random import Random
+from coterie.policies.sclub import SCLUB
 
-__all__ = ["CAB", "CLUB", "POLICIES", "Decision", "DynUCB", "LinUCB", "Policy", "Random", "load"]
+__all__ = ["CAB", "CLUB", "POLICIES", "SCLUB", "Decision", "DynUCB", "LinUCB", "Policy", "Random", "load"]
 
-POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in (CAB, LinUCB, CLUB, DynUCB, Random)}
+POLICIES: dict[str, type[Policy]] = {
+    policy.name: policy for policy in (CAB, LinUCB, CLUB, DynUCB, SCLUB, Random)
+}
 
 
 def load(path: str | os.PathLike[str], **functions: Any) -> Policy:

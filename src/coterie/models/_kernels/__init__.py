@@ -1,1 +1,1 @@
-"""Compiled inner loops, private to the models."""
+"""Compiled loops, private to the models."""

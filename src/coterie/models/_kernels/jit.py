@@ -1,16 +1,20 @@
-"""The one place where functions are compiled: cached on disk where there is a disk to write to."""
+"""The one decorator of all compiled loops."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from numba import njit
 
-F = TypeVar("F", bound=Callable[..., object])
+Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 
 
-def jit(function: F) -> F:
-    """Return `function`, compiled on its first call; exact arithmetic, no fastmath."""
+def jit(function: Compiled) -> Compiled:
+    """Compile on first call, without the interpreter's lock, and keep the machine code on disk.
+
+    Numba's own decorators are untyped. Fast-math stays off: it would let the same rounds give other bits.
+    """
     try:
-        return njit(cache=True)(function)  # type: ignore[return-value]
-    except RuntimeError:  # no place to write a cache: compile in every process instead
-        return njit(function)  # type: ignore[no-any-return]
+        compiled: Compiled = njit(cache=True, nogil=True, error_model="numpy")(function)
+    except RuntimeError:  # nowhere to write the machine code: compile anew in each process
+        compiled = njit(nogil=True, error_model="numpy")(function)
+    return compiled

@@ -233,3 +233,28 @@ def play_dynucb(
         rounds.kept[t] = True
         rounds.updated[t] = 1
         so_far[1] += 1
+
+
+@jit
+def partner(
+    pools: Any,
+    c: int,
+    whole: NDArray[np.bool_],
+    age: NDArray[np.int64],
+    rate: NDArray[np.float64],
+    near: NDArray[np.float64],
+    alike: float,
+) -> int:
+    """Return the oldest whole pool that is like pool c, or -1.
+
+    Alike are two pools whose payoffs a member differ by less than `alike`, and whose profiles by less than
+    the sum of their `near`.
+    """
+    found = -1
+    for d in range(len(whole)):
+        if d == c or not whole[d] or (found >= 0 and age[d] > age[found]):
+            continue
+        limit = near[c] + near[d]
+        if abs(rate[c] - rate[d]) < alike and gap(pools, c, pools, d) < limit * limit:
+            found = d
+    return found
