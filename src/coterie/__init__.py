@@ -1,8 +1,7 @@
 """Context-dependent clustering of bandits: users who react alike to an item teach each other.
 
->>> import numpy as np
 >>> from coterie import CAB
->>> policy = CAB(one_hot=True, alpha=0.1, gamma=0.2)
+>>> policy = CAB(one_hot=True, alpha=0.5)
 >>> policy.choose("ann", ["jazz", "news"])
 0
 >>> policy.learn("ann", "jazz", 1.0)
