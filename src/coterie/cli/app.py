@@ -11,7 +11,9 @@ if find_spec("typer") is None:
 
 import typer
 
+from coterie.cli.bench import bench
 from coterie.cli.compare import compare
+from coterie.cli.policies import policies
 
 app = typer.Typer(
     name="coterie",
@@ -37,3 +39,5 @@ def coterie(
 
 
 app.command()(compare)
+app.command()(policies)
+app.command()(bench)

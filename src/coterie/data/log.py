@@ -21,7 +21,10 @@ from coterie.data.rounds import Round
 from coterie.errors import FileError, ParameterError
 
 COLUMNS = ("user", "item", "payoff")
-READERS: dict[str, Any] = {".csv": partial(pl.read_csv, infer_schema_length=None), ".parquet": pl.read_parquet}
+READERS: dict[str, Any] = {
+    ".csv": partial(pl.read_csv, infer_schema_length=None),
+    ".parquet": pl.read_parquet,
+}
 
 
 @final
