@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from coterie.errors import FileError, UserError
 from coterie.models.checks import check_user, read_vectors
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.models.protocol import ROUNDING, Eligible, Floats, Near, View
+from coterie.models.protocol import ROUNDING, Eligible, Floats, Near, Played, View
 
 
 @final
@@ -56,6 +56,18 @@ class Dense:
             (estimates * near).sum(axis=0),
             (spreads * near).sum(axis=0) + idle * idle_spread,
         )
+
+    def draw(
+        self, user: Hashable, contexts: Floats, view: View, scale: float, rng: np.random.Generator
+    ) -> Floats:
+        """Draw each neighbourhood's average estimate."""
+        raise NotImplementedError
+
+    def run(
+        self, batch: Any, alpha: float, gamma: float, learned: int, rng: np.random.Generator | None = None
+    ) -> Played | None:
+        """Leave the batch to the policy's own loop."""
+        return None
 
     def neighbours(self, user: Hashable, contexts: Floats, view: View, scale: float) -> list[Hashable]:
         """Return the neighbours for the first candidate."""

@@ -19,6 +19,9 @@ Eligible = Literal["updated", "all"]
 # α = 0 would separate them.
 ROUNDING = 1e-12
 
+# Candidates whose scores differ by less than this are tied, and the first listed wins.
+TIE = 1e-9
+
 
 class View(NamedTuple):
     """One user's own opinion of each candidate."""
@@ -35,6 +38,15 @@ class Near(NamedTuple):
     spread: Floats  # the sum of their spreads: (candidates,)
 
 
+class Played(NamedTuple):
+    """What happened in each round of a batch that models played by themselves: all (rounds,)."""
+
+    choice: NDArray[np.int64]  # the position picked
+    kept: NDArray[np.bool_]  # whether the round was learned from
+    members: NDArray[np.int64]  # how many users the decision rested on
+    updated: NDArray[np.int64]  # how many users' models were updated
+
+
 class Models(Protocol):
     """The ridge regressions of all users: M = I + Σ x xᵀ, b = Σ y x, w = M⁻¹b."""
 
@@ -47,6 +59,11 @@ class Models(Protocol):
     def gather(self, user: Hashable, contexts: Any, view: View, scale: float) -> Near:
         """Sum over the users j with |wᵢ·x − wⱼ·x| ≤ CBᵢ + CBⱼ, for each candidate x."""
 
+    def draw(
+        self, user: Hashable, contexts: Any, view: View, scale: float, rng: np.random.Generator
+    ) -> Floats:
+        """Draw the average of wⱼ·x over the same users, each w from its posterior, for each candidate x."""
+
     def neighbours(self, user: Hashable, contexts: Any, view: View, scale: float) -> list[Hashable]:
         """Return the users whom `gather` counts for the first candidate."""
 
@@ -57,6 +74,14 @@ class Models(Protocol):
         self, user: Hashable, context: Any, payoff: float, view: View, scale: float, limit: float
     ) -> int:
         """Let every neighbour with CB < limit learn, the user always, and return how many they are."""
+
+    def run(
+        self, batch: Any, alpha: float, gamma: float, learned: int, rng: np.random.Generator | None = None
+    ) -> Played | None:
+        """Play a batch as CAB does, compiled, or return None if there is no such loop.
+
+        With `rng`, candidates are ranked by `draw`, else by estimate and width.
+        """
 
     def add(self, user: Hashable) -> None:
         """Register a user who has learned nothing yet."""

@@ -16,11 +16,13 @@ from collections.abc import Hashable, Sequence
 from typing import Any, final
 
 from coterie.models import Eligible, make_models
-from coterie.models.checks import check_number, check_user, read_payoff
+from coterie.models.checks import check_flag, check_number, check_user, read_payoff
 from coterie.models.files import Tensors
+from coterie.policies.batch import Batch, Outcome, run_one_by_one
 from coterie.policies.clock import Alpha, check_alpha, scale_at
 from coterie.policies.decision import Decision
 from coterie.policies.policy import Policy
+from coterie.policies.random import Seed, make_rng
 
 
 @final
@@ -29,7 +31,9 @@ class CAB(Policy):
 
     `alpha` widens the confidence bounds: a number, or a function of t that replaces α·√log(1+t) whole.
     `gamma` is the gap the theory assumes between groups: surer than a quarter of it, users learn together;
-    0 turns sharing off. `eligible` is "updated" or "all" (Algorithm 1 as printed).
+    0 turns sharing off. `eligible` is "updated" or "all" (Algorithm 1 as printed). With `thompson`, candidates
+    are ranked by a draw of the neighbourhood's average from the users' posteriors, N(w, scale²·M⁻¹), instead of
+    by its estimate and width; `seed` starts the draws.
     """
 
     name = "cab"
@@ -45,12 +49,17 @@ class CAB(Policy):
         alpha: Alpha = 0.1,
         gamma: float = 0.2,
         eligible: Eligible = "updated",
+        thompson: bool = False,
+        seed: Seed = 0,
     ) -> None:
         self.n_features = n_features
         self.one_hot = one_hot
         self.alpha = check_alpha(alpha)
         self.gamma = check_number("gamma", gamma)
         self.eligible: Eligible = eligible
+        self.thompson = check_flag("thompson", thompson)
+        self.seed = seed
+        self.rng = make_rng(seed) if thompson else None
         self.models = make_models(n_features, one_hot, eligible)
         self.learned = 0
 
@@ -63,8 +72,11 @@ class CAB(Policy):
         near = self.models.gather(user, contexts, own, scale)  # sums, each (candidates,)
         estimate = near.estimate / near.members
         width = scale * near.spread / near.members
+        score = estimate + width
+        if self.rng is not None:
+            score = self.models.draw(user, contexts, own, scale, self.rng)
         return Decision(
-            user, contexts, own.estimate, scale * own.spread, near.members, estimate, width, estimate + width
+            user, contexts, own.estimate, scale * own.spread, near.members, estimate, width, score
         )
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
@@ -81,6 +93,16 @@ class CAB(Policy):
             updated = self.models.share(user, contexts[0], payoff, own, scale, limit)
         self.learned += 1
         return updated
+
+    def run(self, batch: Batch) -> Outcome:
+        """Play many rounds, in a compiled loop where the models have one and α is a number."""
+        played = None
+        if not callable(self.alpha):
+            played = self.models.run(batch, self.alpha, self.gamma, self.learned, self.rng)
+        if played is None:
+            return run_one_by_one(self, batch)
+        self.learned += int(played.kept.sum())
+        return Outcome(*played)
 
     def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
         """Return the users who decide with `user` on `context` now, `user` among them."""
