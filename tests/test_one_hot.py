@@ -322,13 +322,11 @@ def test_thompson_draws_what_each_users_posterior_would() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "text"),
     [
-        ({"payoffs": np.array([0.0, np.nan])}, PayoffError, r"payoffs must be numbers in \[-1, 1\]"),
-        ({"payoffs": np.array([0.0, 1.5])}, PayoffError, r"payoffs must be numbers in \[-1, 1\]"),
-        ({"payoffs": np.zeros((2, 3))}, PayoffError, r"payoffs have shape \(2, 3\), expected \(2,\)"),
-        ({"candidates": np.array([[0, 1], [2, 3]])}, ContextError, "not a position in the list of 3 items"),
-        ({"candidates": np.array([[0, 1], [2, -1]])}, ContextError, "not a position in the list of 3 items"),
-        ({"candidates": np.array([0, 1])}, ContextError, r"candidates have shape \(2,\), expected \(2, cand"),
-        ({"served": np.array([0])}, ContextError, r"served has shape \(1,\), expected \(2,\)"),
+        ({"payoffs": np.array([0.0, np.nan])}, PayoffError, r"expected a number in \[-1, 1\]"),
+        ({"payoffs": np.array([0.0, 1.5])}, PayoffError, r"expected a number in \[-1, 1\]"),
+        ({"candidates": np.array([[0, 1], [2, 3]])}, ContextError, "expected positions in the 3 items"),
+        ({"candidates": np.array([[0, 1], [2, -1]])}, ContextError, "expected positions in the 3 items"),
+        ({"served": np.array([0, 2])}, ContextError, "served reaches from 0 to 2"),
         ({"items": [[1], [2], [3]]}, ContextError, "unhashable"),
         ({"users": [[1], [2]]}, UserError, "unhashable"),
     ],

@@ -11,15 +11,16 @@ from collections.abc import Hashable, Sequence
 from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coterie.errors import UserError
 from coterie.models import one_hot_files
 from coterie.models._kernels import one_hot as kernel
 from coterie.models._kernels.one_hot import ENOUGH, NONE, Ints, State
-from coterie.models.batches import positions, read_rounds
+from coterie.models.batches import positions
 from coterie.models.checks import check_user, read_items
 from coterie.models.files import Tensors
-from coterie.models.protocol import Eligible, Floats, Near, Played, View
+from coterie.models.protocol import Eligible, Floats, Near, View
 
 
 @final
@@ -49,6 +50,16 @@ class OneHot:
         members, sums = self._gather(user, contexts, view, scale)
         return Near(members, sums[0], sums[1])
 
+    def gather_many(
+        self,
+        users: Sequence[Hashable],
+        contexts: Sequence[Sequence[Hashable]],
+        views: Sequence[View],
+        scale: float,
+    ) -> list[Near]:
+        """Do what `gather` does for several users."""
+        return [self.gather(u, c, v, scale) for u, c, v in zip(users, contexts, views, strict=True)]
+
     def draw(
         self,
         user: Hashable,
@@ -56,18 +67,17 @@ class OneHot:
         view: View,
         scale: float,
         rng: np.random.Generator,
-    ) -> Floats:
-        """Draw each neighbourhood's average estimate.
+    ) -> tuple[Near, Floats]:
+        """Return what `gather` does, and the sum of what the neighbours draw.
 
-        On an item the users' posteriors are independent normals of deviation scale · spread, so their average
-        is a normal too, and one number for each item draws it exactly.
+        On an item the users' posteriors are independent normals of deviation scale · spread, so their sum is
+        a normal too, and one number for each item draws it exactly.
         """
         members, sums = self._gather(user, contexts, view, scale)
         place: dict[Hashable, int] = {}
         where = [place.setdefault(item, len(place)) for item in contexts]
         normal = rng.standard_normal(len(place))[where]
-        drawn: Floats = sums[0] / members + scale * np.sqrt(sums[2]) / members * normal
-        return drawn
+        return Near(members, sums[0], sums[1]), sums[0] + scale * np.sqrt(sums[2]) * normal
 
     def neighbours(
         self, user: Hashable, contexts: Sequence[Hashable], view: View, scale: float
@@ -100,20 +110,30 @@ class OneHot:
             self._grow(code)
 
     def run(
-        self, batch: Any, alpha: float, gamma: float, learned: int, rng: np.random.Generator | None = None
-    ) -> Played:
-        """Play a batch of rounds as CAB does; with `rng`, candidates are ranked by draws."""
-        items = self.read(batch.items)
-        candidates, payoffs, served = read_rounds(batch, len(items))
-        names, where = positions(batch.users)
+        self,
+        users: Sequence[Hashable],
+        candidates: Ints,
+        table: Sequence[Hashable],
+        payoffs: Floats,
+        served: Ints,
+        alpha: float,
+        gamma: float,
+        learned: int,
+        rng: np.random.Generator | None,
+    ) -> tuple[Ints, NDArray[np.bool_], Ints, Ints]:
+        """Play checked rounds of CAB in one compiled loop: choice, kept, members, updated (all (rounds,)).
+
+        With `rng`, candidates are scored by draws instead of bounds.
+        """
+        names, where = positions(users)
         new_users = [name for name in names if name not in self._rows]
-        new_items = [item for item in items if item not in self._columns]
+        new_items = [item for item in dict.fromkeys(table) if item not in self._columns]
         rows = np.array([self._make_row(name) for name in names], dtype=np.int64)[where]
-        columns = np.array([self._make_column(item) for item in items], dtype=np.int64)
+        columns = np.array([self._make_column(item) for item in table], dtype=np.int64)
         n = len(rows)
         choice, members, updated = np.zeros((3, n), dtype=np.int64)
         kept = np.zeros(n, dtype=np.bool_)
-        rounds = (rows, candidates, columns, payoffs, served)
+        rounds = (rows, np.ascontiguousarray(candidates), columns, np.ascontiguousarray(payoffs), served)
         rule = (alpha, gamma, rng is not None)
         outcome = (choice, kept, members, updated)
         stream = rng or np.random.default_rng(0)
@@ -125,7 +145,7 @@ class OneHot:
             if code != ENOUGH:
                 self._grow(code)
         self._settle(new_users, new_items)
-        return Played(*outcome)
+        return outcome
 
     def add(self, user: Hashable) -> None:
         """Register a user."""

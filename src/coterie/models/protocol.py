@@ -38,15 +38,6 @@ class Near(NamedTuple):
     spread: Floats  # the sum of their spreads: (candidates,)
 
 
-class Played(NamedTuple):
-    """What happened in each round of a batch that models played by themselves: all (rounds,)."""
-
-    choice: NDArray[np.int64]  # the position picked
-    kept: NDArray[np.bool_]  # whether the round was learned from
-    members: NDArray[np.int64]  # how many users the decision rested on
-    updated: NDArray[np.int64]  # how many users' models were updated
-
-
 class Models(Protocol):
     """The ridge regressions of all users: M = I + Σ x xᵀ, b = Σ y x, w = M⁻¹b."""
 
@@ -59,10 +50,15 @@ class Models(Protocol):
     def gather(self, user: Hashable, contexts: Any, view: View, scale: float) -> Near:
         """Sum over the users j with |wᵢ·x − wⱼ·x| ≤ CBᵢ + CBⱼ, for each candidate x."""
 
+    def gather_many(
+        self, users: Sequence[Hashable], contexts: Sequence[Any], views: Sequence[View], scale: float
+    ) -> list[Near]:
+        """Do what `gather` does for several users, each with their own candidates."""
+
     def draw(
         self, user: Hashable, contexts: Any, view: View, scale: float, rng: np.random.Generator
-    ) -> Floats:
-        """Draw the average of wⱼ·x over the same users, each w from its posterior, for each candidate x."""
+    ) -> tuple[Near, Floats]:
+        """Return what `gather` does, and the sum of wⱼ·x with each w drawn from N(wⱼ, scale²·Mⱼ⁻¹)."""
 
     def neighbours(self, user: Hashable, contexts: Any, view: View, scale: float) -> list[Hashable]:
         """Return the users whom `gather` counts for the first candidate."""
@@ -76,11 +72,20 @@ class Models(Protocol):
         """Let every neighbour with CB < limit learn, the user always, and return how many they are."""
 
     def run(
-        self, batch: Any, alpha: float, gamma: float, learned: int, rng: np.random.Generator | None = None
-    ) -> Played | None:
-        """Play a batch as CAB does, compiled, or return None if there is no such loop.
+        self,
+        users: Sequence[Hashable],
+        candidates: NDArray[np.int64],
+        table: Any,
+        payoffs: Floats,
+        served: NDArray[np.int64],
+        alpha: float,
+        gamma: float,
+        learned: int,
+        rng: np.random.Generator | None,
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
+        """Play checked rounds of CAB in one compiled loop: choice, kept, members, updated (all (rounds,)).
 
-        With `rng`, candidates are ranked by `draw`, else by estimate and width.
+        With `rng`, candidates are scored by draws instead of bounds.
         """
 
     def add(self, user: Hashable) -> None:

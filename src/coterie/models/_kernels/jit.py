@@ -1,7 +1,7 @@
 """The one decorator of all compiled loops."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from numba import njit
 
@@ -14,7 +14,7 @@ def jit(function: Compiled) -> Compiled:
     Numba's own decorators are untyped. Fast-math stays off: it would let the same rounds give other bits.
     """
     try:
-        compiled: Any = njit(cache=True, nogil=True, error_model="numpy")(function)
-    except RuntimeError:  # nowhere to keep it: each process compiles anew
+        compiled: Compiled = njit(cache=True, nogil=True, error_model="numpy")(function)
+    except RuntimeError:  # nowhere to write the machine code: compile anew in each process
         compiled = njit(nogil=True, error_model="numpy")(function)
-    return cast(Compiled, compiled)
+    return compiled

@@ -677,18 +677,15 @@ def take_entries(arrays: Arrays, rows: Ints, items: Ints, ids: Ints) -> None:
 
 
 @jit
-def draw_averages(
-    columns: Ints, members: Ints, estimate: Floats, square: Floats, scale: float, rng: Any, score: Floats
-) -> None:
-    """Write for each candidate a draw of its neighbours' average: one normal for each item listed."""
+def draw_sums(columns: Ints, sums: Floats, scale: float, rng: Any, drawn: Floats) -> None:
+    """Write for each candidate a draw of its neighbours' sum: one normal for each item listed."""
     normal = np.empty(len(columns))
     for k in range(len(columns)):
         first = 0
         while columns[first] != columns[k]:
             first += 1
         normal[k] = rng.standard_normal() if first == k else normal[first]
-        deviation = scale * math.sqrt(square[k]) / members[k]
-        score[k] = estimate[k] / members[k] + deviation * normal[k]
+        drawn[k] = sums[0, k] + scale * math.sqrt(sums[2, k]) * normal[k]
 
 
 @jit
@@ -730,16 +727,17 @@ def run(
                 )
                 score[k] = sums[0, k] / near[k] + scale * sums[1, k] / near[k]
             if thompson:
-                draw_averages(items, near, sums[0], sums[2], scale, rng, score)
+                draw_sums(items, sums, scale, rng, score)
+                score /= near
             best, choice = score.max(), 0
             while best - score[choice] >= TIE:
                 choice += 1
             choices[t], members[t] = choice, near[choice]
         decided = False
         choice = choices[t]
-        if len(served) > 0 and served[t] != choice:
+        if served[t] >= 0 and served[t] != choice:
             continue
-        payoff = payoffs[t, 0 if len(served) > 0 else choice]
+        payoff = payoffs[t, 0 if served[t] >= 0 else choice]
         item = columns[candidates[t, choice]]
         view = own_view(s, row, item)
         alone = scale * view[1] >= gamma / 4
