@@ -47,6 +47,28 @@ def unit_vectors(rng: np.random.Generator, n: int, d: int) -> Vector:
     return found
 
 
+def random_graph(rng: np.random.Generator, world: World, p: float, weighted: bool) -> list[Any]:
+    """Edges between users, those of a cluster three times as often."""
+    edges: list[Any] = []
+    for i, u in enumerate(world.users):
+        for j in range(i):
+            alike = (world.taste[i] == world.taste[j]).all()
+            if rng.random() < (3 * p if alike else p):
+                edges.append(
+                    (u, world.users[j], float(rng.choice([0.5, 1, 2]))) if weighted else (u, world.users[j])
+                )
+    return edges
+
+
+def adjacency(users: list[Any], edges: list[Any]) -> tuple[dict[Any, int], Vector]:
+    node = {user: i for i, user in enumerate(users)}
+    weights = np.zeros((len(users), len(users)))
+    for edge in edges:
+        a, b = node[edge[0]], node[edge[1]]
+        weights[a, b] = weights[b, a] = edge[2] if len(edge) == 3 else 1.0
+    return node, weights
+
+
 def duel(
     policy: Policy,
     twin: Twin,

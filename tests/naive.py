@@ -1,6 +1,7 @@
 """A slow, obvious twin for each fast routine, one file a policy in `twins/`."""
 
 from tests.twins.cab import CachedCAB, NaiveCAB
+from tests.twins.colin import NaiveCoLin
 from tests.twins.gob_lin import NaiveGOBLin
 
-__all__ = ["CachedCAB", "NaiveCAB", "NaiveGOBLin"]
+__all__ = ["CachedCAB", "NaiveCAB", "NaiveCoLin", "NaiveGOBLin"]

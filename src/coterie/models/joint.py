@@ -61,9 +61,10 @@ class Block:
 
 @final
 class Joint:
-    """All users' models, in blocks. A user outside the blocks is a block of one, K = 1, made on first sight."""
+    """All users' models, in blocks. A user outside the blocks is one of its own, K = `alone`, from first sight."""
 
-    def __init__(self, n_features: int | None, blocks: Iterable[Block] = ()) -> None:
+    def __init__(self, n_features: int | None, blocks: Iterable[Block] = (), alone: float = 1.0) -> None:
+        self.alone = np.full((1, 1), alone)
         self.n_features = n_features  # None for item ids
         self.width = n_features or 1  # how many numbers a node has in one belief
         self.blocks: dict[int, Block] = dict(enumerate(blocks))
@@ -82,7 +83,7 @@ class Joint:
     def view(self, user: Hashable, contexts: Any) -> View:
         """Return the user's estimates and spreads, with all that the coupled users paid."""
         b, node = self._place.get(user, (None, 0))
-        block = ALONE if b is None else self.blocks[b]
+        block = Block(self.alone, [()]) if b is None else self.blocks[b]
         rows = slice(node * self.width, (node + 1) * self.width)
         prior = block.kernel[node, node]
         if self.n_features is not None:
@@ -123,7 +124,7 @@ class Joint:
         check_user(user)
         if user not in self._place:
             self._place[user] = (self._next, 0)
-            self.blocks[self._next] = Block(np.ones((1, 1)), [[user]])
+            self.blocks[self._next] = Block(self.alone, [[user]])
             self._next += 1
 
     def drop(self, user: Hashable) -> None:
@@ -207,9 +208,6 @@ class Joint:
         for b, i, covariance, w in zip(at, of, covariances, weights, strict=True):
             blocks[b].beliefs[VECTORS if self.n_features is not None else items[i]] = Belief(covariance, w)
         self.blocks, self._place, self._next = dict(enumerate(blocks)), place, len(blocks)
-
-
-ALONE = Block(np.ones((1, 1)), [()])  # a stranger's
 
 
 def _flat(arrays: Iterable[Floats]) -> Floats:

@@ -43,6 +43,7 @@ from coterie.policies.social import (
     Floats,
     Graph,
     Social,
+    check_size,
     components,
     cut,
     label_users,
@@ -129,20 +130,12 @@ class GOBLin(Policy):
         between.eliminate_zeros()
         members = list(groups.values())
         found = components(between)
-        self._check_size(max(map(len, found), default=0))
+        way_out = "use variant='block' with smaller clusters, or raise limit"
+        check_size(max(map(len, found), default=0), self.n_features, self.limit, way_out)
         return [
             Block(laplacian_kernel(between[nodes][:, nodes].toarray()), [members[k] for k in nodes])
             for nodes in found
         ]
-
-    def _check_size(self, nodes: int) -> None:
-        rows = nodes * (self.n_features or 1)
-        if rows > self.limit:
-            raise ParameterError(
-                f"a part of the graph has {nodes} nodes, which needs a matrix of {rows} × {rows} "
-                f"({rows * rows * 8 / 1e9:.1f} GB), more than limit={self.limit} rows; "
-                "use variant='block' with smaller clusters, or raise limit"
-            )
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
         """Score each candidate by the user's part of the joint estimate and bound."""

@@ -217,13 +217,23 @@ def _best_cut(weights: Any) -> int:
     return int(low + np.argmin(value[low - 1 : n - low]))
 
 
+def check_size(nodes: int, n_features: int | None, limit: int, way_out: str) -> None:
+    """Raise if a part of the graph would need a matrix of more than `limit` rows."""
+    rows = nodes * (n_features or 1)
+    if rows > limit:
+        raise ParameterError(
+            f"a part of the graph has {nodes} nodes, which needs a matrix of {rows} × {rows} "
+            f"({rows * rows * 8 / 1e9:.3g} GB), more than limit={limit} rows; {way_out}"
+        )
+
+
 def without_user(edges: Sequence[Edge], user: Hashable) -> list[Edge]:
     """Return the edges that do not end in `user`."""
     return [edge for edge in edges if user not in edge[:2]]
 
 
 def pack_graph(
-    users: Sequence[Hashable], edges: Sequence[Edge], clusters: Sequence[Sequence[Hashable]] | None
+    users: Sequence[Hashable], edges: Sequence[Edge], clusters: Sequence[Sequence[Hashable]] | None = None
 ) -> Tensors:
     """Return edges and clusters as arrays; users are positions in `users`."""
     row = {user: i for i, user in enumerate(users)}
