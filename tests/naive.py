@@ -1,7 +1,8 @@
 """A slow, obvious twin for each fast routine, one file a policy in `twins/`."""
 
 from tests.twins.cab import CachedCAB, NaiveCAB
+from tests.twins.cofiba import NaiveCOFIBA
 from tests.twins.colin import NaiveCoLin
 from tests.twins.gob_lin import NaiveGOBLin
 
-__all__ = ["CachedCAB", "NaiveCAB", "NaiveCoLin", "NaiveGOBLin"]
+__all__ = ["CachedCAB", "NaiveCAB", "NaiveCOFIBA", "NaiveCoLin", "NaiveGOBLin"]

@@ -6,6 +6,7 @@ from typing import Any
 from coterie.errors import FileError
 from coterie.models.files import read_policy_name
 from coterie.policies.cab import CAB
+from coterie.policies.cofiba import COFIBA
 from coterie.policies.colin import CoLin
 from coterie.policies.decision import Decision
 from coterie.policies.gob_lin import GOBLin
@@ -13,9 +14,11 @@ from coterie.policies.linucb import LinUCB
 from coterie.policies.policy import Policy
 from coterie.policies.random import Random
 
-__all__ = ["CAB", "POLICIES", "CoLin", "Decision", "GOBLin", "LinUCB", "Policy", "Random", "load"]
+__all__ = ["CAB", "COFIBA", "POLICIES", "CoLin", "Decision", "GOBLin", "LinUCB", "Policy", "Random", "load"]
 
-POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in (CAB, LinUCB, Random, GOBLin, CoLin)}
+POLICIES: dict[str, type[Policy]] = {
+    policy.name: policy for policy in (CAB, LinUCB, Random, GOBLin, CoLin, COFIBA)
+}
 
 
 def load(path: str | os.PathLike[str], **functions: Any) -> Policy:
