@@ -3,6 +3,7 @@
 from tests.twins.cab import CachedCAB, NaiveCAB
 from tests.twins.cofiba import NaiveCOFIBA
 from tests.twins.colin import NaiveCoLin
+from tests.twins.dccb import NaiveDCCB
 from tests.twins.gob_lin import NaiveGOBLin
 
-__all__ = ["CachedCAB", "NaiveCAB", "NaiveCOFIBA", "NaiveCoLin", "NaiveGOBLin"]
+__all__ = ["CachedCAB", "NaiveCAB", "NaiveCOFIBA", "NaiveCoLin", "NaiveDCCB", "NaiveGOBLin"]
