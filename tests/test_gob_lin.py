@@ -243,3 +243,20 @@ def test_a_large_graph_is_cut_into_blocks_and_the_same_seed_cuts_alike() -> None
         assert k == two.choose(user, contexts)
         one.learn(user, contexts[k], 0.1 * (t % 10))
         two.learn(user, contexts[k], 0.1 * (t % 10))
+
+
+def test_two_thousand_users_with_25_features_fit() -> None:
+    """The whole matrix would be 20 GB; in blocks of up to 20 users it is 200 MB at most, and only what has learned."""
+    rng = np.random.default_rng(3)
+    group = rng.permutation(np.arange(2000) % 100)
+    pairs = rng.integers(2000, size=(60000, 2))
+    close = (group[pairs[:, 0]] == group[pairs[:, 1]]) | (rng.random(60000) < 0.002)
+    edges = [(int(a), int(b)) for a, b in pairs[close] if a != b]
+    policy = GOBLin(n_features=25, graph=edges, users=range(2000))
+    rows = [len(block.nodes) * 25 for block in policy.models.blocks.values()]
+    assert max(rows) <= 500
+    assert sum(r * r * 8 for r in rows) <= 200e6
+    for user in range(0, 2000, 100):
+        contexts = unit_vectors(rng, 5, 25)
+        policy.learn(user, contexts[policy.choose(user, contexts)], 1.0)
+    assert sum(t.nbytes for t in policy.tensors().values()) < 60e6

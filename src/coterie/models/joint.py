@@ -12,13 +12,13 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.blas import dger
 
 from coterie.errors import FileError, UserError
 from coterie.models.checks import check_user, read_items, read_vectors
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.protocol import Floats, View
 
+STRIPE = 256  # rows of a covariance that are updated at once, so that the update needs no second copy of it
 VECTORS: Hashable = None  # the one key of a block's beliefs when contexts are vectors; else keys are item ids
 
 
@@ -37,7 +37,8 @@ class Belief:
         s = 1 + float(context @ v[rows])
         self.weights += v * ((payoff - float(self.weights[rows] @ context)) / s)
         v /= np.sqrt(s)
-        dger(-1.0, v, v, a=self.covariance.T, overwrite_a=True)  # in place: the transpose is Fortran's order
+        for start in range(0, len(v), STRIPE):
+            self.covariance[start : start + STRIPE] -= np.outer(v[start : start + STRIPE], v)
 
     def without(self, rows: slice) -> "Belief":
         """Return the others' beliefs: a Gaussian forgets a part by leaving it out."""

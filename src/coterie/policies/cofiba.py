@@ -61,7 +61,7 @@ class COFIBA(Policy):
         n_features: int | None = None,
         one_hot: bool = False,
         alpha: Alpha = 0.1,
-        alpha2: float = 0.5,
+        alpha2: float = 0.1,
         complete: bool = False,
         seed: Seed = 0,
     ) -> None:

@@ -16,7 +16,7 @@ from coterie.models.files import Tensors, take
 Floats = NDArray[np.float64]
 Edge: TypeAlias = tuple[Hashable, Hashable, float]
 Graph: TypeAlias = Iterable[Any] | Mapping[Any, Any]
-DENSE = 400  # below this many nodes all eigenvectors at once are quicker than two by iteration
+DENSE = 50  # below this many nodes all eigenvectors at once are quicker than two by iteration
 
 
 class Social(NamedTuple):
@@ -193,7 +193,7 @@ def _fiedler_order(weights: Any, rng: np.random.Generator) -> NDArray[np.int64]:
         second = np.linalg.eigh(similar.toarray())[1][:, -2]
     else:
         try:
-            values, vectors = eigsh(similar, k=2, which="LA", v0=start, tol=1e-6, maxiter=100 * n)
+            values, vectors = eigsh(similar, k=2, which="LA", v0=start, tol=1e-4, maxiter=50)
             second = vectors[:, np.argmin(values)]
         except ArpackError:  # no convergence: an order that keeps neighbours together will do
             return np.asarray(reverse_cuthill_mckee(csr_array(weights), symmetric_mode=True), dtype=np.int64)
