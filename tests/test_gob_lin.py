@@ -246,7 +246,7 @@ def test_a_large_graph_is_cut_into_blocks_and_the_same_seed_cuts_alike() -> None
 
 
 def test_two_thousand_users_with_25_features_fit() -> None:
-    """The whole matrix would be 20 GB; in blocks of up to 20 users it is 200 MB at most, and only what has learned."""
+    """The whole matrix would be 20 GB; in blocks of up to 20 users it is 200 MB at most, made as it learns."""
     rng = np.random.default_rng(3)
     group = rng.permutation(np.arange(2000) % 100)
     pairs = rng.integers(2000, size=(60000, 2))
