@@ -6,14 +6,32 @@ from typing import Any
 from coterie.errors import FileError
 from coterie.models.files import read_policy_name
 from coterie.policies.cab import CAB
+from coterie.policies.cofiba import COFIBA
+from coterie.policies.colin import CoLin
+from coterie.policies.dccb import DCCB
 from coterie.policies.decision import Decision
+from coterie.policies.gob_lin import GOBLin
 from coterie.policies.linucb import LinUCB
 from coterie.policies.policy import Policy
 from coterie.policies.random import Random
 
-__all__ = ["CAB", "POLICIES", "Decision", "LinUCB", "Policy", "Random", "load"]
+__all__ = [
+    "CAB",
+    "COFIBA",
+    "DCCB",
+    "POLICIES",
+    "CoLin",
+    "Decision",
+    "GOBLin",
+    "LinUCB",
+    "Policy",
+    "Random",
+    "load",
+]
 
-POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in (CAB, LinUCB, Random)}
+POLICIES: dict[str, type[Policy]] = {
+    policy.name: policy for policy in (CAB, LinUCB, Random, GOBLin, CoLin, COFIBA, DCCB)
+}
 
 
 def load(path: str | os.PathLike[str], **functions: Any) -> Policy:
