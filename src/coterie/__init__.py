@@ -12,7 +12,7 @@
 
 from coterie.errors import CoterieError
 from coterie.models.recovery import sparse_recovery
-from coterie.policies import CAB, LinUCB, Policy, Random, load
+from coterie.policies import CAB, LinUCB, Policy, Random, SparseCAB, load
 
 __version__ = "0.1.0"
 
@@ -22,6 +22,7 @@ __all__ = [
     "LinUCB",
     "Policy",
     "Random",
+    "SparseCAB",
     "__version__",
     "load",
     "sparse_recovery",

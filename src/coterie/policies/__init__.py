@@ -10,10 +10,11 @@ from coterie.policies.decision import Decision
 from coterie.policies.linucb import LinUCB
 from coterie.policies.policy import Policy
 from coterie.policies.random import Random
+from coterie.policies.sparse_cab import SparseCAB
 
-__all__ = ["CAB", "POLICIES", "Decision", "LinUCB", "Policy", "Random", "load"]
+__all__ = ["CAB", "POLICIES", "Decision", "LinUCB", "Policy", "Random", "SparseCAB", "load"]
 
-POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in (CAB, LinUCB, Random)}
+POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in (CAB, LinUCB, Random, SparseCAB)}
 
 
 def load(path: str | os.PathLike[str], **functions: Any) -> Policy:
