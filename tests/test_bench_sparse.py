@@ -17,7 +17,7 @@ def test_bytes_are_counted_once_whoever_refers_to_them() -> None:
 
 
 def test_ratios_are_to_the_better_rival_and_keep_their_limits_or_not() -> None:
-    world = SparseWorld(n_features=30, sparsity=2, n_users=4, clusters=2, n_candidates=5)
+    world = SparseWorld(n_features=30, sparsity=2, n_users=4, clusters_per_family=2, n_candidates=5)
     played = contestants(world)
     play(played, world.rounds(10))
     assert all(one.policy.learned == 10 for one in played.values())

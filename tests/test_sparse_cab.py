@@ -127,7 +127,7 @@ def test_every_choice_is_the_appendixs(
 
 def test_in_a_sparse_world_it_regrets_less_than_half_of_what_linucb_regrets() -> None:
     """A small copy of the benchmark: 200 features, 3 of which matter; LinUCB at the better of two alphas."""
-    world = SparseWorld(n_features=200, sparsity=3, n_users=4, clusters=2, n_candidates=10)
+    world = SparseWorld(n_features=200, sparsity=3, n_users=4, clusters_per_family=2, n_candidates=10)
 
     def regret(policy: Policy) -> float:
         lost = 0.0

@@ -11,7 +11,7 @@ from coterie.errors import ContextError, ParameterError
 
 
 def test_users_of_a_cluster_have_one_sparse_model_and_clusters_have_different_ones() -> None:
-    world = SparseWorld(n_features=300, n_users=20, clusters=4)
+    world = SparseWorld(n_features=300, n_users=20, clusters_per_family=4)
     context = next(world.rounds(1)).contexts[0]
     models = {user: world.truth(user) for user in world.users()}
     assert world.n_clusters(context) == 4
@@ -43,7 +43,7 @@ def test_noise_has_the_mean_0_and_the_deviation_asked_for() -> None:
 
 
 def test_payoffs_stay_within_the_papers_limits() -> None:
-    world = SparseWorld(n_features=1, sparsity=1, clusters=1, noise=0.2)
+    world = SparseWorld(n_features=1, sparsity=1, clusters_per_family=1, noise=0.2)
     paid = np.concatenate([sent.payoffs for sent in world.rounds(500)])
     assert np.abs(paid).max() <= 1
     assert np.abs(paid).max() > 0.5
@@ -72,7 +72,7 @@ def test_a_world_is_made_again_from_its_parameters() -> None:
         ({"n_features": 0}, "n_features is 0, expected a whole number of at least 1"),
         ({"sparsity": 0}, "sparsity is 0, expected a whole number of at least 1"),
         ({"n_features": 4}, "sparsity is 5 and n_features is 4; expected at most as many"),
-        ({"n_users": 3}, "clusters is 4 and n_users is 3; expected at most as many"),
+        ({"n_users": 3}, "clusters_per_family is 4 and n_users is 3; expected at most as many"),
         ({"noise": 0.25}, "noise is 0.25, expected a number from 0 to below 0.25"),
         ({"noise": -0.1}, "noise is -0.1"),
         ({"noise": math.nan}, "noise is nan"),

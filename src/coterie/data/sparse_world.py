@@ -30,7 +30,7 @@ class SparseWorld(World):
     n_users: int = 20
     n_features: int = 2000
     sparsity: int = 5
-    clusters: int = 4
+    clusters_per_family: int = 4
     noise: float = 0.005
     n_candidates: int = 20
     popularity: str = "even"
@@ -41,10 +41,10 @@ class SparseWorld(World):
     one_hot: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        for name in ("n_users", "n_features", "sparsity", "clusters", "n_candidates"):
+        for name in ("n_users", "n_features", "sparsity", "clusters_per_family", "n_candidates"):
             check_count(name, getattr(self, name), least=1)
         check_count("seed", self.seed, least=0)
-        for name, limit in (("sparsity", "n_features"), ("clusters", "n_users")):
+        for name, limit in (("sparsity", "n_features"), ("clusters_per_family", "n_users")):
             if getattr(self, name) > getattr(self, limit):
                 raise ParameterError(
                     f"{name} is {getattr(self, name)} and {limit} is {getattr(self, limit)}; "
@@ -62,7 +62,7 @@ class SparseWorld(World):
         return Crowd(
             n_users=self.n_users,
             n_families=1,
-            clusters_per_family=self.clusters,
+            clusters_per_family=self.clusters_per_family,
             popularity=self.popularity,
             turnover=self.turnover,
             seed=self.seed,
@@ -70,10 +70,10 @@ class SparseWorld(World):
 
     @cached_property
     def _models(self) -> Floats:
-        """u of each cluster: (clusters, n_features)."""
+        """u of each cluster: (clusters_per_family, n_features)."""
         rng = np.random.default_rng([self.seed, 0])
         size = (1 - CUT * self.noise) / math.sqrt(self.sparsity)
-        models = np.zeros((self.clusters, self.n_features))
+        models = np.zeros((self.clusters_per_family, self.n_features))
         for model in models:
             support = rng.choice(self.n_features, self.sparsity, replace=False)
             model[support] = size * rng.choice([-1.0, 1.0], self.sparsity)

@@ -41,7 +41,11 @@ class Played:
 
 def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
     """Play 10,000 rounds at d = 2,000, or 1,500 at d = 400, and yield what came out. CAB takes long."""
-    world = SparseWorld(n_features=400, n_users=8, clusters=2, n_candidates=10) if quick else SparseWorld()
+    world = (
+        SparseWorld(n_features=400, n_users=8, clusters_per_family=2, n_candidates=10)
+        if quick
+        else SparseWorld()
+    )
     play(contestants(world), world.rounds(3))  # compiles
     played = contestants(world)
     n_rounds = 1_500 if quick else 10_000
