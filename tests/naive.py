@@ -6,6 +6,8 @@ from tests.twins.colin import NaiveCoLin
 from tests.twins.dccb import NaiveDCCB
 from tests.twins.gob_lin import NaiveGOBLin
 from tests.twins.one_hot import DirectCAB
+from tests.twins.recovery import exhaustive_search, objective, two_stage
+from tests.twins.sparse_cab import NaiveSparseCAB
 
 __all__ = [
     "CachedCAB",
@@ -15,4 +17,8 @@ __all__ = [
     "NaiveCoLin",
     "NaiveDCCB",
     "NaiveGOBLin",
+    "NaiveSparseCAB",
+    "exhaustive_search",
+    "objective",
+    "two_stage",
 ]

@@ -11,8 +11,19 @@
 """
 
 from coterie.errors import CoterieError
-from coterie.policies import CAB, LinUCB, Policy, Random, load
+from coterie.models.recovery import sparse_recovery
+from coterie.policies import CAB, LinUCB, Policy, Random, SparseCAB, load
 
 __version__ = "0.1.0"
 
-__all__ = ["CAB", "CoterieError", "LinUCB", "Policy", "Random", "__version__", "load"]
+__all__ = [
+    "CAB",
+    "CoterieError",
+    "LinUCB",
+    "Policy",
+    "Random",
+    "SparseCAB",
+    "__version__",
+    "load",
+    "sparse_recovery",
+]

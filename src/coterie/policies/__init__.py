@@ -14,6 +14,7 @@ from coterie.policies.gob_lin import GOBLin
 from coterie.policies.linucb import LinUCB
 from coterie.policies.policy import Policy
 from coterie.policies.random import Random
+from coterie.policies.sparse_cab import SparseCAB
 
 __all__ = [
     "CAB",
@@ -26,12 +27,13 @@ __all__ = [
     "LinUCB",
     "Policy",
     "Random",
+    "SparseCAB",
     "load",
 ]
 
-POLICIES: dict[str, type[Policy]] = {
-    policy.name: policy for policy in (CAB, LinUCB, Random, GOBLin, CoLin, COFIBA, DCCB)
-}
+# In the order in which they are listed: the paper's own, its rivals, the yardstick.
+KINDS: tuple[type[Policy], ...] = (CAB, SparseCAB, LinUCB, COFIBA, GOBLin, CoLin, DCCB, Random)
+POLICIES: dict[str, type[Policy]] = {kind.name: kind for kind in KINDS}
 
 
 def load(path: str | os.PathLike[str], **functions: Any) -> Policy:
