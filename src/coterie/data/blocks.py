@@ -12,7 +12,7 @@ from coterie.data.rounds import Round
 class Block(NamedTuple):
     """Rounds that follow one another. With `served` they are a log, whose payoffs are those of what was served."""
 
-    users: NDArray[Any]  # (rounds,) ids
+    users: Any  # (rounds,) an array of ids
     candidates: NDArray[np.int64]  # (rounds, candidates): positions in `items`
     items: Any  # item ids as a list, or their feature vectors (items, n_features)
     payoffs: NDArray[np.float64]  # (rounds,) with `served`, else (rounds, candidates)

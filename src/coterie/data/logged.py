@@ -51,6 +51,8 @@ class Logged:
     def __post_init__(self) -> None:
         check_choice("draw", self.draw, DRAWS)
         check_count("n_candidates", self.n_candidates, least=2)
+        if self.draw == "all" and self.n_candidates != self.n_items:
+            raise ParameterError(f"draw='all' lists {self.n_items} items, not {self.n_candidates}")
         if self.draw == "balanced" and self.shares.max() * self.n_candidates > 1 + 1e-9:
             raise ParameterError(
                 f"{self.name}: an item is served in {self.shares.max():.1%} of the records; balanced lists of "

@@ -74,13 +74,13 @@ def pieces(path: Path, layout: Layout, columns: dict[str, str], size: int = PIEC
 def _parsed(pl: Any, body: bytes, layout: Layout, columns: dict[str, str]) -> Any:
     """Return the columns as a frame; None if they cannot be read."""
     types = {"number": pl.Int64, "text": pl.String}
+    header = layout.separator.join(layout.names) + "\n"
     try:
         return pl.read_csv(
-            io.BytesIO(body),
-            has_header=False,
+            io.BytesIO(header.encode() + body),
             separator=layout.separator,
-            schema={name: types[columns.get(name, "text")] for name in layout.names},
             columns=list(columns),
+            schema_overrides={name: types[kind] for name, kind in columns.items()},
         )
     except pl.exceptions.PolarsError:
         return None
