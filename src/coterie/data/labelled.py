@@ -25,6 +25,7 @@ from coterie.errors import FileError, ParameterError
 
 POOLS = ("growing", "all")
 UNTAGGED = ("keep", "drop")
+STEP = 250  # rounds in a block
 
 
 class Likes(NamedTuple):
@@ -140,8 +141,8 @@ class Labelled:
                 f"{n_rounds:,} rounds are asked of {self.name}, which was opened with n_rounds={self.n_rounds:,}"
             )
         whole = self.block(seed)
-        for first in range(start, n_rounds, 250):
-            yield whole.cut(first, min(first + 250, n_rounds))
+        for first in range(start, n_rounds, STEP):
+            yield whole.cut(first, min(first + STEP, n_rounds))
 
     def rounds(self, n_rounds: int, seed: int = 0) -> Iterator[Round]:
         """Yield the first rounds one by one."""
