@@ -12,6 +12,8 @@ if find_spec("typer") is None:
 import typer
 
 from coterie.cli.compare import compare
+from coterie.cli.data import data
+from coterie.cli.reproduce import reproduce
 
 app = typer.Typer(
     name="coterie",
@@ -37,3 +39,5 @@ def coterie(
 
 
 app.command()(compare)
+app.command()(reproduce)
+app.add_typer(data, name="data")

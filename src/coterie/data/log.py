@@ -21,7 +21,10 @@ from coterie.data.rounds import Round
 from coterie.errors import FileError, ParameterError
 
 COLUMNS = ("user", "item", "payoff")
-READERS: dict[str, Any] = {".csv": partial(pl.read_csv, infer_schema_length=None), ".parquet": pl.read_parquet}
+READERS: dict[str, Any] = {
+    ".csv": partial(pl.read_csv, infer_schema_length=None),
+    ".parquet": pl.read_parquet,
+}
 
 
 @final
@@ -29,6 +32,7 @@ class Log:
     """A CSV or Parquet file with the columns user, item and payoff, in the order of time."""
 
     one_hot = True
+    is_log = True
     n_features: int | None = None
 
     def __init__(self, path: str | os.PathLike[str], candidates: int = 20, sha256: str | None = None) -> None:
