@@ -16,7 +16,7 @@ from rich.table import Table
 
 from coterie.data.datasets import DATASETS, open_dataset
 from coterie.data.files import VARIABLE
-from coterie.data.log import READERS, Log
+from coterie.data.log import READERS, open_log
 from coterie.errors import CoterieError, ParameterError
 from coterie.experiments import Plan, parse_specs
 from coterie.experiments.evidence import final_table, warnings, write_evidence
@@ -105,7 +105,7 @@ def _known(names: Sequence[str]) -> list[str]:
 def _open(name: str, settings: list[str], unverified: bool, notes: Console, *, fall_back: bool) -> Any:
     chosen = dict(_setting(text) for text in settings)
     if Path(name).suffix.lower() in READERS:
-        return Log(name, **chosen)
+        return open_log(name, **chosen)
     if unverified and name in ("lastfm", "delicious"):
         chosen["verify"] = False
     if name in ("kddcup", "avazu"):

@@ -79,10 +79,9 @@ class Logged:
         return dict(self.described)
 
     def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Block]:
-        """Yield the rounds from `start` up to `n_rounds`, some at a time; `seed` draws the lists."""
+        """Yield the rounds from `start` up to `n_rounds`, or to the log's end; `seed` draws the lists."""
         check_count("seed", seed, least=0)
-        if n_rounds > self.n_rounds:
-            raise ParameterError(f"{n_rounds:,} rounds are asked of {self.name}, which has {self.n_rounds:,}")
+        n_rounds = min(n_rounds, self.n_rounds)
         for first in range(start // BLOCK * BLOCK, n_rounds, BLOCK):
             last = min(first + BLOCK, self.n_rounds)
             users, items, payoffs = self.records(first, last)
@@ -93,7 +92,7 @@ class Logged:
 
     def rounds(self, n_rounds: int, seed: int = 0) -> Iterator[Round]:
         """Yield the first rounds one by one, or all if there are fewer."""
-        for block in self.blocks(min(n_rounds, self.n_rounds), seed):
+        for block in self.blocks(n_rounds, seed):
             yield from block.rounds()
 
 

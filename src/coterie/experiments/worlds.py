@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from coterie import data
 from coterie.data.datasets import DATASETS, Part, open_dataset
-from coterie.data.log import READERS, Log
+from coterie.data.log import READERS, open_log
 from coterie.data.rounds import Round
 from coterie.errors import FileError, ParameterError
 
@@ -38,7 +38,7 @@ def open_world(text: str) -> World:
     if text in DATASETS:
         return open_dataset(text)
     if path.suffix.lower() in READERS:
-        return Log(path)
+        return open_log(path)
     if path.suffix.lower() == ".json":
         return make_world(_described(path))
     raise ParameterError(
@@ -51,7 +51,7 @@ def make_world(parameters: dict[str, Any]) -> World:
     """Make the world that `parameters()` of a world described."""
     kind, settings = parameters.get("kind"), {k: v for k, v in parameters.items() if k != "kind"}
     if kind == "log":
-        return Log(**settings)
+        return open_log(**settings)
     if kind == "part":
         return Part(make_world(settings["of"]), settings["first"])
     if kind in DATASETS:
