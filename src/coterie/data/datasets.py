@@ -50,15 +50,15 @@ def open_dataset(name: str, **settings: Any) -> Dataset:
     """Open a dataset by its name; settings are those of its own function."""
     if name not in DATASETS:
         raise ParameterError(f"unknown dataset {name!r}; choose among {', '.join(DATASETS)}")
-    return _opened(name, tuple(sorted(settings.items(), key=lambda pair: pair[0])))
+    try:
+        return _opened(name, tuple(sorted(settings.items(), key=lambda pair: pair[0])))
+    except TypeError as error:
+        raise ParameterError(f"dataset {name!r}: {error}") from error
 
 
 @lru_cache(maxsize=4)
 def _opened(name: str, settings: tuple[tuple[str, Any], ...]) -> Dataset:
-    try:
-        return DATASETS[name](**dict(settings))
-    except TypeError as error:
-        raise ParameterError(f"dataset {name!r}: {error}") from error
+    return DATASETS[name](**dict(settings))
 
 
 @final

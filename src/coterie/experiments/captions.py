@@ -14,9 +14,9 @@ def setting(comparison: Comparison) -> str:
     if plan.is_log:
         return (
             f"{_provenance(world)}The rounds come from a log ({plan.name}). In each, a user comes, and the program "
-            f"is offered what the log showed that user, among {world.n_candidates - 1} other items. The log tells only what "
-            "the shown item paid, so a round counts only if the program picks that very item. What matters in "
-            "the end is the average payoff of the rounds that count."
+            f"is offered what the log showed that user, among {world.n_candidates - 1} other items. The log tells "
+            "only what the shown item paid, so a round counts only if the program picks that very item. What "
+            "matters in the end is the average payoff of the rounds that count."
         )
     if hasattr(world, "provenance"):
         return (
