@@ -11,8 +11,10 @@ if find_spec("typer") is None:
 
 import typer
 
+from coterie.cli.bench import bench
 from coterie.cli.compare import compare
 from coterie.cli.data import data
+from coterie.cli.policies import policies
 from coterie.cli.reproduce import reproduce
 
 app = typer.Typer(
@@ -41,3 +43,5 @@ def coterie(
 app.command()(compare)
 app.command()(reproduce)
 app.add_typer(data, name="data")
+app.command()(policies)
+app.command()(bench)
