@@ -16,7 +16,7 @@ one() { # folder, then the words after `coterie reproduce`
 }
 
 for dataset in ${*:-lastfm delicious tuenti kddcup-twin avazu-twin}; do
-    one "$dataset" "$dataset"
+    one "$dataset" "$dataset" --policies all
 done
 
 # The other readings of LastFM, and γ.

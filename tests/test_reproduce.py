@@ -88,6 +88,15 @@ def test_part_is_the_rest_and_is_made_again_from_its_parameters(music: Any) -> N
     assert np.array_equal(ours.candidates, theirs.candidates)
 
 
+def test_another_folder_is_another_dataset(
+    music: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert music.n_users == 12
+    write_lastfm(tmp_path / "other", n_users=9)
+    monkeypatch.setenv("COTERIE_DATA", str(tmp_path / "other"))
+    assert open_dataset("lastfm", **MUSIC).n_users == 9
+
+
 def test_grid_is_the_papers() -> None:
     grid = paper_grid(1_892)
     assert (len(grid.alpha), grid.alpha[0], grid.alpha[1], grid.alpha[-1]) == (21, 0.0, 0.01, 0.2)

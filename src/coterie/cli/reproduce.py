@@ -18,12 +18,13 @@ from coterie.data.datasets import DATASETS, open_dataset
 from coterie.data.files import VARIABLE
 from coterie.data.log import READERS, open_log
 from coterie.errors import CoterieError, ParameterError
-from coterie.experiments import Plan, parse_specs
+from coterie.experiments import Plan, Run, Spec, parse_spec, parse_specs
 from coterie.experiments.evidence import final_table, warnings, write_evidence
 from coterie.experiments.parallel import Told
 from coterie.experiments.protocol import QUICK_RUNS, Protocol
 from coterie.experiments.reproduce import Evidence, numbers, title_of
 from coterie.experiments.reproduce import reproduce as do_all
+from coterie.experiments.specs import names
 from coterie.policies import POLICIES
 
 PAPER = ("cab", "club", "dynucb", "linucb-single", "linucb-multiple", "random")
@@ -45,7 +46,8 @@ def reproduce(
         bool, typer.Option("--quick", help="A small honest version; the report says what was left out.")
     ] = False,
     policies: Annotated[
-        str | None, typer.Option(help="Policies, separated by commas. [default: those of the paper]")
+        str | None,
+        typer.Option(help="Policies, separated by commas, or `all`. [default: those of the paper]"),
     ] = None,
     runs: Annotated[int | None, typer.Option(help="Runs of each policy. [default: 5; quick: 2]")] = None,
     rounds: Annotated[int | None, typer.Option(help="Use only so many rounds of the data.")] = None,
@@ -75,11 +77,11 @@ def reproduce(
     if data is not None:
         os.environ[VARIABLE] = str(data)  # the processes at work look there
     notes = Console(stderr=True)
-    chosen = parse_specs(policies or ",".join(_known(PAPER)))
     found = []
     for name in ALL if dataset == "all" else [dataset]:
         place = _open(name, setting or [], unverified, notes, fall_back=dataset == "all")
         name = getattr(place, "name", name)
+        chosen = _all(place, seed) if policies == "all" else parse_specs(policies or ",".join(_known(PAPER)))
         protocol = Protocol(
             name,
             place,
@@ -100,6 +102,18 @@ def reproduce(
 def _known(names: Sequence[str]) -> list[str]:
     """Return those of the paper's policies that this coterie has."""
     return [name for name in names if name in POLICIES or name.startswith("linucb-")]
+
+
+def _all(place: Any, seed: int) -> list[Spec]:
+    """Return every policy that can play these data as they are: without a graph, and with items as they come."""
+    able = []
+    for spec in (parse_spec(name) for name in names()):
+        try:
+            Run.of(spec, place, seed, 1).make_policy()
+        except CoterieError:
+            continue
+        able.append(spec)
+    return able
 
 
 def _open(name: str, settings: list[str], unverified: bool, notes: Console, *, fall_back: bool) -> Any:

@@ -1,5 +1,6 @@
 """The datasets by name, and parts of them."""
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple, final
 from coterie.data.avazu import avazu
 from coterie.data.blocks import Block
 from coterie.data.delicious import delicious
+from coterie.data.files import VARIABLE
 from coterie.data.kddcup import kddcup
 from coterie.data.labelled import Labelled
 from coterie.data.lastfm import lastfm
@@ -51,13 +53,15 @@ def open_dataset(name: str, **settings: Any) -> Dataset:
     if name not in DATASETS:
         raise ParameterError(f"unknown dataset {name!r}; choose among {', '.join(DATASETS)}")
     try:
-        return _opened(name, tuple(sorted(settings.items(), key=lambda pair: pair[0])))
+        named = tuple(sorted(settings.items(), key=lambda pair: pair[0]))
+        return _opened(name, named, os.environ.get(VARIABLE))
     except TypeError as error:
         raise ParameterError(f"dataset {name!r}: {error}") from error
 
 
 @lru_cache(maxsize=4)
-def _opened(name: str, settings: tuple[tuple[str, Any], ...]) -> Dataset:
+def _opened(name: str, settings: tuple[tuple[str, Any], ...], folder: str | None) -> Dataset:
+    """Open a dataset; `folder` is where it looks by itself, here so that another folder is another dataset."""
     return DATASETS[name](**dict(settings))
 
 
