@@ -60,6 +60,7 @@ def test_thinning_leaves_no_item_above_its_share_and_touches_no_other() -> None:
     items = np.repeat([0, 1, 2, 3], [70, 20, 6, 4])
     keep = thinned(items, 4, 2)
     assert np.bincount(items[keep]).tolist() == [30, 20, 6, 4]
+    assert 5 < keep[:35].sum() < 25  # at random over time, not the first or the last
     with pytest.raises(ParameterError, match="only 4 items are ever served"):
         thinned(items, 4, 5)
 
