@@ -70,11 +70,11 @@ def tables(
         blocks = world.blocks(run.n_rounds, run.seed, start)
         yield from play_blocks(policy, blocks, start, every or world.every, tick)
         return
-    done = start
-    rows = _ticking(play(policy, islice(run.rounds(), done, None), done), done, tick)
-    while chunk := list(islice(rows, every or EVERY)):
-        done += len(chunk)
-        yield done, as_table(chunk)
+    tick(start)
+    done, rounds = start, iter(islice(run.rounds(), start, None))
+    while rows := list(_ticking(play(policy, islice(rounds, every or EVERY), done), tick)):
+        done += len(rows)
+        yield done, as_table(rows)
 
 
 def policy_path(path: str | os.PathLike[str]) -> Path:
@@ -122,8 +122,7 @@ def _clear(partial: Path, done: int) -> None:
             file.unlink()
 
 
-def _ticking(rows: Iterator[Row], done: int, tick: Callable[[int], None]) -> Iterator[Row]:
-    tick(done)
+def _ticking(rows: Iterator[Row], tick: Callable[[int], None]) -> Iterator[Row]:
     for row in rows:
         yield row
         if (row.round + 1) % TICK == 0:
