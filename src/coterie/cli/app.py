@@ -13,7 +13,9 @@ import typer
 
 from coterie.cli.bench import bench
 from coterie.cli.compare import compare
+from coterie.cli.data import data
 from coterie.cli.policies import policies
+from coterie.cli.reproduce import reproduce
 
 app = typer.Typer(
     name="coterie",
@@ -39,5 +41,7 @@ def coterie(
 
 
 app.command()(compare)
+app.command()(reproduce)
+app.add_typer(data, name="data")
 app.command()(policies)
 app.command()(bench)
