@@ -37,6 +37,8 @@ def _draw(what: str, panels: dict[str, list[tuple[int, float, str]]], folder: Pa
             axis.loglog(sizes, costs, marker="o", color="#c2410c")
             axis.set_title(f"{name} (exponent {fit(sizes, costs):.2f})", fontsize=9)
             axis.set_ylabel(units[0])
+            axis.set_xticks(sizes, [_short(size) for size in sizes])
+            axis.minorticks_off()
             axis.set_ylim(min(costs) / 3, max(costs) * 3)
             axis.spines[["top", "right"]].set_visible(False)
         figure.suptitle(f"{what} CAB: what a round costs")
@@ -45,3 +47,11 @@ def _draw(what: str, panels: dict[str, list[tuple[int, float, str]]], folder: Pa
         for file in files:
             figure.savefig(file, dpi=150, metadata={"Date": None} if file.suffix == ".svg" else None)
     return files
+
+
+def _short(size: int) -> str:
+    """Return a size as one would say it: 500, 16k, 1M."""
+    for unit, letter in ((1_000_000, "M"), (1_000, "k")):
+        if size >= unit:
+            return f"{size / unit:.3g}{letter}"
+    return str(size)
