@@ -1,0 +1,55 @@
+"""How the cost of a record grows: with users, items, candidates, and records played."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from coterie import CAB
+from coterie.experiments.bench.click_log import Clicks
+from coterie.experiments.bench.rows import Row, at_most, only_told
+from coterie.experiments.replay import replay
+
+USERS, ITEMS, CANDIDATES = 10_000, 105, 15
+
+
+def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
+    """Measure the cost of one-hot CAB's records, and fit its exponents."""
+    records = 500_000 if quick else 2_000_000
+    cost_of(records // 10)  # compiled before it is timed
+    for name, values, limit in (
+        ("n_users", (10_000, 31_623, 100_000, 316_228, 1_000_000), 0.2),
+        ("n_items", (105, 420, 1_680, 5_000), None),
+        ("n_candidates", (5, 15, 45, 105), None),
+        ("records", (records // 16, records // 4, records), None),
+    ):
+        costs = []
+        for value in values:
+            told(f"one-hot: {name} = {value:,}")
+            costs.append(cost_of(value) if name == "records" else cost_of(records, **{name: value}))
+            ratio = costs[-1] / costs[0]
+            against = f"{name} = {values[0]:,}"
+            yield Row(
+                "growth", f"one-hot: {name} = {value:,}", costs[-1], "µs/record", against, **only_told(ratio)
+            )
+        exponent = fit(values, costs)
+        promise = only_told(exponent) if limit is None else at_most(limit, exponent)
+        yield Row("growth", f"one-hot: cost of a record ~ {name} ** exponent", exponent, "", "1", **promise)
+
+
+def cost_of(
+    records: int, n_users: int = USERS, n_items: int = ITEMS, n_candidates: int = CANDIDATES
+) -> float:
+    """Return the microseconds of a record, over a whole replay from empty. The log is drawn off the clock."""
+    policy, spent = CAB(one_hot=True, alpha=0.1, gamma=0.2), 0.0
+    for log in Clicks(n_users, n_items, n_candidates).records(records):
+        began = time.thread_time()
+        replay(policy, *log)
+        spent += time.thread_time() - began
+    return 1e6 * spent / records
+
+
+def fit(sizes: Sequence[int], costs: Sequence[float]) -> float:
+    """Return the exponent of the power law through the costs."""
+    slope, _ = np.polyfit(np.log(sizes), np.log(costs), 1)
+    return float(slope)
