@@ -104,7 +104,7 @@ def check_count(name: str, value: Any, least: int = 1) -> int:
 
 
 def check_flag(name: str, value: Any) -> bool:
-    """Return a switch."""
+    """Return a truth value."""
     if value is not True and value is not False:
         raise ParameterError(f"{name} is {value!r}, expected True or False")
     return value

@@ -13,12 +13,12 @@ Floats = NDArray[np.float64]
 
 
 class Log(NamedTuple):
-    """Rounds as arrays, checked by nobody yet."""
+    """Rounds as arrays that were checked."""
 
     users: Sequence[Hashable]
-    candidates: NDArray[np.integer[Any]]  # (rounds, candidates)
-    payoffs: NDArray[np.floating[Any]]  # (rounds,) with `served`, else (rounds, candidates)
-    served: NDArray[np.integer[Any]] | None
+    candidates: Numbers  # (rounds, candidates)
+    payoffs: Floats  # (rounds, 1) with `served`, else (rounds, candidates)
+    served: Numbers  # (rounds,) the logged position, -1 where all payoffs are known
 
 
 @final
@@ -35,12 +35,11 @@ class Chunk:
             np.zeros(1 + len(self.users), dtype=np.int64),
         )
         n = len(who)
-        payoffs = np.asarray(log.payoffs, dtype=np.float64)
         self.rounds = loops.Rounds(
             who,
-            np.array(log.candidates, dtype=np.int64, order="C"),
-            np.array(payoffs if log.served is None else payoffs[:, None], order="C"),
-            np.full(n, -1) if log.served is None else np.array(log.served, dtype=np.int64),
+            np.array(log.candidates, order="C"),  # copies: kernels are compiled for plain arrays only
+            np.array(log.payoffs, order="C"),
+            np.array(log.served),
             np.zeros(n, dtype=np.int64),
             np.zeros(n, dtype=np.bool_),
             np.zeros(n, dtype=np.int64),

@@ -6,13 +6,14 @@ from typing import Any, final
 
 import numpy as np
 
-from coterie.errors import CoterieError, ParameterError, UserError
+from coterie.errors import ParameterError, UserError
 from coterie.models import make_models
 from coterie.models.checks import check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, unpack_ids
-from coterie.policies.batch import Batch, Outcome, run_one_by_one
-from coterie.policies.compiled import CHUNK, is_sound
-from coterie.policies.decision import TIE, Decision
+from coterie.models.protocol import TIE
+from coterie.policies.batch import Batch, Outcome, read_batch
+from coterie.policies.compiled import CHUNK
+from coterie.policies.decision import Decision
 from coterie.policies.policy import Policy
 
 Seed = int | np.random.Generator
@@ -64,19 +65,14 @@ class Random(Policy):
 
     def run(self, batch: Batch) -> Outcome:
         """Play many rounds, all scores at once."""
-        try:
-            sound = is_sound(batch, len(self.models.read(batch.items)))
-        except CoterieError:
-            sound = False
-        if not sound:
-            return run_one_by_one(self, batch)
-        n, width = batch.candidates.shape
-        choice, kept = np.zeros(n, dtype=np.int64), np.ones(n, dtype=np.bool_)
+        candidates, _, served = read_batch(batch)
+        self.models.read(batch.items)
+        n, width = candidates.shape
+        choice = np.zeros(n, dtype=np.int64)
         for start in range(0, n, CHUNK):
             score = self.rng.random((min(CHUNK, n - start), width))  # the stream that `decide` draws from
             choice[start : start + CHUNK] = np.argmax(score.max(axis=1, keepdims=True) - score < TIE, axis=1)
-        if batch.served is not None:
-            kept = choice == batch.served
+        kept = (served < 0) | (choice == served)
         users = batch.users.tolist() if isinstance(batch.users, np.ndarray) else batch.users
         self._known |= dict.fromkeys(compress(users, kept.tolist()))
         self.learned += int(kept.sum())

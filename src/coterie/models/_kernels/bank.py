@@ -15,7 +15,7 @@ def _either(name: str) -> Callable[..., Any]:
     def stub(first: Any, *rest: Any) -> Any:
         raise NotImplementedError(f"{name} is for compiled code")
 
-    @overload(stub)
+    @overload(stub)  # type: ignore[untyped-decorator]
     def pick(first: Any, *rest: Any) -> Any:
         # `name` takes the contexts first: a matrix of vectors, or a list of numbers.
         kind = getattr(first, "instance_class", None)

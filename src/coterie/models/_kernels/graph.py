@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from coterie.models._kernels.bank import apart, clear, fits, give, move, refresh, take, used
 from coterie.models._kernels.jit import jit
+from coterie.models.protocol import ROUNDING
 
-ROUNDING = 1e-12  # users with equal histories stay together at α₂ = 0
 ROWS, HALVES, STAMP, COMPLETE, GONE, LIVE = 0, 1, 2, 3, 4, 5  # what `size` holds
 
 

@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from coterie.models._kernels.bank import draw, fits, gap, name, pool, take, update, used, view
 from coterie.models._kernels.graph import Graph, arrive, roomy, serve
 from coterie.models._kernels.jit import jit
-
-TIE = 1e-9  # as in the policies' decisions
-ROUNDING = 1e-12  # two profiles this close are equally near
+from coterie.models.protocol import ROUNDING, TIE
 
 
 class Rounds(NamedTuple):

@@ -1,0 +1,217 @@
+"""What every policy promises, checked on every policy and both kinds of contexts."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import coterie
+from coterie import Policy
+from coterie.errors import ContextError, CoterieError, PayoffError, UserError
+from coterie.policies import POLICIES
+
+D = 5
+Case = tuple[str, Callable[[], Policy], bool]
+
+
+def cases() -> Iterator[Case]:
+    """Every policy, for vectors and for items, with its switches both ways, away from the default alpha."""
+    for name, kind in POLICIES.items():
+        accepted = inspect.signature(kind).parameters
+        switches: list[dict[str, Any]] = [{}]
+        for switch in ("shared", "thompson"):
+            if switch in accepted:
+                switches = [{**given, switch: value} for given in switches for value in (False, True)]
+        for given in switches:
+            if "alpha" in accepted:
+                given = {**given, "alpha": 0.3}
+            label = "-".join([name, *(switch for switch, on in given.items() if on is True)])
+            if "n_features" in accepted:
+                yield f"{label}-vectors", lambda k=kind, g=given: k(n_features=D, **g), False  # type: ignore[misc]
+            if "one_hot" in accepted:
+                yield f"{label}-items", lambda k=kind, g=given: k(one_hot=True, **g), True  # type: ignore[misc]
+
+
+CASES = list(cases())
+each_policy = pytest.mark.parametrize(
+    ("make", "one_hot"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+)
+
+
+def candidates(rng: np.random.Generator, one_hot: bool) -> Any:
+    if one_hot:
+        return [f"item {i}" for i in rng.permutation(8)[:4]]
+    x = rng.normal(size=(4, D))
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def play(policy: Policy, one_hot: bool, n_rounds: int, seed: int) -> list[int]:
+    """Play seeded rounds and return the choices."""
+    rng = np.random.default_rng(seed)
+    choices = []
+    for _ in range(n_rounds):
+        user, contexts = f"user {rng.integers(6)}", candidates(rng, one_hot)
+        k = policy.choose(user, contexts)
+        choices.append(k)
+        policy.learn(user, contexts[k], float(rng.random() < 0.2 + 0.15 * k))
+    return choices
+
+
+def fingerprint(policy: Policy) -> Any:
+    """Everything a policy would write to a file, but for its random stream."""
+    return policy.learned, {name: (t.dtype, t.tobytes()) for name, t in policy.tensors().items()}
+
+
+@each_policy
+def test_same_seed_same_trace(make: Callable[[], Policy], one_hot: bool) -> None:
+    assert play(make(), one_hot, 80, seed=1) == play(make(), one_hot, 80, seed=1)
+
+
+@each_policy
+def test_choosing_ranking_and_explaining_leave_the_state_untouched(
+    make: Callable[[], Policy], one_hot: bool
+) -> None:
+    policy = make()
+    play(policy, one_hot, 40, seed=2)
+    before = fingerprint(policy)
+    contexts = candidates(np.random.default_rng(0), one_hot)
+    for user in ("user 0", "a stranger"):
+        policy.choose(user, contexts)
+        policy.rank(user, contexts)
+        policy.explain(user, contexts)
+    assert fingerprint(policy) == before
+    assert "a stranger" not in policy.users
+
+
+@each_policy
+def test_explain_tells_what_choose_and_rank_then_do(make: Callable[[], Policy], one_hot: bool) -> None:
+    policy = make()
+    play(policy, one_hot, 40, seed=3)
+    rng = np.random.default_rng(4)
+    for _ in range(20):
+        contexts = candidates(rng, one_hot)
+        told = policy.explain("user 1", contexts)
+        assert told.ranking == policy.explain("user 1", contexts).ranking
+        assert sorted(told.ranking) == list(range(len(contexts)))
+        assert told.ranking[0] == told.choice == policy.choose("user 1", contexts)
+        assert (told.members >= 1).all()
+        for column in (told.estimate, told.width, told.near_estimate, told.near_width, told.score):
+            assert column.shape == (len(contexts),)
+            assert np.isfinite(column).all()
+
+
+@each_policy
+def test_a_saved_policy_goes_on_identically(
+    make: Callable[[], Policy], one_hot: bool, tmp_path: Path
+) -> None:
+    policy = make()
+    play(policy, one_hot, 40, seed=5)
+    policy.add("waiting")
+    policy.drop("user 2")
+    policy.save(tmp_path / "model")
+    for loaded in (type(policy).load(tmp_path / "model"), coterie.load(tmp_path / "model")):
+        assert fingerprint(loaded) == fingerprint(policy)
+        assert set(loaded.users) == set(policy.users)
+        assert loaded.parameters == policy.parameters
+    assert play(loaded, one_hot, 60, seed=6) == play(policy, one_hot, 60, seed=6)
+    assert fingerprint(loaded) == fingerprint(policy)
+
+
+@each_policy
+def test_users_appear_on_first_payoff_and_leave_without_a_trace(
+    make: Callable[[], Policy], one_hot: bool
+) -> None:
+    policy = make()
+    policy.add("early")
+    policy.add("early")
+    assert list(policy.users) == ["early"]
+    play(policy, one_hot, 40, seed=7)
+    assert set(policy.users) == {"early", *(f"user {i}" for i in range(6))}
+    for user in list(policy.users):
+        policy.drop(user)
+    assert list(policy.users) == []
+    with pytest.raises(UserError, match="user 'user 0' is not known, so cannot be dropped"):
+        policy.drop("user 0")
+    play(policy, one_hot, 20, seed=8)
+
+
+@each_policy
+def test_bad_input_is_named_and_changes_nothing(make: Callable[[], Policy], one_hot: bool) -> None:
+    policy = make()
+    play(policy, one_hot, 30, seed=9)
+    good = candidates(np.random.default_rng(0), one_hot)
+    before = fingerprint(policy), set(policy.users)
+    bad: list[tuple[type[CoterieError], str, Callable[[], Any]]] = [
+        (UserError, r"user id \['a'\] is unhashable", lambda: policy.choose(["a"], good)),  # type: ignore[arg-type]
+        (UserError, "is unhashable", lambda: policy.learn({}, good[0], 1.0)),  # type: ignore[arg-type]
+        (UserError, "is unhashable", lambda: policy.add([])),  # type: ignore[arg-type]
+        (UserError, "is unhashable", lambda: policy.drop([])),  # type: ignore[arg-type]
+        (ContextError, "the candidate list is empty", lambda: policy.choose("new", [])),
+        (PayoffError, "payoff is 1.5, expected a number in", lambda: policy.learn("new", good[0], 1.5)),
+        (PayoffError, "payoff is -1.1", lambda: policy.learn("new", good[0], -1.1)),
+        (PayoffError, "payoff is nan", lambda: policy.learn("new", good[0], float("nan"))),
+        (PayoffError, "payoff is inf", lambda: policy.learn("new", good[0], float("inf"))),
+        (PayoffError, "payoff is 'yes'", lambda: policy.learn("new", good[0], "yes")),  # type: ignore[arg-type]
+        (PayoffError, "payoff is None", lambda: policy.learn("new", good[0], None)),  # type: ignore[arg-type]
+    ]
+    if one_hot:
+        bad += [
+            (ContextError, r"item id \[1\] is unhashable", lambda: policy.choose("new", [[1]])),
+            (ContextError, "is unhashable", lambda: policy.learn("new", [1], 1.0)),
+            (ContextError, "contexts is the single string 'jazz'", lambda: policy.choose("new", "jazz")),
+            (ContextError, "contexts is 3, expected a sequence", lambda: policy.choose("new", 3)),
+        ]
+    else:
+        long, loud, hole = np.zeros((3, D + 1)), np.full((3, D), 0.9), np.zeros((3, D))
+        hole[1, 2] = np.nan
+        bad += [
+            (ContextError, "context has 6 features, this policy was made with n_features=5",
+             lambda: policy.choose("new", long)),
+            (ContextError, "context 0 has norm 2.01246, expected at most 1", lambda: policy.choose("new", loud)),
+            (ContextError, "context 1 holds NaN or infinity", lambda: policy.choose("new", hole)),
+            (ContextError, "context 0 holds NaN or infinity",
+             lambda: policy.learn("new", np.full(D, np.inf), 1.0)),
+            (ContextError, r"contexts have shape \(5,\)", lambda: policy.choose("new", np.zeros(D))),
+            (ContextError, "contexts must be numbers", lambda: policy.choose("new", [["a"] * D])),
+            (ContextError, "context has 2 features", lambda: policy.learn("new", [0.1, 0.2], 1.0)),
+        ]  # fmt: skip
+    for error, message, call in bad:
+        with pytest.raises(error, match=message):
+            call()
+    assert (fingerprint(policy), set(policy.users)) == before
+
+
+@each_policy
+def test_a_batch_gives_what_one_by_one_gives(make: Callable[[], Policy], one_hot: bool) -> None:
+    from coterie.policies.batch import Batch, run_one_by_one
+
+    rng = np.random.default_rng(10)
+    items: Any = [f"item {i}" for i in range(8)]
+    if not one_hot:
+        x = rng.normal(size=(8, D))
+        items = x / np.linalg.norm(x, axis=1, keepdims=True)
+    users = [f"user {i}" for i in rng.integers(6, size=60)]
+    shown = np.array([rng.permutation(8)[:4] for _ in users])
+    known = Batch(users, shown, items, np.round(rng.uniform(-1, 1, size=(60, 4)), 1))
+    log = Batch(users, shown, items, np.round(rng.uniform(-1, 1, size=60), 1), rng.integers(4, size=60))
+    fast, slow = make(), make()
+    for batch in (known, log):
+        mine, theirs = fast.run(batch), run_one_by_one(slow, batch)
+        for column, expected in zip(mine, theirs, strict=True):
+            assert column.tolist() == expected.tolist()
+    assert set(fast.users) == set(slow.users)
+    contexts = items if one_hot else items[:4]
+    for user in ("user 0", "nobody"):
+        assert fast.explain(user, contexts).score == pytest.approx(
+            slow.explain(user, contexts).score, abs=1e-9
+        )
+
+
+def test_every_policy_says_where_it_comes_from() -> None:
+    for name, kind in POLICIES.items():
+        assert kind.name == name
+        assert kind.reference
+        assert (kind.__doc__ or "").strip()
