@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.models._kernels.jit import inline, jit, locked
+from coterie.models._kernels.jit import bare
 from coterie.models.protocol import ROUNDING, TIE, Floats
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -117,7 +117,7 @@ def empty_state() -> State:
     return state
 
 
-@jit
+@bare
 def allocate(heap: Ints, links: Ints, bits: int) -> int:
     """Return the start of a segment of 2**bits, or NONE if there is no room."""
     start = heap[1 + bits]
@@ -131,14 +131,14 @@ def allocate(heap: Ints, links: Ints, bits: int) -> int:
     return int(start)
 
 
-@jit
+@bare
 def release(heap: Ints, links: Ints, bits: int, start: int) -> None:
     """Take a segment back."""
     links[start] = heap[1 + bits]
     heap[1 + bits] = start
 
 
-@inline
+@bare
 def find_entry(users: Records, entries: Records, row: int, item: int) -> int:
     """Return where a user's entry for an item lies, or NONE."""
     start = users[row].start
@@ -155,7 +155,7 @@ def find_entry(users: Records, entries: Records, row: int, item: int) -> int:
         p = (p + 1) & mask
 
 
-@jit
+@bare
 def make_entry(s: State, row: int, item: int, id: int) -> None:
     """Write an entry that is not there yet, in room that was reserved."""
     users, entries = s.users, s.entries
@@ -169,7 +169,7 @@ def make_entry(s: State, row: int, item: int, id: int) -> None:
     users[row].count += 1
 
 
-@jit
+@bare
 def free_entries(s: State, start: int, bits: int) -> None:
     """Take a user's segment back, with nothing left in it."""
     for p in range(start, start + (1 << bits)):
@@ -178,7 +178,7 @@ def free_entries(s: State, start: int, bits: int) -> None:
     release(s.heaps[ENTRIES], s.entries["item"], bits, start)
 
 
-@jit
+@bare
 def reserve_entry(s: State, row: int) -> bool:
     """Make sure that a user has room for one more entry, with a quarter of the segment empty."""
     users, entries, heaps = s.users, s.entries, s.heaps
@@ -200,7 +200,7 @@ def reserve_entry(s: State, row: int) -> bool:
     return True
 
 
-@jit
+@bare
 def reserve_class(s: State, item: int) -> bool:
     """Make sure that an item has room for one more class."""
     start, bits, count = s.items[item].start, s.items[item].bits, s.items[item].count
@@ -218,7 +218,7 @@ def reserve_class(s: State, item: int) -> bool:
     return True
 
 
-@jit
+@bare
 def reserve_mark(s: State, item: int) -> bool:
     """Make sure that an item has room for one more mark."""
     start, bits, count = s.items[item].mark_start, s.items[item].mark_bits, s.items[item].mark_count
@@ -236,7 +236,7 @@ def reserve_mark(s: State, item: int) -> bool:
     return True
 
 
-@jit
+@bare
 def reserve(s: State, row: int, item: int, alone: bool) -> int:
     """Make sure that one payoff can be learned, or return what lacks room."""
     if not reserve_class(s, item):
@@ -254,7 +254,7 @@ def reserve(s: State, row: int, item: int, alone: bool) -> int:
     return ENOUGH if reserve_mark(s, item) else ROOM_MARKS
 
 
-@jit
+@bare
 def new_id(s: State) -> int:
     """Return an id that nothing points to yet, in room that was reserved."""
     ids, counts = s.ids, s.counts
@@ -269,7 +269,7 @@ def new_id(s: State) -> int:
     return int(id)
 
 
-@jit
+@bare
 def unref(s: State, id: int) -> None:
     """Let go of an id: it is free when nothing points to it, and then lets go of what it points to."""
     ids, counts = s.ids, s.counts
@@ -283,7 +283,7 @@ def unref(s: State, id: int) -> None:
         id = parent
 
 
-@inline
+@bare
 def root(ids: Records, id: int) -> int:
     """Return the id of the class that an id was merged into."""
     while ids[id].parent >= 0:
@@ -291,7 +291,7 @@ def root(ids: Records, id: int) -> int:
     return id
 
 
-@inline
+@bare
 def find_mark(users: Records, items: Records, marks: Records, row: int, item: int) -> int:
     """Return where the first mark above a user's number lies, or NONE."""
     order, count, start = users[row].order, items[item].mark_count, items[item].mark_start
@@ -308,7 +308,7 @@ def find_mark(users: Records, items: Records, marks: Records, row: int, item: in
     return int(low)
 
 
-@jit
+@bare
 def find_class(s: State, row: int, item: int, entry: int) -> int:
     """Return the id of a user's class on an item, whose entry is known; NONE if untouched."""
     users, items, entries, marks, ids = s.users, s.items, s.entries, s.marks, s.ids
@@ -332,7 +332,7 @@ def find_class(s: State, row: int, item: int, entry: int) -> int:
     return top
 
 
-@jit
+@bare
 def find_pair(s: State, item: int, times: int, total: float) -> int:
     """Return the place of the first class that is not before (times, total)."""
     items, classes = s.items, s.classes
@@ -348,7 +348,7 @@ def find_pair(s: State, item: int, times: int, total: float) -> int:
     return low
 
 
-@inline
+@bare
 def put_class(classes: Records, p: int, times: int, total: float, size: int, id: int) -> None:
     """Write one class."""
     classes[p].times = times
@@ -359,7 +359,7 @@ def put_class(classes: Records, p: int, times: int, total: float, size: int, id:
     classes[p].id = id
 
 
-@jit
+@bare
 def join(s: State, item: int, times: int, total: float, size: int) -> int:
     """Add users to the class of a pair, made if there is none, and return its id."""
     items, classes, ids = s.items, s.classes, s.ids
@@ -379,7 +379,7 @@ def join(s: State, item: int, times: int, total: float, size: int) -> int:
     return id
 
 
-@jit
+@bare
 def leave(s: State, item: int, id: int, entry: int) -> None:
     """Take one user out of a class. An entry, if the user has one, no longer counts."""
     items, entries, classes, ids = s.items, s.entries, s.classes, s.ids
@@ -397,7 +397,7 @@ def leave(s: State, item: int, id: int, entry: int) -> None:
         unref(s, entries[entry].id)
 
 
-@jit
+@bare
 def drop_marks(s: State, item: int, id: int) -> None:
     """Remove the marks of a class without members: nobody is left between them and the marks before."""
     items, marks, ids = s.items, s.marks, s.ids
@@ -413,7 +413,7 @@ def drop_marks(s: State, item: int, id: int) -> None:
     unref(s, id)
 
 
-@jit
+@bare
 def join_marks(s: State, item: int) -> None:
     """Let neighbouring marks of one class become one."""
     items, marks, ids = s.items, s.marks, s.ids
@@ -427,7 +427,7 @@ def join_marks(s: State, item: int) -> None:
     items[item].mark_count = kept
 
 
-@jit
+@bare
 def make_eligible(s: State, row: int) -> None:
     """Give a user a number, unless the user has one."""
     users, counts = s.users, s.counts
@@ -437,7 +437,7 @@ def make_eligible(s: State, row: int) -> None:
         counts[ELIGIBLE] += 1
 
 
-@jit
+@bare
 def change(s: State, item: int) -> None:
     """Make all sums kept for an item old."""
     items, counts = s.items, s.counts
@@ -445,7 +445,7 @@ def change(s: State, item: int) -> None:
     items[item].version = counts[VERSION]
 
 
-@jit
+@bare
 def note_item(s: State, item: int) -> None:
     """Remember that an item changes, and in which order items were first learned."""
     items, counts = s.items, s.counts
@@ -455,7 +455,7 @@ def note_item(s: State, item: int) -> None:
         counts[BORN] += 1
 
 
-@jit
+@bare
 def learn_alone(s: State, row: int, item: int, payoff: float) -> None:
     """Let one user learn, in room that was reserved."""
     users, items, entries, classes, ids = s.users, s.items, s.entries, s.classes, s.ids
@@ -476,19 +476,19 @@ def learn_alone(s: State, row: int, item: int, payoff: float) -> None:
         make_entry(s, row, item, id)
 
 
-@inline
+@bare
 def scale_after(alpha: float, learned: int) -> float:
     """Return α·√log(1+t), as `policies/clock.py` does."""
     return alpha * math.sqrt(math.log1p(learned + 1))
 
 
-@inline
+@bare
 def is_near(estimate: float, spread: float, other: float, other_spread: float, scale: float) -> bool:
     """Return whether two users' bounds meet."""
     return abs(estimate - other) <= scale * (spread + other_spread) + ROUNDING
 
 
-@jit
+@bare
 def learn_together(
     s: State, row: int, item: int, payoff: float, own: tuple[float, float], scale: float, limit: float
 ) -> int:
@@ -551,7 +551,7 @@ def learn_together(
     return int(updated)
 
 
-@inline
+@bare
 def unite(ids: Records, a: int, b: int) -> int:
     """Merge two classes' ids and return the one that stays: the one with more pointing to it."""
     if ids[a].refs < ids[b].refs:
@@ -561,7 +561,7 @@ def unite(ids: Records, a: int, b: int) -> int:
     return a
 
 
-@inline
+@bare
 def find_place(s: State, row: int, item: int) -> int:
     """Return where a user's class on an item lies, or NONE if untouched."""
     if row < 0 or item < 0:
@@ -570,7 +570,7 @@ def find_place(s: State, row: int, item: int) -> int:
     return s.items[item].start + s.ids[id].slot if id >= 0 else NONE
 
 
-@inline
+@bare
 def find_place_quickly(
     users: Records, items: Records, entries: Records, marks: Records, ids: Records, row: int, item: int
 ) -> int:
@@ -586,7 +586,7 @@ def find_place_quickly(
     return items[item].start + ids[id].slot if ids[id].parent < 0 else UNKNOWN
 
 
-@inline
+@bare
 def own_view(classes: Records, place: int) -> tuple[float, float]:
     """Return the estimate and spread of a class."""
     if place < 0:
@@ -594,7 +594,7 @@ def own_view(classes: Records, place: int) -> tuple[float, float]:
     return classes[place].estimate, classes[place].spread
 
 
-@inline
+@bare
 def scan(
     items: Records, classes: Records, item: int, own: tuple[float, float], scale: float, near: Records, p: int
 ) -> None:
@@ -624,7 +624,7 @@ def scan(
     near[p].square = square
 
 
-@inline
+@bare
 def untouched_near(
     items: Records, counts: Ints, stranger: int, item: int, own: tuple[float, float], scale: float
 ) -> int:
@@ -640,7 +640,7 @@ def untouched_near(
 # What follows is called from Python.
 
 
-@locked
+@bare
 def view(arrays: Arrays, row: int, columns: Ints, estimate: Floats, spread: Floats) -> None:
     """Write a user's own estimates and spreads."""
     s = State(*arrays)
@@ -648,7 +648,7 @@ def view(arrays: Arrays, row: int, columns: Ints, estimate: Floats, spread: Floa
         estimate[k], spread[k] = own_view(s.classes, find_place(s, row, columns[k]))
 
 
-@locked
+@bare
 def gather(
     arrays: Arrays,
     row: int,
@@ -657,11 +657,11 @@ def gather(
     scale: float,
     members: Ints,
     sums: Floats,
+    near: Records,
 ) -> None:
     """Write the sums over each candidate's neighbours: of estimates, spreads, squared spreads."""
     s = State(*arrays)
     stranger = 1 if row < 0 or s.users[row].order < 0 else 0
-    near = np.empty(1, NEAR)
     for k in range(len(columns)):
         view = own[0][k], own[1][k]
         scan(s.items, s.classes, columns[k], view, scale, near, 0)
@@ -672,7 +672,7 @@ def gather(
         sums[2, k] = near[0].square + untouched
 
 
-@locked
+@bare
 def update(arrays: Arrays, row: int, item: int, payoff: float) -> int:
     """Let one user learn, or return what lacks room."""
     s = State(*arrays)
@@ -682,7 +682,7 @@ def update(arrays: Arrays, row: int, item: int, payoff: float) -> int:
     return code
 
 
-@locked
+@bare
 def share(
     arrays: Arrays, row: int, item: int, payoff: float, own: tuple[float, float], scale: float, limit: float
 ) -> tuple[int, int]:
@@ -694,13 +694,13 @@ def share(
     return code, learn_together(s, row, item, payoff, own, scale, limit)
 
 
-@locked
+@bare
 def add(arrays: Arrays, row: int) -> None:
     """Make a user eligible."""
     make_eligible(State(*arrays), row)
 
 
-@locked
+@bare
 def drop(arrays: Arrays, row: int, n_items: int) -> None:
     """Forget a user on every item."""
     s = State(*arrays)
@@ -725,7 +725,7 @@ def drop(arrays: Arrays, row: int, n_items: int) -> None:
     s.users[row].bits, s.users[row].count = 0, 0
 
 
-@locked
+@bare
 def drop_item(arrays: Arrays, item: int) -> None:
     """Give back what an item without touched users holds."""
     s = State(*arrays)
@@ -736,7 +736,7 @@ def drop_item(arrays: Arrays, item: int) -> None:
     s.items[item].start, s.items[item].mark_start, s.items[item].born = NONE, NONE, NONE
 
 
-@locked
+@bare
 def near_users(
     arrays: Arrays, item: int, own: tuple[float, float], scale: float, near: NDArray[np.bool_]
 ) -> None:
@@ -748,7 +748,7 @@ def near_users(
             near[row] = is_near(own[0], own[1], estimate, spread, scale)
 
 
-@locked
+@bare
 def put_entries(arrays: Arrays, rows: Ints, items: Ints, ids: Ints, begin: int) -> int:
     """Write entries from `begin` on, and return where room for entries ended: at the last, if it did not."""
     s = State(*arrays)
@@ -759,7 +759,7 @@ def put_entries(arrays: Arrays, rows: Ints, items: Ints, ids: Ints, begin: int) 
     return len(rows)
 
 
-@locked
+@bare
 def take_entries(arrays: Arrays, rows: Ints, items: Ints, ids: Ints) -> None:
     """Write all entries of the users in `rows`: rows and items as positions, ids of living classes."""
     s = State(*arrays)
@@ -773,10 +773,9 @@ def take_entries(arrays: Arrays, rows: Ints, items: Ints, ids: Ints) -> None:
                     n += 1
 
 
-@jit
-def draw_sums(columns: Ints, sums: Floats, scale: float, rng: Any, drawn: Floats) -> None:
+@bare
+def draw_sums(columns: Ints, sums: Floats, scale: float, rng: Any, normal: Floats, drawn: Floats) -> None:
     """Write for each candidate a draw of its neighbours' sum: one normal for each item listed."""
-    normal = np.empty(len(columns))
     for k in range(len(columns)):
         first = 0
         while columns[first] != columns[k]:
@@ -785,7 +784,7 @@ def draw_sums(columns: Ints, sums: Floats, scale: float, rng: Any, drawn: Floats
         drawn[k] = sums[0, k] + scale * math.sqrt(sums[2, k]) * normal[k]
 
 
-@jit
+@bare
 def learn(s: State, row: int, item: int, payoff: float, scale: float, limit: float) -> tuple[int, int]:
     """Learn as CAB does and return (ENOUGH, how many users), or what lacks room."""
     own = own_view(s.classes, find_place(s, row, item))
@@ -799,7 +798,7 @@ def learn(s: State, row: int, item: int, payoff: float, scale: float, limit: flo
     return code, 1
 
 
-@locked
+@bare
 def run(
     arrays: Arrays,
     rounds: tuple[Ints, Ints, Ints, Floats, Ints],
@@ -809,6 +808,7 @@ def run(
     decided: bool,
     learned: int,
     outcome: tuple[Ints, NDArray[np.bool_], Ints, Ints],
+    desk: tuple[Ints, Ints, Ints, Floats, Floats, Floats],
 ) -> tuple[int, int, int]:
     """Play rounds from `begin` on, whose choice may be made already.
 
@@ -817,14 +817,12 @@ def run(
     were learned by then.
     """
     s = State(*arrays)
-    # Reading an array out of a tuple counts a reference, atomically: two thirds of the time, if done inside.
     users, items, entries, classes, marks, ids, _, near, near_untouched, _, counts = arrays
     rows, candidates, columns, payoffs, served = rounds
     alpha, gamma, thompson = rule
     choices, kept, members, updated = outcome
+    listed, places, found, sums, normal, score = desk
     c = candidates.shape[1]
-    listed, places, found = np.empty(c, np.int64), np.empty(c, np.int64), np.empty(c, np.int64)
-    sums, score = np.empty((3, c)), np.empty(c)
     for t in range(begin, len(rows)):
         row = rows[t]
         scale = scale_after(alpha, learned)
@@ -853,9 +851,12 @@ def run(
                 sums[2, k] = a.square + untouched
                 score[k] = sums[0, k] / found[k] + scale * sums[1, k] / found[k]
             if thompson:
-                draw_sums(listed, sums, scale, rng, score)
-                score /= found
-            best, choice = score.max(), 0
+                draw_sums(listed, sums, scale, rng, normal, score)
+                for k in range(c):
+                    score[k] /= found[k]
+            best, choice = score[0], 0
+            for k in range(1, c):
+                best = max(best, score[k])
             while best - score[choice] >= TIE:
                 choice += 1
             choices[t], members[t] = choice, found[choice]
