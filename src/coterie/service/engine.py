@@ -1,0 +1,507 @@
+"""The engine: one owner of the policy and of the events that wait. Its state is a function of the log.
+
+Whatever changes state is a record, and `apply` is the only way in: the live service plans a record, applies it
+and hands it to the log; recovery applies the same records again. Time and chance enter through records
+only: a wait ends with a Tick, and a uniform choice is drawn from the event's id.
+"""
+
+import heapq
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from coterie.errors import ParameterError
+from coterie.policies import POLICIES, Decision, Policy
+from coterie.service.events import Event, Outcome
+from coterie.service.features import hash_actions
+from coterie.service.problems import Problem
+from coterie.service.records import (
+    Activate,
+    Configure,
+    Forget,
+    Observe,
+    Rank,
+    Record,
+    Reset,
+    Reward,
+    Tick,
+    encode,
+)
+from coterie.service.settings import Config
+from coterie.service.statistics import Statistics
+
+REASONS = ("estimate", "width", "neighbours", "neighbours_estimate", "neighbours_width")
+Features = Sequence[Mapping[str, Any]]
+
+
+class Action(Struct, frozen=True):
+    """One thing that could be shown."""
+
+    id: str
+    features: Features | None = None
+
+
+class Question(Struct, frozen=True):
+    """What is to be decided. Ids and sizes were checked at the edge."""
+
+    event: str
+    user: str
+    actions: Sequence[Action]
+    context: Features = ()
+    excluded: frozenset[str] = frozenset()
+    deferred: bool = False
+    baseline: str | None = None  # the first action that is not excluded, unless named
+    parent: str | None = None
+    slot: str | None = None
+
+    def digest(self) -> bytes:
+        """Return what tells a retry from another request of the same name."""
+        return blake2b(_canonical.encode(self), digest_size=16).digest()
+
+
+_canonical = msgspec.json.Encoder(order="deterministic")
+_plain = msgspec.json.Encoder()
+
+
+class User(Struct, gc=False, array_like=True):
+    """What is known of a user besides the model."""
+
+    number: int
+    first: int  # milliseconds
+    last: int
+    decisions: int = 0
+    learned: int = 0
+    earned: float = 0.0
+
+
+class Engine:
+    """Decides, learns and forgets; plain, synchronous and without a clock."""
+
+    def __init__(self) -> None:
+        self.config = Config()
+        self.items: Policy | None = None  # over ids of actions without features
+        self.vectors: Policy | None = None  # over hashed features
+        self.position = 0  # of the next record
+        self.now = 0  # the time of the last record, milliseconds
+        self.events: dict[str, Event] = {}  # oldest first
+        self.users: dict[int, User] = {}  # unseen for longest first
+        self.known_items: dict[str, None] = {}
+        self.next_user = 0
+        self.statistics = Statistics()
+        self.names: dict[str, int] = {}  # beside the log: who has which number …
+        self.ids: dict[int, str] = {}  # … and the other way round; `_name`, `_drop` and `know` write both
+        self.outbox: list[bytes] = []  # applied, on the way to the log
+        self.named: dict[int, str] = {}
+        self.gone: list[int] = []
+        self._deadlines: list[tuple[int, int, str]] = []
+        self._open = 0
+
+    # What is asked of it. Each plans records, applies them, and leaves them in the outbox.
+
+    def configure(self, config: Config, at: int) -> None:
+        """Decide and learn by other rules from here on."""
+        make_policy(config, vectors=False), make_policy(config, vectors=True)  # a bad one must fail here
+        if self.position == 0 or config != self.config:
+            self._emit(Configure(self._at(at), config))
+
+    def rank(self, question: Question, at: int) -> Rank | Event:
+        """Decide; a retry gets the event back, whose decision is in the log."""
+        at = self._at(at)
+        digest = question.digest()
+        known = self.events.get(question.event)
+        if known is not None:
+            if known.digest != digest:
+                raise Problem(
+                    409,
+                    "event_exists",
+                    f"event {question.event!r} was decided for another request; use a new event id, or send "
+                    "the same body again to get the same answer",
+                )
+            return known
+        record, _ = self._decide(question, digest, at)
+        self._name(record.user, question.user)
+        self._emit(record)
+        return record
+
+    def what_if(self, question: Question) -> tuple[Rank, Decision]:
+        """Return what `rank` would decide now and why; nothing is recorded."""
+        return self._decide(question, b"", self.now)
+
+    def reward(self, event: str, value: float, at: int, name: str | None = None) -> Outcome:
+        """Learn a reward, or say why it was not learned."""
+        at = self._at(at)
+        if event not in self.events:
+            return "unknown_event"
+        outcome = self._outcome(self.events[event], name)
+        self._emit(Reward(at, event, value, outcome, name))
+        return outcome
+
+    def activate(self, event: str, at: int) -> bool:
+        """Say that a deferred decision was shown; returns whether the event is known."""
+        at = self._at(at)
+        found = self.events.get(event)
+        if found is None:
+            return False
+        if found.state == "deferred":
+            self._emit(Activate(at, event))
+        return True
+
+    def forget(self, user: str, at: int) -> int | None:
+        """Drop a user from the model at once; returns the number to scrub from the log, or None."""
+        number = self.names.get(user)
+        if number is not None:
+            self._emit(Forget(self._at(at), number))
+        return number
+
+    def observe(self, user: str, value: float, at: int, item: str | None, x: bytes | None = None) -> None:
+        """Learn a payoff from elsewhere."""
+        number = self.names.get(user, self.next_user)
+        at = self._at(at)
+        self._name(number, user)
+        self._emit(Observe(at, number, value, item, x))
+
+    def reset(self, at: int) -> None:
+        """Empty the model."""
+        self._emit(Reset(self._at(at)))
+
+    def tick(self, at: int) -> None:
+        """End the waits that are over."""
+        self._at(at)
+
+    def know(self, users: Mapping[int, str]) -> None:
+        """Take over the table of names, before a replay."""
+        self.ids = dict(users)
+        self.names = {name: number for number, name in users.items()}
+
+    def take_events(self, events: Sequence[Event]) -> None:
+        """Take over the events of a snapshot."""
+        self.events = {event.id: event for event in events}
+        self._deadlines = [(event.deadline, event.position, event.id) for event in events if event.open]
+        heapq.heapify(self._deadlines)
+        self._open = len(self._deadlines)
+
+    def drain(self) -> tuple[list[bytes], dict[int, str], list[int]]:
+        """Return the records, new names and gone users since the last call, for the log."""
+        out = self.outbox, self.named, self.gone
+        self.outbox, self.named, self.gone = [], {}, []
+        return out
+
+    @property
+    def waiting(self) -> int:
+        """How many events may still get a reward."""
+        return self._open
+
+    # Planning: reads the state, changes nothing.
+
+    def _at(self, at: int) -> int:
+        """Return the time for the next record, after ending the waits that are over by then."""
+        at = max(at, self.now)
+        if self._deadlines and self._deadlines[0][0] <= at:
+            self._emit(Tick(at))
+        return at
+
+    def _name(self, number: int, user: str) -> None:
+        if user not in self.names:
+            self.names[user], self.ids[number] = number, user
+            self.named[number] = user
+
+    def _decide(self, question: Question, digest: bytes, at: int) -> tuple[Rank, Decision]:
+        actions = question.actions
+        config = self.config
+        user = self.names.get(question.user, self.next_user)
+        open_to = [k for k, action in enumerate(actions) if action.id not in question.excluded]
+        if not open_to:
+            raise Problem(400, "no_action_left", "every action is excluded; leave at least one to choose")
+        featured = any(action.features for action in actions)
+        contexts: Any
+        if featured:
+            shown = [(actions[k].id, actions[k].features or ()) for k in open_to]
+            contexts = hash_actions(shown, question.context, config.dimensions)
+        else:
+            contexts = [actions[k].id for k in open_to]
+            self._check_items(contexts)
+        policy = self._policy(featured)
+        chance, which = draw(question.event)
+        if policy.rng is not None:
+            policy.rng = np.random.default_rng(int(which * 2**53))
+        decision = policy.decide(user, contexts)
+        ranking = decision.ranking
+        best = ranking[0]
+        baseline = 0
+        if question.baseline is not None:
+            baseline = next((i for i, k in enumerate(open_to) if actions[k].id == question.baseline), 0)
+        exploration = 1.0 if policy.name == "random" else config.exploration
+        choice, shown_by = best, ""
+        if config.mode != "online":
+            choice, shown_by, exploration = baseline, "baseline", 0.0
+        elif chance < exploration:
+            choice, shown_by = int(which * len(open_to)), "explored"
+        order = [choice, *(k for k in ranking if k != choice)]
+        left = [k for k in range(len(actions)) if actions[k].id in question.excluded]
+        record = Rank(
+            at=at,
+            event=question.event,
+            user=user,
+            actions=tuple([action.id for action in actions]),
+            order=(*[open_to[k] for k in order], *left),
+            choice=open_to[choice],
+            best=open_to[best],
+            baseline=open_to[baseline],
+            probability=probability(choice == best, exploration, len(open_to))
+            if shown_by != "baseline"
+            else 1.0,
+            exploration=exploration,
+            digest=digest,
+            excluded=tuple(left),
+            deferred=question.deferred,
+            x=contexts[choice].tobytes() if featured else None,
+            reasons=reasons_of(decision) if config.record_reasons else None,
+            features=_features(question) if featured or question.context else None,
+            parent=question.parent,
+            slot=question.slot,
+            shown=shown_by,
+        )
+        return record, decision
+
+    def _check_items(self, ids: list[str]) -> None:
+        known = self.known_items
+        new = sum(name not in known for name in ids)
+        if new and len(known) + new > self.config.max_items:
+            raise Problem(
+                422,
+                "too_many_items",
+                f"the request names {new} new items, but {len(known)} of at most {self.config.max_items} are "
+                "known; raise max-items, or give actions features, which need no row an item",
+            )
+
+    def _outcome(self, event: Event, name: str | None) -> Outcome:
+        if event.state == "deferred":
+            return "not_activated"
+        if event.state in ("expired", "discarded"):
+            return "late"
+        if event.state == "rewarded" or (name is not None and name in event.rewards):
+            return "duplicate"
+        return "applied"
+
+    # Applying: the only code that changes state, the same live and in a replay.
+
+    def apply(self, record: Record) -> None:
+        """Take one record into the state."""
+        self.now = record.at
+        if isinstance(record, Rank):
+            self._apply_rank(record)
+        elif isinstance(record, Reward):
+            self._apply_reward(record)
+        elif isinstance(record, Tick):
+            self._apply_tick(record)
+        elif isinstance(record, Activate):
+            event = self.events[record.event]
+            event.state = "waiting"
+        elif isinstance(record, Forget):
+            self._apply_forget(record)
+        elif isinstance(record, Observe):
+            user = self._see(record.user, record.at)
+            user.learned += 1
+            user.earned += record.value
+            arm = record.x if record.item is None else record.item
+            assert arm is not None
+            self._learn(record.user, arm, record.value)
+        elif isinstance(record, Configure):
+            self._apply_configure(record)
+        else:
+            self.items = self.vectors = None
+            self.known_items = {}
+        self.position += 1
+
+    def _emit(self, record: Record) -> None:
+        self.apply(record)
+        self.outbox.append(encode(record))
+
+    def _apply_rank(self, record: Rank) -> None:
+        user = self._see(record.user, record.at)
+        user.decisions += 1
+        if record.x is None:
+            for k, name in enumerate(record.actions):
+                if k not in record.excluded:
+                    self.known_items.setdefault(name)
+        event = Event(
+            id=record.event,
+            position=self.position,
+            user=record.user,
+            arm=record.actions[record.choice] if record.x is None else record.x,
+            at=record.at,
+            deadline=record.at + math.ceil(self.config.wait * 1000),
+            state="deferred" if record.deferred else "waiting",
+            digest=record.digest,
+            probability=record.probability,
+            choices=len(record.actions) - len(record.excluded),
+            baseline=record.choice == record.baseline,
+            parent=record.parent,
+            slot=record.slot,
+        )
+        self.events[record.event] = event
+        self._open += 1
+        heapq.heappush(self._deadlines, (event.deadline, event.position, event.id))
+        self.statistics.decided(record.at, record.shown == "explored", event.baseline)
+        while len(self.events) > self.config.max_events:
+            oldest = next(iter(self.events.values()))
+            self._close(oldest, record.at)
+            del self.events[oldest.id]
+
+    def _apply_reward(self, record: Reward) -> None:
+        if record.outcome != "applied":
+            return
+        event = self.events[record.event]
+        event.value += record.value
+        event.counted += 1
+        if record.name is not None:
+            event.rewards = (*event.rewards, record.name)
+        if self.config.aggregation == "earliest":
+            self._settle(event, "rewarded", event.value, record.at)
+
+    def _apply_tick(self, record: Tick) -> None:
+        while self._deadlines and self._deadlines[0][0] <= record.at:
+            _, position, name = heapq.heappop(self._deadlines)
+            event = self.events.get(name)
+            if event is not None and event.position == position:
+                self._close(event, record.at)
+
+    def _apply_forget(self, record: Forget) -> None:
+        for name in [name for name, event in self.events.items() if event.user == record.user]:
+            self._open -= self.events[name].open
+            del self.events[name]
+        self._drop(record.user)
+
+    def _apply_configure(self, record: Configure) -> None:
+        old, new = self.config, record.config
+        self.config = new
+        if (old.policy, old.parameters) != (new.policy, new.parameters):
+            self.items = self.vectors = None
+            self.known_items = {}
+        if old.dimensions != new.dimensions:
+            self.vectors = None
+            for event in [event for event in self.events.values() if isinstance(event.arm, bytes)]:
+                self._open -= event.open
+                event.state = "discarded"
+
+    def _close(self, event: Event, at: int) -> None:
+        """End an event's wait: learn the sum, or the default; a decision never shown teaches nothing."""
+        if event.state == "deferred":
+            event.state = "discarded"
+            self._open -= 1
+        elif event.state == "waiting":
+            if event.counted:
+                self._settle(event, "rewarded", min(1.0, max(-1.0, event.value)), at)
+            else:
+                self._settle(event, "expired", self.config.default_reward, at)
+
+    def _settle(self, event: Event, state: Any, value: float, at: int) -> None:
+        event.state, event.value = state, value
+        self._open -= 1
+        updates = self._learn(event.user, event.arm, value)
+        self.statistics.learned(at, event, value, updates)
+        user = self.users.get(event.user)
+        if user is not None:
+            user.learned += 1
+            user.earned += value
+
+    def _learn(self, user: int, arm: str | bytes, value: float) -> int:
+        if self.config.mode == "logging-only":
+            return 0
+        if user not in self.users:
+            return 0  # evicted while the event waited: learning would bring the user back
+        policy = self._policy(isinstance(arm, bytes))
+        if policy.rng is not None:
+            policy.rng = np.random.default_rng(self.position)
+        if isinstance(arm, str):
+            self.known_items.setdefault(arm)
+            return policy.learn(user, arm, value)
+        x = np.frombuffer(arm)
+        if len(x) != self.config.dimensions:
+            return 0
+        return policy.learn(user, x, value)
+
+    def _see(self, number: int, at: int) -> User:
+        """Return the user, moved to the end of the queue of those who may go."""
+        user = self.users.pop(number, None)
+        if user is None:
+            user = User(number, at, at)
+            self.next_user = max(self.next_user, number + 1)
+            while len(self.users) >= self.config.max_users:
+                self._drop(next(iter(self.users)))
+        user.last = at
+        self.users[number] = user
+        return user
+
+    def _drop(self, number: int) -> None:
+        del self.users[number]
+        self.gone.append(number)
+        for policy in (self.items, self.vectors):
+            if policy is not None:
+                _drop_if_known(policy, number)
+        self.named.pop(number, None)
+        name = self.ids.pop(number, None)
+        if name is not None:
+            del self.names[name]
+
+    def _policy(self, vectors: bool) -> Policy:
+        policy = self.vectors if vectors else self.items
+        if policy is None:
+            policy = make_policy(self.config, vectors)
+            if vectors:
+                self.vectors = policy
+            else:
+                self.items = policy
+        return policy
+
+
+def make_policy(config: Config, vectors: bool) -> Policy:
+    """Return the configured policy, empty."""
+    if config.policy not in POLICIES:
+        raise ParameterError(f"policy is {config.policy!r}, expected one of {', '.join(sorted(POLICIES))}")
+    kind: dict[str, Any] = {"n_features": config.dimensions} if vectors else {"one_hot": True}
+    try:
+        return POLICIES[config.policy](**kind, **config.parameters)
+    except TypeError as error:
+        raise ParameterError(
+            f"the policy {config.policy!r} does not take these parameters: {error}"
+        ) from error
+
+
+def _drop_if_known(policy: Policy, number: int) -> None:
+    with suppress(LookupError):  # never updated, so the model holds nothing of the user
+        policy.drop(number)
+
+
+def draw(event: str) -> tuple[float, float]:
+    """Return two uniform numbers in [0, 1) that depend on the event's id only."""
+    digest = blake2b(event.encode("utf-8", "surrogatepass"), digest_size=16, person=b"coterie").digest()
+    first, second = digest[:8], digest[8:]
+    return (int.from_bytes(first, "little") >> 11) / 2**53, (int.from_bytes(second, "little") >> 11) / 2**53
+
+
+def probability(best: bool, exploration: float, choices: int) -> float:
+    """Return how likely an action was: the policy's choice, or one of all by chance."""
+    return exploration / choices + (1 - exploration if best else 0.0)
+
+
+def reasons_of(decision: Decision) -> bytes:
+    """Return the rows of REASONS, float32, one column a candidate."""
+    rows: NDArray[np.float32] = np.array(
+        [decision.estimate, decision.width, decision.members, decision.near_estimate, decision.near_width],
+        dtype=np.float32,
+    )
+    return rows.tobytes()
+
+
+def _features(question: Question) -> bytes:
+    return _plain.encode(
+        {"context": question.context, "actions": [action.features for action in question.actions]}
+    )

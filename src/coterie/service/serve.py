@@ -1,0 +1,60 @@
+"""Running the service: checks the settings, opens the store, and gives uvicorn the application."""
+
+import gc
+import ipaddress
+import os
+import sys
+
+import uvicorn
+
+from coterie.errors import ParameterError
+from coterie.service.app import create_app
+from coterie.service.desk import Desk
+from coterie.service.guard import Guard
+from coterie.service.keys import Keyring, keys_from_environment, keys_from_settings
+from coterie.service.settings import Settings
+from coterie.service.store import Store, open_store
+
+
+def serve(settings: Settings) -> None:
+    """Serve until told to stop; returns after everything accepted was finished."""
+    store = open_store(settings.store, settings.durability)
+    app = make_app(settings, store)
+    # The loop's thread is busy with requests; the committer must not wait 5 ms for its turn.
+    sys.setswitchinterval(0.0005)
+    gc.freeze()
+    uvicorn.run(
+        app,
+        host=settings.host,
+        port=settings.port,
+        log_level=settings.log_level,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=int(settings.stop_within),
+        ssl_certfile=settings.tls_certificate,
+        ssl_keyfile=settings.tls_key,
+        ws="none",
+        lifespan="on",
+    )
+
+
+def make_app(settings: Settings, store: Store) -> Guard:
+    """Return the application over an open store, after checking who may reach it."""
+    rows = [*keys_from_settings(settings.keys), *keys_from_environment(os.environ), *store.keys()]
+    keyring = Keyring(rows)
+    check_host(settings, keyring)
+    return create_app(Desk(settings, store), settings, keyring)
+
+
+def check_host(settings: Settings, keyring: Keyring) -> None:
+    """Raise if strangers could reach a service without a key."""
+    try:
+        local = settings.host == "localhost" or ipaddress.ip_address(settings.host).is_loopback
+    except ValueError:
+        local = False
+    if not local and not keyring:
+        raise ParameterError(
+            f"host is {settings.host!r}, which others can reach, and there is no key; make one with "
+            "`coterie keys new NAME --scope decide`, or listen on 127.0.0.1"
+        )
