@@ -8,10 +8,12 @@ import asyncio
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
+from coterie.service.engine import Drained
 from coterie.service.records import pack
-from coterie.service.store import Append, Store, StoreError
+from coterie.service.settings import Durability
+from coterie.service.store import Append, BrokenError, Store, StoreError
 
 SYNC_EVERY = 1.0  # seconds, for the level that promises it
 
@@ -30,6 +32,7 @@ class Committer:
         self._records: list[bytes] = []
         self._named: dict[int, str] = {}
         self._gone: list[int] = []
+        self._scrub: list[int] = []
         self._next_waiters: list[asyncio.Future[None]] = []
         self._waiters: list[asyncio.Future[None]] = []  # of the batch on its way
         self._busy = False
@@ -42,13 +45,14 @@ class Committer:
         """How many requests wait for the disk."""
         return len(self._waiters) + len(self._next_waiters)
 
-    def submit(self, records: Sequence[bytes], named: dict[int, str], gone: Sequence[int]) -> None:
+    def submit(self, drained: Drained) -> None:
         """Take records, in log order."""
-        self._records.extend(records)
-        self._named.update(named)
-        for number in gone:
+        self._records.extend(drained.records)
+        self._named.update(drained.named)
+        for number in drained.gone:
             self._named.pop(number, None)
-        self._gone.extend(gone)
+        self._gone.extend(drained.gone)
+        self._scrub.extend(drained.scrub)
         if not self._busy:
             self._hand_over()
 
@@ -76,8 +80,8 @@ class Committer:
             return
         batch = pack(self.position, self._records)
         self.position += batch.count
-        self._jobs.put(Append(batch, self._named, tuple(self._gone)))
-        self._records, self._named, self._gone = [], {}, []
+        self._jobs.put(Append(batch, self._named, self._gone, self._scrub))
+        self._records, self._named, self._gone, self._scrub = [], {}, [], []
         self._waiters, self._next_waiters = self._next_waiters, []
         self._busy = True
 
@@ -97,8 +101,6 @@ class Committer:
             self._hand_over()
 
     def _work(self) -> None:
-        from coterie.service.settings import Durability
-
         lazy = getattr(self.store, "durability", None) is Durability.LOSE_ONE_SECOND
         unsynced_since: float | None = None
         while True:
@@ -133,6 +135,4 @@ class Committer:
 
 
 def _unknown(error: Exception) -> StoreError:
-    from coterie.service.store import BrokenError
-
     return BrokenError(f"writing to the store failed: {type(error).__name__}: {error}")

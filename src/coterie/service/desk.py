@@ -4,23 +4,27 @@ Both HTTP dialects, the native and the compatible one, and the page talk to it a
 """
 
 import asyncio
+import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from msgspec import Struct
 
 from coterie.errors import ContextError
-from coterie.service import snapshot
 from coterie.service.committer import Committer
-from coterie.service.engine import REASONS, Engine, Question, probability
+from coterie.service.engine import REASONS, Engine, Question, check_config, probability, same_model
 from coterie.service.events import Event, Outcome
 from coterie.service.problems import Problem
 from coterie.service.records import Rank, Record, Tick, encode, pack
-from coterie.service.recovery import recover
+from coterie.service.recovery import recover, relearn
 from coterie.service.settings import Config, Settings
+from coterie.service.snapshot import dump
 from coterie.service.store import Append, FullError, Store, StoreError
+from coterie.service.upkeep import let_go, scrub
+
+log = logging.getLogger("coterie.service")
 
 
 def milliseconds() -> int:
@@ -61,6 +65,7 @@ class Desk:
         self.closing = False
         self._tasks: list[asyncio.Task[None]] = []
         self._snapshot_at = 0
+        self._scrubbing = asyncio.Lock()
         self._healing: asyncio.Task[None] | None = None
         self.on_batch: Callable[[int, float], None] | None = None
 
@@ -75,6 +80,7 @@ class Desk:
         self.engine.configure(self.settings.config, self.clock())
         self._flush()
         await self._durable()
+        await self._scrub()
         self._tasks = [asyncio.create_task(self._pass_time())]
 
     async def stop(self) -> None:
@@ -86,7 +92,8 @@ class Desk:
         try:
             await self.committer.close()
             if self.committer.failed is None:
-                await asyncio.to_thread(self._save_snapshot, snapshot.dump(self.engine), self.engine.position)
+                state = dump(self.engine)
+                await asyncio.to_thread(self.store.save_snapshot, self.engine.position, state)
         finally:
             self.store.close()
 
@@ -131,14 +138,62 @@ class Desk:
         number = self.engine.forget(user, self.clock())
         self._flush()
         await self._durable()
+        if number is not None:
+            await self._scrub()
         return number is not None
 
     async def configure(self, config: Config) -> None:
-        """Change the rules from here on."""
+        """Change the rules from here on; another policy first learns what the log holds."""
         self._accept()
-        self.engine.configure(config, self.clock())
+        engine = self.engine
+        if same_model(engine.config, config) == engine.config:
+            engine.configure(config, self.clock())
+        else:
+            await self._relearn(engine, config)
         self._flush()
         await self._durable()
+
+    async def _relearn(self, engine: Engine, config: Config) -> None:
+        check_config(config)
+        if engine.tap is not None:
+            raise Problem(409, "busy", "another policy is learning the log already; wait for it")
+        engine.tap, end = [], engine.position
+        try:
+            self._flush()
+            await self._durable()
+            other = await asyncio.to_thread(relearn, self.store, config, end)
+            self._accept()
+            if engine is not self.engine:
+                raise Problem(503, "not_accepting", "the service went back to its log meanwhile; try again", 1)
+            # What came in meanwhile is learned at once: from here to the swap nothing else runs.
+            for record in engine.tap:
+                other.apply(record)
+            engine.tap = None
+            engine.relearn = lambda _: other
+            engine.configure(config, self.clock())
+        finally:
+            engine.tap = engine.relearn = None
+
+    async def observe(self, rows: Sequence[tuple[str, str | None, bytes | None, float]]) -> None:
+        """Learn payoffs from elsewhere: (user, item, vector, value), one of item and vector given."""
+        self._accept()
+        for user, item, x, value in rows:
+            self.engine.observe(user, value, self.clock(), item, x)
+        self._flush()
+        await self._durable()
+
+    async def reset(self) -> None:
+        """Empty the model; the log stays."""
+        self._accept()
+        self.engine.reset(self.clock())
+        self._flush()
+        await self._durable()
+
+    async def snapshot(self, alone: bool = False) -> None:
+        """Keep the state as it is now, so that a start need not replay the whole log."""
+        state, position = dump(self.engine), self.engine.position
+        await self._durable()
+        await asyncio.to_thread(self.store.save_snapshot, position, state, alone)
 
     # Reads.
 
@@ -178,7 +233,7 @@ class Desk:
 
     def _flush(self) -> None:
         if self.engine.outbox:
-            self.committer.submit(*self.engine.drain())
+            self.committer.submit(self.engine.drain())
 
     async def _durable(self) -> None:
         try:
@@ -220,15 +275,23 @@ class Desk:
                 self._flush()
                 if self.engine.position - self._snapshot_at >= self.settings.snapshot_every:
                     self._snapshot_at = self.engine.position
-                    state, position = snapshot.dump(self.engine), self.engine.position
                     try:
-                        await self._durable()
-                        await asyncio.to_thread(self._save_snapshot, state, position)
-                    except (Problem, StoreError):
-                        continue
+                        await self.snapshot()
+                        await self._let_go()
+                    except (Problem, StoreError) as error:
+                        log.error("a snapshot failed", exc_info=error)  # the log alone is enough
 
-    def _save_snapshot(self, state: bytes, position: int) -> None:
-        self.store.save_snapshot(position, state)
+    async def _let_go(self) -> None:
+        if self.settings.retention_days >= 0:
+            before = self.clock() - int(self.settings.retention_days * 86_400_000)
+            await asyncio.to_thread(let_go, self.store, before)
+
+    async def _scrub(self) -> None:
+        """Scrub whoever was forgotten; what a crash interrupts, the next start finishes."""
+        async with self._scrubbing:
+            for number in self.store.scrubs():
+                await asyncio.to_thread(scrub, self.store, number)
+                await self.snapshot(alone=True)
 
 
 def ranking_of(record: Rank) -> Ranking:

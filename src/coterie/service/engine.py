@@ -7,10 +7,10 @@ only: a wait ends with a Tick, and a uniform choice is drawn from the event's id
 
 import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -81,6 +81,15 @@ class User(Struct, gc=False, array_like=True):
     earned: float = 0.0
 
 
+class Drained(NamedTuple):
+    """What goes to the log together."""
+
+    records: list[bytes]
+    named: dict[int, str]  # new users
+    gone: list[int]  # users whose names go
+    scrub: list[int]  # users whose earlier records are to be scrubbed
+
+
 class Engine:
     """Decides, learns and forgets; plain, synchronous and without a clock."""
 
@@ -100,6 +109,12 @@ class Engine:
         self.outbox: list[bytes] = []  # applied, on the way to the log
         self.named: dict[int, str] = {}
         self.gone: list[int] = []
+        self.scrub: list[int] = []  # forgotten on demand: their records are to be scrubbed
+        # Given a change of policy, returns an engine that learned the log so far with the new one.
+        self.relearn: Callable[[Config], Engine] | None = None
+        self.fixed: Config | None = (
+            None  # learn with this policy, whatever the log says: how relearning works
+        )
         self._deadlines: list[tuple[int, int, str]] = []
         self._open = 0
 
@@ -107,7 +122,7 @@ class Engine:
 
     def configure(self, config: Config, at: int) -> None:
         """Decide and learn by other rules from here on."""
-        make_policy(config, vectors=False), make_policy(config, vectors=True)  # a bad one must fail here
+        check_config(config)
         if self.position == 0 or config != self.config:
             self._emit(Configure(self._at(at), config))
 
@@ -187,10 +202,10 @@ class Engine:
         heapq.heapify(self._deadlines)
         self._open = len(self._deadlines)
 
-    def drain(self) -> tuple[list[bytes], dict[int, str], list[int]]:
-        """Return the records, new names and gone users since the last call, for the log."""
-        out = self.outbox, self.named, self.gone
-        self.outbox, self.named, self.gone = [], {}, []
+    def drain(self) -> Drained:
+        """Return the records, new names, gone and forgotten users since the last call, for the log."""
+        out = Drained(self.outbox, self.named, self.gone, self.scrub)
+        self.outbox, self.named, self.gone, self.scrub = [], {}, [], []
         return out
 
     @property
@@ -323,6 +338,8 @@ class Engine:
     def _emit(self, record: Record) -> None:
         self.apply(record)
         self.outbox.append(encode(record))
+        if self.tap is not None:
+            self.tap.append(record)
 
     def _apply_rank(self, record: Rank) -> None:
         user = self._see(record.user, record.at)
@@ -335,7 +352,7 @@ class Engine:
             id=record.event,
             position=self.position,
             user=record.user,
-            arm=record.actions[record.choice] if record.x is None else record.x,
+            arm=record.actions[record.choice] if record.x is None else self._vector(record),
             at=record.at,
             deadline=record.at + math.ceil(self.config.wait * 1000),
             state="deferred" if record.deferred else "waiting",
@@ -354,6 +371,16 @@ class Engine:
             oldest = next(iter(self.events.values()))
             self._close(oldest, record.at)
             del self.events[oldest.id]
+
+    def _vector(self, record: Rank) -> bytes:
+        """Return the chosen action's vector; hashed anew where relearning has other dimensions."""
+        assert record.x is not None
+        if len(record.x) == 8 * self.config.dimensions or record.features is None:
+            return record.x
+        sent = msgspec.json.decode(record.features)
+        features = sent["actions"][record.choice] or ()
+        action = (record.actions[record.choice], features)
+        return bytes(hash_actions([action], sent["context"], self.config.dimensions)[0].tobytes())
 
     def _apply_reward(self, record: Reward) -> None:
         if record.outcome != "applied":
@@ -377,19 +404,23 @@ class Engine:
         for name in [name for name, event in self.events.items() if event.user == record.user]:
             self._open -= self.events[name].open
             del self.events[name]
-        self._drop(record.user)
+        self.scrub.append(record.user)
+        if record.user in self.users:
+            self._drop(record.user)
 
     def _apply_configure(self, record: Configure) -> None:
         old, new = self.config, record.config
+        if self.fixed is not None:
+            new = same_model(new, self.fixed)
         self.config = new
-        if (old.policy, old.parameters) != (new.policy, new.parameters):
+        if same_model(old, new) == old:
+            return
+        if self.relearn is None:
             self.items = self.vectors = None
-            self.known_items = {}
-        if old.dimensions != new.dimensions:
-            self.vectors = None
-            for event in [event for event in self.events.values() if isinstance(event.arm, bytes)]:
-                self._open -= event.open
-                event.state = "discarded"
+            return
+        other = self.relearn(new)
+        self.items, self.vectors, self.known_items = other.items, other.vectors, other.known_items
+        self.take_events(list(other.events.values()))
 
     def _close(self, event: Event, at: int) -> None:
         """End an event's wait: learn the sum, or the default; a decision never shown teaches nothing."""
@@ -460,6 +491,19 @@ class Engine:
             else:
                 self.items = policy
         return policy
+
+
+def same_model(config: Config, like: Config) -> Config:
+    """Return `config` with the model of `like`."""
+    return msgspec.structs.replace(
+        config, policy=like.policy, parameters=like.parameters, dimensions=like.dimensions
+    )
+
+
+def check_config(config: Config) -> None:
+    """Raise if the policy cannot be made so."""
+    make_policy(config, vectors=False)
+    make_policy(config, vectors=True)
 
 
 def make_policy(config: Config, vectors: bool) -> Policy:

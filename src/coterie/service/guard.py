@@ -140,9 +140,13 @@ def route_of(path: str) -> str:
     return "/".join(parts) if len(parts) < 8 and all(p in KNOWN for p in parts) else "other"
 
 
-KNOWN = frozenset(
-    ["", "v1", "rank", "events", "{id}", "reward", "activate", "users", "items", "what-if", "configuration", "statistics", "healthz", "readyz", "metrics", "openapi.json", "personalizer", "v1.0", "multislot", "configurations", "service", "policy", "applyFromEvaluation", "evaluations", "model", "properties", "logs", "status"]
-)
+# The words of our own paths; anything else is somebody's guess, and must not become a label.
+KNOWN = {
+    "", "v1", "rank", "events", "{id}", "reward", "activate", "users", "items", "what-if", "configuration",
+    "statistics", "healthz", "readyz", "metrics", "openapi.json", "personalizer", "v1.0", "multislot",
+    "configurations", "service", "policy", "applyFromEvaluation", "evaluations", "model", "properties", "logs",
+    "status",
+}  # fmt: skip
 
 
 def _local(host: bytes) -> bool:

@@ -25,6 +25,7 @@ CREATE TABLE coterie_users (number BIGINT PRIMARY KEY, id BYTEA NOT NULL, checks
 CREATE TABLE coterie_snapshots (position BIGINT PRIMARY KEY, checksum BIGINT NOT NULL, state BYTEA NOT NULL);
 CREATE TABLE coterie_keys (name TEXT PRIMARY KEY, scopes TEXT NOT NULL, hash BYTEA NOT NULL,
                            created BIGINT NOT NULL);
+CREATE TABLE coterie_scrubs (number BIGINT PRIMARY KEY);
 CREATE TABLE coterie_head (next BIGINT NOT NULL);
 INSERT INTO coterie_version VALUES (1);
 INSERT INTO coterie_head VALUES (0);
@@ -72,6 +73,8 @@ class PostgresStore:
                 )
             if appends.forgotten:
                 cursor.execute("DELETE FROM coterie_users WHERE number = ANY(%s)", (list(appends.forgotten),))
+            for number in appends.scrub:
+                cursor.execute("INSERT INTO coterie_scrubs VALUES (%s) ON CONFLICT DO NOTHING", (number,))
 
     def sync(self) -> None:
         """Make a commit that waits for the disk, and with it everything before."""
@@ -120,7 +123,7 @@ class PostgresStore:
                 raise FileError(f"the name of user {number} is damaged; restore a backup")
         return {number: bytes(name).decode("utf-8", "surrogatepass") for number, name, _ in rows}
 
-    def save_snapshot(self, position: int, state: bytes) -> None:
+    def save_snapshot(self, position: int, state: bytes, alone: bool = False) -> None:
         """Keep a snapshot and the one before it."""
         with self._changing() as cursor:
             cursor.execute("DELETE FROM coterie_snapshots WHERE position = %s", (position,))
@@ -129,7 +132,8 @@ class PostgresStore:
             )
             cursor.execute(
                 "DELETE FROM coterie_snapshots WHERE position NOT IN "
-                "(SELECT position FROM coterie_snapshots ORDER BY position DESC LIMIT 2)"
+                "(SELECT position FROM coterie_snapshots ORDER BY position DESC LIMIT %s)",
+                (1 if alone else 2,),
             )
 
     def snapshots(self) -> Iterator[tuple[int, bytes]]:
@@ -141,10 +145,28 @@ class PostgresStore:
                 if zlib.crc32(state) == checksum:
                     yield position, bytes(state)
 
-    def drop_snapshots(self) -> None:
-        """Remove all snapshots."""
+    def scrubs(self) -> list[int]:
+        """Return whose records are still to be scrubbed."""
+        return [number for (number,) in self._rows("SELECT number FROM coterie_scrubs ORDER BY number")]
+
+    def scrubbed(self, user: int) -> None:
+        """Note it, and let the server give the old rows' place back."""
         with self._changing() as cursor:
-            cursor.execute("DELETE FROM coterie_snapshots")
+            cursor.execute("DELETE FROM coterie_scrubs WHERE number = %s", (user,))
+        with self._lock:
+            self._write.execute("VACUUM coterie_log, coterie_users, coterie_snapshots")
+
+    def cut(self, at: int) -> int:
+        """Give up the log from a position on."""
+        _, end = self.bounds()
+        with self._changing() as cursor:
+            cursor.execute("SELECT max(first) FROM coterie_log WHERE first <= %s", (at,))
+            row = cursor.fetchone()
+            place = at if row is None or row[0] is None else row[0]
+            cursor.execute("DELETE FROM coterie_log WHERE first >= %s", (place,))
+            cursor.execute("DELETE FROM coterie_snapshots WHERE position > %s", (place,))
+            cursor.execute("UPDATE coterie_head SET next = %s", (place,))
+        return end - place
 
     def rewrite(self, batch: Batch) -> None:
         """Replace a batch in its place."""
@@ -210,7 +232,7 @@ class PostgresStore:
     def _rows(self, query: str, *values: Any) -> list[Any]:
         try:
             with self._reading:
-                return self._read.execute(query, values).fetchall()  # type: ignore[arg-type]
+                return self._read.execute(query, values).fetchall()
         except psycopg.Error as error:
             raise FileError(f"the PostgreSQL store cannot be read: {error}") from error
 

@@ -1,9 +1,11 @@
 """Running the service: checks the settings, opens the store, and gives uvicorn the application."""
 
+import argparse
 import gc
 import ipaddress
 import os
 import sys
+from collections.abc import Sequence
 
 import uvicorn
 
@@ -12,7 +14,7 @@ from coterie.service.app import create_app
 from coterie.service.desk import Desk
 from coterie.service.guard import Guard
 from coterie.service.keys import Keyring, keys_from_environment, keys_from_settings
-from coterie.service.settings import Settings
+from coterie.service.settings import Settings, read_settings
 from coterie.service.store import Store, open_store
 
 
@@ -58,3 +60,16 @@ def check_host(settings: Settings, keyring: Keyring) -> None:
             f"host is {settings.host!r}, which others can reach, and there is no key; make one with "
             "`coterie keys new NAME --scope decide`, or listen on 127.0.0.1"
         )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Serve with the few options that tests and the load test need; people use `coterie serve`."""
+    parser = argparse.ArgumentParser()
+    for name in ("port", "store", "durability", "settings", "snapshot-every", "stop-within"):
+        parser.add_argument(f"--{name}")
+    given = vars(parser.parse_args(arguments))
+    serve(read_settings(given.pop("settings"), **given))
+
+
+if __name__ == "__main__":
+    main()

@@ -13,6 +13,7 @@ from typing import Any, final
 from coterie.errors import FileError
 from coterie.service.records import Batch
 from coterie.service.settings import Durability
+from coterie.service.sqlite_wal import check_wal
 from coterie.service.store import Append, BrokenError, FullError, KeyRow, StoreError
 
 APPLICATION = 0x636F7465  # "cote"
@@ -24,6 +25,7 @@ CREATE TABLE log (first INTEGER PRIMARY KEY, count INTEGER NOT NULL, version INT
 CREATE TABLE users (number INTEGER PRIMARY KEY, id TEXT NOT NULL, checksum INTEGER NOT NULL);
 CREATE TABLE snapshots (position INTEGER PRIMARY KEY, checksum INTEGER NOT NULL, state BLOB NOT NULL);
 CREATE TABLE keys (name TEXT PRIMARY KEY, scopes TEXT NOT NULL, hash BLOB NOT NULL, created INTEGER NOT NULL);
+CREATE TABLE scrubs (number INTEGER PRIMARY KEY);
 CREATE TABLE head (one INTEGER PRIMARY KEY CHECK (one = 1), next INTEGER NOT NULL);
 INSERT INTO head VALUES (1, 0);
 """
@@ -40,6 +42,7 @@ class SqliteStore:
         self._reading = threading.Lock()
         self._owner = self._own()
         try:
+            check_wal(Path(f"{self.path}-wal"))
             self._write = self._connect()
             self._prepare()
             self._read = self._connect()
@@ -72,6 +75,7 @@ class SqliteStore:
                 [(number, name, _crc(name)) for number, name in appends.named.items()],
             )
             cursor.executemany("DELETE FROM users WHERE number = ?", [(n,) for n in appends.forgotten])
+            cursor.executemany("INSERT OR REPLACE INTO scrubs VALUES (?)", [(n,) for n in appends.scrub])
 
     def sync(self) -> None:
         """Sync the write-ahead log, for the level that does not sync on every commit."""
@@ -122,7 +126,7 @@ class SqliteStore:
                 raise FileError(f"the name of user {number} in {self.path} is damaged; restore a backup")
         return {number: name for number, name, _ in rows}
 
-    def save_snapshot(self, position: int, state: bytes) -> None:
+    def save_snapshot(self, position: int, state: bytes, alone: bool = False) -> None:
         """Keep a snapshot and the one before it."""
         with self._changing() as cursor:
             cursor.execute(
@@ -130,7 +134,8 @@ class SqliteStore:
             )
             cursor.execute(
                 "DELETE FROM snapshots WHERE position NOT IN "
-                "(SELECT position FROM snapshots ORDER BY position DESC LIMIT 2)"
+                "(SELECT position FROM snapshots ORDER BY position DESC LIMIT ?)",
+                (1 if alone else 2,),
             )
 
     def snapshots(self) -> Iterator[tuple[int, bytes]]:
@@ -142,10 +147,27 @@ class SqliteStore:
                 if isinstance(state, bytes) and zlib.crc32(state) == checksum:
                     yield position, state
 
-    def drop_snapshots(self) -> None:
-        """Remove all snapshots."""
+    def scrubs(self) -> list[int]:
+        """Return whose records are still to be scrubbed."""
+        return [number for (number,) in self._rows("SELECT number FROM scrubs ORDER BY number")]
+
+    def scrubbed(self, user: int) -> None:
+        """Note it, and empty the write-ahead log, which may still hold the old pages."""
         with self._changing() as cursor:
-            cursor.execute("DELETE FROM snapshots")
+            cursor.execute("DELETE FROM scrubs WHERE number = ?", (user,))
+        with self._lock, self._reading:
+            self._write.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def cut(self, at: int) -> int:
+        """Give up the log from a position on."""
+        _, end = self.bounds()
+        with self._changing() as cursor:
+            first = cursor.execute("SELECT max(first) FROM log WHERE first <= ?", (at,)).fetchone()[0]
+            place = at if first is None else first
+            cursor.execute("DELETE FROM log WHERE first >= ?", (place,))
+            cursor.execute("DELETE FROM snapshots WHERE position > ?", (place,))
+            cursor.execute("UPDATE head SET next = ?", (place,))
+        return end - place
 
     def rewrite(self, batch: Batch) -> None:
         """Replace a batch in its place."""

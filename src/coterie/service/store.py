@@ -28,6 +28,7 @@ class Append(Struct, frozen=True):
     batch: Batch
     named: Mapping[int, str] = {}  # new users
     forgotten: Sequence[int] = ()  # users whose names go
+    scrub: Sequence[int] = ()  # users whose earlier records are to be scrubbed
 
 
 class KeyRow(Struct, frozen=True):
@@ -57,8 +58,8 @@ class Store(Protocol):
     def users(self) -> dict[int, str]:
         """Return the names of the users that were not forgotten."""
 
-    def save_snapshot(self, position: int, state: bytes) -> None:
-        """Keep the state after the records before `position`; older snapshots but one go."""
+    def save_snapshot(self, position: int, state: bytes, alone: bool = False) -> None:
+        """Keep the state after the records before `position`; older ones go: all if `alone`, else but one."""
 
     def snapshots(self) -> Iterator[tuple[int, bytes]]:
         """Yield the kept snapshots with their positions, newest first. Damaged ones are skipped."""
@@ -66,8 +67,14 @@ class Store(Protocol):
     def rewrite(self, batch: Batch) -> None:
         """Replace a kept batch by one with the same place and count: how a user leaves the log."""
 
-    def drop_snapshots(self) -> None:
-        """Remove all snapshots: they may hold what was forgotten."""
+    def scrubs(self) -> list[int]:
+        """Return the users who are forgotten, but whose records are not scrubbed yet."""
+
+    def scrubbed(self, user: int) -> None:
+        """Say that a user's records are scrubbed, and leave no trace of them in free pages."""
+
+    def cut(self, at: int) -> int:
+        """Give up the log from a position on, to repair it, and return how many records went."""
 
     def compact(self, before: int) -> int:
         """Remove batches wholly before a position, and return how many records went."""
