@@ -1,5 +1,6 @@
 """The application: routes over a desk, one error shape, inside the guard."""
 
+import asyncio
 import logging
 from typing import Any
 
@@ -13,9 +14,11 @@ from coterie import __version__
 from coterie.errors import CoterieError, FileError
 from coterie.service import routes_native
 from coterie.service.desk import Desk
+from coterie.service.engine import warm_up
 from coterie.service.guard import Guard
 from coterie.service.keys import Keyring
 from coterie.service.metrics import Metrics
+from coterie.service.openapi import document
 from coterie.service.problems import Problem, body_of
 from coterie.service.settings import Settings
 from coterie.service.store import StoreError
@@ -23,23 +26,32 @@ from coterie.service.store import StoreError
 log = logging.getLogger("coterie.service")
 
 
-@get("/healthz")
+@get("/healthz", operation_id="healthz")
 async def healthz() -> dict[str, str]:
     """Say that the process lives."""
     return {"status": "alive"}
 
 
-@get("/readyz")
+@get("/readyz", operation_id="readyz")
 async def readyz(state: State) -> Response[dict[str, str]]:
     """Say whether new work is accepted."""
     why = state.desk.refusing
     return Response({"status": "ready"} if why is None else {"status": why}, status_code=503 if why else 200)
 
 
-@get("/metrics", media_type="text/plain; version=0.0.4; charset=utf-8")
+@get("/metrics", operation_id="metrics", media_type="text/plain; version=0.0.4; charset=utf-8")
 async def metrics(state: State) -> bytes:
     """Return the metrics, as Prometheus reads them."""
     return state.metrics.text()  # type: ignore[no-any-return]
+
+
+@get("/openapi.json", include_in_schema=False)
+async def openapi(request: Request[Any, Any, Any]) -> Response[bytes]:
+    """Return the OpenAPI document."""
+    state = request.app.state
+    if "document" not in state:
+        state["document"] = document(request.app)
+    return Response(state["document"], media_type="application/json")
 
 
 def create_app(desk: Desk, settings: Settings, keyring: Keyring) -> Guard:
@@ -47,13 +59,14 @@ def create_app(desk: Desk, settings: Settings, keyring: Keyring) -> Guard:
     numbers = Metrics(desk)
 
     async def start(app: Litestar) -> None:
+        await asyncio.to_thread(warm_up, settings.config)
         await desk.start()
 
     async def stop(app: Litestar) -> None:
         await desk.stop()
 
     app = Litestar(
-        route_handlers=[*routes_native.ROUTES, healthz, readyz, metrics],
+        route_handlers=[*routes_native.ROUTES, healthz, readyz, metrics, openapi],
         state=State({"desk": desk, "metrics": numbers, "settings": settings}),
         on_startup=[start],
         on_shutdown=[stop],
@@ -64,7 +77,7 @@ def create_app(desk: Desk, settings: Settings, keyring: Keyring) -> Guard:
             msgspec.MsgspecError: _unreadable,
             Exception: _failed,
         },
-        openapi_config=OpenAPIConfig(title="coterie", version=__version__, path="/schema"),
+        openapi_config=OpenAPIConfig(title="coterie", version=__version__, render_plugins=[]),
         debug=False,
         logging_config=None,
     )

@@ -110,7 +110,7 @@ class Desk:
         try:
             found = [self.engine.rank(question, self.clock()) for question in questions]
         except ContextError as error:
-            raise Problem(400, "invalid_features", str(error)) from error
+            raise Problem(422, "invalid_features", str(error)) from error
         finally:
             self._flush()
         await self._durable()
@@ -164,7 +164,9 @@ class Desk:
             other = await asyncio.to_thread(relearn, self.store, config, end)
             self._accept()
             if engine is not self.engine:
-                raise Problem(503, "not_accepting", "the service went back to its log meanwhile; try again", 1)
+                raise Problem(
+                    503, "not_accepting", "the service went back to its log meanwhile; try again", 1
+                )
             # What came in meanwhile is learned at once: from here to the swap nothing else runs.
             for record in engine.tap:
                 other.apply(record)

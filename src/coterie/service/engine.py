@@ -112,9 +112,8 @@ class Engine:
         self.scrub: list[int] = []  # forgotten on demand: their records are to be scrubbed
         # Given a change of policy, returns an engine that learned the log so far with the new one.
         self.relearn: Callable[[Config], Engine] | None = None
-        self.fixed: Config | None = (
-            None  # learn with this policy, whatever the log says: how relearning works
-        )
+        self.tap: list[Record] | None = None  # what is emitted is also put here, for one who catches up
+        self.fixed: Config | None = None  # learn with this model, whatever the log says: for relearning
         self._deadlines: list[tuple[int, int, str]] = []
         self._open = 0
 
@@ -233,7 +232,7 @@ class Engine:
         user = self.names.get(question.user, self.next_user)
         open_to = [k for k, action in enumerate(actions) if action.id not in question.excluded]
         if not open_to:
-            raise Problem(400, "no_action_left", "every action is excluded; leave at least one to choose")
+            raise Problem(422, "no_action_left", "every action is excluded; leave at least one to choose")
         featured = any(action.features for action in actions)
         contexts: Any
         if featured:
@@ -325,9 +324,7 @@ class Engine:
             user = self._see(record.user, record.at)
             user.learned += 1
             user.earned += record.value
-            arm = record.x if record.item is None else record.item
-            assert arm is not None
-            self._learn(record.user, arm, record.value)
+            self._learn(record.user, record.item, record.x, record.value)
         elif isinstance(record, Configure):
             self._apply_configure(record)
         else:
@@ -352,7 +349,8 @@ class Engine:
             id=record.event,
             position=self.position,
             user=record.user,
-            arm=record.actions[record.choice] if record.x is None else self._vector(record),
+            item=record.actions[record.choice] if record.x is None else None,
+            x=None if record.x is None else self._vector(record),
             at=record.at,
             deadline=record.at + math.ceil(self.config.wait * 1000),
             state="deferred" if record.deferred else "waiting",
@@ -436,28 +434,28 @@ class Engine:
     def _settle(self, event: Event, state: Any, value: float, at: int) -> None:
         event.state, event.value = state, value
         self._open -= 1
-        updates = self._learn(event.user, event.arm, value)
+        updates = self._learn(event.user, event.item, event.x, value)
         self.statistics.learned(at, event, value, updates)
         user = self.users.get(event.user)
         if user is not None:
             user.learned += 1
             user.earned += value
 
-    def _learn(self, user: int, arm: str | bytes, value: float) -> int:
+    def _learn(self, user: int, item: str | None, x: bytes | None, value: float) -> int:
         if self.config.mode == "logging-only":
             return 0
         if user not in self.users:
             return 0  # evicted while the event waited: learning would bring the user back
-        policy = self._policy(isinstance(arm, bytes))
+        policy = self._policy(vectors=x is not None)
         if policy.rng is not None:
             policy.rng = np.random.default_rng(self.position)
-        if isinstance(arm, str):
-            self.known_items.setdefault(arm)
-            return policy.learn(user, arm, value)
-        x = np.frombuffer(arm)
-        if len(x) != self.config.dimensions:
-            return 0
-        return policy.learn(user, x, value)
+        if x is None:
+            assert item is not None
+            self.known_items.setdefault(item)
+            return policy.learn(user, item, value)
+        if len(x) != 8 * self.config.dimensions:
+            return 0  # scrubbed of its features, so it cannot be hashed into other dimensions
+        return policy.learn(user, np.frombuffer(x), value)
 
     def _see(self, number: int, at: int) -> User:
         """Return the user, moved to the end of the queue of those who may go."""
@@ -498,6 +496,18 @@ def same_model(config: Config, like: Config) -> Config:
     return msgspec.structs.replace(
         config, policy=like.policy, parameters=like.parameters, dimensions=like.dimensions
     )
+
+
+def warm_up(config: Config) -> None:
+    """Compile what is compiled on first use, so that the first request does not wait for it."""
+    for vectors in (False, True):
+        policy = make_policy(config, vectors)
+        contexts: Any = np.eye(config.dimensions)[:2] if vectors else ["a", "b"]
+        for user in range(3):
+            policy.decide(user, contexts)
+            policy.learn(user, contexts[0], 1.0)
+        policy.drop(0)
+        policy.tensors()
 
 
 def check_config(config: Config) -> None:

@@ -16,7 +16,8 @@ class Event(Struct, gc=False, array_like=True):
     id: str
     position: int
     user: int
-    arm: str | bytes  # the chosen item's id, or the chosen action's vector
+    item: str | None  # the chosen action's id, if actions had no features …
+    x: bytes | None  # … or its vector, if they had
     at: int  # milliseconds
     deadline: int
     state: State

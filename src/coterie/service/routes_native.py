@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from litestar import delete, get, post, put
 from litestar.datastructures import State
+from litestar.params import Parameter
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from coterie.service.desk import Desk, Ranking, new_event_id, ranking_of, reasons_of
@@ -98,27 +99,30 @@ class UserAnswer(Struct, frozen=True, rename="camel"):
     earned: float
 
 
+EventId = Annotated[str, Parameter(min_length=1, max_length=256, pattern=ID)]
+
+
 def question_of(data: RankBody, desk: Desk) -> Question:
     """Check sizes and return what is to be decided."""
     features = sum(map(len, data.context)) + sum(len(f) for a in data.actions for f in a.features or ())
     check_sizes(desk.settings, len(data.actions), features)
     actions = [Action(action.id, action.features) for action in data.actions]
     if len({action.id for action in actions}) != len(actions):
-        raise Problem(400, "same_action_twice", "two actions have the same id")
+        raise Problem(422, "same_action_twice", "two actions have the same id")
     event = data.event_id or new_event_id()
     excluded = frozenset(data.excluded)
     return Question(event, data.user, actions, data.context, excluded, data.defer_activation)
 
 
-@post("/v1/rank", status_code=201)
+@post("/v1/rank", status_code=201, operation_id="rank")
 async def rank(data: RankBody, state: State) -> Ranking:
     """Choose one of several actions for a user."""
     desk: Desk = state.desk
     return ranking_of(await desk.rank(question_of(data, desk)))
 
 
-@post("/v1/events/{event_id:str}/reward", status_code=200)
-async def reward(event_id: str, data: RewardBody, state: State) -> RewardAnswer:
+@post("/v1/events/{event_id:str}/reward", status_code=200, operation_id="reward")
+async def reward(event_id: EventId, data: RewardBody, state: State) -> RewardAnswer:
     """Say what a decision was worth; answered after it was learned and is durable."""
     desk: Desk = state.desk
     outcome = await desk.reward(event_id, data.value, data.reward_id)
@@ -126,23 +130,23 @@ async def reward(event_id: str, data: RewardBody, state: State) -> RewardAnswer:
     return RewardAnswer(event_id, outcome)
 
 
-@post("/v1/events/{event_id:str}/activate", status_code=200)
-async def activate(event_id: str, state: State) -> ActivateAnswer:
+@post("/v1/events/{event_id:str}/activate", status_code=200, operation_id="activate")
+async def activate(event_id: EventId, state: State) -> ActivateAnswer:
     """Say that a deferred decision was shown."""
     desk: Desk = state.desk
     known = await desk.activate(event_id)
     return ActivateAnswer(event_id, "activated" if known else "unknown_event")
 
 
-@get("/v1/events/{event_id:str}")
-async def explain(event_id: str, state: State) -> EventAnswer:
+@get("/v1/events/{event_id:str}", operation_id="explain")
+async def explain(event_id: EventId, state: State) -> EventAnswer:
     """Explain a decision: the scores, widths and neighbourhood sizes it was made with."""
     desk: Desk = state.desk
     event = desk.event(event_id)
     return explanation(await desk.decision(event), desk, event.state, event.value)
 
 
-@post("/v1/what-if", status_code=200)
+@post("/v1/what-if", status_code=200, operation_id="what_if")
 async def what_if(data: RankBody, state: State) -> EventAnswer:
     """Explain what would be decided now; nothing is recorded."""
     desk: Desk = state.desk
@@ -150,8 +154,8 @@ async def what_if(data: RankBody, state: State) -> EventAnswer:
     return explanation(record, desk, "imagined", 0.0, data.user)
 
 
-@get("/v1/users/{user_id:str}")
-async def show_user(user_id: str, state: State) -> UserAnswer:
+@get("/v1/users/{user_id:str}", operation_id="show_user")
+async def show_user(user_id: EventId, state: State) -> UserAnswer:
     """Show what is known of a user."""
     desk: Desk = state.desk
     number = desk.engine.names.get(user_id)
@@ -161,21 +165,21 @@ async def show_user(user_id: str, state: State) -> UserAnswer:
     return UserAnswer(user_id, user.first, user.last, user.decisions, user.learned, user.earned)
 
 
-@delete("/v1/users/{user_id:str}", status_code=204)
-async def forget_user(user_id: str, state: State) -> None:
+@delete("/v1/users/{user_id:str}", status_code=204, operation_id="forget_user")
+async def forget_user(user_id: EventId, state: State) -> None:
     """Forget a user, in the model at once and in the log."""
     desk: Desk = state.desk
     if not await desk.forget(user_id):
         raise Problem(404, "unknown_user", f"user {user_id!r} is not known")
 
 
-@get("/v1/configuration")
+@get("/v1/configuration", operation_id="show_configuration")
 async def show_configuration(state: State) -> Config:
     """Show the rules decisions are made by."""
     return state.desk.engine.config  # type: ignore[no-any-return]
 
 
-@put("/v1/configuration")
+@put("/v1/configuration", operation_id="change_configuration")
 async def change_configuration(data: Config, state: State) -> Config:
     """Change the rules from here on."""
     await state.desk.configure(data)
