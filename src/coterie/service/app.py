@@ -12,7 +12,7 @@ from litestar.openapi import OpenAPIConfig
 
 from coterie import __version__
 from coterie.errors import CoterieError, FileError
-from coterie.service import routes_native
+from coterie.service import personalizer, personalizer_errors, routes_native
 from coterie.service.desk import Desk
 from coterie.service.engine import warm_up
 from coterie.service.guard import Guard
@@ -66,7 +66,7 @@ def create_app(desk: Desk, settings: Settings, keyring: Keyring) -> Guard:
         await desk.stop()
 
     app = Litestar(
-        route_handlers=[*routes_native.ROUTES, healthz, readyz, metrics, openapi],
+        route_handlers=[*routes_native.ROUTES, personalizer.ROUTER, healthz, readyz, metrics, openapi],
         state=State({"desk": desk, "metrics": numbers, "settings": settings}),
         on_startup=[start],
         on_shutdown=[stop],
@@ -122,6 +122,8 @@ def _http(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any
             if isinstance(part, dict)
         ]
         message = "; ".join(parts) or message
+    if personalizer_errors.is_compatible(request.url.path):
+        return personalizer_errors.answer(request.url.path, Problem(error.status_code, "error", message))
     return _answer(
         error.status_code, codes.get(error.status_code, "error"), message, dict(error.headers or {})
     )

@@ -16,10 +16,12 @@ from coterie.errors import ContextError
 from coterie.service.committer import Committer
 from coterie.service.engine import REASONS, Engine, Question, check_config, probability, same_model
 from coterie.service.events import Event, Outcome
+from coterie.service.model_file import import_model
 from coterie.service.problems import Problem
 from coterie.service.records import Rank, Record, Tick, encode, pack
 from coterie.service.recovery import recover, relearn
 from coterie.service.settings import Config, Settings
+from coterie.service.slots import narrow
 from coterie.service.snapshot import dump
 from coterie.service.store import Append, FullError, Store, StoreError
 from coterie.service.upkeep import let_go, scrub
@@ -116,6 +118,28 @@ class Desk:
         await self._durable()
         return [item if isinstance(item, Rank) else await self.decision(item) for item in found]
 
+    async def rank_slots(self, questions: Sequence[Question]) -> list[Rank]:
+        """Decide the slots of one page, durable together; an action chosen for one is not open to the next."""
+        self._accept()
+        found: list[Rank] = []
+        taken: set[str] = set()
+        try:
+            for k, question in enumerate(questions):
+                self.engine.what_if(
+                    narrow(question, taken, questions[k + 1 :])
+                )  # all of it is refused, or none
+            for k, question in enumerate(questions):
+                made = self.engine.rank(narrow(question, taken, questions[k + 1 :]), self.clock())
+                record = made if isinstance(made, Rank) else await self.decision(made)
+                taken.add(record.actions[record.choice])
+                found.append(record)
+        except ContextError as error:
+            raise Problem(422, "invalid_features", str(error)) from error
+        finally:
+            self._flush()
+        await self._durable()
+        return found
+
     async def reward(self, event: str, value: float, name: str | None = None) -> Outcome:
         """Learn a reward, and say what became of it once that is durable."""
         self._accept()
@@ -190,6 +214,20 @@ class Desk:
         self.engine.reset(self.clock())
         self._flush()
         await self._durable()
+
+    async def import_model(self, content: bytes) -> None:
+        """Replace the model by that of a file; refused whole if anything is wrong with it."""
+        self._accept()
+        import_model(content, self.engine, self.clock())
+        self._flush()
+        await self._durable()
+
+    async def delete_log(self) -> None:
+        """Keep what was learned as a snapshot, and let the log before it go."""
+        self._accept()
+        position = self.engine.position
+        await self.snapshot(alone=True)
+        await asyncio.to_thread(self.store.compact, position)
 
     async def snapshot(self, alone: bool = False) -> None:
         """Keep the state as it is now, so that a start need not replay the whole log."""

@@ -16,8 +16,10 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
+from safetensors.numpy import load
 
 from coterie.errors import ParameterError
+from coterie.models.files import unpack_ids
 from coterie.policies import POLICIES, Decision, Policy
 from coterie.service.events import Event, Outcome
 from coterie.service.features import hash_actions
@@ -26,6 +28,7 @@ from coterie.service.records import (
     Activate,
     Configure,
     Forget,
+    Import,
     Observe,
     Rank,
     Record,
@@ -185,6 +188,19 @@ class Engine:
         """Empty the model."""
         self._emit(Reset(self._at(at)))
 
+    def replace_model(
+        self,
+        users: Mapping[int, str],
+        items: tuple[int, bytes] | None,
+        vectors: tuple[int, bytes] | None,
+        at: int,
+    ) -> None:
+        """Take over a model from a file, checked before; see model_file."""
+        at = self._at(at)
+        for number, name in users.items():
+            self._name(number, name)
+        self._emit(Import(at, tuple(users), items, vectors))
+
     def tick(self, at: int) -> None:
         """End the waits that are over."""
         self._at(at)
@@ -327,6 +343,8 @@ class Engine:
             self._learn(record.user, record.item, record.x, record.value)
         elif isinstance(record, Configure):
             self._apply_configure(record)
+        elif isinstance(record, Import):
+            self._apply_import(record)
         else:
             self.items = self.vectors = None
             self.known_items = {}
@@ -419,6 +437,16 @@ class Engine:
         other = self.relearn(new)
         self.items, self.vectors, self.known_items = other.items, other.vectors, other.known_items
         self.take_events(list(other.events.values()))
+
+    def _apply_import(self, record: Import) -> None:
+        for number in record.users:
+            self._see(number, record.at)
+        if self.fixed is not None:
+            return  # relearning with another model, for which the file's is nothing
+        self.items = restore_policy(record.items, self.config, vectors=False)
+        self.vectors = restore_policy(record.vectors, self.config, vectors=True)
+        learned = {} if self.items is None else self.items.tensors()
+        self.known_items = dict.fromkeys(map(str, unpack_ids(learned, "items") if "items" in learned else ()))
 
     def _close(self, event: Event, at: int) -> None:
         """End an event's wait: learn the sum, or the default; a decision never shown teaches nothing."""
@@ -527,6 +555,16 @@ def make_policy(config: Config, vectors: bool) -> Policy:
         raise ParameterError(
             f"the policy {config.policy!r} does not take these parameters: {error}"
         ) from error
+
+
+def restore_policy(part: tuple[int, bytes] | None, config: Config, vectors: bool) -> Policy | None:
+    """Return the policy that (payoffs learned, safetensors) hold."""
+    if part is None:
+        return None
+    policy = make_policy(config, vectors)
+    policy.restore(load(part[1]))
+    policy.learned = part[0]
+    return policy
 
 
 def _drop_if_known(policy: Policy, number: int) -> None:

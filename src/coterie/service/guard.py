@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from coterie.service import personalizer_errors
 from coterie.service.keys import Keyring
 from coterie.service.limits import Rate
 from coterie.service.metrics import Metrics
@@ -73,7 +74,7 @@ class Guard:
             self._check(scope)
             await self.app(scope, counted, watched)
         except Problem as problem:
-            await answer(problem, watched)
+            await answer(problem, watched, scope["path"])
         finally:
             seconds = time.perf_counter() - start
             route = route_of(scope["path"])
@@ -167,13 +168,18 @@ def _too_large(most: int) -> Problem:
     return Problem(413, "body_too_large", f"the body has more than {most} bytes (max-body)")
 
 
-async def answer(problem: Problem, send: "Send") -> None:
-    """Send the one error shape."""
-    body = msgspec.json.encode(body_of(problem.code, problem.message))
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if problem.retry_after is not None:
-        headers.append((b"retry-after", str(max(1, round(problem.retry_after))).encode()))
+async def answer(problem: Problem, send: "Send", path: str = "") -> None:
+    """Send the one error shape, or Personalizer's on its paths."""
+    status = problem.status
+    more: list[tuple[bytes, bytes]] = []
+    if personalizer_errors.is_compatible(path):
+        status, more, body = personalizer_errors.raw(path, problem)
+    else:
+        body = msgspec.json.encode(body_of(problem.code, problem.message))
+        if problem.retry_after is not None:
+            more.append((b"retry-after", str(max(1, round(problem.retry_after))).encode()))
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
     if problem.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
-    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -97,7 +97,16 @@ class Reset(Struct, frozen=True, tag="reset", omit_defaults=True):
     at: Moment
 
 
-Record = Configure | Rank | Reward | Activate | Forget | Observe | Tick | Reset
+class Import(Struct, frozen=True, tag="import", omit_defaults=True):
+    """The model was replaced by one from a file: (payoffs learned, safetensors) of each kind of context."""
+
+    at: Moment
+    users: tuple[int, ...]
+    items: tuple[int, bytes] | None = None
+    vectors: tuple[int, bytes] | None = None
+
+
+Record = Configure | Rank | Reward | Activate | Forget | Observe | Tick | Reset | Import
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Record)
