@@ -4,6 +4,7 @@ import argparse
 import gc
 import ipaddress
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -25,6 +26,9 @@ def serve(settings: Settings) -> None:
     # The loop's thread is busy with requests; the committer must not wait 5 ms for its turn.
     sys.setswitchinterval(0.0005)
     gc.freeze()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Once stopped, uvicorn raises the signal again, which would turn a clean end into a death by signal.
+        signal.signal(number, lambda *_: None)
     uvicorn.run(
         app,
         host=settings.host,
