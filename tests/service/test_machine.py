@@ -129,8 +129,9 @@ class Service(RuleBasedStateMachine):
         old = self.store.path
         self.runs += 1
         new = self.folder / f"log-{self.runs}.db"
-        for suffix in ("", "-wal"):
-            shutil.copy(f"{old}{suffix}", f"{new}{suffix}")
+        for file in (old, Path(f"{old}-wal")):
+            if file.exists():
+                shutil.copy(file, str(file).replace(str(old), str(new)))
         self._do(self.desk.stop())
         self.store = SqliteStore(str(new))
         assert snapshot.dump(recover(self.store)) == before
@@ -153,7 +154,7 @@ class Service(RuleBasedStateMachine):
             event["state"] == "waiting" and event["deadline"] <= self.clock.now
             for event in self.model.values()
         )
-        assert self.learned - pending <= self_learned <= self.learned + pending
+        assert self.learned <= self_learned <= self.learned + pending
 
     def teardown(self) -> None:
         if hasattr(self, "desk"):
@@ -163,8 +164,8 @@ class Service(RuleBasedStateMachine):
 
 
 Service.TestCase.settings = settings(
-    max_examples=25,
-    stateful_step_count=30,
+    max_examples=60,
+    stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
