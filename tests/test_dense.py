@@ -12,7 +12,7 @@ from coterie.errors import ContextError, ParameterError, PayoffError, UserError
 from coterie.models import Dense
 from coterie.models._kernels import dense as kernels
 from coterie.models._kernels.jit import jit
-from coterie.models._kernels.tile import PANEL, WIDEST
+from coterie.models._kernels.lanes import PANEL, WIDEST
 from coterie.models.threads import in_chunks, thread_count
 from coterie.policies.batch import Batch, run_one_by_one
 from tests.naive import CachedCAB

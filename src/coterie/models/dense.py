@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from coterie.errors import FileError, UserError
 from coterie.models._kernels import dense as kernels
-from coterie.models._kernels.tile import PANEL
+from coterie.models._kernels.lanes import PANEL
 from coterie.models.checks import check_user, read_vectors
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.protocol import ROUNDING, Eligible, Floats, Near, View
@@ -65,9 +65,11 @@ class Dense:
 
     def gather(self, user: Hashable, contexts: Floats, view: View, scale: float) -> Near:
         """Sum over each candidate's neighbours."""
-        near = self._sums(contexts, view, scale)
-        idle, spread = self._idle_near(user, contexts, view, scale)
-        return Near(near[0].astype(np.int64) + idle, near[1], near[2] + idle * spread)
+        members, estimate, spread = self._sums(contexts, view, scale)
+        if self._idle_count(user):
+            idle, bare = self._idle_near(user, contexts, view, scale)
+            members, spread = members + idle, spread + idle * bare
+        return Near(members.astype(np.int64), estimate, spread)
 
     def draw(
         self, user: Hashable, contexts: Floats, view: View, scale: float, rng: np.random.Generator
@@ -102,9 +104,7 @@ class Dense:
 
     def neighbours(self, user: Hashable, contexts: Floats, view: View, scale: float) -> list[Hashable]:
         """Return the neighbours for the first candidate."""
-        found = [
-            self._names[row] for row in np.flatnonzero(self._near_rows(contexts[0], view, scale, np.inf))
-        ]
+        found = [self._names[row] for row in np.flatnonzero(self._near_rows(contexts[0], view, scale))]
         idle, _ = self._idle_near(user, contexts[:1], View(view.estimate[:1], view.spread[:1]), scale)
         return found + (self._idle_eligible(user) if idle[0] else [])
 
@@ -118,17 +118,14 @@ class Dense:
         self, user: Hashable, context: Floats, payoff: float, view: View, scale: float, limit: float
     ) -> int:
         """Let the confident neighbours learn."""
-        sure = self._near_rows(context, view, scale, limit)
-        if user in self._row:
-            sure[self._row[user]] = True  # whatever the rounding
+        near = (view.estimate[0], view.spread[0], scale, limit)
+        learners: int = kernels.share(
+            *self._panels, len(self._names), self._row.get(user, -1), context, payoff, *near
+        )
         idle, spread = self._idle_near(user, context[None, :], view, scale)
         if idle[0] and scale * spread[0] < limit:
-            for name in self._idle_eligible(user):
-                self._activate(name)
-        learners = np.ones(len(self._names), dtype=np.bool_)
-        learners[: len(sure)] = sure
-        kernels.learn(*self._panels, learners, context, payoff)
-        return int(learners.sum())
+            learners += sum(self.update(name, context, payoff) for name in self._idle_eligible(user))
+        return learners
 
     def add(self, user: Hashable) -> None:
         """Register a user."""
@@ -250,11 +247,11 @@ class Dense:
 
         return sum(in_chunks(chunk, panels, kernels.CHUNK), start=np.zeros((3, len(contexts))))
 
-    def _near_rows(self, context: Floats, view: View, scale: float, limit: float) -> NDArray[np.bool_]:
-        """Return which rows are neighbours on one context with a bound below `limit`."""
+    def _near_rows(self, context: Floats, view: View, scale: float) -> NDArray[np.bool_]:
+        """Return which rows are neighbours on one context."""
         inverses, weights = self._panels.inverses, self._panels.weights
         rows: NDArray[np.bool_] = kernels.near_rows(
-            inverses, weights, len(self._names), context, view.estimate[0], view.spread[0], scale, limit
+            inverses, weights, len(self._names), context, view.estimate[0], view.spread[0], scale
         )
         return rows
 

@@ -99,7 +99,7 @@ def _refused(request: Request[Any, Any, Any], error: CoterieError) -> Response[A
     if isinstance(error, FileError | StoreError):
         log.error("the store cannot be read", exc_info=error)
         return _answer(503, "store_failed", str(error))
-    return _answer(400, "invalid_request", str(error))
+    return _answer(422, "not_possible", str(error))
 
 
 def _unreadable(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:

@@ -9,6 +9,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from coterie.service.engine import Drained
 from coterie.service.records import pack
@@ -68,12 +69,11 @@ class Committer:
         await waiter
 
     async def close(self) -> None:
-        """Finish what was submitted, then stop the thread."""
-        try:
+        """Finish what was submitted, then stop the thread. Whether that failed stands in `failed`."""
+        with suppress(StoreError):
             await self.durable()
-        finally:
-            self._jobs.put(None)
-            await asyncio.to_thread(self._thread.join)
+        self._jobs.put(None)
+        await asyncio.to_thread(self._thread.join)
 
     def _hand_over(self) -> None:
         if not self._records or self.failed is not None:

@@ -172,9 +172,10 @@ class Engine:
 
     def forget(self, user: str, at: int) -> int | None:
         """Drop a user from the model at once; returns the number to scrub from the log, or None."""
+        at = self._at(at)
         number = self.names.get(user)
         if number is not None:
-            self._emit(Forget(self._at(at), number))
+            self._emit(Forget(at, number))
         return number
 
     def observe(self, user: str, value: float, at: int, item: str | None, x: bytes | None = None) -> None:

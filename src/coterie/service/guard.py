@@ -88,7 +88,7 @@ class Guard:
                             "route": route,
                             "status": status,
                             "ms": round(seconds * 1000, 3),
-                            "event": scope.get("coterie.event"),
+                            "event": scope.get("coterie.event") or event_in(scope["path"]),
                         }
                     },
                 )
@@ -148,6 +148,12 @@ KNOWN = {
     "configurations", "service", "policy", "applyFromEvaluation", "evaluations", "model", "properties", "logs",
     "status",
 }  # fmt: skip
+
+
+def event_in(path: str) -> str | None:
+    """Return the event that a path names."""
+    _, found, rest = path.partition("/events/")
+    return rest.split("/")[0] if found else None
 
 
 def _local(host: bytes) -> bool:

@@ -22,6 +22,7 @@ EXAMPLES: dict[str, Any] = {
     },
     "RewardAnswer": {"eventId": "3f2b8c6e", "outcome": "applied"},
 }
+STRICT = {"RankBody", "ActionBody", "RewardBody", "Config"}  # unknown fields are refused
 ERRORS = {
     "400": "The request cannot be read: not JSON, an unknown field, or a value out of range.",
     "401": "A key is needed.",
@@ -58,6 +59,8 @@ def document(app: Litestar) -> bytes:
         "examples": [{"error": {"code": "unknown_event", "message": "event '3f2b8c6e' is not known"}}],
     }
     for name, definition in schemas.items():
+        if name in STRICT:
+            definition["additionalProperties"] = False
         if name in EXAMPLES:
             definition["examples"] = [EXAMPLES[name]]
     for methods in schema["paths"].values():

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from litestar import delete, get, post, put
 from litestar.datastructures import State
 from litestar.params import Parameter
+from litestar.types import HTTPScope
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from coterie.service.desk import Desk, Ranking, new_event_id, ranking_of, reasons_of
@@ -115,10 +116,12 @@ def question_of(data: RankBody, desk: Desk) -> Question:
 
 
 @post("/v1/rank", status_code=201, operation_id="rank")
-async def rank(data: RankBody, state: State) -> Ranking:
+async def rank(data: RankBody, state: State, scope: HTTPScope) -> Ranking:
     """Choose one of several actions for a user."""
     desk: Desk = state.desk
-    return ranking_of(await desk.rank(question_of(data, desk)))
+    question = question_of(data, desk)
+    scope["coterie.event"] = question.event  # type: ignore[typeddict-unknown-key]
+    return ranking_of(await desk.rank(question))
 
 
 @post("/v1/events/{event_id:str}/reward", status_code=200, operation_id="reward")

@@ -4,32 +4,39 @@ import argparse
 import gc
 import ipaddress
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
 import uvicorn
 
-from coterie.errors import ParameterError
+from coterie.errors import CoterieError, ParameterError
 from coterie.service.app import create_app
 from coterie.service.desk import Desk
 from coterie.service.guard import Guard
 from coterie.service.keys import Keyring, keys_from_environment, keys_from_settings
+from coterie.service.logs import configure_logs
 from coterie.service.settings import Settings, read_settings
 from coterie.service.store import Store, open_store
 
 
 def serve(settings: Settings) -> None:
     """Serve until told to stop; returns after everything accepted was finished."""
+    configure_logs(settings.log_level)
     store = open_store(settings.store, settings.durability)
     app = make_app(settings, store)
     # The loop's thread is busy with requests; the committer must not wait 5 ms for its turn.
     sys.setswitchinterval(0.0005)
     gc.freeze()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Once stopped, uvicorn raises the signal again, which would turn a clean end into a death by signal.
+        signal.signal(number, lambda *_: None)
     uvicorn.run(
         app,
         host=settings.host,
         port=settings.port,
         log_level=settings.log_level,
+        log_config=None,
         access_log=False,
         server_header=False,
         date_header=False,
@@ -68,7 +75,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in ("port", "store", "durability", "settings", "snapshot-every", "stop-within"):
         parser.add_argument(f"--{name}")
     given = vars(parser.parse_args(arguments))
-    serve(read_settings(given.pop("settings"), **given))
+    try:
+        serve(read_settings(given.pop("settings"), **given))
+    except CoterieError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -94,8 +94,8 @@ class _Version(Struct):
 
 
 def _model(policy: Policy | None) -> Model | None:
-    if policy is None:
-        return None
+    if policy is None or not policy.learned:
+        return None  # a policy is made on first use, and one that learned nothing is as good as none
     tensors = {name: np.ascontiguousarray(value) for name, value in policy.tensors().items()}
     return Model(policy.learned, save(tensors))
 

@@ -212,9 +212,11 @@ class SqliteStore:
 
     def close(self) -> None:
         """Fold the write-ahead log into the file, and let the file go."""
-        self._read.close()
-        self._write.close()
-        os.close(self._owner)
+        if self._owner >= 0:
+            self._read.close()
+            self._write.close()
+            os.close(self._owner)
+            self._owner = -1
 
     def _own(self) -> int:
         try:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.models._kernels.jit import jit
-from coterie.models._kernels.tile import PANEL, WIDEST, multiply
+from coterie.models._kernels.lanes import PANEL, WIDEST, apply_symmetric, multiply, subtract_outer
 
 Floats = NDArray[np.float64]
 Residues = NDArray[np.float32]
@@ -258,9 +258,8 @@ def near_rows(
     own_estimate: float,
     own_spread: float,
     scale: float,
-    limit: float,
 ) -> Bools:
-    """Return which rows are neighbours on one context with a bound below `limit`."""
+    """Return which rows are neighbours on one context."""
     d = context.shape[0]
     flat_pairs, flat_features = np.empty(inverses.shape[1]), np.empty(d)
     lay_columns(context.reshape(1, d), flat_pairs, flat_features)
@@ -272,30 +271,48 @@ def near_rows(
         for j in range(min(PANEL, rows - panel * PANEL)):
             width = math.sqrt(max(squares[0, j], 0.0))
             inside = abs(own_estimate - estimates[0, j]) <= scale * (own_spread + width) + ROUNDING
-            near[panel * PANEL + j] = inside and scale * width < limit
+            near[panel * PANEL + j] = inside
     return near
 
 
 @jit
-def learn(
+def share(
     inverses: Floats,
     weights: Floats,
     lost: Residues,
     missed: Residues,
-    near: Bools,
+    rows: int,
+    own_row: int,
     context: Floats,
     payoff: float,
-) -> None:
-    """Let the marked rows learn."""
-    on = np.zeros(PANEL, dtype=np.bool_)
-    for panel in range((near.shape[0] + PANEL - 1) // PANEL):
-        marked = False
+    own_estimate: float,
+    own_spread: float,
+    scale: float,
+    limit: float,
+) -> int:
+    """Let the rows learn that are neighbours with a bound below `limit`, `own_row` always; return how many.
+
+    Panel by panel, so that each is read once.
+    """
+    d = context.shape[0]
+    flat_pairs, flat_features = np.empty(inverses.shape[1]), np.empty(d)
+    lay_columns(context.reshape(1, d), flat_pairs, flat_features)
+    squares, estimates, on = np.empty((1, PANEL)), np.empty((1, PANEL)), np.zeros(PANEL)
+    learners = 0
+    for panel in range((rows + PANEL - 1) // PANEL):
+        multiply_panel(inverses, panel, flat_pairs, 1, squares, 0)
+        multiply_panel(weights, panel, flat_features, 1, estimates, 0)
+        before = learners
         for j in range(PANEL):
+            width = math.sqrt(max(squares[0, j], 0.0))
+            near = abs(own_estimate - estimates[0, j]) <= scale * (own_spread + width) + ROUNDING
             row = panel * PANEL + j
-            on[j] = row < near.shape[0] and near[row]
-            marked = marked or on[j]
-        if marked:
+            learns = row < rows and ((near and scale * width < limit) or row == own_row)
+            on[j] = 1.0 if learns else 0.0
+            learners += learns
+        if learners > before:
             learn_panel(inverses, weights, lost, missed, panel, on, context, payoff)
+    return learners
 
 
 @jit
@@ -309,8 +326,8 @@ def learn_row(
     payoff: float,
 ) -> None:
     """Let one row learn."""
-    on = np.zeros(PANEL, dtype=np.bool_)
-    on[row % PANEL] = True
+    on = np.zeros(PANEL)
+    on[row % PANEL] = 1.0
     learn_panel(inverses, weights, lost, missed, row // PANEL, on, context, payoff)
 
 
@@ -321,28 +338,20 @@ def learn_panel(
     lost: Residues,
     missed: Residues,
     panel: int,
-    on: Bools,
+    on: Floats,
     context: Floats,
     payoff: float,
 ) -> None:
-    """Let the users of a panel that are on learn; the others keep every bit.
+    """Let the users of a panel with on ≠ 0 learn; the others keep every bit.
 
     Rank one (Sherman–Morrison), for eight users at once: v = M⁻¹x, s = 1 + x·v, M⁻¹ −= v vᵀ/s,
     w += v (y − w·x)/s: O(d²), where inverting again would be O(d³).
     """
     d = context.shape[0]
+    at = panel * inverses.shape[1] * PANEL  # where the panel starts
     v, gain = np.zeros((d, PANEL)), np.empty((d, PANEL))
     miss, s = np.full(PANEL, payoff), np.ones(PANEL)
-    p = 0
-    for a in range(d):
-        for j in range(PANEL):
-            v[a, j] += inverses[panel, p, j] * context[a]
-        p += 1
-        for b in range(a + 1, d):
-            for j in range(PANEL):
-                v[a, j] += inverses[panel, p, j] * context[b]
-                v[b, j] += inverses[panel, p, j] * context[a]
-            p += 1
+    apply_symmetric(inverses.ctypes.data + 8 * at, context.ctypes.data, v.ctypes.data, d)
     for a in range(d):
         for j in range(PANEL):
             s[j] += context[a] * v[a, j]
@@ -350,21 +359,20 @@ def learn_panel(
     for a in range(d):
         for j in range(PANEL):
             gain[a, j] = v[a, j] / s[j]
-            old = weights[panel, a, j]
-            step = gain[a, j] * miss[j] + missed[panel, a, j]
-            new = old + step
-            weights[panel, a, j] = new if on[j] else old
-            missed[panel, a, j] = step - (new - old) if on[j] else missed[panel, a, j]
-    p = 0
-    for a in range(d):
-        for b in range(a, d):
-            for j in range(PANEL):
-                old = inverses[panel, p, j]
-                step = lost[panel, p, j] - v[a, j] * gain[b, j]
+            if on[j]:
+                old = weights[panel, a, j]
+                step = gain[a, j] * miss[j] + missed[panel, a, j]
                 new = old + step
-                inverses[panel, p, j] = new if on[j] else old
-                lost[panel, p, j] = step - (new - old) if on[j] else lost[panel, p, j]
-            p += 1
+                weights[panel, a, j] = new
+                missed[panel, a, j] = step - (new - old)
+    subtract_outer(
+        inverses.ctypes.data + 8 * at,
+        lost.ctypes.data + 4 * at,
+        v.ctypes.data,
+        gain.ctypes.data,
+        on.ctypes.data,
+        d,
+    )
 
 
 @jit
@@ -470,9 +478,20 @@ def run_cab(
             learn_row(inverses, weights, lost, missed, row, context, payoff)
             updated[t] = 1
         else:
-            sure = near_rows(inverses, weights, rows, context, estimate[k], spread[k], scale, limit)
-            if row >= 0:
-                sure[row] = True  # whatever the rounding
+            updated[t] = share(
+                inverses,
+                weights,
+                lost,
+                missed,
+                rows,
+                row,
+                context,
+                payoff,
+                estimate[k],
+                spread[k],
+                scale,
+                limit,
+            )
             before = rows
             if abs(estimate[k]) <= scale * (spread[k] + bare[k]) + ROUNDING and scale * bare[k] < limit:
                 if everybody:
@@ -486,10 +505,8 @@ def run_cab(
                     rows += 1
             for fresh in range(before, rows):
                 open_row(inverses, weights, lost, missed, fresh)
-            everyone = np.ones(rows, dtype=np.bool_)
-            everyone[:before] = sure
-            learn(inverses, weights, lost, missed, everyone, context, payoff)
-            updated[t] = everyone.sum()
+                learn_row(inverses, weights, lost, missed, fresh, context, payoff)
+            updated[t] += rows - before
         known[user] = True
         learned += 1
     return rows
