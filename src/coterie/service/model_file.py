@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
@@ -104,11 +105,7 @@ def _part(
     own = {k.removeprefix(f"{kind}."): v for k, v in tensors.items() if k.startswith(f"{kind}.")}
     if kind not in header.learned:
         return None
-    try:
-        users = [number_of[str(number)] for number in unpack_ids(own, "users")]
-    except KeyError as error:
-        raise FileError(f"the model file does not name its user {error}") from error
-    own["users"] = pack_ids(users)
+    own = {name: _renumbered(tensor, number_of) for name, tensor in own.items()}
     policy = make_policy(config, vectors=kind == "vectors")
     try:
         policy.restore(own)
@@ -116,6 +113,25 @@ def _part(
         raise
     except Exception as error:  # arrays of any shape may come, and policies trust what they saved
         raise FileError(f"the model file is damaged: {error}") from error
-    if set(policy.users) != set(users) or not 0 <= header.learned[kind] < 2**53:
+    if not set(policy.users) <= set(number_of.values()) or not 0 <= header.learned[kind] < 2**53:
         raise FileError("the model file contradicts itself")
     return header.learned[kind], save({k: np.ascontiguousarray(v) for k, v in policy.tensors().items()})
+
+
+def _renumbered(tensor: NDArray[Any], number_of: Mapping[str, int]) -> NDArray[Any]:
+    """Return an array of packed users with the numbers they have here, and any other array as it is.
+
+    Users are numbers and items are text, so ids that are all numbers are users.
+    """
+    if tensor.dtype != np.uint8 or tensor.ndim != 1:
+        return tensor
+    try:
+        ids = unpack_ids({"ids": tensor}, "ids")
+    except FileError:
+        return tensor
+    if not all(isinstance(number, int) for number in ids):
+        return tensor
+    try:
+        return pack_ids(number_of[str(number)] for number in ids)
+    except KeyError as error:
+        raise FileError(f"the model file does not name its user {error}") from error

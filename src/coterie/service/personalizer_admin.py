@@ -134,10 +134,16 @@ def oldest(store: Store) -> int | None:
 # Left out: evaluations, applyFromEvaluation and feature importances. There are none, and none can be made.
 
 
-@get([*both("/evaluations"), *both("/featureImportances")])
+@get(["/v1.0/evaluations", "/v1.0/featureImportances"])
 async def none_made() -> list[Any]:
     """Return the evaluations: there are none."""
     return []
+
+
+@get(["/evaluations", "/featureImportances"])
+async def none_on_the_page() -> dict[str, list[Any]]:
+    """Return the only page of evaluations, as the second form has it."""
+    return {"value": []}
 
 
 @get(both("/evaluations/{evaluation_id:str}"))
@@ -195,6 +201,7 @@ ADMIN: list[Any] = [
     delete_logs,
     status,
     none_made,
+    none_on_the_page,
     show_evaluation,
     delete_evaluation,
     apply_evaluation,
