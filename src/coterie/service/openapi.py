@@ -64,12 +64,16 @@ def document(app: Litestar, bodies: Mapping[str, type[Struct]]) -> bytes:
     for name, definition in schemas.items():
         if name in EXAMPLES:
             definition["examples"] = [EXAMPLES[name]]
+    config = schema["paths"]["/v1/configuration"]["get"]["responses"]["200"]
+    config["content"] = {"application/json": {"schema": {"$ref": "#/components/schemas/ConfigBody"}}}
     for methods in schema["paths"].values():
         for operation in methods.values():
             _finish(operation)
             if operation["operationId"] in bodies:
                 name = bodies[operation["operationId"]].__name__
                 reference = {"schema": {"$ref": f"#/components/schemas/{name}"}}
+                if name == "ConfigBody":
+                    operation["responses"]["200"]["content"] = {"application/json": reference}
                 operation["requestBody"] = {"required": True, "content": {"application/json": reference}}
     schema["components"]["securitySchemes"] = {
         "bearer": {"type": "http", "scheme": "bearer"},

@@ -3,7 +3,7 @@
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-from litestar import Request, delete, get, post, put
+from litestar import Request, Response, delete, get, post, put
 from litestar.datastructures import State
 from litestar.params import Parameter, RawBody
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -102,13 +102,30 @@ class UserAnswer(Struct, frozen=True, rename="camel"):
     earned: float
 
 
+_fields = msgspec.structs.fields(Config)
+ConfigBody: Any = msgspec.defstruct(  # the same fields, named as JSON has them
+    "ConfigBody",
+    [
+        (
+            f.name,
+            f.type,
+            f.default if f.default_factory is msgspec.NODEFAULT else msgspec.field(default_factory=dict),
+        )
+        for f in _fields
+    ],
+    rename="camel",
+    forbid_unknown_fields=True,
+    frozen=True,
+)
+
+
 # Which operation takes which body. Bodies are decoded here rather than by Litestar, whose way of calling a
 # handler would take "1" for 1 and needs twice the time.
 BODIES: dict[str, type[Struct]] = {
     "rank": RankBody,
     "what_if": RankBody,
     "reward": RewardBody,
-    "change_configuration": Config,
+    "change_configuration": ConfigBody,
 }
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(kind) for kind in BODIES.values()
@@ -207,17 +224,27 @@ async def forget_user(user_id: EventId, state: State) -> None:
 
 
 @get("/v1/configuration", operation_id="show_configuration")
-async def show_configuration(state: State) -> Config:
+async def show_configuration(state: State) -> Response[Any]:
     """Show the rules decisions are made by."""
-    return state.desk.engine.config  # type: ignore[no-any-return]
+    return _config(state.desk.engine.config)
 
 
 @put("/v1/configuration", operation_id="change_configuration")
-async def change_configuration(body: RawBody, state: State) -> Config:
-    """Change the rules from here on."""
-    data = read(body, Config)
-    await state.desk.configure(data)
-    return state.desk.engine.config  # type: ignore[no-any-return]
+async def change_configuration(body: RawBody, state: State) -> Response[Any]:
+    """Change the rules from here on. Another policy first learns what the log holds, then takes over."""
+    try:
+        values = msgspec.json.decode(body, type=dict[str, Any])
+        # JSON has one kind of number: 5.0 is a count too.
+        whole = {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in values.items()}
+        data = msgspec.convert(whole, ConfigBody)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise Problem(400, "invalid_request", f"the body cannot be read: {error}") from error
+    await state.desk.configure(Config(**msgspec.structs.asdict(data)))
+    return _config(state.desk.engine.config)
+
+
+def _config(config: Config) -> Response[Any]:
+    return Response(ConfigBody(**msgspec.structs.asdict(config)), media_type="application/json")
 
 
 def explanation(record: Any, desk: Desk, state: str, reward: float, user: str | None = None) -> EventAnswer:
