@@ -13,7 +13,11 @@ import typer
 
 from coterie.cli.bench import bench
 from coterie.cli.compare import compare
+from coterie.cli.keys import keys
+from coterie.cli.loadtest import loadtest
+from coterie.cli.log import log
 from coterie.cli.policies import policies
+from coterie.cli.serve import serve
 
 app = typer.Typer(
     name="coterie",
@@ -41,3 +45,7 @@ def coterie(
 app.command()(compare)
 app.command()(policies)
 app.command()(bench)
+app.command()(serve)
+app.command()(loadtest)
+app.add_typer(keys)
+app.add_typer(log)

@@ -13,6 +13,7 @@ from litestar.openapi import OpenAPIConfig
 from coterie import __version__
 from coterie.errors import CoterieError, FileError
 from coterie.service import personalizer, personalizer_errors, routes_native
+from coterie.service.demo import live
 from coterie.service.desk import Desk
 from coterie.service.engine import warm_up
 from coterie.service.guard import Guard
@@ -50,19 +51,24 @@ async def openapi(request: Request[Any, Any, Any]) -> Response[bytes]:
     """Return the OpenAPI document."""
     state = request.app.state
     if "document" not in state:
-        state["document"] = document(request.app)
+        state["document"] = document(request.app, routes_native.BODIES)
     return Response(state["document"], media_type="application/json")
 
 
-def create_app(desk: Desk, settings: Settings, keyring: Keyring) -> Guard:
+def create_app(desk: Desk, settings: Settings, keyring: Keyring, demo: bool = False) -> Guard:
     """Return the ASGI application. Starting it starts the desk, stopping it stops the desk."""
     numbers = Metrics(desk)
+    crowd: list[asyncio.Task[None]] = []
 
     async def start(app: Litestar) -> None:
         await asyncio.to_thread(warm_up, settings.config)
         await desk.start()
+        if demo:
+            crowd.append(asyncio.create_task(live(desk)))
 
     async def stop(app: Litestar) -> None:
+        for task in crowd:
+            task.cancel()
         await desk.stop()
 
     app = Litestar(

@@ -5,13 +5,14 @@ from typing import Any
 
 import uvicorn
 from litestar import Litestar, post
+from litestar.params import JSONBody
 
 from coterie.service.desk import Candidate, Ranking
 from coterie.service.routes_native import RankBody
 
 
 @post("/v1/rank", status_code=201)
-async def rank(data: RankBody) -> Ranking:
+async def rank(data: JSONBody[RankBody]) -> Ranking:
     """Answer with the first action, thinking nothing."""
     chance = 1 / len(data.actions)
     ranking = [Candidate(action.id, chance) for action in data.actions]

@@ -64,6 +64,20 @@ def _walk(value: Any, path: str, found: dict[str, float], depth: int) -> None:
         found[path] = found.get(path, 0.0) + math.copysign(math.log1p(abs(number)), number)
 
 
+def count(features: Any) -> int:
+    """Return how many values there are in feature objects, however they nest: the work they would make."""
+    waiting, found = [features], 0
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting.extend(value.values())
+        elif isinstance(value, list | tuple):
+            waiting.extend(value)
+        else:
+            found += 1
+    return found
+
+
 @lru_cache(maxsize=65_536)
 def hash_name(name: str) -> int:
     """Return the 64-bit hash of a feature's name."""

@@ -1,7 +1,6 @@
 """A load test that keeps a ledger: how fast, how slow at worst, and whether anything acknowledged was lost."""
 
 import asyncio
-import json
 import os
 import random
 import signal
@@ -15,11 +14,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import msgspec
 from msgspec import Struct
 
 from coterie.errors import ParameterError
-from coterie.service.records import Rank, Reward, flatten
+from coterie.service.engine import Engine
+from coterie.service.records import Rank, Reward, flatten, pack
+from coterie.service.settings import Config
+from coterie.service.snapshot import dump
 from coterie.service.sqlite_store import SqliteStore
+from coterie.service.store import Append
 
 MOST_CONNECTIONS = 256
 MOST_SECONDS = 600.0
@@ -205,66 +209,98 @@ class Server:
             time.sleep(0.05)
         raise ParameterError(f"the server did not start within {seconds:g} s")
 
+    def cpu_seconds(self) -> float:
+        """Return the processor time it has used: what a busy machine does not blur."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def kill(self) -> None:
         """End it as a power cut would."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
 
-def run(plan: Plan, durability: str = "lose-nothing", rounds: int = 3) -> dict[str, object]:
-    """Press a fresh service and a bare endpoint in turns, and return all figures."""
-    ours, bare = Tally(), Tally()
-    ratios = []
-    missing: tuple[set[str], set[str]] = (set(), set())
-    with tempfile.TemporaryDirectory() as folder:
-        store = Path(folder) / "load.db"
-        for number in range(rounds):
-            part = Plan(
-                seconds=plan.seconds / rounds / 2,
-                connections=plan.connections,
-                users=plan.users,
-                actions=plan.actions,
-                rewards=plan.rewards,
-                seed=plan.seed + number,
-            )
-            pair = []
-            for kind, total in (("serve", ours), ("bare", bare)):
-                module = "coterie.service.serve" if kind == "serve" else "coterie.service.bare"
-                options = ["--store", str(store), "--durability", durability] if kind == "serve" else []
-                server = Server([module, *options])
-                try:
-                    server.wait()
-                    asyncio.run(press(server.url, Plan(seconds=0.5, connections=4, users=plan.users)))
-                    tally = asyncio.run(press(server.url, part))
-                finally:
-                    server.kill()
-                if kind == "serve":
-                    found = lost(store, tally)
-                    missing = (missing[0] | found[0], missing[1] | found[1])
-                total.latencies += tally.latencies
-                total.seconds += tally.seconds
-                for name, count in tally.failures.items():
-                    total.failures[name] = total.failures.get(name, 0) + count
-                total.decided |= tally.decided
-                total.rewarded |= tally.rewarded
-                pair.append(tally.rate)
-            ratios.append(pair[1] / pair[0])
+def warm_store(path: Path, plan: Plan, payoffs: int) -> None:
+    """Fill a store with a history of many users and items, so that decisions have something to think about."""
+    rng = random.Random(plan.seed)
+    tastes = [[rng.choice((0.1, 0.3, 0.6)) for _ in range(plan.actions)] for _ in range(4)]
+    engine = Engine()
+    engine.configure(Config(), 0)
+    for _ in range(payoffs):
+        user, item = rng.randrange(plan.users), rng.randrange(plan.actions)
+        value = float(rng.random() < tastes[user % 4][item])
+        engine.observe(f"user-{user}", value, 0, f"item-{item}")
+    store = SqliteStore(str(path))
+    try:
+        records, named, gone, _ = engine.drain()
+        store.append(Append(pack(0, records), named, gone))
+        store.save_snapshot(engine.position, dump(engine))
+    finally:
+        store.close()
+
+
+def summary(tally: Tally) -> dict[str, object]:
+    """Return the figures of one tally; latencies in milliseconds."""
     return {
-        "ranks": len(ours.latencies),
-        "rate": ours.rate,
-        "p50": ours.percentile(0.5),
-        "p95": ours.percentile(0.95),
-        "p99": ours.percentile(0.99),
-        "worst": ours.percentile(1.0),
-        "failures": ours.failures,
-        "rewards": len(ours.rewarded),
-        "lost": len(missing[0]) + len(missing[1]),
-        "bare_rate": bare.rate,
-        "bare_p99": bare.percentile(0.99),
-        "ratio": sorted(ratios)[len(ratios) // 2],
-        "durability": durability,
+        "ranks": len(tally.latencies),
+        "ranks_a_second": tally.rate,
+        "p50_ms": tally.percentile(0.5),
+        "p95_ms": tally.percentile(0.95),
+        "p99_ms": tally.percentile(0.99),
+        "worst_ms": tally.percentile(1.0),
+        "rewards_applied": len(tally.rewarded),
+        "failures": tally.failures or "none",
     }
 
 
-if __name__ == "__main__":
-    print(json.dumps(run(Plan(seconds=float(sys.argv[1]) if len(sys.argv) > 1 else 12.0)), indent=2))
+def run(plan: Plan, durability: str = "lose-nothing", rounds: int = 3, warm: int = 0) -> dict[str, object]:
+    """Press a fresh service and a bare endpoint in turns, and return all figures."""
+    totals = {"serve": Tally(), "bare": Tally()}
+    cpu = {"serve": 0.0, "bare": 0.0}
+    ratios = []
+    missing = 0
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder) / "load.db"
+        if warm:
+            warm_store(store, plan, warm)
+        for number in range(rounds):
+            rates = {}
+            part = msgspec.structs.replace(plan, seconds=plan.seconds / rounds / 2, seed=plan.seed + number)
+            for kind, total in totals.items():
+                options = ["--store", str(store), "--durability", durability] if kind == "serve" else []
+                bare = kind == "bare"
+                server = Server([f"coterie.service.{kind}", *options])
+                try:
+                    server.wait()
+                    asyncio.run(press(server.url, msgspec.structs.replace(part, seconds=0.5)))
+                    before = server.cpu_seconds()
+                    tally = asyncio.run(
+                        press(server.url, msgspec.structs.replace(part, rewards=0.0) if bare else part)
+                    )
+                    cpu[kind] += server.cpu_seconds() - before
+                finally:
+                    server.kill()
+                if not bare:
+                    missing += sum(map(len, lost(store, tally)))
+                total.latencies += tally.latencies
+                total.seconds += tally.seconds
+                total.rewarded |= tally.rewarded
+                for name, count in tally.failures.items():
+                    total.failures[name] = total.failures.get(name, 0) + count
+                rates[kind] = tally.rate
+            ratios.append(rates["bare"] / rates["serve"])
+    served, bare_total = totals["serve"], totals["bare"]
+    return {
+        "durability": durability,
+        "connections": plan.connections,
+        "users": plan.users,
+        "actions": plan.actions,
+        "payoffs_before": warm,
+        **summary(served),
+        "lost": missing,
+        "cpu_us_a_rank": 1e6 * cpu["serve"] / max(1, len(served.latencies)),
+        "bare_ranks_a_second": bare_total.rate,
+        "bare_p99_ms": bare_total.percentile(0.99),
+        "bare_cpu_us_a_rank": 1e6 * cpu["bare"] / max(1, len(bare_total.latencies)),
+        "ratio_to_bare": sorted(ratios)[len(ratios) // 2],
+    }

@@ -1,9 +1,11 @@
 """The OpenAPI 3.1 document: Litestar's, with our error shape, examples, links and keys put in."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from litestar import Litestar
+from msgspec import Struct
 
 EXAMPLES: dict[str, Any] = {
     "RankBody": {
@@ -22,7 +24,6 @@ EXAMPLES: dict[str, Any] = {
     },
     "RewardAnswer": {"eventId": "3f2b8c6e", "outcome": "applied"},
 }
-STRICT = {"RankBody", "ActionBody", "RewardBody", "Config"}  # unknown fields are refused
 ERRORS = {
     "400": "The request cannot be read: not JSON, an unknown field, or a value out of range.",
     "401": "A key is needed.",
@@ -41,8 +42,8 @@ FOLLOWS = {  # what can follow a rank, with the event id of its answer
 }
 
 
-def document(app: Litestar) -> bytes:
-    """Return the document as JSON."""
+def document(app: Litestar, bodies: Mapping[str, type[Struct]]) -> bytes:
+    """Return the document as JSON; `bodies` says which operation takes which."""
     schema: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(app.openapi_schema.to_schema()))
     schemas = schema.setdefault("components", {}).setdefault("schemas", {})
     schemas["Error"] = {
@@ -58,14 +59,22 @@ def document(app: Litestar) -> bytes:
         },
         "examples": [{"error": {"code": "unknown_event", "message": "event '3f2b8c6e' is not known"}}],
     }
+    _, ours = msgspec.json.schema_components(set(bodies.values()), ref_template="#/components/schemas/{name}")
+    schemas.update(ours)
     for name, definition in schemas.items():
-        if name in STRICT:
-            definition["additionalProperties"] = False
         if name in EXAMPLES:
             definition["examples"] = [EXAMPLES[name]]
+    config = schema["paths"]["/v1/configuration"]["get"]["responses"]["200"]
+    config["content"] = {"application/json": {"schema": {"$ref": "#/components/schemas/ConfigBody"}}}
     for methods in schema["paths"].values():
         for operation in methods.values():
             _finish(operation)
+            if operation["operationId"] in bodies:
+                name = bodies[operation["operationId"]].__name__
+                reference = {"schema": {"$ref": f"#/components/schemas/{name}"}}
+                if name == "ConfigBody":
+                    operation["responses"]["200"]["content"] = {"application/json": reference}
+                operation["requestBody"] = {"required": True, "content": {"application/json": reference}}
     schema["components"]["securitySchemes"] = {
         "bearer": {"type": "http", "scheme": "bearer"},
         "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},

@@ -10,6 +10,7 @@ from typing import Any
 
 from litestar import Request, Response, Router, post
 from litestar.datastructures import State
+from litestar.params import RawBody
 
 from coterie.service.desk import Desk, new_event_id, ranking_of
 from coterie.service.engine import Question
@@ -72,7 +73,7 @@ def question_from(data: RankIn | SlotsIn, desk: Desk, excluded: list[str]) -> Qu
 
 
 @post(both("/rank"), status_code=201)
-async def rank(body: bytes, state: State) -> RankOut:
+async def rank(body: RawBody, state: State) -> RankOut:
     """Choose one of several actions."""
     desk: Desk = state.desk
     data = read(body, RankIn, "InvalidRankRequest")
@@ -85,7 +86,7 @@ async def rank(body: bytes, state: State) -> RankOut:
 
 
 @post(both("/events/{event_id:str}/reward"), status_code=204)
-async def reward(event_id: str, body: bytes, state: State) -> Response[None]:
+async def reward(event_id: str, body: RawBody, state: State) -> Response[None]:
     """Say what a decision was worth."""
     data = read(body, RewardIn, "InvalidRewardRequest")
     outcome = await state.desk.reward(checked_event(event_id, "InvalidRewardRequest"), data.value)
@@ -101,7 +102,7 @@ async def activate(event_id: str, state: State) -> Response[None]:
 
 
 @post(both("/multislot/rank"), status_code=201)
-async def rank_slots(body: bytes, state: State) -> SlotsOut:
+async def rank_slots(body: RawBody, state: State) -> SlotsOut:
     """Choose another action for each of several slots."""
     desk: Desk = state.desk
     data = read(body, SlotsIn, "InvalidRankRequest")
@@ -157,7 +158,7 @@ def slots_of(desk: Desk, event: str) -> dict[str, str]:
 
 
 @post(both("/multislot/events/{event_id:str}/reward"), status_code=204)
-async def reward_slots(event_id: str, body: bytes, state: State) -> Response[None]:
+async def reward_slots(event_id: str, body: RawBody, state: State) -> Response[None]:
     """Say what the decisions for some slots were worth; outcomes in the order they were sent."""
     desk: Desk = state.desk
     data = read(body, SlotRewardsIn, "InvalidRewardRequest")

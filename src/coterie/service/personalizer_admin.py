@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from litestar import Response, delete, get, post, put
 from litestar.datastructures import State
+from litestar.params import RawBody
 
 from coterie.errors import FileError
 from coterie.service import personalizer_configuration as configuration
@@ -36,7 +37,7 @@ async def show_service(state: State) -> ServiceConfiguration:
 
 
 @put(both("/configurations/service"))
-async def change_service(body: bytes, state: State) -> ServiceConfiguration:
+async def change_service(body: RawBody, state: State) -> ServiceConfiguration:
     """Change the configuration; the model stays."""
     sent = read(body, ServiceConfiguration, configuration.BAD)
     await configuration.change(state.desk, sent, kept(state))
@@ -50,7 +51,7 @@ async def show_policy(state: State) -> PolicyContract:
 
 
 @put(both("/configurations/policy"))
-async def change_policy(body: bytes, state: State) -> PolicyContract:
+async def change_policy(body: RawBody, state: State) -> PolicyContract:
     """Change the policy, once the new one has learned the log."""
     sent = read(body, PolicyContract, "InvalidPolicyConfiguration")
     await configuration.change_policy(state.desk, sent)
@@ -74,7 +75,7 @@ async def show_model(state: State) -> Response[bytes]:
 
 
 @put(both("/model"), status_code=204)
-async def replace_model(body: bytes, state: State) -> None:
+async def replace_model(body: RawBody, state: State) -> None:
     """Replace the model by that of a file."""
     try:
         await state.desk.import_model(body)

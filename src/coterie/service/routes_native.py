@@ -1,16 +1,18 @@
 """The native API: users first, and every answer says what became of the request."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from litestar import delete, get, post, put
+import msgspec
+from litestar import Request, Response, delete, get, post, put
 from litestar.datastructures import State
-from litestar.params import Parameter
-from litestar.types import HTTPScope
+from litestar.params import Parameter, RawBody
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from coterie.errors import ContextError
 from coterie.service.desk import Desk, Ranking, new_event_id, ranking_of, reasons_of
 from coterie.service.engine import Action, Question
 from coterie.service.events import Outcome
+from coterie.service.features import count
 from coterie.service.limits import check_sizes
 from coterie.service.problems import Problem
 from coterie.service.settings import Config
@@ -100,12 +102,51 @@ class UserAnswer(Struct, frozen=True, rename="camel"):
     earned: float
 
 
+_fields = msgspec.structs.fields(Config)
+ConfigBody: Any = msgspec.defstruct(  # the same fields, named as JSON has them
+    "ConfigBody",
+    [
+        (
+            f.name,
+            f.type,
+            f.default if f.default_factory is msgspec.NODEFAULT else msgspec.field(default_factory=dict),
+        )
+        for f in _fields
+    ],
+    rename="camel",
+    forbid_unknown_fields=True,
+    frozen=True,
+)
+
+
+# Which operation takes which body. Bodies are decoded here rather than by Litestar, whose way of calling a
+# handler would take "1" for 1 and needs twice the time.
+BODIES: dict[str, type[Struct]] = {
+    "rank": RankBody,
+    "what_if": RankBody,
+    "reward": RewardBody,
+    "change_configuration": ConfigBody,
+}
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(kind) for kind in BODIES.values()
+}
+T = TypeVar("T")
+
+
+def read(body: bytes, kind: type[T]) -> T:
+    """Decode a body, or say what is wrong with it and where."""
+    try:
+        return _decoders[kind].decode(body)  # type: ignore[no-any-return]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Problem(400, "invalid_request", f"the body cannot be read: {error}") from error
+
+
 EventId = Annotated[str, Parameter(min_length=1, max_length=256, pattern=ID)]
 
 
 def question_of(data: RankBody, desk: Desk) -> Question:
     """Check sizes and return what is to be decided."""
-    features = sum(map(len, data.context)) + sum(len(f) for a in data.actions for f in a.features or ())
+    features = count(data.context) + sum(count(action.features) for action in data.actions if action.features)
     check_sizes(desk.settings, len(data.actions), features)
     actions = [Action(action.id, action.features) for action in data.actions]
     if len({action.id for action in actions}) != len(actions):
@@ -116,17 +157,19 @@ def question_of(data: RankBody, desk: Desk) -> Question:
 
 
 @post("/v1/rank", status_code=201, operation_id="rank")
-async def rank(data: RankBody, state: State, scope: HTTPScope) -> Ranking:
+async def rank(body: RawBody, state: State, request: Request[Any, Any, Any]) -> Ranking:
     """Choose one of several actions for a user."""
+    data = read(body, RankBody)
     desk: Desk = state.desk
     question = question_of(data, desk)
-    scope["coterie.event"] = question.event  # type: ignore[typeddict-unknown-key]
+    request.scope["coterie.event"] = question.event  # type: ignore[typeddict-unknown-key]
     return ranking_of(await desk.rank(question))
 
 
 @post("/v1/events/{event_id:str}/reward", status_code=200, operation_id="reward")
-async def reward(event_id: EventId, data: RewardBody, state: State) -> RewardAnswer:
+async def reward(event_id: EventId, body: RawBody, state: State) -> RewardAnswer:
     """Say what a decision was worth; answered after it was learned and is durable."""
+    data = read(body, RewardBody)
     desk: Desk = state.desk
     outcome = await desk.reward(event_id, data.value, data.reward_id)
     state.metrics.rewarded(outcome)
@@ -150,10 +193,14 @@ async def explain(event_id: EventId, state: State) -> EventAnswer:
 
 
 @post("/v1/what-if", status_code=200, operation_id="what_if")
-async def what_if(data: RankBody, state: State) -> EventAnswer:
+async def what_if(body: RawBody, state: State) -> EventAnswer:
     """Explain what would be decided now; nothing is recorded."""
+    data = read(body, RankBody)
     desk: Desk = state.desk
-    record, _ = desk.engine.what_if(question_of(data, desk))
+    try:
+        record, _ = desk.engine.what_if(question_of(data, desk))
+    except ContextError as error:
+        raise Problem(422, "invalid_features", str(error)) from error
     return explanation(record, desk, "imagined", 0.0, data.user)
 
 
@@ -177,16 +224,27 @@ async def forget_user(user_id: EventId, state: State) -> None:
 
 
 @get("/v1/configuration", operation_id="show_configuration")
-async def show_configuration(state: State) -> Config:
+async def show_configuration(state: State) -> Response[Any]:
     """Show the rules decisions are made by."""
-    return state.desk.engine.config  # type: ignore[no-any-return]
+    return _config(state.desk.engine.config)
 
 
 @put("/v1/configuration", operation_id="change_configuration")
-async def change_configuration(data: Config, state: State) -> Config:
-    """Change the rules from here on."""
-    await state.desk.configure(data)
-    return state.desk.engine.config  # type: ignore[no-any-return]
+async def change_configuration(body: RawBody, state: State) -> Response[Any]:
+    """Change the rules from here on. Another policy first learns what the log holds, then takes over."""
+    try:
+        values = msgspec.json.decode(body, type=dict[str, Any])
+        # JSON has one kind of number: 5.0 is a count too.
+        whole = {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in values.items()}
+        data = msgspec.convert(whole, ConfigBody)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise Problem(400, "invalid_request", f"the body cannot be read: {error}") from error
+    await state.desk.configure(Config(**msgspec.structs.asdict(data)))
+    return _config(state.desk.engine.config)
+
+
+def _config(config: Config) -> Response[Any]:
+    return Response(ConfigBody(**msgspec.structs.asdict(config)), media_type="application/json")
 
 
 def explanation(record: Any, desk: Desk, state: str, reward: float, user: str | None = None) -> EventAnswer:

@@ -20,11 +20,11 @@ from coterie.service.settings import Settings, read_settings
 from coterie.service.store import Store, open_store
 
 
-def serve(settings: Settings) -> None:
+def serve(settings: Settings, demo: bool = False) -> None:
     """Serve until told to stop; returns after everything accepted was finished."""
     configure_logs(settings.log_level)
     store = open_store(settings.store, settings.durability)
-    app = make_app(settings, store)
+    app = make_app(settings, store, demo)
     # The loop's thread is busy with requests; the committer must not wait 5 ms for its turn.
     sys.setswitchinterval(0.0005)
     gc.freeze()
@@ -48,12 +48,12 @@ def serve(settings: Settings) -> None:
     )
 
 
-def make_app(settings: Settings, store: Store) -> Guard:
+def make_app(settings: Settings, store: Store, demo: bool = False) -> Guard:
     """Return the application over an open store, after checking who may reach it."""
     rows = [*keys_from_settings(settings.keys), *keys_from_environment(os.environ), *store.keys()]
     keyring = Keyring(rows)
     check_host(settings, keyring)
-    return create_app(Desk(settings, store), settings, keyring)
+    return create_app(Desk(settings, store), settings, keyring, demo)
 
 
 def check_host(settings: Settings, keyring: Keyring) -> None:

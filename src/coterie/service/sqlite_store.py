@@ -35,14 +35,17 @@ INSERT INTO head VALUES (1, 0);
 class SqliteStore:
     """A log in one file. `append`, `sync` and `rewrite` share a connection; reads have their own."""
 
-    def __init__(self, path: str, durability: Durability = Durability.LOSE_NOTHING) -> None:
+    def __init__(
+        self, path: str, durability: Durability = Durability.LOSE_NOTHING, trust_wal: bool = False
+    ) -> None:
         self.path = Path(path)
         self.durability = durability
         self._lock = threading.Lock()  # of the writing connection
         self._reading = threading.Lock()
         self._owner = self._own()
         try:
-            check_wal(Path(f"{self.path}-wal"))
+            if not trust_wal:
+                check_wal(Path(f"{self.path}-wal"))
             self._write = self._connect()
             self._prepare()
             self._read = self._connect()
