@@ -10,7 +10,7 @@ from typing import Any
 
 from litestar import Request, Response, Router, post
 from litestar.datastructures import State
-from litestar.params import RawBody
+from litestar.params import FromPath, RawBody
 
 from coterie.service.desk import Desk, new_event_id, ranking_of
 from coterie.service.engine import Question
@@ -86,7 +86,7 @@ async def rank(body: RawBody, state: State) -> RankOut:
 
 
 @post(both("/events/{event_id:str}/reward"), status_code=204)
-async def reward(event_id: str, body: RawBody, state: State) -> Response[None]:
+async def reward(event_id: FromPath[str], body: RawBody, state: State) -> Response[None]:
     """Say what a decision was worth."""
     data = read(body, RewardIn, "InvalidRewardRequest")
     outcome = await state.desk.reward(checked_event(event_id, "InvalidRewardRequest"), data.value)
@@ -95,7 +95,7 @@ async def reward(event_id: str, body: RawBody, state: State) -> Response[None]:
 
 
 @post(both("/events/{event_id:str}/activate"), status_code=204)
-async def activate(event_id: str, state: State) -> Response[None]:
+async def activate(event_id: FromPath[str], state: State) -> Response[None]:
     """Say that a deferred decision was shown."""
     known = await state.desk.activate(checked_event(event_id, "InvalidEventIdToActivate"))
     return Response(None, status_code=204, headers={ACTIVATION: "activated" if known else "unknown_event"})
@@ -158,7 +158,7 @@ def slots_of(desk: Desk, event: str) -> dict[str, str]:
 
 
 @post(both("/multislot/events/{event_id:str}/reward"), status_code=204)
-async def reward_slots(event_id: str, body: RawBody, state: State) -> Response[None]:
+async def reward_slots(event_id: FromPath[str], body: RawBody, state: State) -> Response[None]:
     """Say what the decisions for some slots were worth; outcomes in the order they were sent."""
     desk: Desk = state.desk
     data = read(body, SlotRewardsIn, "InvalidRewardRequest")
@@ -178,7 +178,7 @@ async def reward_slots(event_id: str, body: RawBody, state: State) -> Response[N
 
 
 @post(both("/multislot/events/{event_id:str}/activate"), status_code=204)
-async def activate_slots(event_id: str, state: State) -> Response[None]:
+async def activate_slots(event_id: FromPath[str], state: State) -> Response[None]:
     """Say that the deferred decisions of all slots were shown."""
     desk: Desk = state.desk
     known = slots_of(desk, checked_event(event_id, "InvalidEventIdToActivate"))

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from litestar import Response, delete, get, post, put
 from litestar.datastructures import State
-from litestar.params import RawBody
+from litestar.params import FromPath, RawBody
 
 from coterie.errors import FileError
 from coterie.service import personalizer_configuration as configuration
@@ -148,13 +148,13 @@ async def none_on_the_page() -> dict[str, list[Any]]:
 
 
 @get(both("/evaluations/{evaluation_id:str}"))
-async def show_evaluation(evaluation_id: str) -> None:
+async def show_evaluation(evaluation_id: FromPath[str]) -> None:
     """Say that there is no such evaluation."""
     raise _not_found(evaluation_id)
 
 
 @delete(both("/evaluations/{evaluation_id:str}"), status_code=204)
-async def delete_evaluation(evaluation_id: str) -> None:
+async def delete_evaluation(evaluation_id: FromPath[str]) -> None:
     """Say that there is no such evaluation."""
     raise _not_found(evaluation_id)
 
@@ -166,20 +166,20 @@ async def apply_evaluation() -> None:
 
 
 @put([*both("/evaluations/{evaluation_id:str}"), *both("/featureImportances/{evaluation_id:str}")])
-async def make_evaluation(evaluation_id: str) -> None:
+async def make_evaluation(evaluation_id: FromPath[str]) -> None:
     """Refuse: the service does not evaluate."""
     message = "coterie runs no evaluations inside the service; export the log and replay it offline"
     raise Refusal(403, "OperationNotAllowed", message)
 
 
 @get(both("/featureImportances/{importance_id:str}"))
-async def show_importance(importance_id: str) -> None:
+async def show_importance(importance_id: FromPath[str]) -> None:
     """Say that there is no such thing."""
     raise Refusal(404, "ResourceNotFound", f"feature importance {importance_id!r} does not exist")
 
 
 @delete(both("/featureImportances/{importance_id:str}"), status_code=204)
-async def delete_importance(importance_id: str) -> None:
+async def delete_importance(importance_id: FromPath[str]) -> None:
     """Say that there is no such thing."""
     raise Refusal(404, "ResourceNotFound", f"feature importance {importance_id!r} does not exist")
 
