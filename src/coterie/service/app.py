@@ -12,7 +12,7 @@ from litestar.openapi import OpenAPIConfig
 
 from coterie import __version__
 from coterie.errors import CoterieError, FileError
-from coterie.service import personalizer, personalizer_errors, routes_native
+from coterie.service import personalizer, personalizer_errors, routes_native, routes_page
 from coterie.service.demo import live
 from coterie.service.desk import Desk
 from coterie.service.engine import warm_up
@@ -72,7 +72,15 @@ def create_app(desk: Desk, settings: Settings, keyring: Keyring, demo: bool = Fa
         await desk.stop()
 
     app = Litestar(
-        route_handlers=[*routes_native.ROUTES, personalizer.ROUTER, healthz, readyz, metrics, openapi],
+        route_handlers=[
+            *routes_native.ROUTES,
+            personalizer.ROUTER,
+            *routes_page.ROUTES,
+            healthz,
+            readyz,
+            metrics,
+            openapi,
+        ],
         state=State({"desk": desk, "metrics": numbers, "settings": settings}),
         on_startup=[start],
         on_shutdown=[stop],
@@ -87,7 +95,11 @@ def create_app(desk: Desk, settings: Settings, keyring: Keyring, demo: bool = Fa
         debug=False,
         logging_config=None,
     )
-    return Guard(app, settings, keyring, numbers)
+    guard = Guard(app, settings, keyring, numbers)
+    guard.public.update(
+        routes_page.FILES
+    )  # they hold no secrets: what the page shows it asks for, with a key
+    return guard
 
 
 def _answer(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> Response[Any]:

@@ -146,7 +146,7 @@ KNOWN = {
     "", "v1", "rank", "events", "{id}", "reward", "activate", "users", "items", "what-if", "configuration",
     "statistics", "healthz", "readyz", "metrics", "openapi.json", "personalizer", "v1.0", "multislot",
     "configurations", "service", "policy", "applyFromEvaluation", "evaluations", "model", "properties", "logs",
-    "status",
+    "status", "decisions", "resemblance", "split",
 }  # fmt: skip
 
 

@@ -24,6 +24,8 @@ class Minute(Struct, gc=False, array_like=True):
     uniform_weight: float = 0.0  # … and a uniform choice
     uniform_earned: float = 0.0
     updates: int = 0  # users' models updated: more than `learned` means sharing
+    baseline_squares: float = 0.0  # of the weights: how many decisions the estimates are worth
+    uniform_squares: float = 0.0
 
 
 class Statistics:
@@ -58,3 +60,5 @@ class Statistics:
             row.uniform_weight += uniform
             row.uniform_earned += uniform * value
             row.updates += updates
+            row.baseline_squares += weight * weight
+            row.uniform_squares += uniform * uniform
