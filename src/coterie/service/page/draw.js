@@ -18,13 +18,13 @@ export const count = (n) => (n === null || n === undefined ? "–" : whole.forma
 export const payoff = (y) => (y === null || y === undefined ? "–" : y.toFixed(3));
 export const percent = (y) => (y === null || y === undefined ? "–" : `${(100 * y).toFixed(1)} %`);
 export const millis = (s) => (s === null || s === undefined ? "–" : `${(1000 * s).toFixed(s < 0.01 ? 1 : 0)} ms`);
-export const clock = (ms) => new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+export const clock = (ms) => new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
 export const moment = (ms) => new Date(ms).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
 
 const tick = (ms, span) =>
   span > 2 * 86400e3
     ? new Date(ms).toLocaleDateString([], { month: "short", day: "numeric" })
-    : new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+    : new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false });
 
 function nice(low, high, parts = 4) {
   const raw = Math.max(high - low, 1e-6) / parts;
@@ -153,7 +153,7 @@ export function swarm(groups, low, high, label) {
     chart.append(svg("line", { class: "axis", x1: left, x2: right, y1: bottom, y2: bottom }));
     for (const v of nice(low, high, 8).filter((v) => v >= low && v <= high))
       chart.append(svg("line", { class: "axis", x1: x(v), x2: x(v), y1: bottom, y2: bottom + 5 }), svg("text", { x: x(v), y: height - 4, "text-anchor": "middle" }, String(+v.toPrecision(3))));
-    for (const [cx, level, k, name] of dots) chart.append(svg("circle", { class: `dot group${k % 4}`, cx, cy: bottom - 8 - level * step, r }, svg("title", {}, name)));
+    for (const [cx, level, k, name] of dots) chart.append(svg("circle", { class: `dot group${k % 6}`, cx, cy: bottom - 8 - level * step, r }, svg("title", {}, name)));
     box.replaceChildren(chart);
   };
   new ResizeObserver(render).observe(box);

@@ -69,7 +69,7 @@ export function item(id, still) {
     const low = Math.min(0, ...all.map((u) => u.estimate - u.width)), high = Math.max(0.1, ...all.map((u) => u.estimate + u.width));
     const parts = found.groups.map((group, k) =>
       card("half", `${"ABCDEFGHIJKLMNOPQRSTUVWXYZ"[k % 26]}: ${count(group.users.length)} ${group.users.length === 1 ? "user" : "users"}, payoff about ${payoff(group.estimate)}`,
-        table([["User", "id"], ["Estimate and how sure", ""], ["", "number wide"]], group.users.slice(0, 12).map((u) => ({ cells: [link("user", u.user), range(u.estimate, u.width, low, high, `group${k % 4}`), `${payoff(u.estimate)} ± ${payoff(u.width)}`] })), "", `Group ${k + 1}`),
+        table([["User", "id"], ["Estimate and how sure", ""], ["", "number wide"]], group.users.slice(0, 12).map((u) => ({ cells: [link("user", u.user), range(u.estimate, u.width, low, high, `group${k % 6}`), `${payoff(u.estimate)} ± ${payoff(u.width)}`] })), "", `Group ${k + 1}`),
         group.users.length > 12 ? note(`and ${count(group.users.length - 12)} more`) : null),
     );
     main.replaceChildren(
