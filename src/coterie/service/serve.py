@@ -38,6 +38,7 @@ def serve(settings: Settings, demo: bool = False) -> None:
         log_level=settings.log_level,
         log_config=None,
         access_log=False,
+        proxy_headers=False,
         server_header=False,
         date_header=False,
         timeout_graceful_shutdown=int(settings.stop_within),
