@@ -237,3 +237,9 @@ def test_configurations_with_the_same_rules_are_one_record() -> None:
     made = engine()
     made.configure(Config(), START)
     assert made.position == 1
+
+
+def test_a_number_of_any_size_is_a_feature() -> None:
+    """Found by schemathesis: integers beyond 64 bits cannot be written as MessagePack."""
+    made = engine(dimensions=4)
+    decide(made, Question("e1", "ann", [Action("a", [{"n": 10**30}])], [{"m": -(10**25)}]))

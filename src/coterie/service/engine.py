@@ -76,7 +76,7 @@ class Question(Struct, frozen=True):
         return blake2b(_canonical.encode(said), digest_size=16).digest()
 
 
-_canonical = msgspec.msgpack.Encoder(order="deterministic")
+_canonical = msgspec.json.Encoder(order="deterministic")  # MessagePack has no integers beyond 64 bits
 _plain = msgspec.json.Encoder()
 
 
