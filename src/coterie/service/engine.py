@@ -512,9 +512,28 @@ def same_model(config: Config, like: Config) -> Config:
     )
 
 
+def check_config(config: Config) -> None:
+    """Raise if the policy cannot be made so, neither over ids nor over features."""
+    possible(config)
+
+
+def possible(config: Config) -> list[bool]:
+    """Return the kinds of contexts that the policy takes: False for ids, True for vectors; at least one."""
+    found, reason = [], ParameterError("")
+    for vectors in (False, True):
+        try:
+            make_policy(config, vectors)
+            found.append(vectors)
+        except ParameterError as error:
+            reason = error
+    if not found:
+        raise reason
+    return found
+
+
 def warm_up(config: Config) -> None:
     """Compile what is compiled on first use, so that the first request does not wait for it."""
-    for vectors in (False, True):
+    for vectors in possible(config):
         policy = make_policy(config, vectors)
         contexts: Any = np.eye(config.dimensions)[:2] if vectors else ["a", "b"]
         for user in range(3):
@@ -522,12 +541,6 @@ def warm_up(config: Config) -> None:
             policy.learn(user, contexts[0], 1.0)
         policy.drop(0)
         policy.tensors()
-
-
-def check_config(config: Config) -> None:
-    """Raise if the policy cannot be made so."""
-    make_policy(config, vectors=False)
-    make_policy(config, vectors=True)
 
 
 def make_policy(config: Config, vectors: bool) -> Policy:
