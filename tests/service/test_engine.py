@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.errors import ParameterError
+from coterie.policies import POLICIES
 from coterie.service import snapshot
 from coterie.service.desk import ranking_of
-from coterie.service.engine import Action, Engine, Question, draw
+from coterie.service.engine import Action, Engine, Question, draw, possible
 from coterie.service.problems import Problem
 from coterie.service.records import decode
 from coterie.service.settings import Config
@@ -204,13 +205,17 @@ def test_a_policy_that_does_not_exist_is_refused() -> None:
         engine(parameters={"nope": 1})
 
 
-@pytest.mark.parametrize("policy", ["cab", "linucb", "random"])
+@pytest.mark.parametrize("policy", list(POLICIES))
 def test_a_replay_of_the_log_is_the_state_bit_for_bit(policy: str) -> None:
-    made = engine(policy=policy, exploration=0.3, wait=5.0, max_events=40, max_users=5)
+    """R4, for any policy of the library."""
+    config = Config(policy=policy, exploration=0.3, wait=5.0, max_events=40, max_users=5, dimensions=8)
+    kinds = possible(config)
+    made = Engine()
+    made.configure(config, START)
     for k in range(200):
         at = START + 300 * k
-        features = [{"size": k % 3}] if k % 4 == 0 else None
-        actions = [Action(name, features) for name in "abcd"]
+        vectors = kinds[k % len(kinds)]
+        actions = [Action(name, [{"size": k % 3}] if vectors else None) for name in "abcd"]
         made.rank(Question(f"e{k}", f"user-{k % 7}", actions, deferred=k % 11 == 0), at)
         if k % 3:
             made.reward(f"e{k - k % 5}", (k % 9) / 4 - 1, at)
@@ -237,3 +242,9 @@ def test_configurations_with_the_same_rules_are_one_record() -> None:
     made = engine()
     made.configure(Config(), START)
     assert made.position == 1
+
+
+def test_a_number_of_any_size_is_a_feature() -> None:
+    """Found by schemathesis: integers beyond 64 bits cannot be written as MessagePack."""
+    made = engine(dimensions=4)
+    decide(made, Question("e1", "ann", [Action("a", [{"n": 10**30}])], [{"m": -(10**25)}]))

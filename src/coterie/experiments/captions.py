@@ -26,7 +26,7 @@ def setting(comparison: Comparison) -> str:
 
 
 def _groups(facts: dict[str, int]) -> str:
-    n_families, n_clusters = facts["n_families"], facts["clusters_per_family"]
+    n_families, n_clusters = facts.get("n_families", 1), facts["clusters_per_family"]
     if n_families == 1:
         return f"The users fall into {n_clusters} groups, and within a group all like the same things."
     return (

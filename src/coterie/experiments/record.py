@@ -47,10 +47,11 @@ def record(
         if _is_finished(path, run):  # while this process waited for the lock
             return
         policy, done = _resume(partial, run)
-        rows = _ticking(play(policy, islice(run.rounds(), done, None), done), done, tick)
-        while chunk := list(islice(rows, every)):
-            write_trace(partial / f"{done:012d}.parquet", [as_table(chunk)], run.header())
-            last, done = done, done + len(chunk)
+        tick(done)
+        rounds = iter(islice(run.rounds(), done, None))
+        while rows := list(_ticking(play(policy, islice(rounds, every), done), tick)):
+            write_trace(partial / f"{done:012d}.parquet", [as_table(rows)], run.header())
+            last, done = done, done + len(rows)
             policy.save(partial / f"{done:012d}.policy")
             (partial / f"{last:012d}.policy").unlink(missing_ok=True)
         policy.save(policy_path(path))
@@ -103,8 +104,7 @@ def _clear(partial: Path, done: int) -> None:
             file.unlink()
 
 
-def _ticking(rows: Iterator[Row], done: int, tick: Callable[[int], None]) -> Iterator[Row]:
-    tick(done)
+def _ticking(rows: Iterator[Row], tick: Callable[[int], None]) -> Iterator[Row]:
     for row in rows:
         yield row
         if (row.round + 1) % TICK == 0:

@@ -92,6 +92,7 @@ def create_app(desk: Desk, settings: Settings, keyring: Keyring, demo: bool = Fa
             Exception: _failed,
         },
         openapi_config=OpenAPIConfig(title="coterie", version=__version__, render_plugins=[]),
+        request_max_body_size=None,  # the guard has counted already
         debug=False,
         logging_config=None,
     )

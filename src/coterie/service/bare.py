@@ -9,6 +9,7 @@ from litestar.params import JSONBody
 
 from coterie.service.desk import Candidate, Ranking
 from coterie.service.routes_native import RankBody
+from coterie.service.serve import calm_the_collector
 
 
 @post("/v1/rank", status_code=201)
@@ -25,7 +26,16 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--port", type=int, required=True)
     options: Any = parser.parse_args(arguments)
     app = Litestar([rank], openapi_config=None, logging_config=None)
-    uvicorn.run(app, host="127.0.0.1", port=options.port, access_log=False, log_level="warning", ws="none")
+    calm_the_collector()  # the same favour as the service gets
+    uvicorn.run(
+        app,
+        host="127.0.0.1",
+        port=options.port,
+        access_log=False,
+        log_level="warning",
+        ws="none",
+        proxy_headers=False,
+    )
 
 
 if __name__ == "__main__":

@@ -55,7 +55,9 @@ class Committer:
         self._gone.extend(drained.gone)
         self._scrub.extend(drained.scrub)
         if not self._busy:
-            self._hand_over()
+            # Whoever is ready in this turn of the loop comes along: one sync for all of them.
+            self._busy = True
+            self._loop.call_soon(self._hand_over)
 
     async def durable(self) -> None:
         """Return once all that was submitted is durable; raises StoreError if it cannot be."""
@@ -76,14 +78,14 @@ class Committer:
         await asyncio.to_thread(self._thread.join)
 
     def _hand_over(self) -> None:
-        if not self._records or self.failed is not None:
+        self._busy = bool(self._records) and self.failed is None
+        if not self._busy:
             return
         batch = pack(self.position, self._records)
         self.position += batch.count
         self._jobs.put(Append(batch, self._named, self._gone, self._scrub))
         self._records, self._named, self._gone, self._scrub = [], {}, [], []
         self._waiters, self._next_waiters = self._next_waiters, []
-        self._busy = True
 
     def _done(self, error: StoreError | None, count: int, seconds: float) -> None:
         self._busy = False

@@ -336,17 +336,16 @@ class Desk:
 
 def ranking_of(record: Rank) -> Ranking:
     """Return the answer of a decision: every action with the probability it had."""
-    choices = len(record.actions) - len(record.excluded)
-    chances = {}
-    for k in record.order:
-        if k in record.excluded:
-            chances[k] = 0.0
-        elif record.shown == "baseline":
-            chances[k] = float(k == record.choice)
-        else:
-            chances[k] = probability(k == record.best, record.exploration, choices)
-    ranking = [Candidate(record.actions[k], chances[k]) for k in record.order]
-    return Ranking(record.parent or record.event, record.actions[record.choice], ranking)
+    actions, choices = record.actions, len(record.actions) - len(record.excluded)
+    shown = record.order[:choices]
+    if record.shown == "baseline":
+        ranking = [Candidate(actions[k], float(k == record.choice)) for k in shown]
+    else:
+        best, high = record.best, probability(True, record.exploration, choices)
+        low = probability(False, record.exploration, choices)
+        ranking = [Candidate(actions[k], high if k == best else low) for k in shown]
+    ranking += [Candidate(actions[k], 0.0) for k in record.order[choices:]]
+    return Ranking(record.parent or record.event, actions[record.choice], ranking)
 
 
 def reasons_of(record: Rank) -> list[dict[str, float]] | None:

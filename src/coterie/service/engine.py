@@ -66,10 +66,20 @@ class Question(Struct, frozen=True):
 
     def digest(self) -> bytes:
         """Return what tells a retry from another request of the same name."""
-        return blake2b(_canonical.encode(self), digest_size=16).digest()
+        said = (
+            self.user,
+            [action.id for action in self.actions],
+            [action.features for action in self.actions],
+            self.context,
+            sorted(self.excluded),
+            self.deferred,
+            self.baseline,
+            self.slot,
+        )
+        return blake2b(_canonical.encode(said), digest_size=16).digest()
 
 
-_canonical = msgspec.json.Encoder(order="deterministic")
+_canonical = msgspec.json.Encoder(order="deterministic")  # MessagePack has no integers beyond 64 bits
 _plain = msgspec.json.Encoder()
 
 
@@ -244,19 +254,19 @@ class Engine:
             self.named[number] = user
 
     def _decide(self, question: Question, digest: bytes, at: int) -> tuple[Rank, Decision]:
-        actions = question.actions
-        config = self.config
+        actions, config, excluded = question.actions, self.config, question.excluded
+        ids = [action.id for action in actions]
         user = self.names.get(question.user, self.next_user)
-        open_to = [k for k, action in enumerate(actions) if action.id not in question.excluded]
+        open_to = [k for k, name in enumerate(ids) if name not in excluded] if excluded else range(len(ids))
         if not open_to:
             raise Problem(422, "no_action_left", "every action is excluded; leave at least one to choose")
         featured = any(action.features for action in actions)
         contexts: Any
         if featured:
-            shown = [(actions[k].id, actions[k].features or ()) for k in open_to]
+            shown = [(ids[k], actions[k].features or ()) for k in open_to]
             contexts = hash_actions(shown, question.context, config.dimensions)
         else:
-            contexts = [actions[k].id for k in open_to]
+            contexts = [ids[k] for k in open_to] if excluded else ids
             self._check_items(contexts)
         policy = self._policy(featured)
         chance, which = draw(question.event)
@@ -267,27 +277,28 @@ class Engine:
         best = ranking[0]
         baseline = 0
         if question.baseline is not None:
-            baseline = next((i for i, k in enumerate(open_to) if actions[k].id == question.baseline), 0)
+            baseline = next((i for i, k in enumerate(open_to) if ids[k] == question.baseline), 0)
         exploration = 1.0 if policy.name == "random" else config.exploration
         choice, shown_by = best, ""
         if config.mode != "online":
             choice, shown_by, exploration = baseline, "baseline", 0.0
         elif chance < exploration:
             choice, shown_by = int(which * len(open_to)), "explored"
-        order = [choice, *(k for k in ranking if k != choice)]
-        left = [k for k in range(len(actions)) if actions[k].id in question.excluded]
+        if choice != best:
+            ranking.remove(choice)
+            ranking.insert(0, choice)
+        left = [k for k in range(len(ids)) if ids[k] in excluded] if excluded else []
+        chosen_by_chance = probability(choice == best, exploration, len(open_to))
         record = Rank(
             at=at,
             event=question.event,
             user=user,
-            actions=tuple([action.id for action in actions]),
-            order=(*[open_to[k] for k in order], *left),
+            actions=tuple(ids),
+            order=(*[open_to[k] for k in ranking], *left) if excluded else tuple(ranking),
             choice=open_to[choice],
             best=open_to[best],
             baseline=open_to[baseline],
-            probability=probability(choice == best, exploration, len(open_to))
-            if shown_by != "baseline"
-            else 1.0,
+            probability=1.0 if shown_by == "baseline" else chosen_by_chance,
             exploration=exploration,
             digest=digest,
             excluded=tuple(left),
@@ -303,8 +314,10 @@ class Engine:
 
     def _check_items(self, ids: list[str]) -> None:
         known = self.known_items
+        if known.keys() >= set(ids):
+            return
         new = sum(name not in known for name in ids)
-        if new and len(known) + new > self.config.max_items:
+        if len(known) + new > self.config.max_items:
             raise Problem(
                 422,
                 "too_many_items",
@@ -360,7 +373,7 @@ class Engine:
     def _apply_rank(self, record: Rank) -> None:
         user = self._see(record.user, record.at)
         user.decisions += 1
-        if record.x is None:
+        if record.x is None and not self.known_items.keys() >= set(record.actions):
             for k, name in enumerate(record.actions):
                 if k not in record.excluded:
                     self.known_items.setdefault(name)
@@ -527,9 +540,28 @@ def same_model(config: Config, like: Config) -> Config:
     )
 
 
+def check_config(config: Config) -> None:
+    """Raise if the policy cannot be made so, neither over ids nor over features."""
+    possible(config)
+
+
+def possible(config: Config) -> list[bool]:
+    """Return the kinds of contexts that the policy takes: False for ids, True for vectors; at least one."""
+    found, reason = [], ParameterError("")
+    for vectors in (False, True):
+        try:
+            make_policy(config, vectors)
+            found.append(vectors)
+        except ParameterError as error:
+            reason = error
+    if not found:
+        raise reason
+    return found
+
+
 def warm_up(config: Config) -> None:
     """Compile what is compiled on first use, so that the first request does not wait for it."""
-    for vectors in (False, True):
+    for vectors in possible(config):
         policy = make_policy(config, vectors)
         contexts: Any = np.eye(config.dimensions)[:2] if vectors else ["a", "b"]
         for user in range(3):
@@ -537,12 +569,6 @@ def warm_up(config: Config) -> None:
             policy.learn(user, contexts[0], 1.0)
         policy.drop(0)
         policy.tensors()
-
-
-def check_config(config: Config) -> None:
-    """Raise if the policy cannot be made so."""
-    make_policy(config, vectors=False)
-    make_policy(config, vectors=True)
 
 
 def make_policy(config: Config, vectors: bool) -> Policy:

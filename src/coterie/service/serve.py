@@ -27,7 +27,7 @@ def serve(settings: Settings, demo: bool = False) -> None:
     app = make_app(settings, store, demo)
     # The loop's thread is busy with requests; the committer must not wait 5 ms for its turn.
     sys.setswitchinterval(0.0005)
-    gc.freeze()
+    calm_the_collector()
     for number in (signal.SIGTERM, signal.SIGINT):
         # Once stopped, uvicorn raises the signal again, which would turn a clean end into a death by signal.
         signal.signal(number, lambda *_: None)
@@ -38,6 +38,7 @@ def serve(settings: Settings, demo: bool = False) -> None:
         log_level=settings.log_level,
         log_config=None,
         access_log=False,
+        proxy_headers=False,
         server_header=False,
         date_header=False,
         timeout_graceful_shutdown=int(settings.stop_within),
@@ -46,6 +47,13 @@ def serve(settings: Settings, demo: bool = False) -> None:
         ws="none",
         lifespan="on",
     )
+
+
+def calm_the_collector() -> None:
+    """Look for cycles seldom, and never among what lives as long as the process: a third of a rank's time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 100)
 
 
 def make_app(settings: Settings, store: Store, demo: bool = False) -> Guard:

@@ -73,12 +73,14 @@ class SqliteStore:
             )
             if moved.rowcount != 1:
                 raise BrokenError(f"the log does not end at {batch.first}: another process wrote to it")
-            cursor.executemany(
-                "INSERT OR REPLACE INTO users VALUES (?, ?, ?)",
-                [(number, name, _crc(name)) for number, name in appends.named.items()],
-            )
-            cursor.executemany("DELETE FROM users WHERE number = ?", [(n,) for n in appends.forgotten])
-            cursor.executemany("INSERT OR REPLACE INTO scrubs VALUES (?)", [(n,) for n in appends.scrub])
+            if appends.named:
+                cursor.executemany(
+                    "INSERT OR REPLACE INTO users VALUES (?, ?, ?)",
+                    [(number, name, _crc(name)) for number, name in appends.named.items()],
+                )
+            if appends.forgotten or appends.scrub:
+                cursor.executemany("DELETE FROM users WHERE number = ?", [(n,) for n in appends.forgotten])
+                cursor.executemany("INSERT OR REPLACE INTO scrubs VALUES (?)", [(n,) for n in appends.scrub])
 
     def sync(self) -> None:
         """Sync the write-ahead log, for the level that does not sync on every commit."""
