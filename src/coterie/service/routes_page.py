@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Annotated, Any
 
 import numpy as np
-from litestar import Response, delete, get
+from litestar import Request, Response, delete, get
 from litestar.datastructures import State
 from litestar.params import QueryParameter
 from msgspec import Struct
@@ -359,7 +359,7 @@ async def split(state: State, item: Name) -> Split:
 
 
 @get(list(FILES), include_in_schema=False)
-async def page(request: Any) -> Response[bytes]:
+async def page(request: Request[Any, Any, Any]) -> Response[bytes]:
     """Return one of the page's own files."""
     name, kind = FILES[request.url.path]
     content = files("coterie.service").joinpath("page", name).read_bytes()

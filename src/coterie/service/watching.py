@@ -151,7 +151,7 @@ def curve(minutes: Sequence[Minute], now: int, span: int) -> list[Point]:
     as far as it takes to have enough of them.
     """
     width = MINUTE * max(1, -(-span // POINTS))
-    begin = now - now % width - (span * MINUTE // width - 1) * width
+    begin = now - now % width - (-(-span * MINUTE // width) - 1) * width
     stretches: dict[int, list[Minute]] = {}
     for row in minutes:
         if row.start >= begin:
