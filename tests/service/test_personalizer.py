@@ -2,6 +2,7 @@
 
 import doctest
 import itertools
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from coterie.errors import FileError
 from coterie.service import durations, personalizer_configuration, personalizer_user
 from coterie.service.desk import Desk
 from coterie.service.engine import Action, Engine, Question
+from coterie.service.exchange import read_dsjson
 from coterie.service.model_file import export_model, import_model
 from coterie.service.personalizer_errors import Refusal
 from coterie.service.problems import Problem
@@ -295,3 +297,27 @@ def test_a_damaged_model_file_is_refused_and_changes_nothing(data: st.DataObject
         assert made.position == before
     else:  # a flipped bit may be another sound model: then everything in it is still finite
         assert all(abs(score) < 10 for score in made.what_if(ask("w"))[1].score)
+
+
+def test_a_log_of_personalizers_is_learned_as_its_requests_would_be(tmp_path: Path) -> None:
+    """One decision of Personalizer's log, and the same request sent here, give the same user and vector."""
+    context = {"user": {"id": "ann", "age": 3}, "device": {"mobile": True}}
+    line = {
+        "_label_cost": -1.0,
+        "_label_probability": 0.9,
+        "_label_Action": 1,
+        "_labelIndex": 0,
+        "a": [1, 2],
+        "p": [0.9, 0.1],
+        "c": {**context, "_multi": [{"_tag": action["id"], "j": action["features"]} for action in ACTIONS]},
+    }
+    (tmp_path / "old.dsjson").write_text(json.dumps(line) + "\n")
+    (payoff,) = read_dsjson(tmp_path / "old.dsjson", Config().dimensions)
+    with client_of(tmp_path, config=Config(exploration=0.0)) as client:
+        parts = [{name: part} for name, part in context.items()]
+        body = {"contextFeatures": parts, "actions": ACTIONS, "excludedActions": ["b"], "eventId": "e"}
+        client.post(f"{V1}/rank", json=body)
+        made = DESKS[client].engine
+        assert payoff.user == made.ids[made.events["e"].user] == "ann"
+        assert payoff.x == made.events["e"].x
+    assert payoff.value == 1.0

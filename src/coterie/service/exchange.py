@@ -20,6 +20,8 @@ from coterie.errors import FileError, MissingExtraError
 from coterie.service.desk import ranking_of
 from coterie.service.engine import Engine
 from coterie.service.features import hash_actions
+from coterie.service.personalizer_errors import Refusal
+from coterie.service.personalizer_user import SHARED, find_user
 from coterie.service.records import Configure, Observe, Rank, Record, Reward
 from coterie.service.store import Store
 
@@ -130,7 +132,15 @@ def read_dsjson(path: Path, dimensions: int, user_path: str = "user.id") -> Iter
                 if len(line) > LONGEST_LINE:
                     raise ValueError(f"it has more than {LONGEST_LINE} characters")
                 payoff = _payoff(json.loads(line), dimensions, user_path)
-            except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+            except (
+                ValueError,
+                TypeError,
+                KeyError,
+                IndexError,
+                AttributeError,
+                RecursionError,
+                Refusal,
+            ) as error:
                 raise FileError(f"line {number} of {path} is not a decision in dsjson: {error}") from error
             if payoff is not None:
                 yield payoff
@@ -215,8 +225,11 @@ def _payoff(line: Any, dimensions: int, user_path: str) -> Payoff | None:
         return None  # dangling rewards, activations and the like
     context = dict(line["c"])
     actions = context.pop("_multi")
-    own = context.pop("_coterie", {})
-    user = own.get("user") or _find(context, user_path) or "everybody"
+    own = context.pop("_coterie", None)
+    if own is None:  # from Personalizer: the user stands among the features, and is none
+        user, (context,) = find_user([context], user_path)
+    else:
+        user = own.get("user") or SHARED
     chosen = int(line["_label_Action"]) - 1 if "_label_Action" in line else int(line["_labelIndex"])
     if not 0 <= chosen < len(actions):
         raise ValueError(f"it chose action {chosen + 1} of {len(actions)}")
@@ -232,14 +245,6 @@ def _payoff(line: Any, dimensions: int, user_path: str) -> Payoff | None:
     around = [{key: part} for key, part in context.items() if not key.startswith("_")]
     x = hash_actions([(name, action.get("j") or [])], around, dimensions)[0]
     return Payoff(user, None, x.tobytes(), value)
-
-
-def _find(context: Any, path: str) -> str | None:
-    for key in path.split("."):
-        if not isinstance(context, dict):
-            return None
-        context = context.get(key)
-    return None if context is None or isinstance(context, dict | list) else str(context)
 
 
 def _chunks(rows: Iterator[dict[str, Any]], size: int) -> Iterator[list[dict[str, Any]]]:
