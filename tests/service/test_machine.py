@@ -33,6 +33,7 @@ class Service(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(dir=MEMORY))
         self.clock = Clock()
         self.runs = 0
+        self.asked = 0
         self.model: dict[str, dict[str, Any]] = {}
         self.learned = 0
         self.answers: dict[str, Any] = {}
@@ -57,7 +58,8 @@ class Service(RuleBasedStateMachine):
 
     @rule(target=events, user=users, number=st.integers(0, 10**9), deferred=st.booleans())
     def rank(self, user: str, number: int, deferred: bool) -> str:
-        name = f"e{number}-{len(self.model)}"
+        self.asked += 1
+        name = f"e{number}-{self.asked}"
         question = ask(name, user, deferred=deferred)
         self._expire()
         self.answers[name] = (question, ranking_of(self._do(self.desk.rank(question))))

@@ -13,10 +13,12 @@ import typer
 
 from coterie.cli.bench import bench
 from coterie.cli.compare import compare
+from coterie.cli.data import data
 from coterie.cli.keys import keys
 from coterie.cli.loadtest import loadtest
 from coterie.cli.log import log
 from coterie.cli.policies import policies
+from coterie.cli.reproduce import reproduce
 from coterie.cli.serve import serve
 
 app = typer.Typer(
@@ -43,6 +45,8 @@ def coterie(
 
 
 app.command()(compare)
+app.command()(reproduce)
+app.add_typer(data, name="data")
 app.command()(policies)
 app.command()(bench)
 app.command()(serve)

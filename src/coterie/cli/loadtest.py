@@ -16,7 +16,7 @@ def loadtest(
         str | None, typer.Option(help="A running service. [default: a fresh one, killed at the end]")
     ] = None,
     seconds: Annotated[float, typer.Option(help="How long, in all.")] = 30.0,
-    connections: Annotated[int, typer.Option(help="Requests under way at once.")] = 16,
+    connections: Annotated[int, typer.Option(help="Requests under way at once.")] = 32,
     users: Annotated[int, typer.Option(help="How many different users.")] = 10_000,
     actions: Annotated[int, typer.Option(help="Actions of each rank.")] = 20,
     rewards: Annotated[float, typer.Option(help="The share of decisions that get a reward.")] = 0.0,

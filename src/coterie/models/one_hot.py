@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from coterie.errors import UserError
 from coterie.models import one_hot_files
 from coterie.models._kernels import one_hot as kernel
-from coterie.models._kernels.one_hot import ENOUGH, NONE, Ints, State
+from coterie.models._kernels.one_hot import ENOUGH, NONE, VERSION, Ints, State
 from coterie.models.batches import positions
 from coterie.models.checks import check_user, read_items
 from coterie.models.files import Tensors
@@ -214,7 +214,8 @@ class OneHot:
             column = self._free_columns.pop() if self._free_columns else len(self._columns)
             if column == len(self._state.items):
                 self._grow(State._fields.index("items"))
-            self._state.items[column] = (0, NONE, NONE, 0, 0, NONE, 0, 0)
+            self._state.counts[VERSION] += 1
+            self._state.items[column] = (0, NONE, self._state.counts[VERSION], NONE, 0, 0, NONE, 0, 0)
             self._columns[item] = column
         return column
 
@@ -239,9 +240,17 @@ class OneHot:
                 self._drop_column(item)
 
     def _grow(self, code: int) -> None:
-        """Double one of the arrays."""
+        """Double one of the arrays, and what lies beside it."""
         name = State._fields[code]
-        old = self._state[code]
-        new = np.zeros(2 * len(old), old.dtype)
-        new[: len(old)] = old
-        self._state = self._state._replace(**{name: new})
+        beside = {"classes": ["near"], "items": ["near_untouched"]}.get(name, [])
+        self._state = self._state._replace(
+            **{field: doubled(self._state, field) for field in [name, *beside]}
+        )
+
+
+def doubled(state: State, field: str) -> Any:
+    """Return an array's content in one of twice the length."""
+    old = getattr(state, field)
+    new = np.zeros(2 * len(old), old.dtype)
+    new[: len(old)] = old
+    return new

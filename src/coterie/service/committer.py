@@ -70,6 +70,10 @@ class Committer:
         (self._next_waiters if self._records else self._waiters).append(waiter)
         await waiter
 
+    def abandon(self) -> None:
+        """Let the thread end; what was not durable has been told so."""
+        self._jobs.put(None)
+
     async def close(self) -> None:
         """Finish what was submitted, then stop the thread. Whether that failed stands in `failed`."""
         with suppress(StoreError):

@@ -11,6 +11,7 @@ from coterie.service.problems import Problem
 ITEMS = ("jazz", "football", "chess", "cooking", "films", "hiking", "opera", "racing", "gardening", "news")
 KINDS = 4
 USERS = 200
+DOORS = 8
 
 
 class Crowd:
@@ -33,16 +34,18 @@ class Crowd:
 
 
 async def live(desk: Desk, rate: float = 40.0, seed: int = 0) -> None:
-    """Let the crowd come, `rate` visitors a second, until cancelled."""
+    """Let the crowd come through a few doors, at most `rate` visitors a second, until cancelled."""
     crowd = Crowd(seed)
+    await asyncio.gather(*(_door(desk, crowd, rate / DOORS) for _ in range(DOORS)))
+
+
+async def _door(desk: Desk, crowd: Crowd, rate: float) -> None:
     while True:
         await asyncio.sleep(1 / rate)
         user, actions = crowd.visitor()
         try:
             decision = await desk.rank(Question(new_event_id(), user, actions))
-            if crowd.clicks(user, decision.actions[decision.choice]):
-                await desk.reward(decision.event, 1.0)
-            else:
-                await desk.reward(decision.event, 0.0)
+            clicked = crowd.clicks(user, decision.actions[decision.choice])
+            await desk.reward(decision.event, float(clicked))
         except Problem:
             await asyncio.sleep(1)

@@ -302,6 +302,7 @@ class Desk:
                 self.refusing = str(error)
                 continue
             self.engine.apply(probe)
+            self.committer.abandon()
             self.committer = Committer(self.store, self.engine.position, self.on_batch)
             self.refusing = None
             return

@@ -68,7 +68,7 @@ class Reason(Struct, frozen=True, rename="camel"):
     id: str
     estimate: float
     width: float
-    neighbours: float
+    neighbours: int
     neighbours_estimate: float
     neighbours_width: float
     score: float
@@ -255,7 +255,15 @@ def explanation(record: Any, desk: Desk, state: str, reward: float, user: str | 
     reasons: list[Reason] | UnsetType = UNSET
     if rows is not None:
         reasons = [
-            Reason(record.actions[k], **row, score=row["neighbours_estimate"] + row["neighbours_width"])
+            Reason(
+                id=record.actions[k],
+                estimate=row["estimate"],
+                width=row["width"],
+                neighbours=int(row["neighbours"]),
+                neighbours_estimate=row["neighbours_estimate"],
+                neighbours_width=row["neighbours_width"],
+                score=row["neighbours_estimate"] + row["neighbours_width"],
+            )
             for k, row in zip(open_to, rows, strict=True)
         ]
     return EventAnswer(
