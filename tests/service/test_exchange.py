@@ -103,7 +103,7 @@ def test_a_line_of_personalizers_own_log_is_read(tmp_path: Path) -> None:
     path.write_text(json.dumps(line) + "\n\n" + json.dumps({"RewardValue": 1.0, "EventId": "e"}) + "\n")
     (payoff,) = read_dsjson(path, dimensions=16)
     assert (payoff.user, payoff.item, payoff.value) == ("ann", None, 0.5)
-    assert payoff.x == hash_action("y", [{"t": "b"}], [{"user": {"id": "ann"}}], 16).tobytes()
+    assert payoff.x == hash_action("y", [{"t": "b"}], [], 16).tobytes()  # the user's id is no feature
 
 
 @pytest.mark.parametrize(

@@ -182,6 +182,7 @@ async def statistics(state: State, minutes: Minutes = 60) -> Statistics:
     desk: Desk = state.desk
     engine = desk.engine
     at = max(desk.clock(), engine.now)
+    families = list(state.metrics.registry.collect())
     return Statistics(
         at=at,
         policy=engine.config.policy,
@@ -192,15 +193,15 @@ async def statistics(state: State, minutes: Minutes = 60) -> Statistics:
         waiting=engine.waiting,
         log_records=engine.position,
         total=watching.point(engine.statistics.total),
-        curve=watching.curve(list(engine.statistics.minutes), at, minutes),
-        rank_latency=_latency(state, "coterie_request_seconds", "/rank"),
-        commit_latency=_latency(state, "coterie_commit_seconds"),
+        curve=await asyncio.to_thread(watching.curve, list(engine.statistics.minutes), at, minutes),
+        rank_latency=_latency(families, "coterie_request_seconds", "/rank"),
+        commit_latency=_latency(families, "coterie_commit_seconds"),
     )
 
 
-def _latency(state: State, name: str, route: str = "") -> Latency:
+def _latency(families: list[Any], name: str, route: str = "") -> Latency:
     counts: dict[float, float] = {}
-    for family in state.metrics.registry.collect():
+    for family in families:
         for sample in family.samples if family.name == name else ():
             if sample.name == f"{name}_bucket" and sample.labels.get("route", "").endswith(route):
                 bound = float(sample.labels["le"])
@@ -322,11 +323,13 @@ def rows_of(
         mine = [(item, pair[1]) for item, pair in found if pair is not None and pair[0] is policy]
         if policy is None or not mine:
             continue
-        _, width, members = watching.look(policy, number, [context for _, context in mine])
-        best = np.argsort(width, kind="stable")[:MOST_ITEMS].tolist()
-        standing = watching.places(policy, [mine[k][1] for k in best], [number, *others], engine)
-        for k, (own, *rest) in zip(best, standing, strict=True):
-            rows.append((mine[k][0], own, int(members[k]), rest))
+        _, width = watching.viewer(policy, [context for _, context in mine], [number])(number)
+        best = [mine[k] for k in np.argsort(width, kind="stable")[:MOST_ITEMS].tolist()]
+        contexts = [context for _, context in best]
+        _, _, members = watching.look(policy, number, contexts)
+        standing = watching.places(policy, contexts, [number, *others], engine)
+        for k, (own, *rest) in enumerate(standing):
+            rows.append((best[k][0], own, int(members[k]), rest))
     return sorted(rows, key=lambda row: row[1].width)[:MOST_ITEMS]
 
 
