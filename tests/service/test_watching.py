@@ -28,23 +28,24 @@ def event(probability: float, baseline: bool, choices: int = 2) -> Event:
 
 
 def test_averages_by_hand() -> None:
-    """Two of 60 decisions a minute are explored; the baseline is worth 0.5, the policy 1.
+    """The policy is worth 1, the baseline 0.5 where the policy would not choose it.
 
-    56 times the policy (p = 0.95, payoff 1, not the baseline), 40 times the baseline by chance (p = 0.05,
-    payoff 0.5). Baseline: all weights 20, so 0.5, worth 40 decisions. Uniform: weights 1/(2·0.95) and
-    1/(2·0.05) = 10; (56/1.9·1 + 40·10·0.5) / (56/1.9 + 400) = (29.47 + 200) / 429.47 = 0.5343.
+    56 times the policy's choice (p = 0.95, payoff 1), 24 times the policy's choice that is the baseline too, 40
+    times the baseline by chance (p = 0.05, payoff 0.5). Baseline: weights 24 · 1/0.95 = 25.26 and 40 · 20 = 800, so
+    (25.26 · 1 + 800 · 0.5) / 825.26 = 0.5153, worth 825.26² / (24/0.95² + 40 · 400) = 42.5 decisions. Uniform:
+    weights 80/1.9 = 42.11 and 400; (42.11 · 1 + 400 · 0.5) / 442.11 = 0.5476.
     """
     statistics = Statistics()
-    for _ in range(56):
-        statistics.learned(START, event(0.95, False), 1.0, 1)
+    for k in range(80):
+        statistics.learned(START, event(0.95, k < 24), 1.0, 1)
     for _ in range(40):
         statistics.learned(START, event(0.05, True), 0.5, 3)
     found = watching.point(statistics.total)
-    assert found.payoff == pytest.approx((56 + 20) / 96)
-    assert found.baseline == pytest.approx(0.5)
-    assert found.baseline_worth == pytest.approx(40)
-    assert found.uniform == pytest.approx(0.53432, abs=1e-4)
-    assert found.share_rate == pytest.approx(80 / 176)
+    assert found.payoff == pytest.approx((80 + 20) / 120)
+    assert found.baseline == pytest.approx(0.5153, abs=1e-4)
+    assert found.baseline_worth == pytest.approx(42.5, abs=0.01)
+    assert found.uniform == pytest.approx(0.5476, abs=1e-4)
+    assert found.share_rate == pytest.approx(80 / 200)
 
 
 def test_an_estimate_from_too_few_decisions_is_not_shown() -> None:
@@ -208,3 +209,13 @@ def test_a_user_whose_id_cannot_stand_in_a_path_can_be_forgotten(tmp_path: Path)
         assert client.delete("/v1/users", params={"id": "a/b"}).status_code == 404
         assert client.get("/v1/split", params={"item": "never"}).json()["error"]["code"] == "unknown_item"
         assert client.get("/v1/statistics", params={"minutes": 0}).status_code == 400
+
+
+def test_every_route_is_documented(tmp_path: Path) -> None:
+    chosen = Settings(store=str(tmp_path / "log.db"))
+    text = (Path(__file__).parents[2] / "docs" / "service.md").read_text()
+    with TestClient(make_app(chosen, SqliteStore(chosen.store)), base_url="http://127.0.0.1") as client:
+        for path, methods in client.get("/openapi.json").json()["paths"].items():
+            for method in methods:
+                known = f"{method.upper()} {path}`" in text or f"`{path}`" in text
+                assert known, f"docs/service.md does not mention {method.upper()} {path}"
