@@ -12,10 +12,12 @@ const SERIES = [
   { name: "uniform choice", key: "uniform", kind: "uniform" },
 ];
 
-function lift(ours, theirs) {
-  if (ours === null || theirs === null || Math.abs(theirs) < 1e-9) return null;
+// How much better ours is; said only where the estimate of theirs is worth enough decisions.
+function lift(ours, theirs, worth) {
+  if (ours === null || theirs === null || Math.abs(theirs) < 1e-9) return "too few decisions to tell";
+  if (worth < 100) return `rough: worth ${count(Math.round(worth))} decisions`;
   const gain = (ours - theirs) / Math.abs(theirs);
-  return el("span", { class: gain >= 0 ? "good" : "bad" }, `${gain >= 0 ? "+" : "−"}${Math.abs(100 * gain).toFixed(0)} %`);
+  return ["ours is ", el("span", { class: gain >= 0 ? "good" : "bad" }, `${gain >= 0 ? "+" : "−"}${Math.abs(100 * gain).toFixed(0)} %`)];
 }
 
 export function overview(id, still) {
@@ -49,12 +51,12 @@ export function overview(id, still) {
   async function refresh() {
     const [now, recent] = await Promise.all([ask(`/v1/statistics?minutes=${minutes}`), ask("/v1/decisions?limit=15")]);
     if (!still()) return;
-    const total = now.total, gain = lift(total.payoff, total.baseline), chance = lift(total.payoff, total.uniform);
+    const total = now.total;
     draw(figures,
       figure("Decisions", count(total.decisions), `${count(now.waiting)} wait for a reward`),
       figure("Average payoff", payoff(total.payoff), `${count(total.learned)} payoffs learned`),
-      figure("The baseline's", payoff(total.baseline), gain ? ["ours is ", gain] : "too few decisions to tell"),
-      figure("A uniform choice's", payoff(total.uniform), chance ? ["ours is ", chance] : "too few decisions to tell"),
+      figure("The baseline's", payoff(total.baseline), lift(total.payoff, total.baseline, total.baselineWorth)),
+      figure("A uniform choice's", payoff(total.uniform), lift(total.payoff, total.uniform, total.uniformWorth)),
       figure("Users", count(now.users), el("a", { href: "#/users" }, "see them")),
       figure("Items", count(now.items), el("a", { href: "#/items" }, "see them")));
     draw(curve, ...payoffs(now.curve));
