@@ -12,10 +12,12 @@ from coterie.theory.bounds import (
     theorem_3,
 )
 from coterie.theory.hardness import Hardness, hardness, one_hot_hardness
+from coterie.theory.truth import Watched, theory_alpha, watch
 
 __all__ = [
     "Hardness",
     "Terms",
+    "Watched",
     "confidence",
     "corollary_1",
     "hardness",
@@ -26,4 +28,6 @@ __all__ = [
     "regret_bound",
     "theorem_1",
     "theorem_3",
+    "theory_alpha",
+    "watch",
 ]

@@ -225,7 +225,7 @@ def lemma_2(*, n_rounds: int, n_candidates: int, n_users: int, clusters: float, 
     check_count("n_rounds", n_rounds), check_count("n_candidates", n_candidates)
     check_count("n_users", n_users)
     _check_delta(delta)
-    if not 1 <= clusters <= n_users:
+    if not 1 - 1e-9 <= clusters <= n_users + 1e-9:
         raise ParameterError(f"clusters is {clusters}, expected from 1 to n_users={n_users}")
     if n_rounds < 3 or math.log(n_rounds) / delta < 4 ** (1 / 3):
         raise ParameterError(
@@ -351,7 +351,7 @@ def _check_orders(
     _check_delta(delta)
     _check_positive("gap", gap)
     _check_positive("least_eigenvalue", least_eigenvalue)
-    if not 1 <= clusters <= n_users:
+    if not 1 - 1e-9 <= clusters <= n_users + 1e-9:
         raise ParameterError(f"clusters is {clusters}, expected from 1 to n_users={n_users}")
     if least_eigenvalue > 1 / n_features + 1e-12:
         raise ParameterError(
