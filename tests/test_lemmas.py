@@ -82,11 +82,11 @@ def test_instantaneous_regret_is_within_its_bound(seed: int, visits: float, alph
 @given(seed=st.integers(0, 10**6), d=st.integers(1, 6), rounds=st.integers(1, 60))
 def test_potential_is_at_most_twice_the_log_determinant(seed: int, d: int, rounds: int) -> None:
     rng = np.random.default_rng(seed)
-    M, potential = np.eye(d), np.float64(0)
+    M, potential = np.eye(d), 0.0
     for _ in range(rounds):
         x = rng.standard_normal(d)
         x *= rng.choice([1.0, rng.random()]) / np.linalg.norm(x)
-        potential += x @ np.linalg.solve(M, x)
+        potential += float(x @ np.linalg.solve(M, x))
         M += np.outer(x, x)
     log = float(np.linalg.slogdet(M)[1])
     assert potential <= 2 * log + 1e-9
