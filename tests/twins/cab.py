@@ -37,7 +37,9 @@ class NaiveCAB:
         return np.linalg.inv(self.M.get(user, np.eye(self.d))) @ self.b.get(user, np.zeros(self.d))
 
     def cb(self, user: Hashable, x: Vector) -> float:
-        return self.factor() * math.sqrt(max(0.0, float(x @ np.linalg.inv(self.M.get(user, np.eye(self.d))) @ x)))
+        return self.factor() * math.sqrt(
+            max(0.0, float(x @ np.linalg.inv(self.M.get(user, np.eye(self.d))) @ x))
+        )
 
     def neighbourhood(self, i: Hashable, x: Vector) -> list[Hashable]:
         others = [j for j in self.M if j != i and (self.eligible == "all" or self.updates[j] > 0)]

@@ -12,7 +12,7 @@ class Round(NamedTuple):
 
     user: Hashable
     contexts: Any  # an array (candidates, n_features), or a sequence of item ids
-    payoffs: NDArray[np.float64]  # (candidates,) what each candidate pays now, noise included
+    payoffs: NDArray[np.float64]  # (candidates,) what each candidate pays now; NaN where a log does not say
     expected: NDArray[np.float64]  # (candidates,) what each pays on average; `payoffs` itself where unknown
     joined: Sequence[Hashable] = ()  # users who arrive before this visit
     left: Sequence[Hashable] = ()  # users who leave before this visit

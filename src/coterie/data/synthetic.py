@@ -49,7 +49,11 @@ class Recipe:
 # The first is the default.
 WORLDS: dict[str, Recipe] = {
     "music-and-news": Recipe(
-        "users who agree on music and disagree on news: 300 users, 20 items in 4 families, clicks",
+        "users who agree on music and disagree on news: 300 users, 20 items in 2 families, ratings",
+        {"kind": "one-hot", "n_families": 2, "gap": 0.4, "noise": 0.2},
+    ),
+    "clicks": Recipe(
+        "the same with 4 families of items and payoffs of 0 or 1: harder to tell users apart",
         {"kind": "one-hot"},
     ),
     "dense": Recipe(
@@ -57,11 +61,11 @@ WORLDS: dict[str, Recipe] = {
         {"kind": "dense"},
     ),
     "drifting": Recipe(
-        "music and news while users join and leave: a tenth of them every 1,000 rounds",
+        "clicks while users join and leave: a tenth of them every 1,000 rounds",
         {"kind": "one-hot", "turnover": 0.1},
     ),
     "zipf": Recipe(
-        "music and news where a few users come often and most come rarely",
+        "clicks where a few users come often and most come rarely",
         {"kind": "one-hot", "popularity": "zipf"},
     ),
     "lonely": Recipe(

@@ -3,18 +3,38 @@
 For all users and candidates at once, xᵀM⁻¹x is one matrix product: M⁻¹ is kept as its upper triangle in a
 row, and x becomes the row of products xₐ·x_b (a ≤ b), the off-diagonal ones doubled. A user who was never
 updated has M = I and w = 0, so needs no row: such idle users are only counted.
+
+Roundings would add up over many updates, so what each one loses is kept beside and added back (see the kernels).
 """
 
 from collections.abc import Hashable, Sequence
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import FileError, UserError
+from coterie.models._kernels import dense as kernels
+from coterie.models._kernels.lanes import PANEL
 from coterie.models.checks import check_user, read_vectors
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.protocol import ROUNDING, Eligible, Floats, Near, View
+from coterie.models.threads import in_chunks
+
+
+class Panels(NamedTuple):
+    """The arrays, eight users a panel (see the kernels). One method writes them all."""
+
+    inverses: Floats
+    weights: Floats
+    lost: NDArray[np.float32]
+    missed: NDArray[np.float32]
+
+    @classmethod
+    def empty(cls, panels: int, n_features: int) -> "Panels":
+        pairs = n_features * (n_features + 1) // 2
+        wide, narrow = (panels, pairs, PANEL), (panels, n_features, PANEL)
+        return cls(np.zeros(wide), np.zeros(narrow), np.zeros(wide, np.float32), np.zeros(narrow, np.float32))
 
 
 @final
@@ -24,16 +44,10 @@ class Dense:
     def __init__(self, n_features: int, eligible: Eligible) -> None:
         self.n_features = n_features
         self.eligible = eligible
-        self._upper = np.triu_indices(n_features)
-        self._twice = np.where(self._upper[0] == self._upper[1], 1.0, 2.0)  # (pairs,)
-        self._square = np.zeros((n_features, n_features), dtype=np.intp)  # where (a, b) lies in a packed row
-        self._square[self._upper] = self._square.T[self._upper] = np.arange(len(self._twice))
-        self._identity = np.eye(n_features)[self._upper]  # (pairs,)
         self._row: dict[Hashable, int] = {}  # users that were updated, and where they lie
         self._idle: dict[Hashable, None] = {}  # users that were not: known, with M = I
         self._names: list[Hashable] = []  # the user of each row
-        self._inverses = np.empty((0, len(self._twice)))  # (rows or more, pairs)
-        self._weights = np.empty((0, n_features))  # (rows or more, n_features)
+        self._panels = Panels.empty(0, n_features)
 
     def read(self, contexts: Any) -> Floats:
         """Check candidates and return them as (candidates, n_features)."""
@@ -42,48 +56,76 @@ class Dense:
     def view(self, user: Hashable, contexts: Floats) -> View:
         """Return the user's own estimates and spreads."""
         row = self._row.get(user)
+        estimate, spread = np.zeros(len(contexts)), np.empty(len(contexts))
         if row is None:
-            return View(np.zeros(len(contexts)), np.sqrt(np.einsum("kf,kf->k", contexts, contexts)))
-        squares = self._pairs(contexts) @ self._inverses[row]
-        return View(contexts @ self._weights[row], np.sqrt(np.maximum(squares, 0)))
+            kernels.norms(contexts, spread)
+        else:
+            kernels.view(self._panels.inverses, self._panels.weights, row, contexts, estimate, spread)
+        return View(estimate, spread)
 
     def gather(self, user: Hashable, contexts: Floats, view: View, scale: float) -> Near:
         """Sum over each candidate's neighbours."""
-        estimates, spreads, near = self._neighbourhoods(contexts, view, scale)  # (rows, candidates) each
-        idle, idle_spread = self._idle_near(user, contexts, view, scale)
-        return Near(
-            near.sum(axis=0) + idle,
-            (estimates * near).sum(axis=0),
-            (spreads * near).sum(axis=0) + idle * idle_spread,
-        )
+        members, estimate, spread = self._sums(contexts, view, scale)
+        if self._idle_count(user):
+            idle, bare = self._idle_near(user, contexts, view, scale)
+            members, spread = members + idle, spread + idle * bare
+        return Near(members.astype(np.int64), estimate, spread)
+
+    def draw(
+        self, user: Hashable, contexts: Floats, view: View, scale: float, rng: np.random.Generator
+    ) -> tuple[Near, Floats]:
+        """Return what `gather` does, and the sum of what the neighbours draw: each w ~ N(wⱼ, scale²·Mⱼ⁻¹) once.
+
+        The idle neighbours are the same for every candidate that has any, so one draw stands for their sum.
+        """
+        rows = len(self._names)
+        normals = rng.standard_normal((rows, self.n_features))
+        near = kernels.draw_all(*self._panels[:2], rows, normals, contexts, *view, scale)
+        idle, spread = self._idle_near(user, contexts, view, scale)
+        drawn: Floats = near[3]
+        if self._idle_count(user):
+            together = scale * np.sqrt(self._idle_count(user)) * rng.standard_normal(self.n_features)
+            drawn = drawn + (idle > 0) * (contexts * together).sum(axis=1)
+        return Near(near[0].astype(np.int64) + idle, near[1], near[2] + idle * spread), drawn
+
+    def gather_many(
+        self, users: Sequence[Hashable], contexts: Sequence[Floats], views: Sequence[View], scale: float
+    ) -> list[Near]:
+        """Do what `gather` does, for several users in one product."""
+        everyone = View(*(np.concatenate(part) for part in zip(*views, strict=True)))
+        near = self._sums(np.concatenate(contexts), everyone, scale)
+        answers, first = [], 0
+        for user, rows, view in zip(users, contexts, views, strict=True):
+            part = near[:, first : first + len(rows)]
+            idle, spread = self._idle_near(user, rows, view, scale)
+            answers.append(Near(part[0].astype(np.int64) + idle, part[1], part[2] + idle * spread))
+            first += len(rows)
+        return answers
 
     def neighbours(self, user: Hashable, contexts: Floats, view: View, scale: float) -> list[Hashable]:
         """Return the neighbours for the first candidate."""
-        _, _, near = self._neighbourhoods(contexts[:1], View(view.estimate[:1], view.spread[:1]), scale)
-        found = [self._names[row] for row in np.flatnonzero(near[:, 0])]
-        idle, _ = self._idle_near(user, contexts, view, scale)
+        found = [self._names[row] for row in np.flatnonzero(self._near_rows(contexts[0], view, scale))]
+        idle, _ = self._idle_near(user, contexts[:1], View(view.estimate[:1], view.spread[:1]), scale)
         return found + (self._idle_eligible(user) if idle[0] else [])
 
     def update(self, user: Hashable, context: Floats, payoff: float) -> int:
         """Let one user learn."""
-        self._learn(np.array([self._activate(user)]), context, payoff)
+        row = self._activate(user)
+        kernels.learn_row(*self._panels, row, context, payoff)
         return 1
 
     def share(
         self, user: Hashable, context: Floats, payoff: float, view: View, scale: float, limit: float
     ) -> int:
         """Let the confident neighbours learn."""
-        contexts = context[None, :]
-        _, spreads, near = self._neighbourhoods(contexts, view, scale)
-        sure = near[:, 0] & (scale * spreads[:, 0] < limit)
-        if user in self._row:
-            sure[self._row[user]] = True  # whatever the rounding
-        rows = np.flatnonzero(sure).tolist()
-        idle, idle_spread = self._idle_near(user, contexts, view, scale)
-        if idle[0] and scale * idle_spread[0] < limit:
-            rows += [self._activate(name) for name in self._idle_eligible(user)]
-        self._learn(np.array(rows), context, payoff)
-        return len(rows)
+        near = (view.estimate[0], view.spread[0], scale, limit)
+        learners: int = kernels.share(
+            *self._panels, len(self._names), self._row.get(user, -1), context, payoff, *near
+        )
+        idle, spread = self._idle_near(user, context[None, :], view, scale)
+        if idle[0] and scale * spread[0] < limit:
+            learners += sum(self.update(name, context, payoff) for name in self._idle_eligible(user))
+        return learners
 
     def add(self, user: Hashable) -> None:
         """Register a user."""
@@ -103,82 +145,152 @@ class Dense:
         name = self._names.pop()
         if row != last:
             self._names[row], self._row[name] = name, row
-            self._inverses[row], self._weights[row] = self._inverses[last], self._weights[last]
-        self._inverses[last], self._weights[last] = 0.0, 0.0
+        for array in self._panels:
+            array[row // PANEL, ..., row % PANEL] = array[last // PANEL, ..., last % PANEL]
+            array[last // PANEL, ..., last % PANEL] = 0
 
     @property
     def users(self) -> Sequence[Hashable]:
         """The known users: the updated ones first."""
         return [*self._names, *self._idle]
 
+    def run(
+        self,
+        users: Sequence[Hashable],
+        candidates: NDArray[np.int64],
+        table: Floats,
+        payoffs: Floats,
+        served: NDArray[np.int64],
+        alpha: float,
+        gamma: float,
+        learned: int,
+        rng: np.random.Generator | None,
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
+        """Play checked rounds of CAB in one compiled loop: choice, kept, members, updated (all (rounds,)).
+
+        With `rng`, candidates are scored by draws instead of bounds.
+        """
+        names = list(dict.fromkeys([*self._idle, *users]))
+        position = {name: i for i, name in enumerate(names)}
+        row_of = np.array([self._row.get(name, -1) for name in names], dtype=np.int64)
+        known = np.array([name in self._row or name in self._idle for name in names], dtype=np.bool_)
+        self._reserve(len(self._names) + int((row_of < 0).sum()))
+        rounds = len(users)
+        choice, members, updated = (np.zeros(rounds, dtype=np.int64) for _ in range(3))
+        kept = np.zeros(rounds, dtype=np.bool_)
+        before = len(self._names)
+        rows = kernels.run_cab(
+            *self._panels,
+            before,
+            np.array([position[user] for user in users], dtype=np.int64),
+            row_of,
+            known,
+            self.eligible == "all",
+            table,
+            candidates,
+            payoffs,
+            served,
+            alpha,
+            gamma,
+            learned,
+            rng is not None,
+            rng if rng is not None else np.random.default_rng(0),
+            choice,
+            kept,
+            members,
+            updated,
+        )
+        self._names += [None] * (rows - before)
+        for name, row in zip(names, row_of.tolist(), strict=True):
+            if row >= before:
+                self._names[row], self._row[name] = name, row
+                self._idle.pop(name, None)
+        return choice, kept, members, updated
+
     def tensors(self) -> Tensors:
-        """Return everything as arrays."""
+        """Return everything as arrays, a row a user."""
         rows = len(self._names)
-        return {
-            "updated": pack_ids(self._names),
-            "idle": pack_ids(self._idle),
-            "inverses": self._inverses[:rows],
-            "weights": self._weights[:rows],
+        used = -(-rows // PANEL)
+        arrays = {
+            name: np.moveaxis(array[:used], -1, 1).reshape(used * PANEL, *array.shape[1:-1])[:rows]
+            for name, array in self._panels._asdict().items()
         }
+        return {"updated": pack_ids(self._names), "idle": pack_ids(self._idle), **arrays}
 
     def restore(self, tensors: Tensors) -> None:
         """Take over saved arrays."""
         names, idle = unpack_ids(tensors, "updated"), unpack_ids(tensors, "idle")
         if not set(names).isdisjoint(idle):
             raise FileError("a user in the model file is both updated and idle")
-        inverses = take(tensors, "inverses", "f", (len(names), len(self._twice)))
-        weights = take(tensors, "weights", "f", (len(names), self.n_features))
-        self._names, self._idle = names, dict.fromkeys(idle)
+        panels = Panels.empty(-(-len(names) // PANEL), self.n_features)
+        for name, array in panels._asdict().items():
+            shape = (len(names), *array.shape[1:-1])
+            rows = np.zeros((len(array) * PANEL, *array.shape[1:-1]), dtype=array.dtype)
+            rows[: len(names)] = take(tensors, name, array.dtype.kind, shape)
+            array[:] = np.moveaxis(rows.reshape(len(array), PANEL, *array.shape[1:-1]), 1, -1)
+        self._panels, self._names, self._idle = panels, names, dict.fromkeys(idle)
         self._row = {name: row for row, name in enumerate(names)}
-        self._inverses, self._weights = inverses.astype(np.float64), weights.astype(np.float64)
 
-    def _pairs(self, contexts: Floats) -> Floats:
-        """Return the products xₐ·x_b of each context, as packed inverses take them: (candidates, pairs)."""
-        return contexts[:, self._upper[0]] * contexts[:, self._upper[1]] * self._twice
-
-    def _neighbourhoods(
-        self, contexts: Floats, view: View, scale: float
-    ) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    def _sums(self, contexts: Floats, view: View, scale: float) -> Floats:
+        """Sum members, estimates and spreads over the neighbours that have rows: (3, candidates)."""
         rows = len(self._names)
-        estimates = self._weights[:rows] @ contexts.T  # (rows, candidates)
-        spreads = np.sqrt(np.maximum(self._inverses[:rows] @ self._pairs(contexts).T, 0))
-        near = np.abs(estimates - view.estimate) <= scale * (spreads + view.spread) + ROUNDING
-        return estimates, spreads, near
+        inverses, weights = self._panels.inverses, self._panels.weights
+        panels = -(-rows // PANEL)
+        if panels <= kernels.CHUNK:
+            sums: Floats = kernels.gather_all(inverses, weights, rows, contexts, *view, scale)
+            return sums
+
+        def chunk(first: int, last: int) -> Floats:
+            part = np.zeros((3, len(contexts)))
+            kernels.gather(inverses, weights, rows, contexts, *view, scale, first, last, part)
+            return part
+
+        return sum(in_chunks(chunk, panels, kernels.CHUNK), start=np.zeros((3, len(contexts))))
+
+    def _near_rows(self, context: Floats, view: View, scale: float) -> NDArray[np.bool_]:
+        """Return which rows are neighbours on one context."""
+        inverses, weights = self._panels.inverses, self._panels.weights
+        rows: NDArray[np.bool_] = kernels.near_rows(
+            inverses, weights, len(self._names), context, view.estimate[0], view.spread[0], scale
+        )
+        return rows
 
     def _idle_eligible(self, user: Hashable) -> list[Hashable]:
         """Return the users without a row who may be neighbours of `user`: at least `user`, if one of them."""
-        own = [] if user in self._row or (user in self._idle and self.eligible == "all") else [user]
-        return ([*self._idle] if self.eligible == "all" else []) + own
+        everybody = [*self._idle] if self.eligible == "all" else []
+        own = user not in self._row and (self.eligible == "updated" or user not in self._idle)
+        return [*everybody, user] if own else everybody
 
     def _idle_near(
         self, user: Hashable, contexts: Floats, view: View, scale: float
     ) -> tuple[NDArray[np.int64], Floats]:
         """Return how many idle users are neighbours for each candidate, and the spread they all have."""
-        stranger = user not in self._row and (user not in self._idle or self.eligible == "updated")
-        count = (len(self._idle) if self.eligible == "all" else 0) + stranger
-        spread = np.sqrt(np.einsum("kf,kf->k", contexts, contexts))
+        spread = np.empty(len(contexts))
+        kernels.norms(contexts, spread)
         near = np.abs(view.estimate) <= scale * (spread + view.spread) + ROUNDING
-        return count * near.astype(np.int64), spread
+        return self._idle_count(user) * near.astype(np.int64), spread
+
+    def _idle_count(self, user: Hashable) -> int:
+        own = user not in self._row and (self.eligible == "updated" or user not in self._idle)
+        return (len(self._idle) if self.eligible == "all" else 0) + own
 
     def _activate(self, user: Hashable) -> int:
         """Return the user's row, made if there is none yet."""
         if user in self._row:
             return self._row[user]
+        row = len(self._names)
+        self._reserve(row + 1)
         self._idle.pop(user, None)
-        row = self._row[user] = len(self._names)
+        self._row[user] = row
         self._names.append(user)
-        if row == len(self._inverses):
-            more = max(16, row)
-            self._inverses = np.concatenate([self._inverses, np.zeros((more, self._inverses.shape[1]))])
-            self._weights = np.concatenate([self._weights, np.zeros((more, self.n_features))])
-        self._inverses[row], self._weights[row] = self._identity, 0.0
+        kernels.open_row(*self._panels, row)
         return row
 
-    def _learn(self, rows: NDArray[np.int64], context: Floats, payoff: float) -> None:
-        # Rank one (Sherman–Morrison): O(d²) a user, where inverting again would be O(d³).
-        inverses = self._inverses[rows]
-        v = inverses[:, self._square] @ context  # M⁻¹x: (rows, n_features)
-        s = 1 + v @ context
-        miss = (payoff - self._weights[rows] @ context) / s
-        self._inverses[rows] = inverses - v[:, self._upper[0]] * v[:, self._upper[1]] / s[:, None]
-        self._weights[rows] += v * miss[:, None]
+    def _reserve(self, rows: int) -> None:
+        """Make room for so many rows, at least doubling."""
+        have, need = len(self._panels.weights), -(-rows // PANEL)
+        if need > have:
+            wider = Panels.empty(max(need, 2 * have), self.n_features)
+            for name, old in self._panels._asdict().items():
+                getattr(wider, name)[:have] = old
+            self._panels = wider

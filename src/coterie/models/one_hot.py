@@ -88,6 +88,16 @@ class OneHot:
                 spread[k] += size * pair.spread
         return Near(members, estimate, spread)
 
+    def gather_many(
+        self,
+        users: Sequence[Hashable],
+        contexts: Sequence[Sequence[Hashable]],
+        views: Sequence[View],
+        scale: float,
+    ) -> list[Near]:
+        """Do what `gather` does for several users."""
+        return [self.gather(u, c, v, scale) for u, c, v in zip(users, contexts, views, strict=True)]
+
     def neighbours(
         self, user: Hashable, contexts: Sequence[Hashable], view: View, scale: float
     ) -> list[Hashable]:

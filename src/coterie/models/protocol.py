@@ -47,6 +47,11 @@ class Models(Protocol):
     def gather(self, user: Hashable, contexts: Any, view: View, scale: float) -> Near:
         """Sum over the users j with |wᵢ·x − wⱼ·x| ≤ CBᵢ + CBⱼ, for each candidate x."""
 
+    def gather_many(
+        self, users: Sequence[Hashable], contexts: Sequence[Any], views: Sequence[View], scale: float
+    ) -> list[Near]:
+        """Do what `gather` does for several users, each with their own candidates."""
+
     def neighbours(self, user: Hashable, contexts: Any, view: View, scale: float) -> list[Hashable]:
         """Return the users whom `gather` counts for the first candidate."""
 

@@ -6,6 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.errors import ContextError, PayoffError
+from coterie.models.checks import check_user
+
 
 class Batch(NamedTuple):
     """Rounds to be played one after the other.
@@ -31,8 +34,50 @@ class Outcome(NamedTuple):
     updated: NDArray[np.int64]  # how many users' models were updated
 
 
+def read_batch(batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+    """Check a batch whole, before anything is learned, and return candidates, payoffs (2-d) and served (-1: none)."""
+    rounds = len(batch.users)
+    for user in batch.users:
+        check_user(user)
+    candidates = np.asarray(batch.candidates)
+    if candidates.ndim != 2 or len(candidates) != rounds or candidates.dtype.kind not in "iu":
+        raise ContextError(
+            f"candidates are {candidates.dtype} {candidates.shape}, expected integers ({rounds}, candidates): "
+            "one row of positions in `items` for each of the users"
+        )
+    if rounds and candidates.shape[1] == 0:
+        raise ContextError("the candidate lists are empty; give at least one candidate a round")
+    outside = candidates.size and (candidates.min() < 0 or candidates.max() >= len(batch.items))
+    if outside:
+        raise ContextError(
+            f"candidates reach from {candidates.min()} to {candidates.max()}, expected positions in the "
+            f"{len(batch.items)} items"
+        )
+    shape = (rounds,) if batch.served is not None else candidates.shape
+    payoffs = np.asarray(batch.payoffs, dtype=np.float64)
+    if payoffs.shape != shape:
+        raise PayoffError(f"payoffs have shape {payoffs.shape}, expected {shape}")
+    wrong = ~(np.abs(payoffs) <= 1)
+    if wrong.any():
+        raise PayoffError(f"payoff is {payoffs[wrong][0]!r}, expected a number in [-1, 1]")
+    served = np.full(rounds, -1) if batch.served is None else np.asarray(batch.served)
+    if served.shape != (rounds,) or served.dtype.kind not in "iu":
+        raise ContextError(f"served is {served.dtype} {served.shape}, expected integers ({rounds},)")
+    if batch.served is not None and rounds and (served.min() < 0 or served.max() >= candidates.shape[1]):
+        raise ContextError(
+            f"served reaches from {served.min()} to {served.max()}, expected positions in the candidate lists, "
+            f"0 to {candidates.shape[1] - 1}"
+        )
+    return (
+        candidates.astype(np.int64, copy=False),
+        payoffs.reshape(rounds, -1) if rounds else payoffs.reshape(0, 1),
+        served.astype(np.int64, copy=False),
+    )
+
+
 def run_one_by_one(policy: Any, batch: Batch) -> Outcome:
     """Play a batch through `decide` and `learn`: the reference for every compiled loop."""
+    read_batch(batch)
     rounds = len(batch.users)
     outcome = Outcome(
         np.zeros(rounds, dtype=np.int64),

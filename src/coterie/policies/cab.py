@@ -18,8 +18,9 @@ from typing import Any, final
 from coterie.models import Eligible, make_models
 from coterie.models.checks import check_number, check_user, read_payoff
 from coterie.models.files import Tensors
+from coterie.policies.batch import Batch, Outcome, read_batch, run_one_by_one
 from coterie.policies.clock import Alpha, check_alpha, scale_at
-from coterie.policies.decision import Decision
+from coterie.policies.decision import Decision, first_best
 from coterie.policies.policy import Policy
 
 
@@ -81,6 +82,33 @@ class CAB(Policy):
             updated = self.models.share(user, contexts[0], payoff, own, scale, limit)
         self.learned += 1
         return updated
+
+    def choose_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[int]:
+        """Choose for many users at once, each among their own candidates, with one product for all."""
+        for user in users:
+            check_user(user)
+        lists = [self.models.read(shown) for shown in contexts]
+        scale = scale_at(self.alpha, self.learned)
+        views = [self.models.view(user, shown) for user, shown in zip(users, lists, strict=True)]
+        many = self.models.gather_many(users, lists, views, scale)
+        return [
+            first_best(near.estimate / near.members + scale * near.spread / near.members) for near in many
+        ]
+
+    def run(self, batch: Batch) -> Outcome:
+        """Play many rounds in one compiled loop."""
+        compiled = getattr(self.models, "run", None)
+        if callable(self.alpha) or compiled is None:
+            return run_one_by_one(self, batch)
+        candidates, payoffs, served = read_batch(batch)
+        items = self.models.read(batch.items)
+        outcome = Outcome(
+            *compiled(
+                batch.users, candidates, items, payoffs, served, self.alpha, self.gamma, self.learned, None
+            )
+        )
+        self.learned += int(outcome.kept.sum())
+        return outcome
 
     def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
         """Return the users who decide with `user` on `context` now, `user` among them."""

@@ -59,6 +59,10 @@ class Policy(ABC):
         """Return the position of the candidate to show. Changes nothing but the random stream."""
         return self.decide(user, contexts).choice
 
+    def choose_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[int]:
+        """Choose for many users, each among their own candidates: what `choose` would return, one by one."""
+        return [self.choose(user, shown) for user, shown in zip(users, contexts, strict=True)]
+
     def rank(self, user: Hashable, contexts: Any) -> list[int]:
         """Return all candidates' positions, best first; the first is what `choose` would return."""
         return self.decide(user, contexts).ranking

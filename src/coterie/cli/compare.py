@@ -1,0 +1,103 @@
+"""`coterie compare`: policies side by side on a world or a log."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from coterie.cli.progress import bars
+from coterie.data import WORLDS
+from coterie.experiments import Comparison, Plan, open_world, parse_specs, write_report
+from coterie.experiments import compare as play_all
+from coterie.experiments.specs import DEFAULT, names
+from coterie.experiments.table import as_json, table
+
+FIRST_WORLD = next(iter(WORLDS))
+N_ROUNDS = 10_000
+
+
+def compare(
+    world: Annotated[
+        str,
+        typer.Option(
+            help=f"A built-in world ({', '.join(WORLDS)}), a .json file with a world's parameters, or a log of "
+            "your own: a .csv or .parquet file with the columns user, item, payoff.",
+        ),
+    ] = FIRST_WORLD,
+    policies: Annotated[
+        str,
+        typer.Option(
+            help=f"Policies, separated by commas: {', '.join(names())}. Parameters follow with colons: "
+            "cab:alpha=0.05:gamma=0.1."
+        ),
+    ] = DEFAULT,
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds of each run.", show_default=f"{N_ROUNDS}; all of a log")
+    ] = None,
+    runs: Annotated[int, typer.Option(help="Runs of each policy, each with a seed of its own.")] = 3,
+    seed: Annotated[int, typer.Option(help="Seed of the first run; the next has seed + 1.")] = 0,
+    out: Annotated[Path, typer.Option(help="Folder for the report and the traces.")] = Path("out/compare"),
+    as_json_: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON on stdout, and nothing else there.")
+    ] = False,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes at work.", show_default="one a core", min=1)
+    ] = None,
+) -> None:
+    """Compare policies on a world or on a log of your own, and write a report.
+
+    Without options: CAB against LinUCB-SINGLE, LinUCB-MULTIPLE and a random choice, on a built-in world.
+    Runs that were interrupted go on where they stopped, and finished ones are not run again.
+    """
+    place = open_world(world)
+    longest = getattr(place, "n_rounds", None)  # a log ends, a world does not
+    n_rounds = longest or N_ROUNDS if rounds is None else min(rounds, longest or rounds)
+    plan = Plan(world, place, parse_specs(policies), n_rounds, runs, seed, out)
+    notes = Console(stderr=True)
+    before = sum(path.exists() for spec in plan.specs for _, path in plan.tasks(spec))
+    try:
+        with bars(plan, notes) as told:
+            comparison = play_all(plan, told, workers)
+        report = write_report(comparison, out / "report.html")
+    except KeyboardInterrupt:
+        again = shlex.join(["coterie", *sys.argv[1:]])
+        _say(notes, f"\nInterrupted. What was played is kept in {out}. To go on:\n{again}")
+        raise typer.Exit(130) from None
+    (out / "result.json").write_text(json.dumps(as_json(comparison), indent=2))
+    if before:
+        total = len(plan.specs) * runs
+        _say(
+            notes, f"{before} of {total} runs were there already; remove {out / 'traces'} to play them again."
+        )
+    if as_json_:
+        print(json.dumps(as_json(comparison), indent=2))
+    else:
+        _print(comparison, report)
+
+
+def _say(console: Console, text: str) -> None:
+    """Print as it is: no markup, no colours, no line breaks within a path or a command."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _print(comparison: Comparison, report: Path) -> None:
+    plan = comparison.plan
+    head, body = table(comparison)
+    shown = Table(
+        box=None,
+        padding=(0, 2, 0, 0),
+        title=f"{plan.name}: {plan.n_rounds:,} rounds, {plan.n_runs} runs, mean ± spread",
+        title_justify="left",
+    )
+    for number, name in enumerate(head):
+        shown.add_column(name, justify="right" if number else "left", no_wrap=not number)
+    for number, line in enumerate(body):
+        shown.add_row(*line, style="bold" if number == 0 else None)
+    console = Console()
+    console.print(shown)
+    _say(console, f"Report: {report}")

@@ -1,0 +1,135 @@
+"""Policies side by side: every policy plays the same rounds, in several runs with different seeds."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import polars as pl
+
+from coterie.errors import ParameterError
+from coterie.experiments.metrics import (
+    Curve,
+    Spread,
+    Summary,
+    cumulative_ctr,
+    cumulative_regret,
+    curve,
+    over_runs,
+    ratio_to_random,
+    summarise,
+)
+from coterie.experiments.neighbourhoods import neighbourhoods
+from coterie.experiments.parallel import Task, Told, record_all
+from coterie.experiments.record import policy_path
+from coterie.experiments.runs import Run
+from coterie.experiments.specs import Spec
+from coterie.experiments.trace import read_trace
+from coterie.experiments.worlds import World
+from coterie.policies import load
+
+
+@final
+@dataclass(frozen=True)
+class Plan:
+    """What to compare, and where to keep the traces: `out/traces`, one file a policy and seed."""
+
+    name: str  # of the world, as the user gave it
+    world: World
+    specs: list[Spec]
+    n_rounds: int
+    n_runs: int
+    seed: int  # of the first run; the next has seed + 1
+    out: Path
+
+    def __post_init__(self) -> None:
+        for what, value, least in (
+            ("rounds", self.n_rounds, 1),
+            ("runs", self.n_runs, 1),
+            ("seed", self.seed, 0),
+        ):
+            if value < least:
+                raise ParameterError(f"{what}={value}; expected at least {least}")
+        for spec in self.specs:
+            self._run(spec, self.seed).make_policy()  # a bad parameter is told before anything runs
+
+    @property
+    def is_log(self) -> bool:
+        """Whether only the payoffs of what was shown are known."""
+        return self.world.parameters().get("kind") == "log"
+
+    @property
+    def seeds(self) -> list[int]:
+        """One seed a run."""
+        return list(range(self.seed, self.seed + self.n_runs))
+
+    def _run(self, spec: Spec, seed: int) -> Run:
+        return Run.of(spec, self.world, seed, self.n_rounds)
+
+    def tasks(self, spec: Spec) -> list[Task]:
+        """Return the runs of one policy, each with the path of its trace."""
+        runs = [self._run(spec, seed) for seed in self.seeds]
+        return [(run, self.out / "traces" / run.file_name()) for run in runs]
+
+
+@final
+@dataclass(frozen=True)
+class Result:
+    """One policy over all its runs."""
+
+    spec: Spec
+    runs: list[Summary]  # in the order of the seeds
+    curve: Curve  # regret against rounds; for a log, click-through rate against kept records
+    to_random: Spread | None  # regret over RAN's, where RAN took part
+
+    def over(self, name: str) -> Spread:
+        """Return mean and spread over the runs of one number of `Summary`."""
+        return over_runs([float(getattr(run, name)) for run in self.runs])
+
+
+@final
+@dataclass(frozen=True)
+class Comparison:
+    """What came out, best policy first."""
+
+    plan: Plan
+    results: list[Result]
+    pictured: Spec | None  # the first policy that has neighbourhoods
+    picture: pl.DataFrame | None  # its neighbourhoods at the end of the first run, see `neighbourhoods`
+
+
+def compare(plan: Plan, told: Told = lambda done: None, workers: int | None = None) -> Comparison:
+    """Play what has not been played yet, and return what came out. `told` hears the rounds done of each run."""
+    tasks = [task for spec in plan.specs for task in plan.tasks(spec)]
+    record_all(tasks, told, workers)
+    return read_comparison(plan)
+
+
+def read_comparison(plan: Plan) -> Comparison:
+    """Return what came out, from the traces alone."""
+    measure = cumulative_ctr if plan.is_log else cumulative_regret
+    read = {spec.text: _read(plan, spec, measure) for spec in plan.specs}
+    blind = next((spec for spec in plan.specs if spec.name == "random"), None)
+    results = []
+    for spec in plan.specs:
+        runs, series = read[spec.text]
+        ratio = None
+        if blind is not None and not plan.is_log:
+            ratio = ratio_to_random([r.regret for r in runs], [r.regret for r in read[blind.text][0]])
+        results.append(Result(spec, runs, series, ratio))
+    results.sort(key=lambda result: -result.over("ctr").mean if plan.is_log else result.over("regret").mean)
+    return Comparison(plan, results, *_picture(plan))
+
+
+def _read(plan: Plan, spec: Spec, measure: Callable[[pl.DataFrame], Any]) -> tuple[list[Summary], Curve]:
+    traces = [read_trace(path) for _, path in plan.tasks(spec)]
+    return [summarise(trace) for trace in traces], curve([measure(trace) for trace in traces])
+
+
+def _picture(plan: Plan) -> tuple[Spec | None, pl.DataFrame | None]:
+    for spec in plan.specs:
+        run, path = plan.tasks(spec)[0]
+        policy = load(policy_path(path))
+        if hasattr(policy, "neighbours") and len(policy.users) > 1:
+            return spec, neighbourhoods(policy, plan.world, run.rounds(), read_trace(path, ["user"]))
+    return None, None

@@ -1,0 +1,109 @@
+"""Recording many runs at once, one process a core, with word of how far each has come."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from coterie.experiments.record import record
+from coterie.experiments.runs import Run
+
+Task = tuple[Run, Path]
+Told = Callable[[Sequence[int]], None]
+STOP = -1  # in place of a count: the worker is asked to end
+
+# Several workers with several BLAS threads each would only fight for the cores.
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+def record_all(tasks: Sequence[Task], told: Told = lambda done: None, workers: int | None = None) -> None:
+    """Record every run. `told` hears the rounds done of each, several times a second.
+
+    With one worker everything happens in this process. An interruption (Ctrl-C) stops all workers; call
+    again, and they go on.
+    """
+    workers = min(workers or os.cpu_count() or 1, len(tasks))
+    if workers <= 1:
+        _record_here(tasks, told)
+        return
+    context = get_context("spawn")  # a fork would inherit threads that are not there any more
+    counts = context.Array("q", len(tasks) + 1, lock=False)  # the last one says STOP
+    with (
+        _one_thread(),
+        ProcessPoolExecutor(workers, context, initializer=_start, initargs=(counts,)) as pool,
+    ):
+        waiting = {pool.submit(_record, number, *task) for number, task in enumerate(tasks)}
+        try:
+            while waiting:
+                done, waiting = wait(waiting, timeout=0.1)
+                told(counts[:-1])
+                for future in done:
+                    future.result()
+        except BaseException:
+            counts[-1] = STOP
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _record_here(tasks: Sequence[Task], told: Told) -> None:
+    counts = [0] * len(tasks)
+    for number, (run, path) in enumerate(tasks):
+
+        def tick(done: int, number: int = number) -> None:
+            counts[number] = done
+            told(counts)
+
+        record(run, path, tick=tick)
+        tick(run.n_rounds)
+
+
+class _StoppedError(Exception):
+    """The comparison was interrupted."""
+
+
+_counts: Any = None  # in a worker: the rounds done of each run, seen by the parent
+
+
+def _start(counts: Any) -> None:
+    global _counts
+    _counts = counts
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End this process when the parent is gone: nobody would collect its work, and the next would wait."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _record(number: int, run: Run, path: Path) -> None:
+    def tick(done: int) -> None:
+        _counts[number] = done
+        if _counts[-1] == STOP:
+            raise _StoppedError
+
+    record(run, path, tick=tick)
+    tick(run.n_rounds)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let processes that are started meanwhile use one thread each."""
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

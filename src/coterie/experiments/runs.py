@@ -1,0 +1,75 @@
+"""A run: one policy on one world with one seed, described by plain values so that it can be repeated."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+import coterie
+from coterie.data.rounds import Round
+from coterie.experiments.specs import Spec, make_policy
+from coterie.experiments.worlds import World, make_world
+from coterie.policies import Policy
+
+FORMAT = 1  # of the header, and with it of the trace
+
+
+@final
+@dataclass(frozen=True)
+class Run:
+    """Everything that decides what happens in a run. Two equal runs have equal traces."""
+
+    label: str  # what the user calls the policy
+    policy: str  # its name in POLICIES
+    parameters: dict[str, Any]  # all of its constructor's parameters
+    world: dict[str, Any]  # from which `make_world` makes the world again
+    seed: int  # of the rounds
+    n_rounds: int
+
+    @classmethod
+    def of(cls, spec: Spec, world: World, seed: int, n_rounds: int) -> "Run":
+        """Describe the run of `spec` on `world`. The policy's own randomness is seeded apart from the world's."""
+        own_seed = int(np.random.SeedSequence([seed, 1]).generate_state(1)[0])
+        parameters = spec.complete(one_hot=world.one_hot, n_features=world.n_features, seed=own_seed)
+        return cls(spec.text, spec.name, parameters, world.parameters(), seed, n_rounds)
+
+    def make_policy(self) -> Policy:
+        """Make the untrained policy."""
+        return make_policy(self.policy, self.parameters)
+
+    def rounds(self) -> Iterable[Round]:
+        """Return the run's rounds, from the first."""
+        return make_world(self.world).rounds(self.n_rounds, self.seed)
+
+    def header(self) -> dict[str, Any]:
+        """Return the run and the code that runs it, as JSON values."""
+        made_with = {"coterie": coterie.__version__, "code": _code(), "numpy": np.__version__}
+        header = {"format": FORMAT, "made_with": made_with, **asdict(self)}
+        return dict(json.loads(json.dumps(header)))
+
+    @classmethod
+    def from_header(cls, header: dict[str, Any]) -> "Run":
+        """Return the run that a trace's header describes."""
+        return cls(**{key: header[key] for key in cls.__dataclass_fields__})
+
+    def file_name(self) -> str:
+        """Return a name for the trace that no other run has."""
+        digest = hashlib.sha256(json.dumps(self.header(), sort_keys=True).encode()).hexdigest()
+        readable = "".join(letter if letter.isalnum() or letter in "-.=" else "_" for letter in self.label)
+        return f"{readable[:60]}-seed{self.seed}-{digest[:10]}.parquet"
+
+
+@cache
+def _code() -> str:
+    """Return a fingerprint of the code that decides a trace, so that none outlives a change of it."""
+    package = Path(coterie.__file__).parent
+    files = [path for room in ("models", "policies", "data") for path in package.glob(f"{room}/**/*.py")]
+    digest = hashlib.sha256()
+    for path in sorted([*files, package / "experiments" / "play.py"]):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]

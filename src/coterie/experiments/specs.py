@@ -1,0 +1,98 @@
+"""Policies as one writes them on a command line: `cab`, `linucb-single`, `cab:alpha=0.05:gamma=0.1`."""
+
+import inspect
+import json
+from dataclasses import dataclass
+from typing import Any, final
+
+from coterie.errors import ParameterError
+from coterie.policies import POLICIES, Policy
+
+# The paper's names for one class with one parameter set.
+NICKNAMES: dict[str, tuple[str, dict[str, Any]]] = {
+    "linucb-single": ("linucb", {"shared": True}),
+    "linucb-multiple": ("linucb", {"shared": False}),
+}
+TITLES = {"linucb-single": "LinUCB-SINGLE", "linucb-multiple": "LinUCB-MULTIPLE", "random": "RAN"}
+# These come from the world and from the run, not from whoever writes the spec.
+GIVEN = ("n_features", "one_hot", "seed")
+DEFAULT = "cab,linucb-single,linucb-multiple,random"
+
+
+@final
+@dataclass(frozen=True)
+class Spec:
+    """A policy to be made: what the user wrote, the class it names, and the parameters that differ."""
+
+    text: str
+    name: str
+    parameters: dict[str, Any]
+
+    @property
+    def title(self) -> str:
+        """What tables and figures call the policy."""
+        name, *settings = self.text.split(":")
+        title = TITLES.get(name) or POLICIES[self.name].__name__
+        return f"{title} ({', '.join(settings)})" if settings else title
+
+    def complete(self, *, one_hot: bool, n_features: int | None, seed: int) -> dict[str, Any]:
+        """Return every parameter of the policy's constructor, for one world and one run."""
+        accepted = _defaults(self.name)
+        given = {"seed": seed} | ({"one_hot": True} if one_hot else {"n_features": n_features})
+        return accepted | {key: value for key, value in given.items() if key in accepted} | self.parameters
+
+
+def make_policy(name: str, parameters: dict[str, Any]) -> Policy:
+    """Make a policy from its name in `POLICIES` and its constructor's parameters."""
+    try:
+        return POLICIES[name](**parameters)
+    except TypeError as error:
+        raise ParameterError(f"policy {name!r} cannot be made with {parameters}: {error}") from error
+
+
+def names() -> list[str]:
+    """Return every name a spec may start with."""
+    nicknamed = {name for name, _ in NICKNAMES.values()}
+    return sorted({*NICKNAMES, *POLICIES} - nicknamed)
+
+
+def parse_specs(text: str) -> list[Spec]:
+    """Read specs separated by commas; each may come once."""
+    specs = [parse_spec(part.strip()) for part in text.split(",") if part.strip()]
+    if not specs:
+        raise ParameterError(f"policies={text!r} names no policy; choose among {', '.join(names())}")
+    for spec in specs:
+        if [other.text for other in specs].count(spec.text) > 1:
+            raise ParameterError(f"policy {spec.text!r} is listed twice; give each policy once")
+    return specs
+
+
+def parse_spec(text: str) -> Spec:
+    """Read one spec: a name, then `:parameter=value` as often as needed."""
+    name, *settings = text.split(":")
+    if name not in NICKNAMES and name not in POLICIES:
+        raise ParameterError(f"unknown policy {name!r}; choose among {', '.join(names())}")
+    name, parameters = NICKNAMES.get(name, (name, {}))
+    choices = sorted(set(_defaults(name)) - set(GIVEN) - set(parameters))
+    chosen: dict[str, Any] = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals or key not in choices:
+            listed = ", ".join(choices) or "it has none"
+            raise ParameterError(f"unknown setting {setting!r} in {text!r}; write name=value with {listed}")
+        chosen[key] = _value(value)
+    return Spec(text, name, parameters | chosen)
+
+
+def _value(text: str) -> Any:
+    """Read a number, true or false; anything else is a word."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _defaults(name: str) -> dict[str, Any]:
+    """Return the constructor's parameters with their defaults; None where there is none."""
+    found = inspect.signature(POLICIES[name]).parameters.values()
+    return {p.name: None if p.default is p.empty else p.default for p in found}

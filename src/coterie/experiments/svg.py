@@ -1,0 +1,46 @@
+"""Matplotlib figures as SVG that lives inside a page: its colours and its font are the page's."""
+
+import io
+import re
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+# Figures are drawn in these stand-ins; in the page they become the style sheet's variables, so that one
+# picture serves light and dark.
+INK, FAINT, GRID = "#010101", "#020202", "#030303"
+SERIES = ["#0400a1", "#0400a2", "#0400a3", "#0400a4", "#0400a5", "#0400a6"]
+VARIABLES = {INK: "--ink", FAINT: "--faint", GRID: "--grid"} | {
+    colour: f"--series-{number}" for number, colour in enumerate(SERIES)
+}
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",  # text stays text: it can be searched, and takes the page's font
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 10,
+    "axes.edgecolor": GRID,
+    "axes.labelcolor": FAINT,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "text.color": INK,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+}
+
+
+def as_svg(figure: Figure, title: str) -> str:
+    """Return the figure as an `<svg>` element, the same bytes every time; `title` is read aloud."""
+    out = io.StringIO()
+    with rc_context({**STYLE, "svg.hashsalt": title}):
+        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
+    text = out.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r' xmlns(:xlink)?="[^"]*"| (width|height)="[\d.]+pt"', "", text)
+    text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)
+    for colour, variable in VARIABLES.items():
+        text = text.replace(colour, f"var({variable})")
+    return text.replace("<svg", f'<svg role="img" aria-label="{title}"', 1).strip()

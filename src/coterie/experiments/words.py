@@ -1,0 +1,134 @@
+"""What happened, for somebody who has never heard of bandits. Every claim follows from the numbers."""
+
+from coterie.experiments.compare import Comparison, Result
+from coterie.experiments.metrics import over_runs
+from coterie.experiments.specs import Spec
+from coterie.policies import POLICIES
+
+ABOUT = {
+    "cab": "asks, for each item apart, which users seem to react to this item alike. It decides with what "
+    "they know together, and once it is sure enough, one user's payoff teaches all of them.",
+    "linucb-single": "keeps one picture of taste for everybody, as if all users were one person.",
+    "linucb-multiple": "keeps a picture of taste for each user. Nobody's experience helps anybody else.",
+    "random": "picks blindly. It never learns, and so shows what learning is worth.",
+}
+
+
+def about(spec: Spec) -> str:
+    """Return what a policy does, in one or two sentences."""
+    known = ABOUT.get(spec.text.split(":")[0])
+    return known or (POLICIES[spec.name].__doc__ or "").split("\n")[0]
+
+
+def headline(comparison: Comparison) -> str:
+    """Return who won, in a few words; that it was CAB only if it was."""
+    first, *others = comparison.results
+    if not others:
+        return f"{first.spec.title} on its own"
+    if not is_clear(comparison):
+        return f"No clear winner: {first.spec.title} and {others[0].spec.title} came out close"
+    if first.spec.name != "cab" and any(result.spec.name == "cab" for result in others):
+        return f"CAB did not win here: {first.spec.title} did"
+    if comparison.plan.is_log:
+        return f"{first.spec.title} won"
+    less = 1 - first.over("regret").mean / others[0].over("regret").mean
+    return f"{first.spec.title} won: it lost {less:.0%} less than the next best"
+
+
+def is_clear(comparison: Comparison) -> bool:
+    """Tell whether the first beat the second in every run, and by more than runs differ from each other."""
+    first, second = comparison.results[:2]
+    pairs = list(zip(first.runs, second.runs, strict=True))
+    ahead = [a.ctr - b.ctr if comparison.plan.is_log else b.regret - a.regret for a, b in pairs]
+    mean, spread = over_runs(ahead)
+    return min(ahead) > 0 and mean > spread
+
+
+def lead(comparison: Comparison) -> str:
+    """Return the result in a few sentences."""
+    first, *others = comparison.results
+    text = _lead_log(first, others) if comparison.plan.is_log else _lead_world(first, others)
+    n_runs = comparison.plan.n_runs
+    if n_runs == 1:
+        return text + " This was a single run, so luck may have played a part."
+    if not others:
+        return text
+    if is_clear(comparison):
+        return text + f" It was ahead of the next best in all {n_runs} runs."
+    return text + f" But the {n_runs} runs differ so much that nobody should rely on the order of the two."
+
+
+def _lead_world(first: Result, others: list[Result]) -> str:
+    share = first.over("share_of_best").mean
+    text = (
+        f"Over {first.runs[0].n_rounds:,} rounds, {first.spec.title} earned {share:.0%} of what was possible."
+    )
+    if not others:
+        return text
+    lost, next_lost = first.over("regret").mean, others[0].over("regret").mean
+    return (
+        f"{text} By not always showing the best item it lost {lost:,.0f} points in all; "
+        f"the next best, {others[0].spec.title}, lost {next_lost:,.0f}."
+    )
+
+
+def _lead_log(first: Result, others: list[Result]) -> str:
+    paid = first.over("ctr").mean
+    text = f"Where its choice could be checked, {first.spec.title} was paid {paid:.4f} on average"
+    if others:
+        text += f"; the next best, {others[0].spec.title}, {others[0].over('ctr').mean:.4f}"
+    return text + "."
+
+
+def reasons_title(comparison: Comparison) -> str:
+    """Return what the reasons are about: why CAB won, if it did."""
+    first = comparison.results[0]
+    if len(comparison.results) > 1 and not comparison.plan.is_log and is_clear(comparison):
+        return f"Why {first.spec.title} won"
+    return "How each of them did"
+
+
+def reasons(comparison: Comparison) -> list[tuple[Spec, str]]:
+    """Return, for each policy, what the numbers say about why it did as it did."""
+    best = comparison.results[0]
+    told = []
+    for result in comparison.results:
+        parts = [_paid(result) if comparison.plan.is_log else _pace(result)]
+        if hasattr(POLICIES[result.spec.name], "neighbours"):
+            parts.append(_company(result))
+        if result is not best and not comparison.plan.is_log:
+            parts.append(_trouble(result, best, comparison))
+        told.append((result.spec, " ".join(part for part in parts if part)))
+    return told
+
+
+def _pace(result: Result) -> str:
+    early, late = result.over("early_loss").mean, result.over("late_loss").mean
+    return f"lost {early:.3f} a round in the first fifth of the rounds and {late:.3f} in the last."
+
+
+def _paid(result: Result) -> str:
+    return f"was paid {result.over('ctr').mean:.4f} on average over {result.over('kept').mean:,.0f} kept records."
+
+
+def _company(result: Result) -> str:
+    users = result.over("neighbours").mean
+    shared, taught = result.over("share_rate").mean, result.over("shared_with").mean
+    text = f"It did not decide alone: on average {users:,.0f} users' experience went into a decision."
+    if not shared >= 0.005:
+        return text + " It was hardly ever sure enough to let one payoff teach several users."
+    return text + f" And {shared:.0%} of the payoffs taught several users at once, {taught:,.0f} on average."
+
+
+def _trouble(result: Result, best: Result, comparison: Comparison) -> str:
+    """Return why a policy lost more than the best, where the numbers show it."""
+    name, title = result.spec.text.split(":")[0], best.spec.title
+    slow = result.over("early_loss").mean > 1.1 * best.over("early_loss").mean
+    stuck = result.over("late_loss").mean > 1.1 * best.over("late_loss").mean
+    if name == "linucb-single" and stuck:
+        return "More rounds hardly help it: what most users like is not what each of them likes."
+    if name == "linucb-multiple" and (slow or stuck):
+        visits = comparison.plan.n_rounds / comparison.plan.world.parameters()["n_users"]
+        late = f", and even at the end it lost more than {title}" if stuck else ""
+        return f"It begins at nothing with each user, who came about {visits:,.0f} times{late}."
+    return ""

@@ -1,0 +1,60 @@
+"""What policies are compared on: a built-in world, a world described in a JSON file, or a log of one's own."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Protocol
+
+from coterie import data
+from coterie.data.log import READERS, Log
+from coterie.data.rounds import Round
+from coterie.errors import FileError, ParameterError
+
+
+class World(Protocol):
+    """Where rounds come from. Those whose truth is known tell more; `hasattr` finds out."""
+
+    @property
+    def one_hot(self) -> bool:
+        """Whether items are known by id alone."""
+
+    @property
+    def n_features(self) -> int | None:
+        """How many features an item has; None if it is known by id alone."""
+
+    def parameters(self) -> dict[str, Any]:
+        """Return plain values from which `make_world` makes the same world again."""
+
+    def rounds(self, n_rounds: int, seed: int) -> Iterable[Round]:
+        """Return that many rounds, the same for the same seed."""
+
+
+def open_world(text: str) -> World:
+    """Return the world with that name, or the world or log in the file with that path."""
+    path = Path(text)
+    if text in data.WORLDS:
+        return data.WORLDS[text]()
+    if path.suffix.lower() in READERS:
+        return Log(path)
+    if path.suffix.lower() == ".json":
+        return make_world(_described(path))
+    raise ParameterError(
+        f"unknown world {text!r}; choose among {', '.join(data.WORLDS)}, "
+        "or name a .json file with a world's parameters, or a .csv or .parquet log with user, item, payoff"
+    )
+
+
+def make_world(parameters: dict[str, Any]) -> World:
+    """Make the world that `parameters()` of a world described."""
+    if parameters.get("kind") == "log":
+        return Log(**{key: value for key, value in parameters.items() if key != "kind"})
+    return data.make_world(parameters)
+
+
+def _described(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text()))
+    except FileNotFoundError:
+        raise FileError(f"there is no file {path}") from None
+    except (OSError, ValueError, TypeError) as error:
+        raise FileError(f"{path} is not a JSON object with a world's parameters: {error}") from error

@@ -1,0 +1,1 @@
+"""Compiled loops, private to the models."""

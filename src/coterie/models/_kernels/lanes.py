@@ -1,0 +1,178 @@
+"""The innermost loops over one panel of eight users, in registers.
+
+A large matrix product reaches the arithmetic's limit because it copies both operands into panels first; for many
+users and few candidates the copying would cost as much as the product. Our inverses live in panels already, so all
+that is missing is the innermost block. It is written as LLVM vectors, since loops over arrays would keep the sums
+in memory instead of registers: 0.92 to 1.02 times the cost of the same arithmetic in a large product, and more
+than four times faster than loops for the updates (docs/speed.md).
+
+All operands are addresses of contiguous float64, unless said otherwise. A panel's row is eight users.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+PANEL = 8  # users in a panel: one cache line of float64
+
+_features = llvm.get_host_cpu_features()
+_LANES = 8 if _features.get("avx512f") else 4 if _features.get("avx") else 2  # float64 in a register
+_PARTS = PANEL // _LANES  # registers that hold one panel's row
+# Sums kept in registers are _PARTS * WIDEST; the rest of the 32 (or 16) registers hold the operands.
+WIDEST = 13 if _LANES == 8 else 6 if _LANES == 4 else 3
+
+_number, _word, _index = ir.DoubleType(), ir.IntType(64), ir.IntType(32)
+_users = ir.VectorType(_number, PANEL)
+_residues = ir.VectorType(ir.FloatType(), PANEL)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def multiply(typing: Any, panel: Any, columns: Any, out: Any, stride: Any, length: Any, width: Any) -> Any:
+    """out[k, j] = Σ_p panel[p, j] · columns[p, k] for at most WIDEST columns.
+
+    panel is (length, 8), columns (length, width), and the rows of out (width, 8) are `stride` numbers apart.
+    """
+    return types.void(*[types.intp] * 6), _multiply
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def apply_symmetric(typing: Any, packed: Any, vector: Any, out: Any, size: Any) -> Any:
+    """out[a, j] = Σ_b P_j[a, b] · vector[b], where packed (pairs, 8) is the upper triangle of each P_j.
+
+    out (size, 8) must be zero.
+    """
+    return types.void(*[types.intp] * 4), _apply_symmetric
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def subtract_outer(typing: Any, packed: Any, lost: Any, left: Any, right: Any, on: Any, size: Any) -> Any:
+    """P_j −= left_j right_jᵀ for the users with on[j] ≠ 0, compensated: lost (pairs, 8; float32) is added back.
+
+    left and right are (size, 8), on is (8,).
+    """
+    return types.void(*[types.intp] * 6), _subtract_outer
+
+
+def _at(builder: Any, address: Any, kind: Any) -> Any:
+    return builder.inttoptr(address, kind.as_pointer())
+
+
+def _offset(builder: Any, address: Any, count: Any, step: int) -> Any:
+    """Return the address `count` steps of so many bytes further on."""
+    return builder.add(address, builder.mul(count, ir.Constant(_word, step)))
+
+
+def _spread(builder: Any, value: Any, lanes: Any) -> Any:
+    """Return a vector with `value` everywhere."""
+    undefined = ir.Constant(lanes, ir.Undefined)
+    first = builder.insert_element(undefined, value, ir.Constant(_index, 0))
+    zeros = ir.Constant(ir.VectorType(_index, lanes.count), [0] * lanes.count)
+    return builder.shuffle_vector(first, undefined, zeros)
+
+
+def _load_users(builder: Any, address: Any) -> Any:
+    return builder.load(_at(builder, address, _users), align=8)
+
+
+def _multiply(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    panel, columns, out, stride, length, width = arguments
+    done = builder.append_basic_block("multiply.done")
+    cases = [builder.append_basic_block(f"multiply.{k}") for k in range(1, WIDEST + 1)]
+    switch = builder.switch(width, done)
+    for k, block in enumerate(cases, start=1):
+        switch.add_case(ir.Constant(width.type, k), block)
+        builder.position_at_end(block)
+        _multiply_block(builder, panel, columns, out, stride, length, k)
+        builder.branch(done)
+    builder.position_at_end(done)
+    return context.get_dummy_value()
+
+
+def _multiply_block(
+    builder: Any, panel: Any, columns: Any, out: Any, stride: Any, length: Any, width: int
+) -> None:
+    """Emit the loop for one fixed number of columns."""
+    lanes = ir.VectorType(_number, _LANES)
+    fma = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(lanes, [lanes, lanes, lanes]), f"llvm.fma.v{_LANES}f64"
+    )
+
+    def at(base: Any, offset: int, kind: Any) -> Any:
+        return _at(builder, builder.add(base, ir.Constant(_word, 8 * offset)), kind)
+
+    sums = [[cgutils.alloca_once(builder, lanes) for _ in range(width)] for _ in range(_PARTS)]
+    for row in sums:
+        for total in row:
+            builder.store(ir.Constant(lanes, [0.0] * _LANES), total)
+    with cgutils.for_range(builder, length) as loop:
+        base = _offset(builder, panel, loop.index, 8 * PANEL)
+        users = [builder.load(at(base, part * _LANES, lanes), align=8) for part in range(_PARTS)]
+        base = _offset(builder, columns, loop.index, 8 * width)
+        for k in range(width):
+            same = _spread(builder, builder.load(at(base, k, _number)), lanes)
+            for part in range(_PARTS):
+                total = sums[part][k]
+                builder.store(builder.call(fma, [users[part], same, builder.load(total)]), total)
+    for k in range(width):
+        base = _offset(builder, out, stride, 8 * k)
+        for part in range(_PARTS):
+            builder.store(builder.load(sums[part][k]), at(base, part * _LANES, lanes), align=8)
+
+
+@contextmanager
+def _each_row(builder: Any, size: Any) -> Iterator[tuple[Any, Any]]:
+    """Loop over the rows a of a packed upper triangle: a, and where its row would start at b = 0."""
+    with cgutils.for_range(builder, size) as loop:
+        a = loop.index
+        # Row a starts at a·size − a(a−1)/2 with b = a, so b = 0 would lie at a·size − a(a+1)/2.
+        half = builder.lshr(builder.mul(a, builder.add(a, ir.Constant(_word, 1))), ir.Constant(_word, 1))
+        yield a, builder.sub(builder.mul(a, size), half)
+
+
+def _apply_symmetric(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    packed, vector, out, size = arguments
+    total = cgutils.alloca_once(builder, _users)
+    with _each_row(builder, size) as (a, start):
+        row = _offset(builder, packed, start, 8 * PANEL)
+        own = _offset(builder, out, a, 8 * PANEL)
+        factor = _spread(builder, builder.load(_at(builder, _offset(builder, vector, a, 8), _number)), _users)
+        diagonal = _load_users(builder, _offset(builder, row, a, 8 * PANEL))
+        builder.store(builder.fadd(_load_users(builder, own), builder.fmul(diagonal, factor)), total)
+        with cgutils.for_range_slice(
+            builder, builder.add(a, ir.Constant(_word, 1)), size, ir.Constant(_word, 1), _word
+        ) as (b, _):
+            entry = _load_users(builder, _offset(builder, row, b, 8 * PANEL))
+            x = _spread(builder, builder.load(_at(builder, _offset(builder, vector, b, 8), _number)), _users)
+            builder.store(builder.fadd(builder.load(total), builder.fmul(entry, x)), total)
+            other = _offset(builder, out, b, 8 * PANEL)
+            more = builder.fadd(_load_users(builder, other), builder.fmul(entry, factor))
+            builder.store(more, _at(builder, other, _users), align=8)
+        builder.store(builder.load(total), _at(builder, own, _users), align=8)
+    return context.get_dummy_value()
+
+
+def _subtract_outer(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    packed, lost, left, right, on, size = arguments
+    nothing = ir.Constant(_users, [0.0] * PANEL)
+    learns = builder.fcmp_ordered("!=", _load_users(builder, on), nothing)
+    with _each_row(builder, size) as (a, start):
+        row = _offset(builder, packed, start, 8 * PANEL)
+        residue_row = _offset(builder, lost, start, 4 * PANEL)
+        factor = _load_users(builder, _offset(builder, left, a, 8 * PANEL))
+        with cgutils.for_range_slice(builder, a, size, ir.Constant(_word, 1), _word) as (b, _):
+            entry = _at(builder, _offset(builder, row, b, 8 * PANEL), _users)
+            residue = _at(builder, _offset(builder, residue_row, b, 4 * PANEL), _residues)
+            old, was = builder.load(entry, align=8), builder.load(residue, align=4)
+            product = builder.fmul(factor, _load_users(builder, _offset(builder, right, b, 8 * PANEL)))
+            step = builder.fsub(builder.fpext(was, _users), product)
+            new = builder.fadd(old, step)
+            left_over = builder.fptrunc(builder.fsub(step, builder.fsub(new, old)), _residues)
+            builder.store(builder.select(learns, new, old), entry, align=8)
+            builder.store(builder.select(learns, left_over, was), residue, align=4)
+    return context.get_dummy_value()

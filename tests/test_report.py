@@ -1,0 +1,148 @@
+"""The report: one file, nothing loaded, and words that follow from the numbers."""
+
+import re
+from dataclasses import replace
+from html import escape
+from html.parser import HTMLParser
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from coterie.experiments import Comparison, Plan, compare, open_world, parse_specs, write_report
+from coterie.experiments.report import command, report
+from coterie.experiments.specs import DEFAULT
+from coterie.experiments.table import table
+from coterie.experiments.words import headline, lead, reasons_title
+from coterie.experiments.worlds import make_world
+
+SMALL = {"kind": "one-hot", "n_users": 20, "n_items": 8, "n_candidates": 4}
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    out = tmp_path_factory.mktemp("compare")
+    return compare(Plan("small <world>", make_world(SMALL), parse_specs(DEFAULT), 600, 2, 0, out), workers=1)
+
+
+def with_regrets(comparison: Comparison, **regrets: list[float]) -> Comparison:
+    """Return the comparison with other results: regrets of each policy, a number a run."""
+    results = []
+    for result in comparison.results:
+        lost = regrets[result.spec.text.replace("-", "_")]
+        runs = [run._replace(regret=value) for run, value in zip(result.runs, lost, strict=True)]
+        results.append(replace(result, runs=runs))
+    results.sort(key=lambda result: result.over("regret").mean)
+    return replace(comparison, results=results)
+
+
+class Loads(HTMLParser):
+    """Collects what a browser would load or run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.opened: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.opened.append(tag)
+        if tag in ("script", "link", "iframe", "img", "object", "embed", "image"):
+            self.found.append(tag)
+        for name, value in attrs:
+            if name in ("src", "href", "xlink:href") and value and not value.startswith("#"):
+                self.found.append(value)
+
+
+def test_the_report_is_one_file_that_loads_nothing(comparison: Comparison, tmp_path: Path) -> None:
+    text = write_report(comparison, tmp_path / "deep" / "report.html").read_text()
+    loads = Loads()
+    loads.feed(text)
+    assert loads.found == []
+    assert not re.search(r"https?:|url\((?!#)|@import", text)
+    assert [file.name for file in (tmp_path / "deep").iterdir()] == ["report.html"]
+
+
+def test_the_report_has_the_words_the_curves_the_picture_and_the_table(comparison: Comparison) -> None:
+    text = report(comparison)
+    for title in ("CAB", "LinUCB-SINGLE", "LinUCB-MULTIPLE", "RAN"):
+        assert f"<b>{title}</b>" in text
+        assert f">{title}</text>" in text  # at the end of its curve
+    for cell in table(comparison)[1][0]:
+        assert f"<td>{cell}</td>" in text
+    assert text.count("<svg") == 4  # curves for wide and narrow screens, what was found, the truth
+    assert "What CAB found out" in text
+    assert "The truth" in text
+    assert escape(command(comparison)) in text
+    assert "prefers-color-scheme: dark" in text
+    assert "width=device-width" in text
+
+
+def test_figures_take_their_colours_from_the_page(comparison: Comparison) -> None:
+    text = report(comparison)
+    drawn = "".join(re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL))
+    assert "var(--series-0)" in drawn
+    assert set(re.findall(r"#[0-9a-f]{6}\b", drawn)) <= {"#ffffff"}
+
+
+def test_ids_within_the_figures_do_not_collide(comparison: Comparison) -> None:
+    drawn = re.findall(r"<svg.*?</svg>", report(comparison), flags=re.DOTALL)
+    clips = [set(re.findall(r'<clipPath id="(\w+)"', svg)) for svg in drawn]
+    assert sum(map(len, clips)) == len(set().union(*clips))
+
+
+def test_the_same_comparison_gives_the_same_report(comparison: Comparison) -> None:
+    assert report(comparison) == report(comparison)
+
+
+def test_what_users_named_is_escaped(comparison: Comparison) -> None:
+    text = report(comparison)
+    assert "small &lt;world&gt;" in text
+    assert "<world>" not in text
+
+
+def test_the_words_say_that_cab_won_only_if_it_did(comparison: Comparison) -> None:
+    rest = {"linucb_single": [80.0, 90.0], "random": [200.0, 200.0]}
+    won = with_regrets(comparison, cab=[10.0, 12.0], linucb_multiple=[20.0, 24.0], **rest)
+    assert headline(won) == "CAB won: it lost 50% less than the next best"
+    assert "ahead of the next best in all 2 runs" in lead(won)
+    assert reasons_title(won) == "Why CAB won"
+
+    lost = with_regrets(comparison, cab=[20.0, 24.0], linucb_multiple=[10.0, 12.0], **rest)
+    assert headline(lost) == "CAB did not win here: LinUCB-MULTIPLE did"
+    assert "CAB won" not in report(lost)
+
+    wide = with_regrets(comparison, cab=[10.0, 20.0], linucb_multiple=[10.1, 24.0], **rest)
+    assert headline(wide).startswith("No clear winner")  # ahead twice, but by 0.1 and by 4
+    close = with_regrets(comparison, cab=[10.0, 21.0], linucb_multiple=[12.0, 20.0], **rest)
+    assert headline(close) == "No clear winner: CAB and LinUCB-MULTIPLE came out close"
+    assert "nobody should rely on the order" in lead(close)
+    assert "CAB won" not in report(close)
+
+
+def test_a_single_run_is_called_one(tmp_path: Path) -> None:
+    plan = Plan("small", make_world(SMALL), parse_specs("linucb-multiple"), 50, 1, 0, tmp_path)
+    alone = compare(plan, workers=1)
+    assert headline(alone) == "LinUCB-MULTIPLE on its own"
+    assert "luck" in lead(alone)
+    assert "neighbour of user" not in report(alone)  # it has none to show
+
+
+def test_a_log_is_reported_by_what_was_paid(tmp_path: Path) -> None:
+    log = pl.DataFrame(
+        {
+            "user": [f"u{t % 5}" for t in range(400)],
+            "item": [f"i{t * 7 % 6}" for t in range(400)],
+            "payoff": [float(t * 7 % 6 == t % 2) for t in range(400)],
+        }
+    )
+    log.write_csv(tmp_path / "log.csv")
+    world = open_world(str(tmp_path / "log.csv"))
+    comparison = compare(Plan("log.csv", world, parse_specs(DEFAULT), 300, 2, 0, tmp_path / "out"), workers=1)
+    text = report(comparison)
+    assert "The rounds come from a log (log.csv)" in text
+    assert "click-through rate (higher is better)" in text
+    assert "The truth" not in text
+    assert "regret" not in text
+    assert "nan" not in text.lower().replace("dominant-baseline", "")
+    paid = [result.over("ctr").mean for result in comparison.results]
+    assert paid == sorted(paid, reverse=True)
