@@ -11,9 +11,11 @@ if find_spec("typer") is None:
 
 import typer
 
+from coterie.cli.advise import advise
 from coterie.cli.bench import bench
 from coterie.cli.compare import compare
 from coterie.cli.policies import policies
+from coterie.cli.theory import theory
 
 app = typer.Typer(
     name="coterie",
@@ -41,3 +43,5 @@ def coterie(
 app.command()(compare)
 app.command()(policies)
 app.command()(bench)
+app.command()(advise)
+app.add_typer(theory, name="theory")
