@@ -1,5 +1,24 @@
 """A slow, obvious twin for each fast routine, one file a policy in `twins/`."""
 
 from tests.twins.cab import CachedCAB, NaiveCAB
+from tests.twins.cofiba import NaiveCOFIBA
+from tests.twins.colin import NaiveCoLin
+from tests.twins.dccb import NaiveDCCB
+from tests.twins.gob_lin import NaiveGOBLin
+from tests.twins.one_hot import DirectCAB
+from tests.twins.recovery import exhaustive_search, objective, two_stage
+from tests.twins.sparse_cab import NaiveSparseCAB
 
-__all__ = ["CachedCAB", "NaiveCAB"]
+__all__ = [
+    "CachedCAB",
+    "DirectCAB",
+    "NaiveCAB",
+    "NaiveCOFIBA",
+    "NaiveCoLin",
+    "NaiveDCCB",
+    "NaiveGOBLin",
+    "NaiveSparseCAB",
+    "exhaustive_search",
+    "objective",
+    "two_stage",
+]

@@ -4,14 +4,17 @@ import math
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 
-from coterie import Random
-from coterie.data.log import Log
+from coterie import CAB, Random
+from coterie.data.log import open_log
 from coterie.errors import FileError, ParameterError
 from coterie.experiments import open_world, play
 from coterie.experiments.worlds import make_world
+from coterie.policies.batch import Batch
 
 
 def write(path: Path, text: str) -> Path:
@@ -20,18 +23,16 @@ def write(path: Path, text: str) -> Path:
 
 
 def test_records_become_rounds_by_hand(tmp_path: Path) -> None:
-    """Two items have come up after the second record, so with two candidates the third is the first round."""
-    path = write(tmp_path / "log.csv", "user,item,payoff\nann,a,1\nbob,b,0\nann,a,0.5\neve,c,1\n")
-    log = Log(path, candidates=2)
-    assert log.n_rounds == 2
-    assert log.n_users == 3
-    first, second = log.rounds(10, seed=0)
-    assert first.user == "ann"
-    assert sorted(first.contexts) == ["a", "b"]
-    assert first.payoffs[first.contexts.index("a")] == 0.5
-    assert math.isnan(first.payoffs[first.contexts.index("b")])
-    assert "c" in second.contexts
-    assert second.payoffs[second.contexts.index("c")] == 1.0
+    """Four records of four items, lists of two: each record is a round, the shown item among one other."""
+    path = write(tmp_path / "log.csv", "user,item,payoff\nann,a,1\nbob,b,0\nann,c,0.5\neve,d,1\n")
+    log = open_log(path, candidates=2)
+    assert (log.n_rounds, log.n_users, log.n_candidates, log.items) == (4, 3, 2, ["a", "b", "c", "d"])
+    rounds = list(log.rounds(10, seed=0))
+    assert [visit.user for visit in rounds] == ["ann", "bob", "ann", "eve"]
+    for visit, item, payoff in zip(rounds, "abcd", (1, 0, 0.5, 1), strict=True):
+        assert len(set(visit.contexts)) == 2
+        assert visit.payoffs[visit.contexts.index(item)] == payoff
+        assert np.isnan(visit.payoffs).sum() == 1
 
 
 def make_log(folder: Path, n: int = 3_000) -> Path:
@@ -44,7 +45,7 @@ def make_log(folder: Path, n: int = 3_000) -> Path:
 
 
 def test_a_blind_choice_is_kept_once_in_as_many_times_as_there_are_candidates(tmp_path: Path) -> None:
-    log = Log(make_log(tmp_path), candidates=3)
+    log = open_log(make_log(tmp_path), candidates=3)
     rows = list(play(Random(one_hot=True, seed=1), log.rounds(3_000, seed=2)))
     kept = [row for row in rows if not math.isnan(row.payoff)]
     assert len(kept) / len(rows) == pytest.approx(1 / 3, abs=0.03)
@@ -52,13 +53,54 @@ def test_a_blind_choice_is_kept_once_in_as_many_times_as_there_are_candidates(tm
     assert Counter(row.choice for row in kept).keys() == {0, 1, 2}
 
 
-def test_candidates_are_different_items_that_came_up_before(tmp_path: Path) -> None:
-    log = Log(make_log(tmp_path, 200), candidates=4)
-    seen = set(log.items[: log.n_rounds and len(log.items) - log.n_rounds])
-    for visit, item in zip(log.rounds(500, seed=0), log.items[-log.n_rounds :], strict=True):
-        assert len(set(visit.contexts)) == 4
-        assert set(visit.contexts) <= seen | {item}
-        seen.add(item)
+def test_records_of_an_item_that_is_shown_too_often_are_left_out_and_it_is_told(tmp_path: Path) -> None:
+    """a has 1,500 of 3,000 records; lists of 3 allow a third: 750, what is half of the others' 1,500."""
+    log = open_log(make_log(tmp_path), candidates=3)
+    assert log.n_rounds == 2_250
+    assert log.shares[0] == pytest.approx(1 / 3)
+    assert "750 of 3,000 records" in log.notes[0]
+    assert open_log(make_log(tmp_path), candidates=3, draw="uniform").n_rounds == 3_000
+
+
+def test_items_with_features_come_as_lists_or_as_columns(tmp_path: Path) -> None:
+    vectors = [[0.6, 0.0], [0.0, 0.8], [0.6, 0.0], [0.5, 0.5]]
+    base = pl.DataFrame({"user": [1, 2, 1, 2], "payoff": [1.0, 0.0, -1.0, 0.5]})
+    base.with_columns(pl.Series("features", vectors)).write_parquet(tmp_path / "lists.parquet")
+    columns = [pl.Series(f"feature_{k}", [vector[k] for vector in vectors]) for k in range(2)]
+    base.with_columns(columns).write_csv(tmp_path / "columns.csv")
+    for name in ("lists.parquet", "columns.csv"):
+        log = open_log(tmp_path / name, candidates=2, draw="uniform")
+        assert (log.one_hot, log.n_features, log.n_items) == (False, 2, 3)
+        block = next(log.blocks(4, 0))
+        assert block.served is not None
+        shown = block.items[block.candidates[np.arange(4), block.served]]
+        assert shown.tolist() == vectors
+        policy = CAB(n_features=2)
+        assert policy.run(Batch(*block)).kept.any()
+
+
+@pytest.mark.parametrize(
+    ("features", "said"),
+    [
+        ([[0.6, 0.0], [0.0]], "record 2: 1 features, the first record has 2"),
+        ([[0.6, 0.0], [3.0, 4.0]], "record 2: its features have norm 5, expected at most 1"),
+        ([["a"], ["b"]], "column 'features' holds List.*, expected lists of numbers"),
+    ],
+)
+def test_features_that_cannot_be_are_named(tmp_path: Path, features: list[list[object]], said: str) -> None:
+    frame = pl.DataFrame({"user": [1, 2], "payoff": [1, 0], "features": features})
+    frame.write_parquet(tmp_path / "log.parquet")
+    with pytest.raises(FileError, match=said):
+        open_log(tmp_path / "log.parquet")
+
+
+def test_any_arrow_table_is_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COTERIE_CACHE", str(tmp_path / "cache"))
+    table = pa.table({"user": ["u", "v", "u"], "item": ["a", "b", "c"], "payoff": [1.0, 0.0, 1.0]})
+    log = open_log(table)
+    again = make_world(log.parameters())
+    assert [v.contexts for v in log.rounds(3, 1)] == [v.contexts for v in again.rounds(3, 1)]
+    assert log.items == ["a", "b", "c"]
 
 
 def test_the_same_seed_gives_the_same_rounds_and_a_log_is_opened_again(tmp_path: Path) -> None:
@@ -81,7 +123,7 @@ def test_the_same_seed_gives_the_same_rounds_and_a_log_is_opened_again(tmp_path:
         (
             "a.csv",
             "user,item\nann,a\n",
-            "has no column 'payoff'; a log has the columns user, item and payoff",
+            "has no column 'payoff'; a log has the columns user, item",
         ),
         ("a.csv", "user,item,payoff\nann,a,1\nbob,b,2\n", "record 2: .*payoff=2; expected .* in \\[-1, 1\\]"),
         ("a.csv", "user,item,payoff\nann,,1\n", "record 1: user='ann', item=None"),
@@ -94,30 +136,25 @@ def test_the_same_seed_gives_the_same_rounds_and_a_log_is_opened_again(tmp_path:
 )
 def test_a_log_that_cannot_be_read_is_named(name: str, text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(FileError, match=message):
-        Log(write(tmp_path / name, text))
-
-
-def test_a_log_that_ends_before_its_first_round_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match="too short: its 2 records only fill the first list"):
-        Log(write(tmp_path / "log.csv", "user,item,payoff\nann,a,1\nbob,b,0\n"))
+        open_log(write(tmp_path / name, text))
 
 
 def test_a_payoff_that_is_not_a_number_is_refused(tmp_path: Path) -> None:
     frame = pl.DataFrame({"user": ["ann"], "item": ["a"], "payoff": [math.nan]})
     frame.write_parquet(tmp_path / "log.parquet")
     with pytest.raises(FileError, match=r"record 1: .*payoff=nan; expected all three"):
-        Log(tmp_path / "log.parquet")
+        open_log(tmp_path / "log.parquet")
 
 
 def test_a_fraction_late_in_a_long_csv_is_read(tmp_path: Path) -> None:
     """Polars guesses a column's type from the first hundred lines unless told otherwise."""
     lines = [f"u{t},i{t % 2},1" for t in range(500)]
     path = write(tmp_path / "log.csv", "\n".join(["user,item,payoff", *lines, "u0,i0,0.5"]))
-    assert Log(path).payoffs[-1] == 0.5
+    assert open_log(path).records(0, 501).payoffs[-1] == 0.5
 
 
 def test_a_missing_log_and_a_list_of_one_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="there is no file"):
         open_world(str(tmp_path / "none.csv"))
     with pytest.raises(ParameterError, match="candidates=1; a list needs at least 2"):
-        Log(make_log(tmp_path), candidates=1)
+        open_log(make_log(tmp_path), candidates=1)

@@ -10,9 +10,53 @@
 1
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from coterie.errors import CoterieError
-from coterie.policies import CAB, LinUCB, Policy, Random, load
+
+if TYPE_CHECKING:
+    from coterie.models.recovery import sparse_recovery
+    from coterie.policies import (
+        CAB,
+        COFIBA,
+        DCCB,
+        CoLin,
+        GOBLin,
+        LinUCB,
+        Policy,
+        Random,
+        SparseCAB,
+        load,
+    )
 
 __version__ = "0.1.0"
 
-__all__ = ["CAB", "CoterieError", "LinUCB", "Policy", "Random", "__version__", "load"]
+__all__ = [
+    "CAB",
+    "COFIBA",
+    "DCCB",
+    "CoLin",
+    "CoterieError",
+    "GOBLin",
+    "LinUCB",
+    "Policy",
+    "Random",
+    "SparseCAB",
+    "__version__",
+    "load",
+    "sparse_recovery",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a policy when it is first asked for, so that `import coterie` does not wait for the compiler."""
+    if name not in __all__:
+        raise AttributeError(f"module 'coterie' has no attribute {name!r}")
+    home = "coterie.models.recovery" if name == "sparse_recovery" else "coterie.policies"
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -14,7 +14,9 @@ import typer
 from coterie.cli.advise import advise
 from coterie.cli.bench import bench
 from coterie.cli.compare import compare
+from coterie.cli.data import data
 from coterie.cli.policies import policies
+from coterie.cli.reproduce import reproduce
 from coterie.cli.theory import theory
 
 app = typer.Typer(
@@ -41,6 +43,8 @@ def coterie(
 
 
 app.command()(compare)
+app.command()(reproduce)
+app.add_typer(data, name="data")
 app.command()(policies)
 app.command()(bench)
 app.command()(advise)

@@ -1,105 +1,126 @@
 """A log of one's own: who was shown what, and what it paid, replayed as rounds.
 
 A log knows only the payoff of what was shown. So a round offers the shown item among others, and a policy
-that picks another one is told nothing: its payoff is NaN, the record does not count. This is the paper's
-protocol for its advertising data (section 5). The other candidates are the items of earlier records drawn at
-random, independently of payoffs; an item that is shown often is drawn often, so whichever candidate is
-picked, it is the shown one about once in `candidates` times.
+that picks another one is told nothing: the record does not count. This is the paper's protocol for its
+advertising data (section 5); how the other candidates are drawn is told in `coterie.data.lists`.
 """
 
 import hashlib
 import os
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from coterie.data.rounds import Round
+from coterie.data.lists import DRAWS, thinned
+from coterie.data.logged import Logged, from_arrays
+from coterie.data.stream import cache_folder
+from coterie.data.tags import Floats, Ints, check_choice
 from coterie.errors import FileError, ParameterError
 
-COLUMNS = ("user", "item", "payoff")
 READERS: dict[str, Any] = {
     ".csv": partial(pl.read_csv, infer_schema_length=None),
     ".parquet": pl.read_parquet,
 }
+MOST = 20  # candidates, unless there are few items
+WORDS = "a log has the columns user, item (or features) and payoff"
 
 
-@final
-class Log:
-    """A CSV or Parquet file with the columns user, item and payoff, in the order of time."""
+def open_log(
+    log: Any,
+    *,
+    candidates: int | None = None,
+    draw: str = "balanced",
+    sha256: str | None = None,
+) -> Logged:
+    """Open a log: a CSV or Parquet file, or any table with the Arrow interface, in the order of time.
 
-    one_hot = True
-    n_features: int | None = None
+    Columns are `user`, `payoff` (in [-1, 1]), and `item` or features: a column `features` of lists, or several
+    named `feature_…`. Where there are features, items with equal ones are the same item. `candidates` is the
+    length of lists, by default half the number of items, at most 20. With `draw="balanced"` records of an item
+    that takes up more than 1/candidates of the log are left out at random, and a note says how many.
+    """
+    check_choice("draw", draw, DRAWS)
+    if candidates is not None and (not isinstance(candidates, int) or candidates < 2):
+        raise ParameterError(f"candidates={candidates!r}; a list needs at least 2")
+    path = _kept(log) if hasattr(log, "__arrow_c_stream__") else Path(log).absolute()
+    table = _read(path)
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    if sha256 not in (None, found):
+        raise FileError(f"{path} has changed since the run was described; its sha256 was {sha256}")
+    items, served = _items(path, table)
+    n_items = len(items)
+    if n_items < 2:
+        raise FileError(f"{path} shows only one item; there is nothing to choose")
+    length = n_items if draw == "all" else min(candidates or max(2, min(MOST, n_items // 2)), n_items)
+    users, payoffs = table["user"].to_numpy(), table["payoff"].cast(pl.Float64).to_numpy()
+    notes = []
+    if draw == "balanced":
+        keep = thinned(served, n_items, length)
+        users, served, payoffs = users[keep], served[keep], payoffs[keep]
+        if not keep.all():
+            notes.append(
+                f"{(~keep).sum():,} of {len(keep):,} records, of items that take up more than 1/{length} of the log, "
+                "were left out at random, so that lists can be balanced."
+            )
+    counts = np.bincount(served, minlength=n_items)
+    return Logged(
+        name=path.name,
+        described={"kind": "log", "log": str(path), "candidates": length, "draw": draw, "sha256": found},
+        provenance="real",
+        items=items,
+        shares=counts / counts.sum(),
+        n_users=len(set(users.tolist())),
+        n_rounds=len(served),
+        records=from_arrays(users, served, payoffs),
+        n_candidates=length,
+        draw=draw,
+        notes=notes,
+    )
 
-    def __init__(self, path: str | os.PathLike[str], candidates: int = 20, sha256: str | None = None) -> None:
-        if not isinstance(candidates, int) or candidates < 2:
-            raise ParameterError(f"candidates={candidates!r}; a list needs at least 2")
-        self.path = Path(path).absolute()
-        table = _read(self.path)
-        self.sha256 = hashlib.sha256(self.path.read_bytes()).hexdigest()
-        if sha256 not in (None, self.sha256):
-            raise FileError(f"{path} has changed since the run was described; its sha256 was {sha256}")
-        self.users = table["user"].to_list()
-        self.items = table["item"].to_list()
-        self.payoffs = table["payoff"].cast(pl.Float64).to_numpy()
-        self.candidates = min(candidates, table["item"].n_unique())
-        if self.candidates < 2:
-            raise FileError(f"{path} shows only one item; there is nothing to choose")
-        if not self.n_rounds:
-            raise FileError(f"{path} is too short: its {len(self.items)} records only fill the first list")
 
-    def parameters(self) -> dict[str, Any]:
-        """Return the values from which the same log is opened again."""
-        return {
-            "kind": "log",
-            "path": str(self.path),
-            "candidates": self.candidates,
-            "sha256": self.sha256,
-        }
+def _kept(table: Any) -> Path:
+    """Write a table to the cache, named by its content, so that other processes can open it too."""
+    frame = pl.DataFrame(table)
+    place = cache_folder() / "logs"
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        beside = place / f".{os.getpid()}.parquet"
+        frame.write_parquet(beside)
+        path = place / f"log-{hashlib.sha256(beside.read_bytes()).hexdigest()[:16]}.parquet"
+        beside.replace(path)
+    except OSError as error:
+        raise FileError(f"the log cannot be kept in {place} ({error}); set COTERIE_CACHE") from error
+    return path.absolute()
 
-    @property
-    def n_users(self) -> int:
-        """How many users the log knows."""
-        return len(set(self.users))
 
-    @property
-    def n_rounds(self) -> int:
-        """How many records can be replayed; those before them only fill the first list."""
-        return len(self.items) - self._first()
-
-    def rounds(self, n_rounds: int, seed: int) -> Iterator[Round]:
-        """Yield the first `n_rounds` rounds; fewer if the log is shorter. `seed` draws the other candidates."""
-        rng = np.random.default_rng(seed)
-        first = self._first()
-        for t in range(first, min(first + n_rounds, len(self.items))):
-            shown = self.items[t]
-            others: dict[Any, None] = {}
-            while len(others) < self.candidates - 1:
-                for earlier in rng.integers(t, size=self.candidates).tolist():
-                    if self.items[earlier] != shown and len(others) < self.candidates - 1:
-                        others[self.items[earlier]] = None
-            listed = [*others]
-            place = int(rng.integers(self.candidates))
-            listed.insert(place, shown)
-            payoffs = np.full(self.candidates, np.nan)
-            payoffs[place] = self.payoffs[t]
-            yield Round(self.users[t], listed, payoffs, payoffs)
-
-    def _first(self) -> int:
-        """Return the first record before which enough different items came up."""
-        seen: set[Any] = set()
-        for t, item in enumerate(self.items):
-            if len(seen) == self.candidates:
-                return t
-            seen.add(item)
-        return len(self.items)
+def _items(path: Path, table: pl.DataFrame) -> tuple[Any, Ints]:
+    """Return the items, ids as a list or features as an array, and the place of each record's item in them."""
+    if "features" not in table.columns:
+        names = table["item"].unique(maintain_order=True)
+        places = {name: k for k, name in enumerate(names.to_list())}
+        return names.to_list(), np.array([places[item] for item in table["item"].to_list()], dtype=np.int64)
+    lengths = table["features"].list.len()
+    if lengths.n_unique() > 1:
+        row = int((lengths != lengths[0]).arg_max() or 0)
+        raise FileError(
+            f"{path}, record {row + 1}: {lengths[row]} features, the first record has {lengths[0]}"
+        )
+    vectors: Floats = np.array(table["features"].to_list(), dtype=np.float64)
+    norms = np.linalg.norm(vectors, axis=1)
+    if not (norms <= 1 + 1e-9).all():
+        row = int(np.argmin(norms <= 1 + 1e-9))
+        raise FileError(
+            f"{path}, record {row + 1}: its features have norm {norms[row]:.6g}, expected at most 1; scale them down"
+        )
+    unique, served = np.unique(vectors, axis=0, return_inverse=True)
+    return unique, np.asarray(served, dtype=np.int64).ravel()
 
 
 def _read(path: Path) -> pl.DataFrame:
-    """Read the three columns and check them, so that nothing odd is found in the middle of a run."""
+    """Read the columns and check them, so that nothing odd is found in the middle of a run."""
     reader = READERS.get(path.suffix.lower())
     if reader is None:
         raise FileError(f"{path} is neither .csv nor .parquet; a log is one of them")
@@ -109,10 +130,36 @@ def _read(path: Path) -> pl.DataFrame:
         raise FileError(f"there is no file {path}") from None
     except (OSError, pl.exceptions.PolarsError) as error:
         raise FileError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
-    missing = [name for name in COLUMNS if name not in table.columns]
+    return _checked(path, _with_features(path, table))
+
+
+def _with_features(path: Path, table: pl.DataFrame) -> pl.DataFrame:
+    """Return the needed columns; features, if there are any, as one column of lists."""
+    several = [name for name in table.columns if name.startswith("feature_")]
+    if several and "features" not in table.columns:
+        table = table.with_columns(_as_list(path, table, several))
+    needed = ["user", "features" if "features" in table.columns else "item", "payoff"]
+    missing = [name for name in needed if name not in table.columns]
     if missing:
-        raise FileError(f"{path} has no column {missing[0]!r}; a log has the columns user, item and payoff")
-    table = table.select(COLUMNS)
+        raise FileError(f"{path} has no column {missing[0]!r}; {WORDS}")
+    table = table.select(needed)
+    kind = table.schema.get("features")
+    if isinstance(kind, pl.Array):
+        kind = pl.List(kind.inner)
+        table = table.with_columns(pl.col("features").cast(kind))
+    if kind is not None and not (isinstance(kind, pl.List) and kind.inner.is_numeric()):
+        raise FileError(f"{path}: column 'features' holds {kind}, expected lists of numbers")
+    return table
+
+
+def _as_list(path: Path, table: pl.DataFrame, names: list[str]) -> pl.Series:
+    odd = [name for name in names if not table[name].dtype.is_numeric()]
+    if odd:
+        raise FileError(f"{path}: column {odd[0]!r} holds {table[odd[0]].dtype}, expected numbers")
+    return pl.Series("features", table.select(pl.col(names).cast(pl.Float64)).to_numpy().tolist())
+
+
+def _checked(path: Path, table: pl.DataFrame) -> pl.DataFrame:
     if not table["payoff"].dtype.is_numeric() and table["payoff"].dtype != pl.Boolean:
         raise FileError(f"{path}: column 'payoff' holds {table['payoff'].dtype}, expected numbers in [-1, 1]")
     payoff = pl.col("payoff").cast(pl.Float64)
@@ -121,6 +168,6 @@ def _read(path: Path) -> pl.DataFrame:
     )
     if len(bad):
         row = bad.row(0, named=True)
-        values = f"user={row['user']!r}, item={row['item']!r}, payoff={row['payoff']!r}"
+        values = ", ".join(f"{name}={row[name]!r}" for name in table.columns)
         raise FileError(f"{path}, record {row['row'] + 1}: {values}; expected all three, payoff in [-1, 1]")
     return table

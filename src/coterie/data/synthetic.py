@@ -5,13 +5,14 @@ from typing import Any, final
 
 from coterie.data.dense_world import DenseWorld
 from coterie.data.one_hot_world import OneHotWorld
+from coterie.data.sparse_world import SparseWorld
 from coterie.data.world import World
 from coterie.errors import ParameterError
 
-__all__ = ["WORLDS", "DenseWorld", "OneHotWorld", "Recipe", "World", "make_world"]
+__all__ = ["WORLDS", "DenseWorld", "OneHotWorld", "Recipe", "SparseWorld", "World", "make_world"]
 
-KINDS: dict[str, type[OneHotWorld] | type[DenseWorld]] = {
-    kind.kind: kind for kind in (OneHotWorld, DenseWorld)
+KINDS: dict[str, type[OneHotWorld] | type[DenseWorld] | type[SparseWorld]] = {
+    kind.kind: kind for kind in (OneHotWorld, DenseWorld, SparseWorld)
 }
 
 
@@ -59,6 +60,10 @@ WORLDS: dict[str, Recipe] = {
     "dense": Recipe(
         "the same idea with features: 200 users, 12 features, 3 families, new items every round",
         {"kind": "dense"},
+    ),
+    "sparse": Recipe(
+        "few of many features matter: 200 features, 5 of them to each of 4 clusters, 20 users",
+        {"kind": "sparse", "n_features": 200},
     ),
     "drifting": Recipe(
         "clicks while users join and leave: a tenth of them every 1,000 rounds",

@@ -13,6 +13,7 @@ if _missing:
 from coterie.experiments.compare import Comparison, Plan, compare  # noqa: E402
 from coterie.experiments.play import Row, play  # noqa: E402
 from coterie.experiments.record import record  # noqa: E402
+from coterie.experiments.replay import Replay, replay  # noqa: E402
 from coterie.experiments.report import write_report  # noqa: E402
 from coterie.experiments.runs import Run  # noqa: E402
 from coterie.experiments.specs import Spec, parse_spec, parse_specs  # noqa: E402
@@ -22,6 +23,7 @@ from coterie.experiments.worlds import open_world  # noqa: E402
 __all__ = [
     "Comparison",
     "Plan",
+    "Replay",
     "Row",
     "Run",
     "Spec",
@@ -33,5 +35,6 @@ __all__ = [
     "read_header",
     "read_trace",
     "record",
+    "replay",
     "write_report",
 ]

@@ -1,5 +1,7 @@
 """What the reader of a report needs to know about the world and about the picture of neighbourhoods."""
 
+from typing import Any, cast
+
 import polars as pl
 
 from coterie.experiments.compare import Comparison
@@ -8,13 +10,19 @@ from coterie.experiments.compare import Comparison
 def setting(comparison: Comparison) -> str:
     """Return what the world is like and what a round is."""
     plan = comparison.plan
-    facts = plan.world.parameters()
+    facts, world = plan.world.parameters(), cast(Any, plan.world)
     if plan.is_log:
         return (
-            f"The rounds come from a log ({plan.name}). In each, a user comes, and the program is offered what "
-            f"the log showed that user, among {facts['candidates'] - 1} other items. The log tells only what "
-            "the shown item paid, so a round counts only if the program picks that very item. What matters in "
-            "the end is the average payoff of the rounds that count."
+            f"{_provenance(world)}The rounds come from a log ({plan.name}). In each, a user comes, and the program "
+            f"is offered what the log showed that user, among {world.n_candidates - 1} other items. The log tells "
+            "only what the shown item paid, so a round counts only if the program picks that very item. What "
+            "matters in the end is the average payoff of the rounds that count."
+        )
+    if hasattr(world, "provenance"):
+        return (
+            f"{_provenance(world)}The rounds are drawn from what {world.n_users:,} users of {plan.name} are known "
+            f"to like. In each, one of them is offered {world.n_candidates} items and likes at least one. An item "
+            "pays 1 if the user likes it, and 0 if not."
         )
     items = f"{facts['n_items']} items" if "n_items" in facts else "items that are new every time"
     return (
@@ -25,8 +33,15 @@ def setting(comparison: Comparison) -> str:
     )
 
 
+def _provenance(world: Any) -> str:
+    """Say what kind of data these are, where it is not simply real data."""
+    if world.provenance == "real":
+        return ""
+    return f"These data are {'a ' if 'twin' in world.provenance else ''}{world.provenance}. "
+
+
 def _groups(facts: dict[str, int]) -> str:
-    n_families, n_clusters = facts["n_families"], facts["clusters_per_family"]
+    n_families, n_clusters = facts.get("n_families", 1), facts["clusters_per_family"]
     if n_families == 1:
         return f"The users fall into {n_clusters} groups, and within a group all like the same things."
     return (

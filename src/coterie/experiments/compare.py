@@ -56,7 +56,7 @@ class Plan:
     @property
     def is_log(self) -> bool:
         """Whether only the payoffs of what was shown are known."""
-        return self.world.parameters().get("kind") == "log"
+        return bool(getattr(self.world, "is_log", False))
 
     @property
     def seeds(self) -> list[int]:

@@ -15,21 +15,27 @@ from coterie.experiments.runs import Run
 
 Task = tuple[Run, Path]
 Told = Callable[[Sequence[int]], None]
+Work = Callable[..., None]  # of a run and a path, with the keyword `tick`, as `record` is
 STOP = -1  # in place of a count: the worker is asked to end
 
 # Several workers with several BLAS threads each would only fight for the cores.
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
-def record_all(tasks: Sequence[Task], told: Told = lambda done: None, workers: int | None = None) -> None:
-    """Record every run. `told` hears the rounds done of each, several times a second.
+def record_all(
+    tasks: Sequence[Task],
+    told: Told = lambda done: None,
+    workers: int | None = None,
+    work: Work = record,
+) -> None:
+    """Record every run, or do other `work` on it. `told` hears the rounds done of each, several times a second.
 
     With one worker everything happens in this process. An interruption (Ctrl-C) stops all workers; call
     again, and they go on.
     """
     workers = min(workers or os.cpu_count() or 1, len(tasks))
     if workers <= 1:
-        _record_here(tasks, told)
+        _record_here(tasks, told, work)
         return
     context = get_context("spawn")  # a fork would inherit threads that are not there any more
     counts = context.Array("q", len(tasks) + 1, lock=False)  # the last one says STOP
@@ -37,7 +43,7 @@ def record_all(tasks: Sequence[Task], told: Told = lambda done: None, workers: i
         _one_thread(),
         ProcessPoolExecutor(workers, context, initializer=_start, initargs=(counts,)) as pool,
     ):
-        waiting = {pool.submit(_record, number, *task) for number, task in enumerate(tasks)}
+        waiting = {pool.submit(_record, number, work, *task) for number, task in enumerate(tasks)}
         try:
             while waiting:
                 done, waiting = wait(waiting, timeout=0.1)
@@ -50,7 +56,7 @@ def record_all(tasks: Sequence[Task], told: Told = lambda done: None, workers: i
             raise
 
 
-def _record_here(tasks: Sequence[Task], told: Told) -> None:
+def _record_here(tasks: Sequence[Task], told: Told, work: Work) -> None:
     counts = [0] * len(tasks)
     for number, (run, path) in enumerate(tasks):
 
@@ -58,7 +64,7 @@ def _record_here(tasks: Sequence[Task], told: Told) -> None:
             counts[number] = done
             told(counts)
 
-        record(run, path, tick=tick)
+        work(run, path, tick=tick)
         tick(run.n_rounds)
 
 
@@ -84,13 +90,13 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _record(number: int, run: Run, path: Path) -> None:
+def _record(number: int, work: Work, run: Run, path: Path) -> None:
     def tick(done: int) -> None:
         _counts[number] = done
         if _counts[-1] == STOP:
             raise _StoppedError
 
-    record(run, path, tick=tick)
+    work(run, path, tick=tick)
     tick(run.n_rounds)
 
 

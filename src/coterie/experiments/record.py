@@ -11,10 +11,13 @@ import shutil
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coterie.errors import FileError
+from coterie.experiments.batches import play_blocks
 from coterie.experiments.lock import locked
 from coterie.experiments.play import Row, play
 from coterie.experiments.runs import Run
@@ -29,7 +32,7 @@ def record(
     run: Run,
     path: str | os.PathLike[str],
     *,
-    every: int = EVERY,
+    every: int | None = None,
     tick: Callable[[int], None] = lambda done: None,
 ) -> None:
     """Play `run` and write its trace to `path`, with the trained policy beside it (see `policy_path`).
@@ -47,15 +50,31 @@ def record(
         if _is_finished(path, run):  # while this process waited for the lock
             return
         policy, done = _resume(partial, run)
-        rows = _ticking(play(policy, islice(run.rounds(), done, None), done), done, tick)
-        while chunk := list(islice(rows, every)):
-            write_trace(partial / f"{done:012d}.parquet", [as_table(chunk)], run.header())
-            last, done = done, done + len(chunk)
+        last = done
+        for done, table in tables(policy, run, last, every, tick):
+            write_trace(partial / f"{last:012d}.parquet", [table], run.header())
             policy.save(partial / f"{done:012d}.policy")
             (partial / f"{last:012d}.policy").unlink(missing_ok=True)
+            last = done
         policy.save(policy_path(path))
         write_trace(path, (pq.read_table(file) for file in _chunks(partial)), run.header())
         shutil.rmtree(partial)
+
+
+def tables(
+    policy: Policy, run: Run, start: int, every: int | None, tick: Callable[[int], None]
+) -> Iterator[tuple[int, pa.Table]]:
+    """Play `run` from the round `start` on; yield how many rounds are done, and the rows since the last yield."""
+    world: Any = run.make_world()
+    if hasattr(world, "blocks"):
+        blocks = world.blocks(run.n_rounds, run.seed, start)
+        yield from play_blocks(policy, blocks, start, every or world.every, tick)
+        return
+    tick(start)
+    done, rounds = start, iter(islice(run.rounds(), start, None))
+    while rows := list(_ticking(play(policy, islice(rounds, every or EVERY), done), tick)):
+        done += len(rows)
+        yield done, as_table(rows)
 
 
 def policy_path(path: str | os.PathLike[str]) -> Path:
@@ -103,8 +122,7 @@ def _clear(partial: Path, done: int) -> None:
             file.unlink()
 
 
-def _ticking(rows: Iterator[Row], done: int, tick: Callable[[int], None]) -> Iterator[Row]:
-    tick(done)
+def _ticking(rows: Iterator[Row], tick: Callable[[int], None]) -> Iterator[Row]:
     for row in rows:
         yield row
         if (row.round + 1) % TICK == 0:

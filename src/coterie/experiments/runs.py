@@ -44,7 +44,11 @@ class Run:
 
     def rounds(self) -> Iterable[Round]:
         """Return the run's rounds, from the first."""
-        return make_world(self.world).rounds(self.n_rounds, self.seed)
+        return self.make_world().rounds(self.n_rounds, self.seed)
+
+    def make_world(self) -> World:
+        """Make the world again."""
+        return make_world(self.world)
 
     def header(self) -> dict[str, Any]:
         """Return the run and the code that runs it, as JSON values."""

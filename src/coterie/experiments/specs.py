@@ -37,7 +37,7 @@ class Spec:
 
     def complete(self, *, one_hot: bool, n_features: int | None, seed: int) -> dict[str, Any]:
         """Return every parameter of the policy's constructor, for one world and one run."""
-        accepted = _defaults(self.name)
+        accepted = defaults(self.name)
         given = {"seed": seed} | ({"one_hot": True} if one_hot else {"n_features": n_features})
         return accepted | {key: value for key, value in given.items() if key in accepted} | self.parameters
 
@@ -73,7 +73,7 @@ def parse_spec(text: str) -> Spec:
     if name not in NICKNAMES and name not in POLICIES:
         raise ParameterError(f"unknown policy {name!r}; choose among {', '.join(names())}")
     name, parameters = NICKNAMES.get(name, (name, {}))
-    choices = sorted(set(_defaults(name)) - set(GIVEN) - set(parameters))
+    choices = sorted(set(defaults(name)) - set(GIVEN) - set(parameters))
     chosen: dict[str, Any] = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
@@ -92,7 +92,7 @@ def _value(text: str) -> Any:
         return text
 
 
-def _defaults(name: str) -> dict[str, Any]:
+def defaults(name: str) -> dict[str, Any]:
     """Return the constructor's parameters with their defaults; None where there is none."""
     found = inspect.signature(POLICIES[name]).parameters.values()
     return {p.name: None if p.default is p.empty else p.default for p in found}

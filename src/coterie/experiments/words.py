@@ -128,7 +128,9 @@ def _trouble(result: Result, best: Result, comparison: Comparison) -> str:
     if name == "linucb-single" and stuck:
         return "More rounds hardly help it: what most users like is not what each of them likes."
     if name == "linucb-multiple" and (slow or stuck):
-        visits = comparison.plan.n_rounds / comparison.plan.world.parameters()["n_users"]
+        world = comparison.plan.world
+        n_users = getattr(world, "n_users", None) or world.parameters()["n_users"]
+        visits = comparison.plan.n_rounds / n_users
         late = f", and even at the end it lost more than {title}" if stuck else ""
         return f"It begins at nothing with each user, who came about {visits:,.0f} times{late}."
     return ""

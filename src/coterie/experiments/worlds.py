@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from coterie import data
-from coterie.data.log import READERS, Log
+from coterie.data.datasets import DATASETS, Part, open_dataset
+from coterie.data.log import READERS, open_log
 from coterie.data.rounds import Round
 from coterie.errors import FileError, ParameterError
 
@@ -34,20 +35,27 @@ def open_world(text: str) -> World:
     path = Path(text)
     if text in data.WORLDS:
         return data.WORLDS[text]()
+    if text in DATASETS:
+        return open_dataset(text)
     if path.suffix.lower() in READERS:
-        return Log(path)
+        return open_log(path)
     if path.suffix.lower() == ".json":
         return make_world(_described(path))
     raise ParameterError(
-        f"unknown world {text!r}; choose among {', '.join(data.WORLDS)}, "
+        f"unknown world {text!r}; choose among {', '.join([*data.WORLDS, *DATASETS])}, "
         "or name a .json file with a world's parameters, or a .csv or .parquet log with user, item, payoff"
     )
 
 
 def make_world(parameters: dict[str, Any]) -> World:
     """Make the world that `parameters()` of a world described."""
-    if parameters.get("kind") == "log":
-        return Log(**{key: value for key, value in parameters.items() if key != "kind"})
+    kind, settings = parameters.get("kind"), {k: v for k, v in parameters.items() if k != "kind"}
+    if kind == "log":
+        return open_log(**settings)
+    if kind == "part":
+        return Part(make_world(settings["of"]), settings["first"])
+    if kind in DATASETS:
+        return open_dataset(kind, **settings)
     return data.make_world(parameters)
 
 

@@ -101,3 +101,10 @@ def check_count(name: str, value: Any, least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ParameterError(f"{name} is {value!r}, expected an integer of at least {least}")
     return int(value)
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """Return a truth value."""
+    if value is not True and value is not False:
+        raise ParameterError(f"{name} is {value!r}, expected True or False")
+    return value

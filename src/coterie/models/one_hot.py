@@ -2,60 +2,25 @@
 
 On item k a user is only a pair (times, total payoff): w = total / (1 + times), spread = 1 / √(1 + times).
 Users with equal pairs are interchangeable for that item, so a neighbourhood is a scan over the classes of
-equal pairs. Whoever was never touched on the item is in the class (0, 0), which is implied and not stored.
+equal pairs, and a shared update moves whole classes. Whoever was never touched on the item is in the class
+(0, 0), which is implied and not stored. The classes themselves are in `_kernels/one_hot.py`; here ids become
+rows and columns of its arrays.
 """
 
-import math
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, final
+from collections.abc import Hashable, Sequence
+from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from coterie.errors import FileError, UserError
+from coterie.errors import UserError
+from coterie.models import one_hot_files
+from coterie.models._kernels import one_hot as kernel
+from coterie.models._kernels.one_hot import ENOUGH, NONE, Ints, State
+from coterie.models.batches import positions
 from coterie.models.checks import check_user, read_items
-from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.models.protocol import ROUNDING, Eligible, Near, View
-
-
-class Pair(NamedTuple):
-    """All that matters of a user's history with one item."""
-
-    times: int
-    total: float
-
-    @property
-    def estimate(self) -> float:
-        return self.total / (1 + self.times)
-
-    @property
-    def spread(self) -> float:
-        return 1 / math.sqrt(1 + self.times)
-
-    def and_then(self, payoff: float) -> "Pair":
-        return Pair(self.times + 1, self.total + payoff)
-
-
-UNTOUCHED = Pair(0, 0.0)
-
-
-@dataclass
-class Item:
-    """Everybody's history with one item. `sizes` follows from `pairs`; `put` writes both."""
-
-    pairs: dict[Hashable, Pair] = field(default_factory=dict)
-    sizes: dict[Pair, int] = field(default_factory=dict)
-
-    def put(self, user: Hashable, pair: Pair | None) -> None:
-        """Set a user's pair; None forgets the user."""
-        old = self.pairs.pop(user, None)
-        if old is not None:
-            self.sizes[old] -= 1
-            if not self.sizes[old]:
-                del self.sizes[old]
-        if pair is not None:
-            self.pairs[user] = pair
-            self.sizes[pair] = self.sizes.get(pair, 0) + 1
+from coterie.models.files import Tensors
+from coterie.models.protocol import Eligible, Floats, Near, View
 
 
 @final
@@ -64,9 +29,11 @@ class OneHot:
 
     def __init__(self, eligible: Eligible) -> None:
         self.eligible = eligible
-        self._items: dict[Hashable, Item] = {}
-        self._known: dict[Hashable, bool] = {}  # each known user, and whether ever updated
-        self._n_updated = 0
+        self._rows: dict[Hashable, int] = {}  # the known users
+        self._columns: dict[Hashable, int] = {}  # the items that somebody learned
+        self._free_rows: list[int] = []
+        self._free_columns: list[int] = []
+        self._state = kernel.empty_state()
 
     def read(self, contexts: Any) -> list[Hashable]:
         """Check candidates and return them as a list of ids."""
@@ -74,19 +41,14 @@ class OneHot:
 
     def view(self, user: Hashable, contexts: Sequence[Hashable]) -> View:
         """Return the user's own estimates and spreads."""
-        pairs = [self._pair(user, item) for item in contexts]
-        return View(np.array([p.estimate for p in pairs]), np.array([p.spread for p in pairs]))
+        estimate, spread = np.empty(len(contexts)), np.empty(len(contexts))
+        kernel.view(tuple(self._state), self._row(user), self._find(contexts), estimate, spread)
+        return View(estimate, spread)
 
     def gather(self, user: Hashable, contexts: Sequence[Hashable], view: View, scale: float) -> Near:
         """Sum over each candidate's neighbours, class by class."""
-        members = np.zeros(len(contexts), dtype=np.int64)
-        estimate, spread = np.zeros(len(contexts)), np.zeros(len(contexts))
-        for k, item in enumerate(contexts):
-            for pair, size in self._near(user, item, view.estimate[k], view.spread[k], scale):
-                members[k] += size
-                estimate[k] += size * pair.estimate
-                spread[k] += size * pair.spread
-        return Near(members, estimate, spread)
+        members, sums = self._gather(user, contexts, view, scale)
+        return Near(members, sums[0], sums[1])
 
     def gather_many(
         self,
@@ -98,112 +60,188 @@ class OneHot:
         """Do what `gather` does for several users."""
         return [self.gather(u, c, v, scale) for u, c, v in zip(users, contexts, views, strict=True)]
 
+    def draw(
+        self,
+        user: Hashable,
+        contexts: Sequence[Hashable],
+        view: View,
+        scale: float,
+        rng: np.random.Generator,
+    ) -> tuple[Near, Floats]:
+        """Return what `gather` does, and the sum of what the neighbours draw.
+
+        On an item the users' posteriors are independent normals of deviation scale · spread, so their sum is
+        a normal too, and one number for each item draws it exactly.
+        """
+        members, sums = self._gather(user, contexts, view, scale)
+        place: dict[Hashable, int] = {}
+        where = [place.setdefault(item, len(place)) for item in contexts]
+        normal = rng.standard_normal(len(place))[where]
+        return Near(members, sums[0], sums[1]), sums[0] + scale * np.sqrt(sums[2]) * normal
+
     def neighbours(
         self, user: Hashable, contexts: Sequence[Hashable], view: View, scale: float
     ) -> list[Hashable]:
         """Return the neighbours for the first candidate."""
-        near = {pair for pair, _ in self._near(user, contexts[0], view.estimate[0], view.spread[0], scale)}
-        return [name for name in self._eligible_users(user) if self._pair(name, contexts[0]) in near]
+        near = np.zeros(len(self._rows) + len(self._free_rows), dtype=np.bool_)
+        own = (float(view.estimate[0]), float(view.spread[0]))
+        kernel.near_users(tuple(self._state), self._columns.get(contexts[0], NONE), own, scale, near)
+        row = self._row(user)
+        stranger = row < 0 or self._state.users["order"][row] < 0
+        return [name for name, row in self._rows.items() if near[row]] + ([user] if stranger else [])
 
     def update(self, user: Hashable, context: Hashable, payoff: float) -> int:
         """Let one user learn."""
-        self._put(user, context, self._pair(user, context).and_then(payoff))
+        row, column = self._make_row(user), self._make_column(context)
+        while (code := kernel.update(tuple(self._state), row, column, payoff)) != ENOUGH:
+            self._grow(code)
         return 1
 
     def share(
         self, user: Hashable, context: Hashable, payoff: float, view: View, scale: float, limit: float
     ) -> int:
         """Let the confident neighbours learn."""
-        near = self._near(user, context, view.estimate[0], view.spread[0], scale)
-        sure = {pair for pair, _ in near if scale * pair.spread < limit}
-        learners = [name for name in self._eligible_users(user) if self._pair(name, context) in sure]
-        for name in learners:
-            self._put(name, context, self._pair(name, context).and_then(payoff))
-        return len(learners)
+        row, column = self._make_row(user), self._make_column(context)
+        own = (float(view.estimate[0]), float(view.spread[0]))
+        while True:
+            code, updated = kernel.share(tuple(self._state), row, column, payoff, own, scale, limit)
+            if code == ENOUGH:
+                return updated
+            self._grow(code)
+
+    def run(
+        self,
+        users: Sequence[Hashable],
+        candidates: Ints,
+        table: Sequence[Hashable],
+        payoffs: Floats,
+        served: Ints,
+        alpha: float,
+        gamma: float,
+        learned: int,
+        rng: np.random.Generator | None,
+    ) -> tuple[Ints, NDArray[np.bool_], Ints, Ints]:
+        """Play checked rounds of CAB in one compiled loop: choice, kept, members, updated (all (rounds,)).
+
+        With `rng`, candidates are scored by draws instead of bounds.
+        """
+        names, where = positions(users)
+        new_users = [name for name in names if name not in self._rows]
+        new_items = [item for item in dict.fromkeys(table) if item not in self._columns]
+        rows = np.array([self._make_row(name) for name in names], dtype=np.int64)[where]
+        columns = np.array([self._make_column(item) for item in table], dtype=np.int64)
+        n = len(rows)
+        choice, members, updated = np.zeros((3, n), dtype=np.int64)
+        kept = np.zeros(n, dtype=np.bool_)
+        rounds = (rows, np.ascontiguousarray(candidates), columns, np.ascontiguousarray(payoffs), served)
+        rule = (alpha, gamma, rng is not None)
+        outcome = (choice, kept, members, updated)
+        stream = rng or np.random.default_rng(0)
+        t, code = 0, ENOUGH
+        while t < n:
+            t, code, learned = kernel.run(
+                tuple(self._state), rounds, rule, stream, t, code != ENOUGH, learned, outcome
+            )
+            if code != ENOUGH:
+                self._grow(code)
+        self._settle(new_users, new_items)
+        return outcome
 
     def add(self, user: Hashable) -> None:
         """Register a user."""
         check_user(user)
-        self._known.setdefault(user, False)
+        row = self._make_row(user)
+        if self.eligible == "all":
+            kernel.add(tuple(self._state), row)
 
     def drop(self, user: Hashable) -> None:
         """Forget a user, on every item."""
         check_user(user)
-        if user not in self._known:
+        if user not in self._rows:
             raise UserError(f"user {user!r} is not known, so cannot be dropped")
-        self._n_updated -= self._known.pop(user)
-        for name in [name for name, item in self._items.items() if user in item.pairs]:
-            self._items[name].put(user, None)
-            if not self._items[name].pairs:
-                del self._items[name]
+        kernel.drop(tuple(self._state), self._rows[user], len(self._columns) + len(self._free_columns))
+        self._free_rows.append(self._rows.pop(user))
+        touched = self._state.items["touched"]
+        for item in [item for item, column in self._columns.items() if not touched[column]]:
+            self._drop_column(item)
 
     @property
     def users(self) -> Sequence[Hashable]:
         """The known users."""
-        return list(self._known)
+        return list(self._rows)
 
     def tensors(self) -> Tensors:
-        """Return everything as arrays: one entry a touched (user, item) pair."""
-        order = {name: position for position, name in enumerate(self._known)}
-        touched = [
-            (order[user], column, pair.times, pair.total)
-            for column, item in enumerate(self._items.values())
-            for user, pair in item.pairs.items()
-        ]
-        user, item, count, total = zip(*touched, strict=True) if touched else ((), (), (), ())
-        return {
-            "users": pack_ids(self._known),
-            "updated": np.array(list(self._known.values()), dtype=np.uint8),
-            "items": pack_ids(self._items),
-            "pair_user": np.array(user, dtype=np.int64),
-            "pair_item": np.array(item, dtype=np.int64),
-            "pair_count": np.array(count, dtype=np.int64),
-            "pair_total": np.array(total, dtype=np.float64),
-        }
+        """Return everything as arrays: one entry for each user and item that learned alone, and the classes."""
+        return one_hot_files.pack(self._state, self._rows, self._columns)
 
     def restore(self, tensors: Tensors) -> None:
         """Take over saved arrays."""
-        names, items = unpack_ids(tensors, "users"), unpack_ids(tensors, "items")
-        updated = take(tensors, "updated", "u", (len(names),)).astype(bool)
-        user = take(tensors, "pair_user", "i", (None,))
-        item, count = (take(tensors, name, "i", user.shape) for name in ("pair_item", "pair_count"))
-        total = take(tensors, "pair_total", "f", user.shape)
-        sound = (user >= 0) & (user < len(names)) & (item >= 0) & (item < len(items))
-        if not (sound & (count >= 1) & (np.abs(total) <= count)).all() or not updated[user].all():
-            raise FileError("the histories in the model file contradict each other")
-        found = {name: Item() for name in items}
-        columns = list(found.values())
-        for u, i, n, y in zip(user.tolist(), item.tolist(), count.tolist(), total.tolist(), strict=True):
-            columns[i].put(names[u], Pair(n, y))
-        self._items = found
-        self._known = dict(zip(names, updated.tolist(), strict=True))
-        self._n_updated = int(updated.sum())
+        names, items, state = one_hot_files.unpack(tensors, self.eligible)
+        self._rows = {name: row for row, name in enumerate(names)}
+        self._columns = {item: column for column, item in enumerate(items)}
+        self._free_rows, self._free_columns = [], []
+        self._state = state
 
-    def _pair(self, user: Hashable, name: Hashable) -> Pair:
-        item = self._items.get(name)
-        return item.pairs.get(user, UNTOUCHED) if item else UNTOUCHED
+    def _row(self, user: Hashable) -> int:
+        return self._rows.get(user, NONE)
 
-    def _near(
-        self, user: Hashable, name: Hashable, estimate: float, spread: float, scale: float
-    ) -> Iterator[tuple[Pair, int]]:
-        """Yield the classes that are neighbours of `user`, with their sizes."""
-        item = self._items.get(name)
-        touched = len(item.pairs) if item else 0
-        if self.eligible == "all":
-            untouched = len(self._known) + (user not in self._known) - touched
-        else:
-            untouched = self._n_updated + (not self._known.get(user, False)) - touched
-        for pair, size in [*(item.sizes.items() if item else ()), (UNTOUCHED, untouched)]:
-            if size and abs(estimate - pair.estimate) <= scale * (spread + pair.spread) + ROUNDING:
-                yield pair, size
+    def _find(self, contexts: Sequence[Hashable]) -> Ints:
+        return np.array([self._columns.get(item, NONE) for item in contexts], dtype=np.int64)
 
-    def _eligible_users(self, user: Hashable) -> list[Hashable]:
-        if self.eligible == "all":
-            return [*self._known, *([] if user in self._known else [user])]
-        updated = [name for name, yes in self._known.items() if yes]
-        return updated if self._known.get(user, False) else [*updated, user]
+    def _gather(
+        self, user: Hashable, contexts: Sequence[Hashable], view: View, scale: float
+    ) -> tuple[Ints, Floats]:
+        members, sums = np.empty(len(contexts), dtype=np.int64), np.empty((3, len(contexts)))
+        columns, own = self._find(contexts), (view.estimate, view.spread)
+        kernel.gather(tuple(self._state), self._row(user), columns, own, scale, members, sums)
+        return members, sums
 
-    def _put(self, user: Hashable, name: Hashable, pair: Pair) -> None:
-        self._n_updated += not self._known.get(user, False)
-        self._known[user] = True
-        self._items.setdefault(name, Item()).put(user, pair)
+    def _make_row(self, user: Hashable) -> int:
+        """Return the user's row, made if there is none yet."""
+        row = self._rows.get(user)
+        if row is None:
+            row = self._free_rows.pop() if self._free_rows else len(self._rows)
+            if row == len(self._state.users):
+                self._grow(State._fields.index("users"))
+            self._state.users[row] = (NONE, NONE, 0, 0)
+            self._rows[user] = row
+        return row
+
+    def _make_column(self, item: Hashable) -> int:
+        """Return the item's column, made if there is none yet."""
+        column = self._columns.get(item)
+        if column is None:
+            column = self._free_columns.pop() if self._free_columns else len(self._columns)
+            if column == len(self._state.items):
+                self._grow(State._fields.index("items"))
+            self._state.items[column] = (0, NONE, NONE, 0, 0, NONE, 0, 0)
+            self._columns[item] = column
+        return column
+
+    def _drop_column(self, item: Hashable) -> None:
+        column = self._columns.pop(item)
+        kernel.drop_item(tuple(self._state), column)
+        self._free_columns.append(column)
+
+    def _settle(self, new_users: list[Hashable], new_items: list[Hashable]) -> None:
+        """Forget the newcomers that nothing was learned of, and list the others in order of appearance."""
+        order, born = self._state.users["order"], self._state.items["born"]
+        for name in sorted(new_users, key=lambda name: int(order[self._rows[name]])):
+            row = self._rows.pop(name)
+            if order[row] >= 0:
+                self._rows[name] = row
+            else:
+                self._free_rows.append(row)
+        for item in sorted(new_items, key=lambda item: int(born[self._columns[item]])):
+            if born[self._columns[item]] >= 0:
+                self._columns[item] = self._columns.pop(item)
+            else:
+                self._drop_column(item)
+
+    def _grow(self, code: int) -> None:
+        """Double one of the arrays."""
+        name = State._fields[code]
+        old = self._state[code]
+        new = np.zeros(2 * len(old), old.dtype)
+        new[: len(old)] = old
+        self._state = self._state._replace(**{name: new})

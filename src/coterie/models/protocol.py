@@ -19,6 +19,9 @@ Eligible = Literal["updated", "all"]
 # α = 0 would separate them.
 ROUNDING = 1e-12
 
+# Candidates whose scores differ by less than this are tied, and the first listed wins.
+TIE = 1e-9
+
 
 class View(NamedTuple):
     """One user's own opinion of each candidate."""
@@ -52,6 +55,11 @@ class Models(Protocol):
     ) -> list[Near]:
         """Do what `gather` does for several users, each with their own candidates."""
 
+    def draw(
+        self, user: Hashable, contexts: Any, view: View, scale: float, rng: np.random.Generator
+    ) -> tuple[Near, Floats]:
+        """Return what `gather` does, and the sum of wⱼ·x with each w drawn from N(wⱼ, scale²·Mⱼ⁻¹)."""
+
     def neighbours(self, user: Hashable, contexts: Any, view: View, scale: float) -> list[Hashable]:
         """Return the users whom `gather` counts for the first candidate."""
 
@@ -62,6 +70,23 @@ class Models(Protocol):
         self, user: Hashable, context: Any, payoff: float, view: View, scale: float, limit: float
     ) -> int:
         """Let every neighbour with CB < limit learn, the user always, and return how many they are."""
+
+    def run(
+        self,
+        users: Sequence[Hashable],
+        candidates: NDArray[np.int64],
+        table: Any,
+        payoffs: Floats,
+        served: NDArray[np.int64],
+        alpha: float,
+        gamma: float,
+        learned: int,
+        rng: np.random.Generator | None,
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
+        """Play checked rounds of CAB in one compiled loop: choice, kept, members, updated (all (rounds,)).
+
+        With `rng`, candidates are scored by draws instead of bounds.
+        """
 
     def add(self, user: Hashable) -> None:
         """Register a user who has learned nothing yet."""

@@ -6,14 +6,34 @@ from typing import Any
 from coterie.errors import FileError
 from coterie.models.files import read_policy_name
 from coterie.policies.cab import CAB
+from coterie.policies.cofiba import COFIBA
+from coterie.policies.colin import CoLin
+from coterie.policies.dccb import DCCB
 from coterie.policies.decision import Decision
+from coterie.policies.gob_lin import GOBLin
 from coterie.policies.linucb import LinUCB
 from coterie.policies.policy import Policy
 from coterie.policies.random import Random
+from coterie.policies.sparse_cab import SparseCAB
 
-__all__ = ["CAB", "POLICIES", "Decision", "LinUCB", "Policy", "Random", "load"]
+__all__ = [
+    "CAB",
+    "COFIBA",
+    "DCCB",
+    "POLICIES",
+    "CoLin",
+    "Decision",
+    "GOBLin",
+    "LinUCB",
+    "Policy",
+    "Random",
+    "SparseCAB",
+    "load",
+]
 
-POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in (CAB, LinUCB, Random)}
+# In the order in which they are listed: the paper's own, its rivals, the yardstick.
+KINDS: tuple[type[Policy], ...] = (CAB, SparseCAB, LinUCB, COFIBA, GOBLin, CoLin, DCCB, Random)
+POLICIES: dict[str, type[Policy]] = {kind.name: kind for kind in KINDS}
 
 
 def load(path: str | os.PathLike[str], **functions: Any) -> Policy:

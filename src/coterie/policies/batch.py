@@ -37,8 +37,9 @@ class Outcome(NamedTuple):
 def read_batch(batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
     """Check a batch whole, before anything is learned, and return candidates, payoffs (2-d) and served (-1: none)."""
     rounds = len(batch.users)
-    for user in batch.users:
-        check_user(user)
+    if not (isinstance(batch.users, np.ndarray) and batch.users.dtype.kind in "iu"):
+        for user in batch.users:
+            check_user(user)
     candidates = np.asarray(batch.candidates)
     if candidates.ndim != 2 or len(candidates) != rounds or candidates.dtype.kind not in "iu":
         raise ContextError(
@@ -57,7 +58,7 @@ def read_batch(batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.float64], ND
     payoffs = np.asarray(batch.payoffs, dtype=np.float64)
     if payoffs.shape != shape:
         raise PayoffError(f"payoffs have shape {payoffs.shape}, expected {shape}")
-    wrong = ~(np.abs(payoffs) <= 1)
+    wrong = ~((payoffs >= -1) & (payoffs <= 1))
     if wrong.any():
         raise PayoffError(f"payoff is {payoffs[wrong][0]!r}, expected a number in [-1, 1]")
     served = np.full(rounds, -1) if batch.served is None else np.asarray(batch.served)

@@ -16,12 +16,13 @@ from collections.abc import Hashable, Sequence
 from typing import Any, final
 
 from coterie.models import Eligible, make_models
-from coterie.models.checks import check_number, check_user, read_payoff
+from coterie.models.checks import check_flag, check_number, check_user, read_payoff
 from coterie.models.files import Tensors
 from coterie.policies.batch import Batch, Outcome, read_batch, run_one_by_one
 from coterie.policies.clock import Alpha, check_alpha, scale_at
 from coterie.policies.decision import Decision, first_best
 from coterie.policies.policy import Policy
+from coterie.policies.random import Seed, make_rng
 
 
 @final
@@ -30,7 +31,9 @@ class CAB(Policy):
 
     `alpha` widens the confidence bounds: a number, or a function of t that replaces α·√log(1+t) whole.
     `gamma` is the gap the theory assumes between groups: surer than a quarter of it, users learn together;
-    0 turns sharing off. `eligible` is "updated" or "all" (Algorithm 1 as printed).
+    0 turns sharing off. `eligible` is "updated" or "all" (Algorithm 1 as printed). With `thompson`, candidates
+    are ranked by the neighbourhood's average of draws from the users' posteriors, N(w, scale²·M⁻¹), instead of
+    by its estimate and width; `seed` starts the draws.
     """
 
     name = "cab"
@@ -46,12 +49,17 @@ class CAB(Policy):
         alpha: Alpha = 0.1,
         gamma: float = 0.2,
         eligible: Eligible = "updated",
+        thompson: bool = False,
+        seed: Seed = 0,
     ) -> None:
         self.n_features = n_features
         self.one_hot = one_hot
         self.alpha = check_alpha(alpha)
         self.gamma = check_number("gamma", gamma)
         self.eligible: Eligible = eligible
+        self.thompson = check_flag("thompson", thompson)
+        self.seed = seed
+        self.rng = make_rng(seed) if thompson else None
         self.models = make_models(n_features, one_hot, eligible)
         self.learned = 0
 
@@ -61,11 +69,15 @@ class CAB(Policy):
         contexts = self.models.read(contexts)
         scale = scale_at(self.alpha, self.learned)
         own = self.models.view(user, contexts)
-        near = self.models.gather(user, contexts, own, scale)  # sums, each (candidates,)
+        if self.rng is None:
+            near = self.models.gather(user, contexts, own, scale)  # sums, each (candidates,)
+        else:
+            near, drawn = self.models.draw(user, contexts, own, scale, self.rng)
         estimate = near.estimate / near.members
         width = scale * near.spread / near.members
+        score = estimate + width if self.rng is None else drawn / near.members
         return Decision(
-            user, contexts, own.estimate, scale * own.spread, near.members, estimate, width, estimate + width
+            user, contexts, own.estimate, scale * own.spread, near.members, estimate, width, score
         )
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
@@ -85,6 +97,8 @@ class CAB(Policy):
 
     def choose_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[int]:
         """Choose for many users at once, each among their own candidates, with one product for all."""
+        if self.rng is not None:
+            return super().choose_many(users, contexts)
         for user in users:
             check_user(user)
         lists = [self.models.read(shown) for shown in contexts]
@@ -96,17 +110,13 @@ class CAB(Policy):
         ]
 
     def run(self, batch: Batch) -> Outcome:
-        """Play many rounds in one compiled loop."""
-        compiled = getattr(self.models, "run", None)
-        if callable(self.alpha) or compiled is None:
+        """Play many rounds, in one compiled loop if α is a number."""
+        if callable(self.alpha):
             return run_one_by_one(self, batch)
         candidates, payoffs, served = read_batch(batch)
         items = self.models.read(batch.items)
-        outcome = Outcome(
-            *compiled(
-                batch.users, candidates, items, payoffs, served, self.alpha, self.gamma, self.learned, None
-            )
-        )
+        rule = self.alpha, self.gamma, self.learned, self.rng
+        outcome = Outcome(*self.models.run(batch.users, candidates, items, payoffs, served, *rule))
         self.learned += int(outcome.kept.sum())
         return outcome
 

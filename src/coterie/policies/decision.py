@@ -8,10 +8,9 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from coterie.models.protocol import TIE
 
-# Candidates whose scores differ by less than this are tied, and the first listed wins.
-TIE = 1e-9
+Floats = NDArray[np.float64]
 
 
 def first_best(score: Floats) -> int:

@@ -23,6 +23,7 @@ class Policy(ABC):
 
     name: ClassVar[str]  # what files and commands call it
     reference: ClassVar[str]  # where the algorithm is described
+    in_tensors: ClassVar[tuple[str, ...]] = ()  # parameters that `tensors` holds, because JSON could not
     learned: int = 0  # how many payoffs were learned
     rng: Generator | None = None  # where randomness comes from, if any is used
 
@@ -88,10 +89,9 @@ class Policy(ABC):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the policy to `path`, whole or not at all: a crash leaves the old file as it was."""
-        plain = {
-            k: None if callable(v) or isinstance(v, Generator) else v for k, v in self.parameters.items()
-        }
-        functions = [k for k, v in self.parameters.items() if callable(v)]
+        given = {k: v for k, v in self.parameters.items() if k not in self.in_tensors}
+        plain = {k: None if callable(v) or isinstance(v, Generator) else v for k, v in given.items()}
+        functions = [k for k, v in given.items() if callable(v)]
         stream = None if self.rng is None else self.rng.bit_generator.state
         progress = {"learned": self.learned, "functions": functions, "stream": stream}
         write_file(path, self.name, State(plain, progress, self.tensors()))

@@ -1,0 +1,205 @@
+"""`coterie reproduce`: the paper's evidence for a dataset, from one command."""
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from coterie.data.datasets import DATASETS, open_dataset
+from coterie.data.files import VARIABLE
+from coterie.data.log import READERS, open_log
+from coterie.errors import CoterieError, ParameterError
+from coterie.experiments import Plan, Run, Spec, parse_spec, parse_specs
+from coterie.experiments.evidence import final_table, warnings, write_evidence
+from coterie.experiments.parallel import Told
+from coterie.experiments.protocol import QUICK_RUNS, Protocol
+from coterie.experiments.reproduce import Evidence, numbers, title_of
+from coterie.experiments.reproduce import reproduce as do_all
+from coterie.experiments.specs import names
+from coterie.policies import POLICIES
+
+PAPER = ("cab", "club", "dynucb", "linucb-single", "linucb-multiple", "random")
+ALL = ("lastfm", "delicious", "tuenti", "kddcup", "avazu")
+
+
+def reproduce(
+    dataset: Annotated[
+        str,
+        typer.Argument(
+            help=f"A dataset ({', '.join(DATASETS)}), `all` for the paper's five, or a log of your own "
+            "(.csv, .parquet)."
+        ),
+    ],
+    data: Annotated[
+        Path | None, typer.Option(envvar=VARIABLE, help="Folder with the data files.", show_envvar=True)
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A small honest version; the report says what was left out.")
+    ] = False,
+    policies: Annotated[
+        str | None,
+        typer.Option(help="Policies, separated by commas, or `all`. [default: those of the paper]"),
+    ] = None,
+    runs: Annotated[int | None, typer.Option(help="Runs of each policy. [default: 5; quick: 2]")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Use only so many rounds of the data.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the first run; the next has seed + 1.")] = 0,
+    tuning_runs: Annotated[int, typer.Option(help="Runs over which each setting is tuned.")] = 1,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(help="Another reading of the data, as name=value: pool=all, untagged=drop. Repeatable."),
+    ] = None,
+    unverified: Annotated[
+        bool, typer.Option("--unverified", help="Take files that differ from the published ones.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder for everything; each dataset has its own in it.")] = Path(
+        "out/reproduce"
+    ),
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the numbers as JSON on stdout, and nothing else there.")
+    ] = False,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes at work. [default: one a core]", min=1)
+    ] = None,
+) -> None:
+    """Do the paper's section 5 for a dataset: tune on the first fifth, report the rest, draw the figures.
+
+    An interrupted reproduction goes on where it stopped.
+    """
+    if data is not None:
+        os.environ[VARIABLE] = str(data)  # the processes at work look there
+    notes = Console(stderr=True)
+    found = []
+    for name in ALL if dataset == "all" else [dataset]:
+        place = _open(name, setting or [], unverified, notes, fall_back=dataset == "all")
+        name = getattr(place, "name", name)
+        chosen = _all(place, seed) if policies == "all" else parse_specs(policies or ",".join(_known(PAPER)))
+        protocol = Protocol(
+            name,
+            place,
+            chosen,
+            out / (f"{Path(name).stem}-quick" if quick else Path(name).stem),
+            n_runs=runs if runs is not None else QUICK_RUNS if quick else 5,
+            seed=seed,
+            tuning_runs=tuning_runs,
+            n_rounds=rounds,
+            quick=quick,
+        )
+        found.append(_do(protocol, notes, workers, as_json))
+    if as_json:
+        told = [numbers(evidence) for evidence in found]
+        print(json.dumps(told if dataset == "all" else told[0], indent=2))
+
+
+def _known(names: Sequence[str]) -> list[str]:
+    """Return those of the paper's policies that this coterie has."""
+    return [name for name in names if name in POLICIES or name.startswith("linucb-")]
+
+
+def _all(place: Any, seed: int) -> list[Spec]:
+    """Return every policy that can play these data as they are: without a graph, and with items as they come."""
+    able = []
+    for spec in (parse_spec(name) for name in names()):
+        try:
+            Run.of(spec, place, seed, 1).make_policy()
+        except CoterieError:
+            continue
+        able.append(spec)
+    return able
+
+
+def _open(name: str, settings: list[str], unverified: bool, notes: Console, *, fall_back: bool) -> Any:
+    chosen = dict(_setting(text) for text in settings)
+    if Path(name).suffix.lower() in READERS:
+        return open_log(name, **chosen)
+    if unverified and name in ("lastfm", "delicious"):
+        chosen["verify"] = False
+    if name in ("kddcup", "avazu"):
+        chosen["told"] = lambda what: notes.print(f"{name}: {what}", highlight=False)
+    try:
+        place: Any = open_dataset(name, **chosen)
+        _ = place.n_users  # so that whatever is wrong with the files is told now
+        if not fall_back or place.provenance == "real" or name == "delicious":
+            return place
+    except CoterieError:
+        if not fall_back or name not in ("kddcup", "avazu"):
+            raise
+    if f"{name}-twin" not in DATASETS:
+        return place
+    notes.print(f"The whole of {name} is not at hand: its generated twin is taken.", highlight=False)
+    return open_dataset(f"{name}-twin")
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ParameterError(f"setting {text!r} is not name=value")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _do(protocol: Protocol, notes: Console, workers: int | None, silent: bool) -> Evidence:
+    try:
+        with _bars(protocol, notes) as (tuning, reporting):
+            evidence = do_all(protocol, tuning, reporting, workers)
+    except KeyboardInterrupt:
+        again = shlex.join(["coterie", *sys.argv[1:]])
+        notes.print(f"\nInterrupted. What was done is kept in {protocol.out}; to go on: [bold]{again}[/]")
+        raise typer.Exit(130) from None
+    report = write_evidence(evidence, ["coterie", *sys.argv[1:]])
+    if not silent:
+        _print(evidence, report)
+    return evidence
+
+
+@contextmanager
+def _bars(protocol: Protocol, console: Console) -> Iterator[tuple[Told, Any]]:
+    """Show a bar for tuning and one for the reported runs, with the time left."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as progress:
+        title = title_of(protocol.name, protocol.data)
+        n_tasks = sum(len(own) for spec in protocol.specs for _, own in protocol.tuning_tasks(spec))
+        first = progress.add_task(f"{title}: tuning", total=max(n_tasks * protocol.n_tuned, 1))
+        second = progress.add_task(
+            f"{title}: runs", total=len(protocol.specs) * protocol.n_runs * protocol.n_reported, start=False
+        )
+
+        def tuning(done: Sequence[int]) -> None:
+            progress.update(first, completed=sum(done))
+
+        def reporting(plan: Plan) -> Told:
+            progress.update(first, completed=max(n_tasks * protocol.n_tuned, 1))
+            progress.start_task(second)
+            return lambda done: progress.update(second, completed=sum(done))
+
+        yield tuning, reporting
+
+
+def _print(evidence: Evidence, report: Path) -> None:
+    protocol = evidence.protocol
+    head, body = final_table(evidence)
+    shown = Table(
+        box=None,
+        padding=(0, 2, 0, 0),
+        title=f"{evidence.title}: {protocol.n_reported:,} rounds reported, {protocol.n_runs} runs, mean ± spread",
+        title_justify="left",
+    )
+    for number, name in enumerate(head):
+        shown.add_column(name, justify="right" if number else "left", no_wrap=not number)
+    for number, line in enumerate(body):
+        shown.add_row(*line, style="bold" if number == 0 else None)
+    console = Console()
+    console.print(shown)
+    for text in warnings(evidence):
+        console.print(f"Note: {text}", highlight=False)
+    console.print(f"Report: {os.path.relpath(report)}", soft_wrap=True, highlight=False)

@@ -1,0 +1,56 @@
+"""Many rounds as arrays: how datasets hand over what policies play without coming back for each round."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.data.rounds import Round
+
+
+class Block(NamedTuple):
+    """Rounds that follow one another. With `served` they are a log, whose payoffs are those of what was served."""
+
+    users: Any  # (rounds,) an array of ids
+    candidates: NDArray[np.int64]  # (rounds, candidates): positions in `items`
+    items: Any  # item ids as a list, or their feature vectors (items, n_features)
+    payoffs: NDArray[np.float64]  # (rounds,) with `served`, else (rounds, candidates)
+    served: NDArray[np.int64] | None = None  # (rounds,): the place of the served item in its list
+
+    def rounds(self) -> Iterator[Round]:
+        """Yield the same rounds one by one; payoffs that a log does not know are NaN."""
+        for t, user in enumerate(self.users.tolist()):
+            row = self.candidates[t]
+            contexts = self.items[row] if isinstance(self.items, np.ndarray) else [self.items[k] for k in row]
+            payoffs = self.payoffs[t]
+            if self.served is not None:
+                payoffs = np.full(len(row), np.nan)
+                payoffs[self.served[t]] = self.payoffs[t]
+            yield Round(user, contexts, payoffs, payoffs)
+
+    def cut(self, first: int, last: int) -> "Block":
+        """Return the rounds from `first` up to `last`."""
+        served = None if self.served is None else self.served[first:last]
+        return Block(
+            self.users[first:last],
+            self.candidates[first:last],
+            self.items,
+            self.payoffs[first:last],
+            served,
+        )
+
+
+def draw_distinct(rng: np.random.Generator, sizes: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    """Draw `n` different whole numbers below sizes[t], in random order, for every t: (len(sizes), n).
+
+    Floyd's sampling, one column at a time over all rows at once; every set is equally likely.
+    """
+    drawn = np.empty((len(sizes), n), dtype=np.int64)
+    for k in range(n):
+        top = sizes - n + k  # the largest number that may come up now
+        number = (rng.random(len(sizes)) * (top + 1)).astype(np.int64)
+        seen = (drawn[:, :k] == number[:, None]).any(axis=1)
+        drawn[:, k] = np.where(seen, top, number)
+    shuffled: NDArray[np.int64] = rng.permuted(drawn, axis=1)
+    return shuffled

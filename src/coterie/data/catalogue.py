@@ -1,0 +1,208 @@
+"""What is known about published files: where they come from, how long they are, what they hash to.
+
+Hashes are of the unpacked content with lines that end in LF. The published archives end most of these files'
+lines in CRLF; nothing else differs, so a file hashes alike whichever way its lines end.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from coterie.data.files import find_file, read_bytes, sha256
+from coterie.errors import FileError, ParameterError
+
+GROUPLENS = "https://files.grouplens.org/datasets/hetrec2011/"
+TERMS = "for non-commercial use only; cite Cantador, Brusilovsky and Kuflik, HetRec 2011"
+
+
+class File(NamedTuple):
+    """One file of a dataset."""
+
+    name: str
+    rows: int | None = None  # without the header; None where it is not known
+    sha256: str | None = None  # None where it is not known: then rows are what is checked
+    needed: bool = True  # whether coterie reads it
+
+
+class Source(NamedTuple):
+    """A dataset's files and where they come from."""
+
+    title: str
+    places: tuple[str, ...]  # folders below the data folder, the first is where `get` puts files
+    files: tuple[File, ...]  # as published
+    archive: str | None = None  # the address of the published zip file, if anybody may fetch it
+    terms: str = ""
+    by_hand: str = ""  # how to get what cannot be fetched
+    partial: tuple[File, ...] = ()  # in place of the published files, where those are not at hand
+
+
+SOURCES: dict[str, Source] = {
+    "lastfm": Source(
+        "HetRec 2011 Last.fm 2k",
+        ("lastfm", "hetrec2011-lastfm-2k"),
+        (
+            File(
+                "user_artists.dat",
+                92_834,
+                "254272fa721c3935e8be286d28c051b206844307128698ab4eaa41d483379416",
+            ),
+            File(
+                "user_taggedartists.dat",
+                186_479,
+                "c4a9ffae9ab47a9f9b2f0678ab1f7e5c1db4ca818837d8cddd1f5699c5bbf048",
+            ),
+            File("tags.dat", 11_946, "c815d7216101fd0ba9b9c59fa2a011998d2fd076e0064d281ec4153d95ae8095"),
+            File(
+                "artists.dat",
+                17_632,
+                "c173881362c6b28551368fecb3c0be5a6a30a6cd859e1f5775413dfe46d48648",
+                False,
+            ),
+            File(
+                "user_friends.dat",
+                25_434,
+                "0360883a3557776e04fdebda851f2e5dd23e796cad7059b968acdebd528d13fa",
+                False,
+            ),
+        ),
+        archive=GROUPLENS + "hetrec2011-lastfm-2k.zip",
+        terms=TERMS,
+    ),
+    "delicious": Source(
+        "HetRec 2011 Delicious 2k",
+        ("delicious", "hetrec2011-delicious-2k"),
+        (
+            File("user_taggedbookmarks.dat", 437_593),
+            File("bookmark_tags.dat", 487_131),
+            File("tags.dat", 53_388, "9604c1b543cf2ba6edf829077ecbc52660d8e74c10aa050c8345a86179d21b0c"),
+            File(
+                "user_contacts-timestamps.dat",
+                15_328,
+                "67bb2d462bd794a331f501d7d480fc02eef196548f51a5a23a28e2e50736968c",
+                False,
+            ),
+        ),
+        archive=GROUPLENS + "hetrec2011-delicious-2k.zip",
+        terms=TERMS,
+        partial=(
+            File(
+                "user_bookmarks_partial.tsv",
+                97_351,
+                "dafad869cc4c24f231f96b980e2934a9649f6a06666b762ff2dc784c4a86e615",
+            ),
+            File(
+                "bookmark_tags_noweight.tsv",
+                487_131,
+                "5dbd0c873de47b114c2cad8bed9f350eac8251a4fa55479c782587e0c7cb47dc",
+            ),
+            File(
+                "bookmark_index.tsv",
+                69_226,
+                "2fe35b5dcaa4527f416d9d8f80288622c9eaa8aeb5486a219a857b10e0d91470",
+            ),
+            File("tags.dat", 53_388, "9604c1b543cf2ba6edf829077ecbc52660d8e74c10aa050c8345a86179d21b0c"),
+        ),
+    ),
+    "kddcup": Source(
+        "KDD Cup 2012, track 2",
+        ("kddcup", "kddcup2012_track2"),
+        (File("training.txt", 149_639_105),),
+        by_hand="it needs a Kaggle account: https://www.kaggle.com/c/kddcup2012-track2, file training.txt",
+        partial=(
+            File(
+                "Click_prediction_small.csv",
+                39_948,
+                "af2b6acc196de0dcbdb97d3c305fa2c29fa01cbdb3b7ff347d5f13cc13e299ab",
+            ),
+        ),
+    ),
+    "avazu": Source(
+        "Avazu click-through rate prediction",
+        ("avazu",),
+        (File("train", 40_428_967),),
+        by_hand="it needs a Kaggle account: https://www.kaggle.com/c/avazu-ctr-prediction, file train.gz",
+        partial=(
+            File(
+                "train_sample_8999.csv",
+                8_999,
+                "0ad2f8bc25d000a4e5120413ccb1a1b329387091ba0ceb5a342ea0ffe236dad4",
+            ),
+        ),
+    ),
+    "open-bandit": Source(
+        "Open Bandit Dataset, logged by the uniform policy",
+        (
+            "open_bandit_dataset/random/all",
+            "open_bandit_dataset/random/men",
+            "open_bandit_dataset/random/women",
+        ),
+        (),
+        by_hand="https://research.zozo.com/data.html, or the small version of https://github.com/st-tech/zr-obp",
+        partial=(
+            File("all.csv", 10_000, "7168295b6e0a9eabcf3392320a5dd434e542b68e705d5cd9491499af589812f1"),
+            File("men.csv", 10_000, "ede6d08c6877f99cd3770f7d09e26c738e6aa6de4445ccccfb1356ba5d06b1eb"),
+            File("women.csv", 10_000, "e65f3bd3beb17664fa69cc129bf7bf852a775f8ffa630506e505fc905315bb34"),
+        ),
+    ),
+}
+LARGE = 1_000_000  # rows: longer files are not read to be checked, only looked for
+
+
+def source(dataset: str) -> Source:
+    """Return what is known about a dataset."""
+    if dataset not in SOURCES:
+        raise ParameterError(f"unknown dataset {dataset!r}; choose among {', '.join(SOURCES)}")
+    return SOURCES[dataset]
+
+
+class Finding(NamedTuple):
+    """What `check` found of one file."""
+
+    dataset: str
+    file: str
+    state: str  # "ok", "missing", "differs", "unreadable" or "there" (there, but nothing to check it by)
+    note: str
+
+
+def check(dataset: str, folder: Path) -> list[Finding]:
+    """Look for each file of a dataset, and compare what is there with what was published."""
+    known = source(dataset)
+    whole = [_check_file(dataset, known, file, folder) for file in known.files]
+    if known.partial and (not whole or any(f.state == "missing" for f in whole)):
+        return whole + [
+            found._replace(note=_joined(found.note, "partial, in place of the published files"))
+            for found in (_check_file(dataset, known, file, folder) for file in known.partial)
+            if found.file not in {f.file for f in whole}
+        ]
+    return whole
+
+
+def _joined(*notes: str) -> str:
+    return "; ".join(note for note in notes if note)
+
+
+def _check_file(dataset: str, known: Source, file: File, folder: Path) -> Finding:
+    path = find_file(folder, known.places, [file.name])
+    if path is None:
+        note = "" if file.needed else "not needed"
+        return Finding(dataset, file.name, "missing", note)
+    if file.rows is not None and file.rows >= LARGE:
+        return Finding(
+            dataset, file.name, "there", "too long to be read through; errors are told when it is used"
+        )
+    try:
+        wrong = mismatch(file, read_bytes(path))
+    except FileError as error:
+        return Finding(dataset, file.name, "unreadable", str(error))
+    return Finding(dataset, file.name, "differs" if wrong else "ok", wrong or "")
+
+
+def mismatch(file: File, content: bytes) -> str | None:
+    """Say how `content` differs from the published file; None if it does not, as far as is known."""
+    rows = content.count(b"\n") - 1 + (not content.endswith(b"\n"))
+    if file.sha256 is not None and sha256(content) == file.sha256:
+        return None
+    if file.rows is not None and rows != file.rows:
+        return f"{rows:,} rows, the published file has {file.rows:,}" + (
+            "; it was cut short" if rows < file.rows else ""
+        )
+    return None if file.sha256 is None else "other content than the published file, by its sha256"

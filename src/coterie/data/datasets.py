@@ -1,0 +1,113 @@
+"""The datasets by name, and parts of them."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, final
+
+from coterie.data.avazu import avazu
+from coterie.data.blocks import Block
+from coterie.data.delicious import delicious
+from coterie.data.files import VARIABLE
+from coterie.data.kddcup import kddcup
+from coterie.data.labelled import Labelled
+from coterie.data.lastfm import lastfm
+from coterie.data.logged import Logged
+from coterie.data.open_bandit import open_bandit
+from coterie.data.rounds import Round
+from coterie.data.twins import TWINS, twin
+from coterie.errors import ParameterError
+
+Dataset = Labelled | Logged
+DATASETS: dict[str, Callable[..., Dataset]] = {
+    "lastfm": lastfm,
+    "delicious": delicious,
+    "kddcup": kddcup,
+    "avazu": avazu,
+    **{name: partial(twin, name) for name in TWINS},
+    "open-bandit": open_bandit,
+}
+
+
+class Size(NamedTuple):
+    """A line of the paper's Table 1."""
+
+    users: int
+    features: int
+    candidates: int
+    records: int  # retained records, for the advertising data
+
+
+TABLE_1 = {
+    "tuenti": Size(14_612, 105, 15, 1_000_000),
+    "kddcup": Size(10_333, 6_780, 20, 100_000),
+    "avazu": Size(48_723, 5_099, 20, 1_100_000),
+    "lastfm": Size(1_892, 25, 25, 50_000),
+    "delicious": Size(1_861, 25, 25, 50_000),
+}
+
+
+def open_dataset(name: str, **settings: Any) -> Dataset:
+    """Open a dataset by its name; settings are those of its own function."""
+    if name not in DATASETS:
+        raise ParameterError(f"unknown dataset {name!r}; choose among {', '.join(DATASETS)}")
+    try:
+        named = tuple(sorted(settings.items(), key=lambda pair: pair[0]))
+        return _opened(name, named, os.environ.get(VARIABLE))
+    except TypeError as error:
+        raise ParameterError(f"dataset {name!r}: {error}") from error
+
+
+@lru_cache(maxsize=4)
+def _opened(name: str, settings: tuple[tuple[str, Any], ...], folder: str | None) -> Dataset:
+    """Open a dataset; `folder` is where it looks by itself, here so that another folder is another dataset."""
+    return DATASETS[name](**dict(settings))
+
+
+@final
+@dataclass(frozen=True)
+class Part:
+    """The rounds of a dataset from `first` on: what is left when those before have served to tune."""
+
+    of: Any  # a dataset, or anything that gives blocks
+    first: int
+
+    @property
+    def one_hot(self) -> bool:
+        """Whether items are known by id alone."""
+        return bool(self.of.one_hot)
+
+    @property
+    def n_features(self) -> int | None:
+        """How many features an item has."""
+        features: int | None = self.of.n_features
+        return features
+
+    @property
+    def is_log(self) -> bool:
+        """Whether only the payoffs of what was served are known."""
+        return bool(self.of.is_log)
+
+    @property
+    def every(self) -> int:
+        """Rounds that a policy plays between two commits."""
+        return int(self.of.every)
+
+    @property
+    def n_rounds(self) -> int:
+        """How many rounds are left."""
+        return int(self.of.n_rounds) - self.first
+
+    def parameters(self) -> dict[str, Any]:
+        """Return all it takes to open the same part again."""
+        return {"kind": "part", "first": self.first, "of": self.of.parameters()}
+
+    def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Block]:
+        """Yield the part's rounds from `start` up to `n_rounds`, some at a time."""
+        return self.of.blocks(self.first + n_rounds, seed, self.first + start)  # type: ignore[no-any-return]
+
+    def rounds(self, n_rounds: int, seed: int) -> Iterator[Round]:
+        """Yield the part's first rounds one by one."""
+        for block in self.blocks(n_rounds, seed):
+            yield from block.rounds()

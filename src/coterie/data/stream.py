@@ -1,0 +1,204 @@
+"""Reading files that are larger than memory, some lines at a time, and choosing users and ads from them."""
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.data.files import need
+from coterie.errors import FileError
+
+PIECE = 32 * 2**20  # bytes read at a time
+FORMAT = 1  # of the kept selection
+
+
+class Layout(NamedTuple):
+    """How a file of records is written."""
+
+    separator: str
+    names: Sequence[str]  # of all columns
+    has_header: bool
+
+
+class Selection(NamedTuple):
+    """The records of the chosen users and ads, in the order of the file."""
+
+    users: NDArray[np.uint32]  # (records,) numbered from 0
+    items: NDArray[np.uint32]  # (records,) numbered from 0
+    clicks: NDArray[np.uint8]  # (records,)
+    n_users: int
+    n_items: int
+    n_read: int  # records in the file
+
+
+def cache_folder() -> Path:
+    """Return where prepared data are kept: COTERIE_CACHE, or `coterie` in the user's cache folder."""
+    named = os.environ.get("COTERIE_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(named) if named else Path(base) / "coterie"
+
+
+def first_line(path: Path) -> str:
+    """Return the first line of a file."""
+    with _opened(path) as file:
+        return next(_lines(path, file, 1 << 16), b"").partition(b"\n")[0].decode("latin-1").rstrip("\r")
+
+
+def pieces(path: Path, layout: Layout, columns: dict[str, str], size: int = PIECE) -> Iterator[Any]:
+    """Yield some columns as Polars frames, a few hundred thousand records at a time.
+
+    `columns` maps names to "number" or "text". The file is never in memory as a whole.
+    """
+    pl = need("polars", "reading logs")
+    read = 1  # the number of the next line
+    with _opened(path) as file:
+        for piece in _lines(path, file, size):
+            body = piece.partition(b"\n")[2] if layout.has_header and read == 1 else piece
+            if body:
+                frame = _parsed(pl, body, layout, columns)
+                if frame is None or any(frame.null_count().row(0)):
+                    _refuse(path, piece, read, layout, columns)
+                yield frame
+            read += piece.count(b"\n")
+
+
+def _parsed(pl: Any, body: bytes, layout: Layout, columns: dict[str, str]) -> Any:
+    """Return the columns as a frame; None if they cannot be read."""
+    types = {"number": pl.Int64, "text": pl.String}
+    header = layout.separator.join(layout.names) + "\n"
+    try:
+        return pl.read_csv(
+            io.BytesIO(header.encode() + body),
+            separator=layout.separator,
+            columns=list(columns),
+            schema_overrides={name: types[kind] for name, kind in columns.items()},
+        )
+    except pl.exceptions.PolarsError:
+        return None
+
+
+def _opened(path: Path) -> IO[bytes]:
+    try:
+        return gzip.open(path) if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error}") from error
+
+
+def _lines(path: Path, file: IO[bytes], size: int) -> Iterator[bytes]:
+    """Yield whole lines, about `size` bytes of them at a time."""
+    rest = b""
+    try:
+        while piece := file.read(size):
+            whole, newline, after = (rest + piece).rpartition(b"\n")
+            rest = after if newline else whole + after
+            if newline:
+                yield whole + newline
+    except (EOFError, zlib.error, OSError) as error:
+        raise FileError(f"{path} is truncated or damaged ({error}); fetch it again") from error
+    if rest:
+        yield rest + b"\n"
+
+
+def _refuse(path: Path, piece: bytes, first: int, layout: Layout, columns: dict[str, str]) -> NoReturn:
+    """Raise the error that names the first line that cannot be read."""
+    for number, line in enumerate(piece.decode("latin-1").splitlines(), first):
+        if number == 1 and layout.has_header:
+            continue
+        fields = [field.strip('"') for field in line.split(layout.separator)]
+        if len(fields) != len(layout.names):
+            raise FileError(f"{path}, line {number}: {len(fields)} fields, expected {len(layout.names)}")
+        for name, kind in columns.items():
+            value = fields[list(layout.names).index(name)]
+            if not value or (kind == "number" and not value.removeprefix("-").isdecimal()):
+                raise FileError(f"{path}, line {number}: {name} is {value[:40]!r}, expected a whole number")
+    raise FileError(f"{path}, after line {first}: cannot be read as text with {layout.separator!r} between")
+
+
+def select(
+    frames: Callable[[], Iterator[Any]], n_users: int, n_items: int, told: Callable[[str], None]
+) -> Selection:
+    """Choose the `n_items` ads served most, then the `n_users` users served most of those, and their records.
+
+    `frames()` begins anew each time and yields frames with the columns user, item and click; records without
+    a known user are not in it. Of equals the one with the lower id is taken. Three passes over the file, each
+    holding counts only.
+    """
+    pl = need("polars", "reading logs")
+    told("counting ads")
+    items, n_read = _most(pl, frames(), "item", n_items)
+    told("counting users")
+    users, _ = _most(pl, (f.filter(pl.col("item").is_in(items.implode())) for f in frames()), "user", n_users)
+    told("taking their records")
+    user_rows, item_rows = _numbered(pl, users, "user"), _numbered(pl, items, "item")
+    parts = [
+        frame.join(user_rows, on="user", maintain_order="left")
+        .join(item_rows, on="item", maintain_order="left")
+        .select(pl.col("user_row", "item_row").cast(pl.UInt32), pl.col("click").clip(0, 1).cast(pl.UInt8))
+        for frame in frames()
+    ]
+    table = pl.concat(parts) if parts else None
+    if table is None or not len(table):
+        raise FileError("no records are left after choosing users and ads; choose more of them")
+    used, codes = np.unique(table["item_row"].to_numpy(), return_inverse=True)
+    return Selection(
+        table["user_row"].to_numpy(),
+        codes.astype(np.uint32),
+        table["click"].to_numpy(),
+        len(users),
+        len(used),
+        n_read,
+    )
+
+
+def _most(pl: Any, frames: Iterator[Any], column: str, n: int) -> tuple[Any, int]:
+    """Return the `n` values that come most often, and how many records there are."""
+    counts, read, waiting = None, 0, []
+    for frame in frames:
+        read += len(frame)
+        waiting.append(frame.group_by(column).len())
+        if len(waiting) == 16:
+            counts, waiting = _summed(pl, counts, waiting, column), []
+    counts = _summed(pl, counts, waiting, column)
+    if counts is None:
+        raise FileError("the file holds no records")
+    return counts.sort(["len", column], descending=[True, False])[column].head(n), read
+
+
+def _summed(pl: Any, counts: Any, more: list[Any], column: str) -> Any:
+    tables = [table for table in (counts, *more) if table is not None]
+    return pl.concat(tables).group_by(column).agg(pl.col("len").sum()) if tables else None
+
+
+def _numbered(pl: Any, values: Any, column: str) -> Any:
+    return values.sort().to_frame(column).with_row_index(f"{column}_row")
+
+
+def kept_selection(path: Path, settings: dict[str, Any], make: Callable[[], Selection]) -> Selection:
+    """Return the selection kept from an earlier call for the same file and settings, or make and keep it."""
+    stat = path.stat()
+    key = json.dumps([FORMAT, path.name, stat.st_size, stat.st_mtime_ns, settings], sort_keys=True)
+    kept = cache_folder() / f"{path.name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.npz"
+    try:
+        with np.load(kept, allow_pickle=False) as found:
+            sizes = [int(n) for n in found["sizes"]]
+            return Selection(found["users"], found["items"], found["clicks"], *sizes)
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        made = make()
+    beside = kept.with_name(f".{kept.name}.{os.getpid()}.npz")
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        sizes_now = np.array([made.n_users, made.n_items, made.n_read])
+        np.savez(beside, users=made.users, items=made.items, clicks=made.clicks, sizes=sizes_now)
+        beside.replace(kept)
+    except OSError:
+        beside.unlink(missing_ok=True)  # nowhere to keep it: the next call makes it anew
+    return made

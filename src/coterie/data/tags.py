@@ -1,0 +1,98 @@
+"""Items as vectors, from their tags: tf-idf, then the first principal components, then norms of at most 1."""
+
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.data.files import need
+from coterie.errors import ParameterError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+SCALES = ("largest", "unit")
+TAGS = ("whole", "words")
+# Features are rounded to this many decimals, so that another machine's last bits change no choice.
+DECIMALS = 9
+SEPARATORS = re.compile(r"[\W_]+")
+
+
+class Tagging(NamedTuple):
+    """How often each tag was put on each item: three arrays of the same length, and the tags' names."""
+
+    items: Ints  # positions of items, from 0
+    tags: Ints  # tag ids
+    counts: Floats
+    names: dict[int, str]  # of tag ids
+
+
+def features(
+    tagging: Tagging, n_items: int, *, components: int, centre: bool, scale: str, tags: str
+) -> Floats:
+    """Return a vector for each item: (n_items, components), rounded, each of norm at most 1.
+
+    `centre` takes the mean item away first, as principal components are defined; without it they are the
+    right singular vectors of the tf-idf matrix itself. `scale="largest"` divides all by the largest norm,
+    "unit" each by its own (a vector of zeros stays). `tags="words"` splits tags into words first.
+    """
+    check_choice("scale", scale, SCALES)
+    check_choice("tags", tags, TAGS)
+    text = need("sklearn.feature_extraction.text", "preparing items from tags")
+    decomposition = need("sklearn.decomposition", "preparing items from tags")
+    counted = _counted(tagging, n_items, tags)
+    if not 1 <= components < min(counted.shape):
+        raise ParameterError(
+            f"components is {components}, expected from 1 to {min(counted.shape) - 1}: there are "
+            f"{counted.shape[0]:,} items with {counted.shape[1]:,} tags"
+        )
+    weighted = text.TfidfTransformer().fit_transform(counted)
+    if centre:
+        reduce = decomposition.PCA(components, svd_solver="arpack", random_state=0)
+    else:
+        reduce = decomposition.TruncatedSVD(components, algorithm="arpack", random_state=0)
+    vectors = np.asarray(reduce.fit_transform(weighted), dtype=np.float64)
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    by = norms.max() if scale == "largest" else np.where(norms > 0, norms, 1.0)
+    room = 1 + components * 10.0**-DECIMALS  # rounding must not lift a norm above 1
+    return np.asarray(np.round(vectors / (by * room), DECIMALS) + 0.0, dtype=np.float64)  # + 0.0: no -0.0
+
+
+def _counted(tagging: Tagging, n_items: int, tags: str) -> Any:
+    """Return how often each tag, or each word of a tag, was put on each item: a sparse (n_items, n_tags)."""
+    sparse = need("scipy.sparse", "preparing items from tags")
+    if tags == "whole":
+        used, column = np.unique(tagging.tags, return_inverse=True)
+        rows, counts, width = tagging.items, tagging.counts, len(used)
+    else:
+        rows, column, counts, width = _by_words(tagging)
+    return sparse.csr_matrix((counts, (rows, column)), shape=(n_items, width))
+
+
+def _by_words(tagging: Tagging) -> tuple[Ints, Ints, Floats, int]:
+    """Return items, words and counts: a tag put on an item counts once for each of its words."""
+    used, place = np.unique(tagging.tags, return_inverse=True)
+    vocabulary: dict[str, int] = {}
+    words = [
+        [vocabulary.setdefault(w, len(vocabulary)) for w in dict.fromkeys(split(tagging.names[int(tag)]))]
+        for tag in used
+    ]
+    length = np.array([len(own) for own in words], dtype=np.int64)
+    flat = np.array([word for own in words for word in own], dtype=np.int64)
+    start = np.concatenate([[0], np.cumsum(length)])[:-1]
+    each = length[place]  # words of each tagging
+    within = np.arange(each.sum()) - np.repeat(np.cumsum(each) - each, each)
+    column = flat[np.repeat(start[place], each) + within]
+    return np.repeat(tagging.items, each), column, np.repeat(tagging.counts, each), len(vocabulary)
+
+
+def split(tag: str) -> list[str]:
+    """Return the words of a tag in lower case; a tag without letters or digits is a word by itself."""
+    return [word for word in SEPARATORS.split(tag.lower()) if word] or [tag]
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Raise ParameterError unless `value` is one of `choices`."""
+    if value not in choices:
+        raise ParameterError(f"{name} is {value!r}, expected one of: {', '.join(choices)}")

@@ -1,0 +1,53 @@
+"""How far apart users' tastes are: the paper's Figure 3.
+
+Each user gets the regularised least-squares model of the reported rounds: (I + Σ x xᵀ)⁻¹ Σ y x. The text of
+section 5 takes the pairs (x, y) with y = 1; the caption of Figure 3 takes all pairs of the user's rounds.
+"""
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from coterie.errors import ParameterError
+
+Floats = NDArray[np.float64]
+SAMPLES = ("liked", "all")
+
+
+def user_distances(data: Any, n_rounds: int, seed: int, samples: str = "liked") -> pl.DataFrame:
+    """Return for each round the mean distance of the served user's model to all others': round, user, distance.
+
+    `data` gives blocks of labelled rounds whose items are vectors.
+    """
+    if samples not in SAMPLES:
+        raise ParameterError(f"samples is {samples!r}, expected one of: {', '.join(SAMPLES)}")
+    if data.one_hot or data.is_log:
+        raise ParameterError("distances between users need labelled rounds of items with features")
+    users: list[Any] = []
+    sums: dict[Any, tuple[Floats, Floats]] = {}
+    n_features = data.n_features
+    for block in data.blocks(n_rounds, seed):
+        users += block.users.tolist()
+        for user, row, payoffs in zip(block.users.tolist(), block.candidates, block.payoffs, strict=True):
+            chosen = payoffs == 1 if samples == "liked" else np.ones(len(row), dtype=np.bool_)
+            x, y = block.items[row[chosen]], payoffs[chosen]
+            m, b = sums.setdefault(user, (np.eye(n_features), np.zeros(n_features)))
+            m += x.T @ x
+            b += x.T @ y
+    names = list(sums)
+    models = np.array([np.linalg.solve(*sums[name]) for name in names])  # (users, n_features)
+    mean = dict(zip(names, _mean_distance(models), strict=True))
+    rows = {
+        "round": np.arange(len(users)),
+        "user": [str(u) for u in users],
+        "distance": [mean[u] for u in users],
+    }
+    return pl.DataFrame(rows)
+
+
+def _mean_distance(models: Floats) -> list[float]:
+    """Return the mean Euclidean distance of each row to all others."""
+    n_others = max(len(models) - 1, 1)
+    return [float(np.linalg.norm(models - own, axis=1).sum() / n_others) for own in models]

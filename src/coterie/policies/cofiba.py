@@ -1,0 +1,306 @@
+"""COFIBA: collaborative filtering bandits (Li, Karatzoglou, Gentile, 2016, Figure 1).
+
+paper                    here
+M_i, b_i, w_i            a row of `table`
+G^I_t, Î_{h,t}           the items' web and `_cluster`, the cluster h of each item
+G^U_{t,h}                the users' web on layer h of `_layers`
+N_k, M̄_{N_k}, b̄_{N_k}    the user's connected component on the layer of candidate k's cluster, its pooled rows
+CB_{N_k}(x)              alpha's scale * spread of the pool
+CB_i(x) in both tests    alpha2's scale * spread of the user alone
+N^U_{ℓ,t+1}(i)           the users that agree with i on item ℓ: |w_i·x − w_j·x| ≤ CB_i(x) + CB_j(x)
+
+Both scales are α·√log(1+t). After each payoff, the user's edges to those who disagree on the item are deleted on the
+layer of the item's cluster; then the item's edges to items on which the user agrees with other people are deleted. If
+the item's cluster falls apart, its largest part (the item's own, if as large) keeps the layer, and every other part
+gets a new one with all edges. All layers start from one random graph, so memory follows the edges once and then one
+byte an edge and layer; no n × n matrix is made unless `complete` asks for all edges.
+
+The paper knows all users and items in advance. Here they appear on first sight: a user gets edges by the rule the
+graph started with, on every layer; an item gets edges by the same rule into the largest cluster (the oldest, if two
+are as large). Until the first payoff, or `add`, a user decides alone and an item is treated as one of the largest
+cluster. An item is its id or, over vectors, exactly its feature vector: this is for a finite set of items, because
+each new vector that is learned from is remembered as an item.
+
+Dropping a user removes the user's payoffs from every pool and the user's edges from every layer. Items, and the
+clusters they are in by then, stay.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.errors import FileError, ParameterError, UserError
+from coterie.models.checks import check_number, check_user, read_payoff
+from coterie.models.files import Tensors, pack_ids, take, unpack_ids
+from coterie.models.protocol import ROUNDING
+from coterie.models.tables import make_table
+from coterie.policies.clock import Alpha, check_alpha, scale_at
+from coterie.policies.decision import Decision
+from coterie.policies.policy import Policy
+from coterie.policies.random import Seed, make_rng
+from coterie.policies.web import EVERYWHERE, Alive, Numbers, Web
+
+
+@final
+class COFIBA(Policy):
+    """Clusters items by whom they divide, and users anew for every cluster of items.
+
+    `alpha` widens the bounds of decisions, `alpha2` those of the two tests that delete edges: the smaller, the sooner
+    users and items part. `complete` starts from all edges instead of 3·log(n)/n of them, for small numbers of users.
+    """
+
+    name = "cofiba"
+    reference = "Li, Karatzoglou, Gentile 2016: Collaborative filtering bandits"
+    rng: np.random.Generator
+
+    def __init__(
+        self,
+        *,
+        n_features: int | None = None,
+        one_hot: bool = False,
+        alpha: Alpha = 0.1,
+        alpha2: float = 0.1,
+        complete: bool = False,
+        seed: Seed = 0,
+    ) -> None:
+        self.n_features = n_features
+        self.one_hot = one_hot
+        self.alpha = check_alpha(alpha)
+        self.alpha2 = check_number("alpha2", alpha2)
+        if complete is not True and complete is not False:
+            raise ParameterError(f"complete is {complete!r}, expected True or False")
+        self.complete = complete
+        self.seed = seed
+        self.rng = make_rng(seed)
+        self.table = make_table(n_features, one_hot)
+        self._row: dict[Hashable, int] = {}  # users
+        self._users_web = Web()
+        self._layers: dict[int, Alive] = {
+            0: EVERYWHERE
+        }  # which of the users' edges are alive, by item cluster
+        self._labels: dict[int, Numbers] = {}  # the users' components on a layer: forgotten when edges change
+        self._item: dict[Hashable, int] = {}  # items: ids, or the bytes of vectors
+        self._item_keys: list[Hashable] = []
+        self._items_web = Web()
+        self._items_alive = EVERYWHERE
+        self._cluster: Numbers = np.empty(0, dtype=np.int64)  # of each item
+
+    def decide(self, user: Hashable, contexts: Any) -> Decision:
+        """Score each candidate by the pool of the users in the user's component, in the candidate's own layer."""
+        check_user(user)
+        contexts = self.table.read(contexts)
+        scale = scale_at(self.alpha, self.learned)
+        row = self._row.get(user)
+        own = self.table.view(row, contexts)
+        estimate, spread = own.estimate.copy(), own.spread.copy()
+        members = np.ones(len(estimate), dtype=np.int64)
+        if row is not None:
+            layers = [self._layer_of(cluster) for cluster in self._clusters_of(contexts)]
+            for layer in dict.fromkeys(layers):
+                shown = [k for k, other in enumerate(layers) if other == layer]
+                rows = self._component(row, layer)
+                part = contexts[shown] if isinstance(contexts, np.ndarray) else [contexts[k] for k in shown]
+                estimate[shown], spread[shown] = self.table.pooled(rows, part)
+                members[shown] = len(rows)
+        width = scale * spread
+        return Decision(
+            user, contexts, own.estimate, scale * own.spread, members, estimate, width, estimate + width
+        )
+
+    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+        """Update the user, then the users' graph of the item's cluster, then the items' graph."""
+        check_user(user)
+        contexts = self.table.read([context])
+        payoff = read_payoff(payoff)
+        scale_at(self.alpha, self.learned)  # an alpha that fails must fail before anything changes
+        scale = scale_at(self.alpha2, self.learned)
+        self.add(user)
+        row, item = self._row[user], self._add_item(contexts[0])
+        self.table.update(row, contexts[0], payoff)
+        self._part_users(row, item, contexts, scale)
+        self._part_items(row, item, scale)
+        self.learned += 1
+        return 1
+
+    def _part_users(self, row: int, item: int, contexts: Any, scale: float) -> None:
+        """Delete the user's edges to those who disagree on the item, on the layer of the item's cluster."""
+        cluster = int(self._cluster[item])
+        edges, others = self._users_web.touching(row, self._layers[cluster])
+        apart = ~self._agreeing(row, contexts, scale, others)[:, 0]
+        if apart.any():
+            self._layers[cluster] = self._users_web.without(self._layers[cluster], edges[apart])
+            self._labels.pop(cluster, None)
+
+    def _part_items(self, row: int, item: int, scale: float) -> None:
+        """Delete the item's edges to items on which the user agrees with other people; split its cluster."""
+        edges, others = self._items_web.touching(item, self._items_alive)
+        if not len(edges):
+            return
+        agree = self._agreeing(row, self._contexts_of([item, *others.tolist()]), scale)
+        differ = (agree[:, 1:] != agree[:, :1]).any(axis=0)
+        if not differ.any():
+            return
+        self._items_alive = self._items_web.without(self._items_alive, edges[differ])
+        cluster = int(self._cluster[item])
+        inside = np.flatnonzero(self._cluster == cluster)
+        labels = self._items_web.labels(self._items_alive)
+        parts = [inside[labels[inside] == label] for label in dict.fromkeys(labels[inside].tolist())]
+        stays = max(parts, key=lambda part: (len(part), item in part))  # the first of equals
+        for part in parts:
+            if part is not stays:
+                new = max(self._layers) + 1
+                self._cluster[part] = new
+                self._layers[new] = EVERYWHERE
+
+    def _agreeing(
+        self, row: int, contexts: Any, scale: float, others: Numbers | None = None
+    ) -> NDArray[np.bool_]:
+        """Return which of the others, or of all, agree with a user on each context: (users, contexts)."""
+        own = self.table.view(row, contexts)
+        estimate, spread = self.table.views(contexts, others)
+        agree: NDArray[np.bool_] = np.abs(estimate - own.estimate) <= scale * (spread + own.spread) + ROUNDING
+        return agree
+
+    def _layer_of(self, cluster: int) -> int:
+        """Return the layer of a cluster: its own, or -1, the one of all clusters that have deleted no edge."""
+        return cluster if len(self._layers[cluster]) else -1
+
+    def _component(self, row: int, layer: int) -> Numbers:
+        """Return the users who are connected with this one on a layer."""
+        if layer not in self._labels:
+            self._labels[layer] = self._users_web.labels(self._layers.get(layer, EVERYWHERE))
+        labels = self._labels[layer]
+        return np.flatnonzero(labels == labels[row])
+
+    def _keys(self, contexts: Any) -> list[Hashable]:
+        # Adding 0.0 turns -0.0 into 0.0, which has other bytes but is the same number.
+        return contexts if self.one_hot else [(x + 0.0).tobytes() for x in contexts]
+
+    def _contexts_of(self, items: Sequence[int]) -> Any:
+        """Return known items as the table takes them."""
+        found: list[Any] = [self._item_keys[item] for item in items]
+        return found if self.one_hot else np.array([np.frombuffer(key) for key in found])
+
+    def _largest_cluster(self) -> int:
+        if not len(self._cluster):
+            return 0
+        return int(np.argmax(np.bincount(self._cluster)))
+
+    def _clusters_of(self, contexts: Any) -> list[int]:
+        """Return the cluster of each candidate; unknown items are treated as of the largest."""
+        largest = self._largest_cluster()
+        rows = [self._item.get(key) for key in self._keys(contexts)]
+        return [largest if row is None else int(self._cluster[row]) for row in rows]
+
+    def _add_item(self, context: Any) -> int:
+        """Return an item's number; a new one gets edges into the largest cluster."""
+        (key,) = self._keys([context])
+        if key not in self._item:
+            largest = self._largest_cluster()
+            among = np.flatnonzero(self._cluster == largest)
+            self._item[key] = self._items_web.arrive(None if self.complete else self.rng, among)
+            self._item_keys.append(key)
+            self._cluster = np.append(self._cluster, largest)
+        return self._item[key]
+
+    def add(self, user: Hashable) -> None:
+        """Register a user, with edges to some of the others on every layer."""
+        check_user(user)
+        if user not in self._row:
+            self._users_web.arrive(None if self.complete else self.rng)
+            self._row[user] = self.table.grow()
+            self._labels.clear()
+
+    def drop(self, user: Hashable) -> None:
+        """Forget a user: payoffs and edges."""
+        check_user(user)
+        if user not in self._row:
+            raise UserError(f"user {user!r} is not known, so cannot be dropped")
+        row = self._row.pop(user)
+        self._row = {name: r - (r > row) for name, r in self._row.items()}
+        self.table.delete(row)
+        full = {cluster: self._users_web.alive(layer) for cluster, layer in self._layers.items()}
+        stays = self._users_web.leave(row)
+        self._layers = {
+            cluster: EVERYWHERE if alive.all() else alive
+            for cluster, alive in ((cluster, alive[stays]) for cluster, alive in full.items())
+        }
+        self._labels.clear()
+
+    @property
+    def users(self) -> Sequence[Hashable]:
+        """The known users."""
+        return list(self._row)
+
+    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
+        """Return the users who decide with `user` on `context` now, `user` among them."""
+        check_user(user)
+        contexts = self.table.read([context])
+        if user not in self._row:
+            return [user]
+        names = list(self._row)
+        layer = self._layer_of(self._clusters_of(contexts)[0])
+        return [names[r] for r in self._component(self._row[user], layer)]
+
+    @property
+    def item_clusters(self) -> list[list[Any]]:
+        """The known items, ids or vectors, by cluster."""
+        order = dict.fromkeys(self._cluster.tolist())
+        return [list(self._contexts_of(np.flatnonzero(self._cluster == c).tolist())) for c in order]
+
+    def tensors(self) -> Tensors:
+        """Return all that was learned, as arrays."""
+        used = list(self._layers)
+        deleted = [np.flatnonzero(~layer) for layer in self._layers.values()]
+        items = (
+            pack_ids(self._item)
+            if self.n_features is None
+            else self._contexts_of(range(len(self._item))).reshape(-1, self.n_features)
+        )
+        return {
+            "users": pack_ids(self._row),
+            "items": items,
+            "item_cluster": self._cluster,
+            "items_deleted": np.flatnonzero(~self._items_alive),
+            "layers": np.array(used, dtype=np.int64),
+            "deleted_counts": np.array([len(edges) for edges in deleted], dtype=np.int64),
+            "deleted": np.concatenate([np.empty(0, dtype=np.int64), *deleted]),
+            **self._users_web.tensors("users"),
+            **self._items_web.tensors("items"),
+            **self.table.tensors(),
+        }
+
+    def restore(self, tensors: Tensors) -> None:
+        """Take over what `tensors` returned."""
+        names = unpack_ids(tensors, "users")
+        if self.one_hot:
+            keys = unpack_ids(tensors, "items")
+        else:
+            vectors = take(tensors, "items", "f", (None, self.n_features))
+            keys = self._keys(vectors)
+        cluster = take(tensors, "item_cluster", "i", (len(keys),)).astype(np.int64)
+        used = take(tensors, "layers", "i", (None,)).tolist()
+        counts = take(tensors, "deleted_counts", "i", (len(used),))
+        deleted = take(tensors, "deleted", "i", (int(counts.sum()),))
+        users_web, items_web = Web(), Web()
+        users_web.restore("users", tensors, len(names))
+        items_web.restore("items", tensors, len(keys))
+        gone = take(tensors, "items_deleted", "i", (None,))
+        for edges, web in ((deleted, users_web), (gone, items_web)):
+            if not ((edges >= 0) & (edges < len(web.ends))).all():
+                raise FileError("the model file deletes edges that are not there")
+        if len(set(keys)) != len(keys) or not set(cluster.tolist()) <= set(used):
+            raise FileError("the items in the model file contradict each other")
+        self.table.restore(tensors, len(names))
+        self._row = {name: row for row, name in enumerate(names)}
+        self._item, self._item_keys = {key: item for item, key in enumerate(keys)}, keys
+        self._users_web, self._items_web, self._cluster = users_web, items_web, cluster
+        self._items_alive = items_web.without(EVERYWHERE, gone) if len(gone) else EVERYWHERE
+        parts = np.split(deleted, np.cumsum(counts)[:-1])
+        self._layers = {
+            c: users_web.without(EVERYWHERE, edges) if len(edges) else EVERYWHERE
+            for c, edges in zip(used, parts, strict=True)
+        }
+        self._labels = {}

@@ -1,0 +1,146 @@
+"""CoLin: contextual bandits in a collaborative environment (Wu, Wang, Gu, Wang, 2016, Algorithm 1).
+
+paper                 here
+Θ = (θ_1 … θ_N)       not kept: what is kept is w_u = Θ·(column u of W), which is all that payoffs and scores see
+W, column u           how much every user's θ counts for user u: `self_weight` for the user's own, the edge's weight
+                      for each neighbour's, divided by their sum, so that a column sums to 1
+A_t, λ                λI + Σ z zᵀ with z = vec(x ⊗ column u); its inverse, seen through W, is `covariance`; `ridge`
+zᵀA_t⁻¹z              spread²: xᵀC_uu x, because Wᵀ⊗A⁻¹W⊗ = ((WᵀW ⊗ I/λ)⁻¹ + Σ φφᵀ)⁻¹ = C with φ = e_u ⊗ x
+α_t √(zᵀA_t⁻¹z)       scale * spread with scale = α·√log(1+t) instead of the theory's α_t
+
+C falls apart into the graph's connected components; each has its own matrix, of (m·d)² numbers for m users, made
+with the first payoff. That is exact, and the authors name no cheaper variant, so a component that needs more than
+`limit` rows is an error that says so: with d = 25 the default allows components of 200 users, and any number of
+components. With item ids a component has one m × m matrix an item, and the default allows m = 5,000.
+
+Whoever is not in the graph has W = 1, which is LinUCB. A dropped user's part of the joint belief is left out: the
+others keep all that they learned. A dropped user who returns is new, and outside the graph. `estimate` and
+`near_estimate` are the same: the model of a user is the mixture over the user's neighbours.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, ClassVar, final
+
+import numpy as np
+
+from coterie.errors import ParameterError
+from coterie.models import make_models
+from coterie.models.checks import check_count, check_number, check_user, read_payoff
+from coterie.models.files import Tensors
+from coterie.models.joint import Block, Joint
+from coterie.policies.clock import Alpha, check_alpha, scale_at
+from coterie.policies.decision import Decision
+from coterie.policies.policy import Policy
+from coterie.policies.social import (
+    Edge,
+    Floats,
+    Graph,
+    Social,
+    check_size,
+    components,
+    pack_graph,
+    read_graph,
+    unpack_graph,
+    without_user,
+)
+
+
+@final
+class CoLin(Policy):
+    """A user's payoff is a mixture of the user's own taste and the neighbours', with given weights.
+
+    `graph` is edges (user, user) or (user, user, weight), {user: neighbours} or {(user, user): weight}; its users
+    are known from the start. `users` says who may be in it.
+    """
+
+    name = "colin"
+    reference = "Wu, Wang, Gu, Wang 2016: Contextual bandits in a collaborative environment"
+    in_tensors: ClassVar[tuple[str, ...]] = ("graph", "users")
+
+    def __init__(
+        self,
+        *,
+        n_features: int | None = None,
+        one_hot: bool = False,
+        alpha: Alpha = 0.1,
+        graph: Graph = (),
+        users: Iterable[Hashable] | None = None,
+        self_weight: float = 1.0,
+        ridge: float = 1.0,
+        limit: int = 5000,
+    ) -> None:
+        make_models(n_features, one_hot)  # checks both
+        self.n_features = n_features
+        self.one_hot = one_hot
+        self.alpha = check_alpha(alpha)
+        self.self_weight = check_number("self_weight", self_weight)
+        self.ridge = check_number("ridge", ridge)
+        for name in ("self_weight", "ridge"):
+            if getattr(self, name) <= 0:
+                raise ParameterError(f"{name} is 0, expected a number above 0")
+        self.limit = check_count("limit", limit)
+        social = read_graph(graph, users)
+        self.graph: list[Edge] = social.edges
+        self.models = Joint(n_features, self._blocks(social), alone=1 / self.ridge)
+
+    def _blocks(self, social: Social) -> list[Block]:
+        """Return one block a connected component."""
+        weights = social.matrix()
+        found = components(weights)
+        check_size(max(map(len, found), default=0), self.n_features, self.limit, "raise limit")
+        return [
+            Block(
+                mixture_kernel(weights[nodes][:, nodes].toarray(), self.self_weight) / self.ridge,
+                [[social.users[k]] for k in nodes],
+            )
+            for nodes in found
+        ]
+
+    def decide(self, user: Hashable, contexts: Any) -> Decision:
+        """Score each candidate by the user's mixture of estimates and its bound."""
+        check_user(user)
+        contexts = self.models.read(contexts)
+        estimate, spread = self.models.view(user, contexts)
+        width = scale_at(self.alpha, self.learned) * spread
+        members = np.full(len(estimate), self.models.members(user), dtype=np.int64)
+        return Decision(user, contexts, estimate, width, members, estimate, width, estimate + width)
+
+    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+        """Update the joint estimate of the user's component; everybody in it learns."""
+        check_user(user)
+        contexts = self.models.read([context])
+        payoff = read_payoff(payoff)
+        scale_at(self.alpha, self.learned)  # an alpha that fails must fail before anything changes
+        self.learned += 1
+        return self.models.update(user, contexts[0], payoff)
+
+    def add(self, user: Hashable) -> None:
+        """Register a user; one who is not in the graph is coupled with nobody."""
+        self.models.add(user)
+
+    def drop(self, user: Hashable) -> None:
+        """Forget a user, in the models and in the graph. What the others learned from the user stays."""
+        self.models.drop(user)
+        self.graph = without_user(self.graph, user)
+
+    @property
+    def users(self) -> Sequence[Hashable]:
+        """The known users."""
+        return self.models.users
+
+    def tensors(self) -> Tensors:
+        """Return all that was learned, and the graph, as arrays."""
+        return {**pack_graph(self.users, self.graph), **self.models.tensors()}
+
+    def restore(self, tensors: Tensors) -> None:
+        """Take over what `tensors` returned."""
+        self.models.restore(tensors)
+        self.graph, _ = unpack_graph(self.users, tensors)
+
+
+def mixture_kernel(weights: Floats, self_weight: float) -> Floats:
+    """Return WᵀW for the W that symmetric weights between users give."""
+    w = weights + self_weight * np.eye(len(weights))
+    w /= w.sum(axis=0)  # columns sum to 1
+    kernel: Floats = w.T @ w
+    return kernel

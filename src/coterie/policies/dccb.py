@@ -1,0 +1,318 @@
+"""DCCB: distributed clustering of confidence balls, peers that gossip (Korda, Szörényi, Li, 2016).
+
+paper                 here
+agent i of V          a user; all peers are simulated in this process
+V^i_t                 i's local cluster: all peers but those it has parted from, `_parted`, one bit a peer
+A_local, b_local      `local`: the peer's own payoffs, all of them
+Ã^i_t, b̃^i_t          `shared`: what gossip has brought, averaged, so a peer's payoffs weigh about 1/m with m sharers
+A^i_t, B^i_t          the buffers: payoffs that still wait, and each peer's `share` of them
+t − τ(t)              how many rounds they wait: delay·log₂(n^{3/2}·t), the paper's delay being 4
+σ                     a random cycle through all peers, drawn each round
+c_thresh              alpha2·√((1 + log(1+T))/(1 + T)) with T the peer's own payoffs, summed over both: CLUB's form,
+                      since peers are not served equally often here
+confidence ball       scale * spread with scale = α·√log(1+t), for M = I + m·shared, b = m·shared
+
+A round is one payoff, by one peer; then all gossip. Each peer is tested against the next on the cycle, if that one
+is in its local cluster; if their local estimates are further apart than the threshold, both strike the other off and
+start over from their own payoffs. Then each takes the average of its own and another's shared statistics and buffers:
+of the next on the cycle that has the same local cluster, so that averaging loses nothing. Then the new payoff enters
+its peer's buffer, and payoffs that have waited long enough enter `shared`. Multiplying the averages with m, the
+number of peers that have the same local cluster, makes them the sums that perfect gossip would give.
+
+A peer is simulated in O(d²) a round, so a round costs O(n·d²): this is for thousands of users. Over items every peer
+comes to hold every item that was learned from: n × items numbers. Local clusters take n²/8 bytes.
+
+A user is a peer from the first payoff, or `add`, on; a newcomer has parted from nobody. A dropped user's own
+statistics go with the user; what has reached other peers stays with them.
+"""
+
+import math
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.errors import FileError, UserError
+from coterie.models.checks import check_number, check_user, read_payoff
+from coterie.models.files import Tensors, pack_ids, take, unpack_ids
+from coterie.models.protocol import Floats
+from coterie.models.sums import make_sums
+from coterie.policies.clock import Alpha, check_alpha, scale_at
+from coterie.policies.decision import Decision
+from coterie.policies.policy import Policy
+from coterie.policies.random import Seed, make_rng
+
+Numbers = NDArray[np.int64]
+STATISTICS = ("local_gram", "local_moment", "shared_gram", "shared_moment")
+
+
+class Waiting(NamedTuple):
+    """A payoff in the buffers, and how much of it each peer has."""
+
+    column: Floats  # the context
+    payoff: float
+    share: Floats  # (peers,)
+
+
+@final
+class DCCB(Policy):
+    """Peers average what they know with one other peer a round, and part from those who are too different.
+
+    `alpha2` widens the test that parts two peers; `delay` is how long payoffs travel before they are used.
+    """
+
+    name = "dccb"
+    reference = "Korda, Szörényi, Li 2016: Distributed clustering of linear bandits in peer to peer networks"
+    rng: np.random.Generator
+
+    def __init__(
+        self,
+        *,
+        n_features: int | None = None,
+        one_hot: bool = False,
+        alpha: Alpha = 0.1,
+        alpha2: float = 1.0,
+        delay: float = 4.0,
+        seed: Seed = 0,
+    ) -> None:
+        self.n_features = n_features
+        self.one_hot = one_hot
+        self.alpha = check_alpha(alpha)
+        self.alpha2 = check_number("alpha2", alpha2)
+        self.delay = check_number("delay", delay)
+        self.seed = seed
+        self.rng = make_rng(seed)
+        self.sums = make_sums(n_features, one_hot)
+        self._row: dict[Hashable, int] = {}
+        self._times: Numbers = np.empty(0, dtype=np.int64)  # each peer's own payoffs
+        self._local = [np.empty((0, width)) for width in self.sums.widths]  # gram, moment: (peers, columns)
+        self._shared = [np.empty((0, width)) for width in self.sums.widths]
+        self._weights = np.empty(
+            (0, self.sums.widths[1])
+        )  # follows from `_local`; `_learn_locally` writes both
+        self._parted: list[int] = []  # bit j of the i-th: i and j have parted
+        self._waiting: list[Waiting] = []  # the oldest first
+        self._sharers: tuple[Numbers, Numbers] | None = (
+            None  # each peer's group and its size; None: to be found
+        )
+
+    def decide(self, user: Hashable, contexts: Any) -> Decision:
+        """Score each candidate by what gossip has brought to the user."""
+        check_user(user)
+        contexts = self.sums.read(contexts)
+        scale = scale_at(self.alpha, self.learned)
+        row = self._row.get(user)
+        sharers = 1
+        if row is None:
+            gram, moment = (np.zeros(width) for width in self.sums.widths)
+            own = near = self.sums.view(gram, moment, contexts)
+        else:
+            sharers = int(self._groups()[1][row])
+            own = self.sums.view(self._local[0][row], self._local[1][row], contexts)
+            near = self.sums.view(sharers * self._shared[0][row], sharers * self._shared[1][row], contexts)
+        members = np.full(len(contexts), sharers, dtype=np.int64)
+        width = scale * near.spread
+        return Decision(
+            user,
+            contexts,
+            own.estimate,
+            scale * own.spread,
+            members,
+            near.estimate,
+            width,
+            near.estimate + width,
+        )
+
+    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+        """Let the peer learn, then let all peers gossip."""
+        check_user(user)
+        contexts = self.sums.read([context])
+        payoff = read_payoff(payoff)
+        scale_at(self.alpha, self.learned)  # an alpha that fails must fail before anything changes
+        self.add(user)
+        row = self._row[user]
+        column = self.sums.column(contexts[0])
+        self._widen()
+        self._learn_locally(row, column, payoff)
+        cycle = self.rng.permutation(len(self._row))
+        restarted = self._part(cycle)
+        self._share(cycle)
+        share = np.zeros(len(self._row))
+        share[row] = row not in restarted  # who starts over has it already
+        self._waiting.append(Waiting(column, payoff, share))
+        self._release()
+        self.learned += 1
+        return 1
+
+    def _learn_locally(self, row: int, column: Floats, payoff: float) -> None:
+        gram, moment = (array[row : row + 1] for array in self._local)
+        self.sums.add(gram, moment, np.ones(1), column, payoff)
+        self._weights[row] = self.sums.weights(gram[0], moment[0])
+        self._times[row] += 1
+
+    def _part(self, cycle: Numbers) -> set[int]:
+        """Part peers from the next on the cycle if they are too different; return those who start over."""
+        following = np.roll(cycle, -1)
+        radius = self.alpha2 * np.sqrt((1 + np.log1p(self._times)) / (1 + self._times))
+        gap = np.linalg.norm(self._weights[cycle] - self._weights[following], axis=1)
+        far = np.flatnonzero(gap > radius[cycle] + radius[following])
+        restarted: set[int] = set()
+        for i, j in zip(cycle[far].tolist(), following[far].tolist(), strict=True):
+            if not self._parted[i] >> j & 1:
+                self._parted[i] |= 1 << j
+                self._parted[j] |= 1 << i
+                restarted |= {i, j}
+        if restarted:
+            self._sharers = None
+            rows = sorted(restarted)
+            for shared, local in zip(self._shared, self._local, strict=True):
+                shared[rows] = local[rows]
+            for waiting in self._waiting:
+                waiting.share[rows] = 0.0
+        return restarted
+
+    def _share(self, cycle: Numbers) -> None:
+        """Average with the next peer on the cycle that has the same local cluster."""
+        group = self._groups()[0][cycle]
+        order = np.argsort(group, kind="stable")
+        grouped = cycle[order]  # group by group, each in the order of the cycle
+        partner = np.roll(grouped, -1)
+        ends = np.flatnonzero(np.append(np.diff(group[order]), 1))
+        starts = np.append(0, ends[:-1] + 1)
+        partner[ends] = grouped[starts]
+        meets = np.empty_like(cycle)
+        meets[grouped] = partner
+        for k, shared in enumerate(self._shared):
+            self._shared[k] = (shared + shared[meets]) / 2
+        for k, (column, payoff, share) in enumerate(self._waiting):
+            self._waiting[k] = Waiting(column, payoff, (share + share[meets]) / 2)
+
+    def _release(self) -> None:
+        """Let payoffs that have waited long enough count."""
+        t = self.learned + 1
+        length = math.ceil(self.delay * math.log2(len(self._row) ** 1.5 * t))
+        while len(self._waiting) > length:
+            column, payoff, share = self._waiting.pop(0)
+            self.sums.add(self._shared[0], self._shared[1], share, column, payoff)
+
+    def _groups(self) -> tuple[Numbers, Numbers]:
+        """Return for each peer the group of those with the same local cluster, and the group's size."""
+        if self._sharers is None:
+            number: dict[int, int] = {}
+            group = [number.setdefault(parted, len(number)) for parted in self._parted]
+            found = np.array(group, dtype=np.int64)
+            self._sharers = found, np.bincount(found, minlength=1)[found]
+        return self._sharers
+
+    def _widen(self) -> None:
+        """Give every peer the columns of items that are new."""
+        gram, moment = self.sums.widths
+        for arrays in (self._local, self._shared):
+            arrays[0], arrays[1] = _with_columns(arrays[0], gram), _with_columns(arrays[1], moment)
+        self._weights = _with_columns(self._weights, moment)
+
+    def add(self, user: Hashable) -> None:
+        """Register a user: a peer who knows nothing and has parted from nobody."""
+        check_user(user)
+        if user in self._row:
+            return
+        self._row[user] = len(self._row)
+        for arrays in (self._local, self._shared):
+            arrays[:] = [np.pad(array, ((0, 1), (0, 0))) for array in arrays]
+        self._weights = np.pad(self._weights, ((0, 1), (0, 0)))
+        self._times = np.append(self._times, 0)
+        self._parted.append(0)
+        self._waiting = [waiting._replace(share=np.append(waiting.share, 0.0)) for waiting in self._waiting]
+        self._sharers = None
+
+    def drop(self, user: Hashable) -> None:
+        """Forget a user; what has reached other peers stays with them."""
+        check_user(user)
+        if user not in self._row:
+            raise UserError(f"user {user!r} is not known, so cannot be dropped")
+        row = self._row.pop(user)
+        self._row = {name: r - (r > row) for name, r in self._row.items()}
+        for arrays in (self._local, self._shared):
+            arrays[:] = [np.delete(array, row, axis=0) for array in arrays]
+        self._weights = np.delete(self._weights, row, axis=0)
+        self._times = np.delete(self._times, row)
+        below = (1 << row) - 1
+        del self._parted[row]
+        self._parted = [parted & below | parted >> 1 & ~below for parted in self._parted]
+        kept = [waiting._replace(share=np.delete(waiting.share, row)) for waiting in self._waiting]
+        self._waiting = [waiting for waiting in kept if waiting.share.any()]
+        self._sharers = None
+
+    @property
+    def users(self) -> Sequence[Hashable]:
+        """The known users."""
+        return list(self._row)
+
+    def neighbours(self, user: Hashable) -> list[Hashable]:
+        """Return the peers who share with `user` now, `user` among them."""
+        check_user(user)
+        if user not in self._row:
+            return [user]
+        group = self._groups()[0]
+        names = list(self._row)
+        return [names[r] for r in np.flatnonzero(group == group[self._row[user]])]
+
+    def tensors(self) -> Tensors:
+        """Return all that was learned, as arrays."""
+        n = len(self._row)
+        size = (n + 7) // 8
+        bits = b"".join(parted.to_bytes(size, "little") for parted in self._parted)
+        columns = [waiting.column for waiting in self._waiting]
+        width = self.n_features or 1
+        return {
+            "users": pack_ids(self._row),
+            "times": self._times,
+            **dict(zip(STATISTICS, [*self._local, *self._shared], strict=True)),
+            "local_weights": self._weights,
+            "parted": np.frombuffer(bits, dtype=np.uint8).reshape(n, size),
+            "waiting_context": np.array(columns, dtype=np.float64).reshape(-1, width),
+            "waiting_payoff": np.array([waiting.payoff for waiting in self._waiting], dtype=np.float64),
+            "waiting_share": np.array([w.share for w in self._waiting], dtype=np.float64).reshape(
+                len(columns), n
+            ),
+            **self.sums.tensors(),
+        }
+
+    def restore(self, tensors: Tensors) -> None:
+        """Take over what `tensors` returned."""
+        names = unpack_ids(tensors, "users")
+        n = len(names)
+        sums = make_sums(self.n_features, self.one_hot)
+        sums.restore(tensors)
+        gram, moment = sums.widths
+        times = take(tensors, "times", "i", (n,)).astype(np.int64)
+        shapes = dict(zip(STATISTICS, (gram, moment, gram, moment), strict=True))
+        arrays = [take(tensors, name, "f", (n, width)).astype(np.float64) for name, width in shapes.items()]
+        weights = take(tensors, "local_weights", "f", (n, moment)).astype(np.float64)
+        parted = take(tensors, "parted", "u", (n, (n + 7) // 8))
+        bits = np.unpackbits(parted, axis=1, bitorder="little")
+        contexts = take(tensors, "waiting_context", "f", (None, self.n_features or 1))
+        payoffs = take(tensors, "waiting_payoff", "f", (len(contexts),))
+        shares = take(tensors, "waiting_share", "f", (len(contexts), n))
+        sound = (times >= 0).all() and not bits[:, n:].any()
+        sound = sound and (bits[:, :n] == bits[:, :n].T).all() and not np.diagonal(bits).any()
+        sound = sound and (shares >= 0).all() and (np.abs(payoffs) <= 1).all()
+        if self.one_hot:
+            sound = sound and ((contexts >= 0) & (contexts < gram)).all()
+        if not sound:
+            raise FileError("the peers in the model file contradict each other")
+        self.sums, self._row, self._times = sums, {name: row for row, name in enumerate(names)}, times
+        self._local, self._shared, self._weights = arrays[:2], arrays[2:], weights
+        self._parted = [int.from_bytes(row.tobytes(), "little") for row in parted]
+        self._waiting = [
+            Waiting(x.astype(np.float64), y, share.astype(np.float64))
+            for x, y, share in zip(contexts, payoffs.tolist(), shares, strict=True)
+        ]
+        self._sharers = None
+
+
+def _with_columns(array: Floats, width: int) -> Floats:
+    """Return the array with zeros up to `width` columns."""
+    missing = width - array.shape[1]
+    return np.pad(array, ((0, 0), (0, missing))) if missing else array

@@ -1,0 +1,189 @@
+"""GOB.Lin: a gang of bandits on a social graph (Cesa-Bianchi, Gentile, Zappella, 2013).
+
+paper            here
+G = (V, E), L    graph and its Laplacian; weights on edges are allowed
+A = I + L        the inverse of `kernel`
+φ̃_{i,t}(x)       A⊗^{-1/2}(e_i ⊗ x)
+M_t, w_t         M⁻¹ is `covariance` and w is `weights`, both multiplied with A⊗^{-1/2}
+φ̃ᵀM⁻¹φ̃           spread²: xᵀC_ii x, because A⊗^{-1/2}M⁻¹A⊗^{-1/2} = (A⊗ + Σ φφᵀ)⁻¹ = C
+CB               scale * spread with scale = α·√log(1+t), as in the paper's experiments
+
+The (n·d)² matrix of a whole graph is never formed. C falls apart into the graph's connected components, so for
+components of up to `largest` users the algorithm is exact; larger ones follow one of the paper's own variants:
+
+variant    what it does with a component of more than `largest` users
+"block"    GOB.Lin.BLOCK: cuts it into clusters of up to `largest` users and ignores the edges between them
+"macro"    GOB.Lin.MACRO: users of a cluster share one model, a node of a graph whose edges weigh as many edges
+           as there are between the clusters (smaller components are one node each)
+"exact"    nothing: it is one block, if its matrix has no more than `limit` rows; else an error
+
+The paper clusters with Graclus; here `clusters` are given, or found by normalised cuts, seeded. Whoever is not in
+the graph is a block of one, which is LinUCB. A dropped user's part of the joint belief is left out, which is what
+the others would believe of themselves anyway: they keep all that they learned. A dropped user who returns is new,
+and outside the graph. `estimate` and `near_estimate` are the same: there is no model of the user alone.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, ClassVar, Literal, final
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from coterie.errors import ParameterError
+from coterie.models import make_models
+from coterie.models.checks import check_count, check_user, read_payoff
+from coterie.models.files import Tensors
+from coterie.models.joint import Block, Joint
+from coterie.policies.clock import Alpha, check_alpha, scale_at
+from coterie.policies.decision import Decision
+from coterie.policies.policy import Policy
+from coterie.policies.random import Seed, make_rng
+from coterie.policies.social import (
+    Edge,
+    Floats,
+    Graph,
+    Social,
+    check_size,
+    components,
+    cut,
+    label_users,
+    pack_graph,
+    read_graph,
+    read_groups,
+    unpack_graph,
+    without_user,
+)
+
+Variant = Literal["block", "macro", "exact"]
+
+
+@final
+class GOBLin(Policy):
+    """Neighbours in a given social graph learn from each other's payoffs.
+
+    `graph` is edges (user, user) or (user, user, weight), {user: neighbours} or {(user, user): weight}; its users
+    are known from the start. `users` says who may be in it. `clusters` is a list of groups of users.
+    """
+
+    name = "gob-lin"
+    reference = "Cesa-Bianchi, Gentile, Zappella 2013: A gang of bandits"
+    in_tensors: ClassVar[tuple[str, ...]] = ("graph", "users", "clusters")
+
+    def __init__(
+        self,
+        *,
+        n_features: int | None = None,
+        one_hot: bool = False,
+        alpha: Alpha = 0.1,
+        graph: Graph = (),
+        users: Iterable[Hashable] | None = None,
+        variant: Variant = "block",
+        clusters: Iterable[Iterable[Hashable]] | None = None,
+        largest: int = 20,
+        limit: int = 5000,
+        seed: Seed = 0,
+    ) -> None:
+        make_models(n_features, one_hot)  # checks both
+        self.n_features = n_features
+        self.one_hot = one_hot
+        self.alpha = check_alpha(alpha)
+        if variant not in ("block", "macro", "exact"):
+            raise ParameterError(f"variant is {variant!r}, expected 'block', 'macro' or 'exact'")
+        if variant == "exact" and clusters is not None:
+            raise ParameterError("clusters are for the variants 'block' and 'macro'; 'exact' uses every edge")
+        self.variant: Variant = variant
+        self.largest = check_count("largest", largest)
+        self.limit = check_count("limit", limit)
+        self.seed = seed
+        social = read_graph(graph, users)
+        self.graph: list[Edge] = social.edges
+        self.clusters = None if clusters is None else read_groups(clusters)
+        rng = make_rng(seed)
+        self.models = Joint(n_features, self._blocks(social, rng))
+
+    def _blocks(self, social: Social, rng: np.random.Generator) -> list[Block]:
+        """Return the blocks in which the joint matrix is kept."""
+        weights = social.matrix()
+        n = len(social.users)
+        if self.variant == "exact":
+            label = np.zeros(n, dtype=np.int64)
+        elif self.clusters is not None:
+            label = label_users(self.clusters, social.users)
+        else:
+            label = cut(weights, self.largest, rng)
+        if self.variant != "macro":
+            edges = weights.tocoo()
+            kept = label[edges.row] == label[edges.col]
+            weights = csr_array((edges.data[kept], (edges.row[kept], edges.col[kept])), shape=(n, n))
+            label = np.arange(n)
+        # From here on a node is what has one number in `label`.
+        groups: dict[int, list[Hashable]] = {}
+        for user, number in zip(social.users, label.tolist(), strict=True):
+            groups.setdefault(number, []).append(user)
+        node = {number: k for k, number in enumerate(groups)}
+        edges = weights.tocoo()
+        a, b = (
+            np.array([node[number] for number in label[side]], dtype=np.int64)
+            for side in (edges.row, edges.col)
+        )
+        between = csr_array((edges.data * (a != b), (a, b)), shape=(len(groups), len(groups)))
+        between.eliminate_zeros()
+        members = list(groups.values())
+        found = components(between)
+        way_out = "use variant='block' with smaller clusters, or raise limit"
+        check_size(max(map(len, found), default=0), self.n_features, self.limit, way_out)
+        return [
+            Block(laplacian_kernel(between[nodes][:, nodes].toarray()), [members[k] for k in nodes])
+            for nodes in found
+        ]
+
+    def decide(self, user: Hashable, contexts: Any) -> Decision:
+        """Score each candidate by the user's part of the joint estimate and bound."""
+        check_user(user)
+        contexts = self.models.read(contexts)
+        estimate, spread = self.models.view(user, contexts)
+        width = scale_at(self.alpha, self.learned) * spread
+        members = np.full(len(estimate), self.models.members(user), dtype=np.int64)
+        return Decision(user, contexts, estimate, width, members, estimate, width, estimate + width)
+
+    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+        """Update the joint estimate of the user's block; everybody in it learns."""
+        check_user(user)
+        contexts = self.models.read([context])
+        payoff = read_payoff(payoff)
+        scale_at(self.alpha, self.learned)  # an alpha that fails must fail before anything changes
+        self.learned += 1
+        return self.models.update(user, contexts[0], payoff)
+
+    def add(self, user: Hashable) -> None:
+        """Register a user; one who is not in the graph is coupled with nobody."""
+        self.models.add(user)
+
+    def drop(self, user: Hashable) -> None:
+        """Forget a user, in the models and in the graph. What the others learned from the user stays."""
+        self.models.drop(user)
+        self.graph = without_user(self.graph, user)
+        if self.clusters is not None:
+            self.clusters = [[name for name in group if name != user] for group in self.clusters]
+
+    @property
+    def users(self) -> Sequence[Hashable]:
+        """The known users."""
+        return self.models.users
+
+    def tensors(self) -> Tensors:
+        """Return all that was learned, and the graph, as arrays."""
+        return {**pack_graph(self.users, self.graph, self.clusters), **self.models.tensors()}
+
+    def restore(self, tensors: Tensors) -> None:
+        """Take over what `tensors` returned."""
+        self.models.restore(tensors)
+        self.graph, self.clusters = unpack_graph(self.users, tensors)
+
+
+def laplacian_kernel(weights: Floats) -> Floats:
+    """Return (I + L)⁻¹ for the Laplacian L of symmetric weights."""
+    a = np.eye(len(weights)) + np.diag(weights.sum(axis=1)) - weights
+    inverse = np.linalg.inv(a)
+    kernel: Floats = (inverse + inverse.T) / 2
+    return kernel

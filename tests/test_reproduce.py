@@ -1,0 +1,254 @@
+"""The paper's protocol: batches, tuning, the reported part, figures, numbers and report."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from coterie.data import labelled
+from coterie.data.datasets import Part, open_dataset
+from coterie.data.lastfm import lastfm
+from coterie.data.twins import twin
+from coterie.errors import FileError, ParameterError
+from coterie.experiments import parse_spec, parse_specs, play, read_trace, record
+from coterie.experiments.batches import play_blocks
+from coterie.experiments.distances import user_distances
+from coterie.experiments.evidence import page, warnings
+from coterie.experiments.protocol import Protocol, run_protocol
+from coterie.experiments.reproduce import Evidence, reproduce
+from coterie.experiments.runs import Run
+from coterie.experiments.trace import as_table
+from coterie.experiments.tuning import Grid, paper_grid, read_score, score, settings
+from coterie.experiments.worlds import make_world
+from tests.miniature import write_lastfm
+
+TWIN: dict[str, Any] = {"n_users": 12, "n_items": 8, "n_candidates": 3, "n_records": 900}
+MUSIC: dict[str, Any] = {"verify": False, "components": 4, "n_candidates": 5, "n_rounds": 300}
+
+
+@pytest.fixture
+def music(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    write_lastfm(tmp_path / "data")
+    monkeypatch.setenv("COTERIE_DATA", str(tmp_path / "data"))
+    return open_dataset("lastfm", **MUSIC)
+
+
+@pytest.mark.parametrize("policy", ["cab:alpha=0.2:gamma=1.5", "linucb-multiple", "random"])
+@pytest.mark.parametrize("kind", ["music", "twin"])
+def test_batches_play_what_the_plain_loop_plays(policy: str, kind: str, music: Any) -> None:
+    data: Any = music if kind == "music" else twin("tuenti", **TWIN)
+    run = Run.of(parse_spec(policy), data, 3, 300)
+    slow = as_table([row for row in play(run.make_policy(), run.rounds()) if not math.isnan(row.payoff)])
+    parts = list(play_blocks(run.make_policy(), data.blocks(300, 3), 0, 100))
+    fast = pl.concat([pl.DataFrame(table) for _, table in parts])
+    assert parts[-1][0] == 300
+    same = pl.DataFrame(slow)
+    assert fast.drop("best").equals(same.drop("best"))
+    if kind == "music":
+        assert fast["best"].to_list() == same["best"].to_list() == [1.0] * 300
+
+
+def test_recorded_part_goes_on_where_it_was_interrupted(
+    music: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(labelled, "STEP", 20)  # so that there are several commits, at 60, 120, 180 and 240
+    run = Run.of(parse_spec("cab:alpha=0.1"), Part(music, 60), 1, 240)
+    record(run, tmp_path / "whole.parquet", every=50)
+
+    def stop(done: int) -> None:
+        if done >= 140:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        record(run, tmp_path / "broken.parquet", every=50, tick=stop)
+    heard: list[int] = []
+    record(run, tmp_path / "broken.parquet", every=50, tick=heard.append)
+    assert heard[0] == 120
+    whole, broken = (tmp_path / name for name in ("whole.parquet", "broken.parquet"))
+    assert whole.read_bytes() == broken.read_bytes()
+    assert read_trace(whole)["round"].to_list() == list(range(240))
+
+
+def test_part_is_the_rest_and_is_made_again_from_its_parameters(music: Any) -> None:
+    part = Part(music, 60)
+    again = make_world(json.loads(json.dumps(part.parameters())))
+    whole = list(music.rounds(300, 2))[60:]
+    rest = list(again.rounds(240, 2))
+    assert part.n_rounds == 240
+    assert all(
+        a.user == b.user and np.array_equal(a.contexts, b.contexts) for a, b in zip(whole, rest, strict=True)
+    )
+    log = Part(twin("tuenti", **TWIN), 100)
+    other: Any = make_world(log.parameters())
+    ours, theirs = next(log.blocks(50, 1)), next(other.blocks(50, 1))
+    assert np.array_equal(ours.candidates, theirs.candidates)
+
+
+def test_another_folder_is_another_dataset(
+    music: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert music.n_users == 12
+    write_lastfm(tmp_path / "other", n_users=9)
+    monkeypatch.setenv("COTERIE_DATA", str(tmp_path / "other"))
+    assert open_dataset("lastfm", **MUSIC).n_users == 9
+
+
+def test_grid_is_the_papers() -> None:
+    grid = paper_grid(1_892)
+    assert (len(grid.alpha), grid.alpha[0], grid.alpha[1], grid.alpha[-1]) == (21, 0.0, 0.01, 0.2)
+    assert grid.alpha2 == [0.1, 0.2, 0.3, 0.4, 0.5]
+    assert (grid.k[:4], grid.k[-2:]) == ([1, 2, 4, 8], [1_024, 1_892])
+    assert paper_grid(1).k == [1]
+
+
+def test_settings_are_those_a_policy_has_and_does_not_fix() -> None:
+    grid = Grid([0.0, 0.1], [0.5], [1, 2])
+    assert [spec.text for spec in settings(parse_spec("cab"), grid)] == ["cab:alpha=0.0", "cab:alpha=0.1"]
+    fixed = settings(parse_spec("cab:alpha=0.3:gamma=0.1"), grid)
+    assert [spec.text for spec in fixed] == ["cab:alpha=0.3:gamma=0.1"]
+    assert [spec.text for spec in settings(parse_spec("random"), grid)] == ["random"]
+
+
+def test_score_is_kept_and_not_played_again(music: Any, tmp_path: Path) -> None:
+    run = Run.of(parse_spec("cab"), music, 0, 100)
+    heard: list[int] = []
+    score(run, tmp_path / "a.json", tick=heard.append)
+    assert heard[-1] == 100
+    heard.clear()
+    score(run, tmp_path / "a.json", tick=heard.append)
+    assert heard == []
+    assert read_score(tmp_path / "a.json", run).n_rounds == 100
+    with pytest.raises(FileError, match="is about another run"):
+        score(Run.of(parse_spec("cab"), music, 1, 100), tmp_path / "a.json")
+    (tmp_path / "a.json").write_text("{")
+    with pytest.raises(FileError, match=r"is damaged .* played again"):
+        read_score(tmp_path / "a.json", run)
+
+
+def protocol(data: Any, out: Path, **changes: Any) -> Protocol:
+    out.mkdir(parents=True, exist_ok=True)
+    specs = parse_specs("cab,linucb-single:alpha=0.1,random")
+    return Protocol(data.name, data, specs, out, n_runs=2, quick=True, **changes)
+
+
+def test_tuning_sees_the_first_fifth_only_and_the_report_the_rest(music: Any, tmp_path: Path) -> None:
+    asked = protocol(music, tmp_path / "out")
+    found = run_protocol(asked, workers=1)
+    assert (asked.n_tuned, asked.n_reported) == (60, 240)
+    tried = asked.tried(parse_spec("cab"))
+    assert [one.spec.text for one in tried] == [f"cab:alpha={a}" for a in (0.0, 0.05, 0.1, 0.2)]
+    best = max(one.merit for one in tried)
+    assert found.plan.specs[0] == next(one.spec for one in tried if one.merit == best)
+    first = read_trace(found.plan.tasks(found.plan.specs[0])[0][1])
+    reported = list(music.rounds(300, 0))[60:]
+    assert first["user"].to_list() == [str(visit.user) for visit in reported]
+    assert first["round"].to_list() == list(range(240))
+    for run, path in asked.tuning_tasks(parse_spec("cab"))[0][1]:
+        assert run.n_rounds == 60
+        assert read_score(path, run).n_rounds == 60
+
+
+def test_reproduction_of_labelled_data_writes_figures_numbers_and_report(music: Any, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    evidence = reproduce(protocol(music, out), workers=1)
+    for name in ("figure-2", "figure-3"):
+        for kind, start in (("svg", b"<?xml"), ("pdf", b"%PDF"), ("png", b"\x89PNG")):
+            assert (out / f"{name}.{kind}").read_bytes().startswith(start)
+    told = json.loads((out / "numbers.json").read_text())
+    assert told["statistics"]["users"] == 12
+    assert told["statistics"]["paper"]["users"] == 1_892
+    assert told["comparison"]["policies"][0]["regret_to_random"]["mean"] > 0
+    assert str(tmp_path) not in (out / "numbers.json").read_text()
+    runs = pl.read_parquet(out / "runs.parquet")
+    assert runs.group_by("policy").len()["len"].to_list() == [2, 2, 2]
+    curves = pl.read_parquet(out / "curves.parquet")
+    random = curves.filter((pl.col("figure") == "figure-2") & (pl.col("policy") == "RAN"))
+    assert (random["mean"] - 1).abs().max() == 0
+    assert pl.read_parquet(out / "tuning.parquet")["merit"].is_finite().all()
+    html = page(evidence, ["coterie", "reproduce", "lastfm", "--quick"])
+    for text in (
+        "Figure 2",
+        "Figure 3",
+        "This is the quick version",
+        "1,892",
+        "RAN",
+        "coterie reproduce lastfm",
+    ):
+        assert text in html
+    assert "$" not in html.split("</style>")[1]
+
+
+def test_reproduction_is_the_same_when_done_again_elsewhere(music: Any, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        reproduce(protocol(music, tmp_path / name), workers=1)
+    for file in (
+        "numbers.json",
+        "runs.parquet",
+        "curves.parquet",
+        "figure-2.svg",
+        "figure-2.png",
+        "figure-2.pdf",
+    ):
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file
+
+
+def test_reproduction_of_a_twin_says_that_it_is_one(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    evidence = reproduce(protocol(twin("tuenti", **TWIN), out), workers=1)
+    assert evidence.title == "Tuenti (generated twin)"
+    assert list(evidence.sheets) == ["figure-1"]
+    told = json.loads((out / "numbers.json").read_text())
+    assert told["statistics"]["provenance"] == "generated twin"
+    assert 150 < told["statistics"]["retained"] < 330  # a third of 720
+    assert "not the real data" in told["notes"][0]
+    html = page(evidence, ["coterie"])
+    assert html.count("generated twin") >= 3
+    assert "generated twin" in (out / "figure-1.svg").read_text()
+
+
+def test_partial_delicious_is_told(music: Any, tmp_path: Path) -> None:
+    class Partial:
+        provenance, is_log, notes = "real, partial", False, ()
+
+    asked = protocol(music, tmp_path / "out")
+    object.__setattr__(asked, "data", Partial())
+    object.__setattr__(asked, "name", "delicious")
+    object.__setattr__(asked, "quick", False)
+    told = warnings(Evidence(asked, None, {}))  # type: ignore[arg-type]
+    assert "partial reconstruction" in told[0]
+
+
+def test_distances_by_hand() -> None:
+    """Two users, one item each, x = (1, 0) and (0, 1), liked twice: w = 2/3 x, so they are 2/3·√2 apart."""
+
+    class Data:
+        one_hot, is_log, n_features = False, False, 2
+
+        def blocks(self, n_rounds: int, seed: int) -> Any:
+            from coterie.data.blocks import Block
+
+            users = np.array([5, 6, 5, 6])
+            lists = np.array([[0, 1], [0, 1], [0, 1], [0, 1]])
+            payoffs = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
+            yield Block(users, lists, np.eye(2), payoffs)
+
+    found = user_distances(Data(), 4, 0)
+    assert found["user"].to_list() == ["5", "6", "5", "6"]
+    assert np.allclose(found["distance"].to_numpy(), 2 / 3 * math.sqrt(2))
+    with pytest.raises(ParameterError, match="samples is 'some', expected one of: liked, all"):
+        user_distances(Data(), 4, 0, "some")
+
+
+def test_settings_that_cannot_be(music: Any, tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match=r"tuned_share is 1.5"):
+        protocol(music, tmp_path / "out", tuned_share=1.5)
+    with pytest.raises(ParameterError, match="too few to tune"):
+        protocol(lastfm(**{**MUSIC, "n_rounds": 3}), tmp_path / "out")
+    with pytest.raises(ParameterError, match="unknown dataset 'spotify'; choose among lastfm, delicious"):
+        open_dataset("spotify")
+    with pytest.raises(ParameterError, match=r"dataset 'lastfm': .*colour"):
+        open_dataset("lastfm", colour="red")
