@@ -3,9 +3,14 @@
 import json
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from coterie.data.files import VARIABLE
+
+if TYPE_CHECKING:
+    from coterie.theory.records import Records
 
 
 def advise(
@@ -13,9 +18,13 @@ def advise(
         str,
         typer.Argument(
             help="A .csv or .parquet file with the columns user, payoff, and item or features (a list, or "
-            "columns starting with feature)."
+            "columns starting with feature); or the name of a dataset, such as lastfm."
         ),
     ],
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", envvar=VARIABLE, help="Folder with a dataset's files.", show_envvar=True),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the page and the numbers.")] = Path("out/advise"),
     splits: Annotated[int, typer.Option(help="Random splits of the data to average over.", min=1)] = 3,
     seed: Annotated[int, typer.Option(help="Seed of the splits.", min=0)] = 0,
@@ -30,9 +39,8 @@ def advise(
     """
     from coterie.theory.advice import advise as look_into
     from coterie.theory.advice_page import write_advice
-    from coterie.theory.records import read_log
 
-    advice = look_into(read_log(log), name=Path(log).name, splits=splits, seed=seed)
+    advice = look_into(_records(log, data, seed), name=Path(log).name, splits=splits, seed=seed)
     page = write_advice(advice, out / "advice.html")
     numbers = json.dumps(advice.numbers(), indent=2)
     (out / "advice.json").write_text(numbers)
@@ -43,3 +51,15 @@ def advise(
         print(line)
     print(f"Start with: {advice.command()}")
     print(f"Page: {os.path.relpath(page)}")
+
+
+def _records(log: str, data: Path | None, seed: int) -> "Records":
+    """Read a file, or the lists that the paper's protocol makes of a dataset."""
+    from coterie.theory.records import from_blocks, read_log
+
+    if Path(log).suffix:
+        return read_log(log)
+    from coterie.data.datasets import open_dataset
+
+    dataset = open_dataset(log, folder=data) if data else open_dataset(log)
+    return from_blocks(dataset.blocks(dataset.n_rounds, seed))

@@ -1,9 +1,9 @@
 """How many groups of users are there for an item, and how far apart? Answered by splitting the data.
 
-Each user's records are cut in two halves at random. From one half users are put into k groups by what they are expected
-to pay for the item; on the other half each user's value is predicted by the mean of the other members of its group. Too
-few groups mix users who differ, too many follow noise: the k that predicts best, or the smallest within
-one standard error of it, is how many groups the data can tell apart. There may be more; with more records more show.
+Each user's records are cut in two halves at random. From one half users are put into k groups by what they are
+expected to pay for the item; on the other half each user's value is predicted by the mean of the other members of
+its group. Too few groups mix users who differ, too many follow noise: the k that predicts best, or the smallest within one
+standard error of it, is how many groups the data can tell apart. There may be more; with more records more show.
 """
 
 from dataclasses import dataclass

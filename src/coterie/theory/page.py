@@ -42,7 +42,8 @@ main { max-width: 46rem; margin: 0 auto; padding: 3rem 1.25rem 4rem; }
 h1 { font-size: clamp(1.7rem, 6vw, 2.4rem); line-height: 1.15; letter-spacing: -0.02em; margin: 0.2rem 0 1rem; }
 h2 { font-size: 1.25rem; margin: 2.6rem 0 0.5rem; }
 .kicker, .note { color: var(--faint); font-size: 0.9rem; }
-figure { margin: 1.2rem 0; background: var(--card); border: 1px solid var(--grid); border-radius: 12px; padding: 1rem; }
+figure { margin: 1.2rem 0; background: var(--card); border: 1px solid var(--grid); border-radius: 12px;
+  padding: 1rem; }
 figcaption { color: var(--faint); font-size: 0.92rem; margin-top: 0.5rem; }
 svg { display: block; width: 100%; height: auto; font-family: inherit; }
 .scroll { overflow-x: auto; }

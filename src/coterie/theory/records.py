@@ -10,6 +10,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.data.blocks import Block
 from coterie.data.rounds import Round
 from coterie.errors import FileError, MissingExtraError, ParameterError
 
@@ -121,6 +122,29 @@ def from_rounds(rounds: Iterable[Round], *, served: str = "all", seed: int = 0) 
         vectors, items = np.unique(np.array(contexts), axis=0, return_inverse=True)
         return make_records(users, items.ravel(), payoffs, vectors)
     return make_records(users, contexts, payoffs)
+
+
+def from_blocks(blocks: Iterable[Block]) -> Records:
+    """Return the records of a dataset's rounds: of what was served, or of every candidate where all are known."""
+    users: list[Any] = []
+    items: list[Ints] = []
+    payoffs: list[Floats] = []
+    names: Any = None
+    for block in blocks:
+        names, (rounds, width) = block.items, block.candidates.shape
+        if block.served is not None:
+            items.append(block.candidates[np.arange(rounds), block.served])
+            users += block.users.tolist()
+        else:
+            items.append(block.candidates.ravel())
+            users += np.repeat(block.users, width).tolist()
+        payoffs.append(block.payoffs.ravel())
+    if not users:
+        raise ParameterError("the log holds no records")
+    shown = np.concatenate(items)
+    if isinstance(names, np.ndarray):
+        return make_records(users, shown, np.concatenate(payoffs), names)
+    return make_records(users, shown.tolist(), np.concatenate(payoffs))
 
 
 def read_log(path: str | os.PathLike[str]) -> Records:

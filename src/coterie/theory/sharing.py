@@ -118,9 +118,9 @@ def _one_split(records: Records, sizes: Ints, rng: np.random.Generator) -> tuple
     order = order[np.argsort(records.users[order], kind="stable")]
     users = records.users[order]
     rank = np.arange(len(order)) - np.searchsorted(users, users)
-    held_out = rank >= per_user[users] - np.minimum(per_user[users] // 2, MOST_HELD)
+    held_out = rank >= per_user[users] - per_user[users] // 2
     ours = np.isin(users, chosen)
-    asked = _asked(records, order, users, held_out & np.isin(users, chosen), chosen)[:MOST_ASKED]
+    asked = _asked(records, order, users, held_out & ours, chosen)[:MOST_ASKED]
     fitted, scores = Fitted(records), np.zeros((len(asked), 2 + len(ALPHAS), len(sizes)))
     learned = 0
     for column, size in enumerate(sizes):
@@ -144,8 +144,23 @@ def _asked(
     aside = np.flatnonzero(held_out)
     first = np.searchsorted(users[aside], chosen)
     last = np.searchsorted(users[aside], chosen, side="right")
-    found = [(int(user), order[aside[a:b]]) for user, a, b in zip(chosen, first, last, strict=True)]
+    found = [
+        (int(user), _telling(order[aside[a:b]], records.payoffs))
+        for user, a, b in zip(chosen, first, last, strict=True)
+    ]
     return [(user, rows) for user, rows in found if len(rows) > 1 and np.ptp(records.payoffs[rows]) > 0]
+
+
+def _telling(rows: Ints, payoffs: Floats) -> Ints:
+    """Return at most `MOST_HELD` of a user's rows, as many that paid well as did not: they make the most pairs.
+
+    Rows are in random order already. Where few things pay, a plain draw would hold hardly one that did.
+    """
+    if len(rows) <= MOST_HELD:
+        return rows
+    well = payoffs[rows] > payoffs[rows].mean()
+    n_well = min(int(well.sum()), max(MOST_HELD // 2, MOST_HELD - int((~well).sum())))
+    return np.concatenate([rows[well][:n_well], rows[~well][: MOST_HELD - n_well]])
 
 
 def _predict(fitted: Fitted, user: int, items: Ints, known: Ints, pooled: Floats, scale: float) -> Floats:
