@@ -75,7 +75,7 @@ def lemmas(
 @theory.command()
 def scaling(
     runs: Annotated[int, typer.Option(help="Runs of each setting.", min=2)] = 8,
-    rounds: Annotated[int, typer.Option(help="Rounds where clusters or users are varied.", min=10)] = 2000,
+    rounds: Annotated[int, typer.Option(help="Rounds where clusters or users are varied.", min=10)] = 4000,
     seed: Annotated[int, typer.Option(help="Seed of the first run.", min=0)] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the page and the numbers.")] = OUT,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,

@@ -2,8 +2,9 @@
 
 Each user's records are cut in two halves at random. From one half users are put into k groups by what they are
 expected to pay for the item; on the other half each user's value is predicted by the mean of the other members of
-its group. Too few groups mix users who differ, too many follow noise: the k that predicts best, or the smallest within one
-standard error of it, is how many groups the data can tell apart. There may be more; with more records more show.
+its group. Too few groups mix users who differ, too many follow noise: the k that predicts best, or the smallest
+within one standard error of it, is how many groups the data can tell apart. There may be more; with more records
+more show.
 """
 
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ def count_groups(records: Records, *, splits: int = 5, seed: int = 0) -> Groups:
     for split in range(splits):
         rng = np.random.default_rng([seed, 9, split])
         some = records.of_some_users(MOST_USERS, rng)
-        first, second = halves(some, rng)
+        first, second = halves(some, rng, by_item=some.one_hot)
         found = [_one_item(first, second, item) for item in _items(some, rng)]
         kept = [answer for answer in found if answer is not None]
         if not kept:
@@ -71,10 +72,10 @@ def count_groups(records: Records, *, splits: int = 5, seed: int = 0) -> Groups:
     )
 
 
-def halves(records: Records, rng: np.random.Generator) -> tuple[Fitted, Fitted]:
-    """Return models from two random halves of each user's records (of each item's, without features)."""
+def halves(records: Records, rng: np.random.Generator, *, by_item: bool = False) -> tuple[Fitted, Fitted]:
+    """Return models from two random halves of each user's records, or of each user's records of each item."""
     order = rng.permutation(len(records.users))
-    key = records.users if records.vectors is not None else records.users * records.n_items + records.items
+    key = records.users * records.n_items + records.items if by_item else records.users
     order = order[np.argsort(key[order], kind="stable")]
     rank = np.arange(len(order)) - np.searchsorted(key[order], key[order])
     # Who has an odd number of records has the odd one in either half by chance.

@@ -119,20 +119,20 @@ def write_scaling(found: Sequence[Scaling], path: str | os.PathLike[str]) -> Pat
         paragraphs(
             [
                 "Each line is a policy's regret while one thing is doubled again and again. On these axes a slope of "
-                "1/2 is growth with the square root. Corollary 1 says at most 1/2 in time and in groups of users, "
-                "and that the number of users does not matter in the long run.",
+                "1/2 is growth with the square root. Corollary 1 allows at most 1/2 in time and in groups of users. "
+                "Users cost at the start, where it allows up to 2; in the long run their number should not matter.",
             ]
         )
     ]
     for varied in dict.fromkeys(one.varied for one in found):
         lines = [one for one in found if one.varied == varied]
         told = "; ".join(f"{one.policy} {one.slope:.2f} ± {one.error:.2f}" for one in lines)
-        body.append(figure(_growth(lines), f"Slopes: {told}. Corollary 1: {lines[0].predicted:g}."))
+        body.append(figure(_growth(lines), f"Slopes: {told}. Corollary 1 allows {lines[0].predicted:g}."))
     rows = [
         (f"{one.policy}, {one.varied}", f"{one.slope:.2f} ± {one.error:.2f}", f"{one.predicted:g}")
         for one in found
     ]
-    body.append(table(("", "slope", "Corollary 1"), rows))
+    body.append(table(("", "slope", "Corollary 1 allows"), rows))
     return write_page(path, kicker="The benchmark of Corollary 1", title="How regret grows", body=body)
 
 
