@@ -1,5 +1,7 @@
 """The hardness of data: by hand, against brute force, and with both bounds proved."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from coterie.data import DenseWorld
 from coterie.errors import ContextError, ParameterError
 from coterie.theory import Hardness, hardness, one_hot_hardness
-from coterie.theory.sphere import compare, fall, middle, pad
+from coterie.theory.sphere import _cells, compare, fall, middle, pad
 from tests.twins.hardness import brute_force_hardness
 
 
@@ -123,6 +125,17 @@ def test_midpoint_bound_is_below_every_direction(seed: int, d: int) -> None:
     z = rng.standard_normal((200, d))
     z /= np.linalg.norm(z, axis=1, keepdims=True)
     assert middle(lists) <= fall(lists, z).sum(axis=1).min() + 1e-9
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=st.integers(0, 10_000), d=st.integers(2, 4), near=st.sampled_from([0.9, 0.999, 1.001, 1.1]))
+def test_cells_of_the_sphere_are_never_wrong(seed: int, d: int, near: float) -> None:
+    """Without the search for directions that comes first: just below the least eigenvalue, and just above it."""
+    _, contexts = drawn(seed, 1, 5, 3, d)
+    least = min(np.linalg.eigvalsh(sum(np.outer(x, x) for x in chosen))[0] for chosen in product(*contexts))
+    if least > 1e-6:
+        verdict = _cells(pad(contexts), near * least, effort=100_000).verdict
+        assert verdict == ("above" if near < 1 else "below")
 
 
 def test_many_features_are_proved_where_candidates_are_close() -> None:
