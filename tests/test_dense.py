@@ -30,7 +30,7 @@ def make_batch(seed: int, n_rounds: int, d: int, n_users: int = 9, c: int = 4, l
     items = unit(rng, 12, d)
     shown = np.array([rng.permutation(12)[:c] for _ in users])
     truth = unit(rng, 2, d)
-    mean = np.array([items[row] @ truth[hash(user[1:]) % 2] for user, row in zip(users, shown, strict=True)])
+    mean = np.array([items[row] @ truth[int(user[1:]) % 2] for user, row in zip(users, shown, strict=True)])
     payoffs = np.clip(np.round(mean + 0.1 * rng.normal(size=mean.shape), 1), -1, 1)
     if not log:
         return Batch(users, shown, items, payoffs)

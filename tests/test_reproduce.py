@@ -140,7 +140,7 @@ def test_tuning_sees_the_first_fifth_only_and_the_report_the_rest(music: Any, tm
     found = run_protocol(asked, workers=1)
     assert (asked.n_tuned, asked.n_reported) == (60, 240)
     tried = asked.tried(parse_spec("cab"))
-    assert [one.spec.text for one in tried] == [f"cab:alpha={a}" for a in (0.0, 0.05, 0.1, 0.2)]
+    assert [one.spec.text for one in tried] == [f"cab:alpha={a}" for a in (0.0, 0.02, 0.05, 0.1, 0.2)]
     best = max(one.merit for one in tried)
     assert found.plan.specs[0] == next(one.spec for one in tried if one.merit == best)
     first = read_trace(found.plan.tasks(found.plan.specs[0])[0][1])

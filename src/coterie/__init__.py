@@ -19,9 +19,12 @@ if TYPE_CHECKING:
     from coterie.models.recovery import sparse_recovery
     from coterie.policies import (
         CAB,
+        CLUB,
         COFIBA,
         DCCB,
+        SCLUB,
         CoLin,
+        DynUCB,
         GOBLin,
         LinUCB,
         Policy,
@@ -34,10 +37,13 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CAB",
+    "CLUB",
     "COFIBA",
     "DCCB",
+    "SCLUB",
     "CoLin",
     "CoterieError",
+    "DynUCB",
     "GOBLin",
     "LinUCB",
     "Policy",

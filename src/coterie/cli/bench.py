@@ -10,6 +10,7 @@ from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 from coterie.experiments.bench import SUITES, describe_machine, run_suites, write_rows
+from coterie.experiments.bench.plots import draw_growth
 from coterie.experiments.bench.rows import Row
 
 
@@ -38,6 +39,7 @@ def bench(
         name = "-".join(suites) if suites else "all"
         write_rows(found, out / f"{name}.json")
         (out / f"{name}-machine.json").write_text(json.dumps(describe_machine(), indent=2) + "\n")
+        draw_growth(found, out)
     _print(found)
     if any(row.holds is False for row in found):
         raise typer.Exit(1)

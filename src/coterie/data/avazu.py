@@ -2,8 +2,8 @@
 
 There is no user id. As is customary a user is the device_id, or device_ip with device_model where the
 device_id is the one that means "none". The paper does not say what an ad is, nor how it came to 48,723 users
-and 5,099 ads. C14 is customarily read as the ad; alone it takes fewer values than that, so an ad here is C14
-in a place (site and app); `ad="C14"` takes it alone. Users and ads are those with most records.
+and 5,099 ads. C14 is customarily read as the ad; it is said to take fewer values than that, so an ad here is
+C14 in a place (site and app); `ad="C14"` takes it alone. Users and ads are those with most records.
 """
 
 import os

@@ -94,7 +94,7 @@ def replay(
             progress(done, records)
         # The size of a part changes nothing but how often we come by here.
         took = time.monotonic() - began
-        step = min(2 * step, 1 << 18) if took < PAUSE / 2 else max(step // 2, 1) if took > 2 * PAUSE else step
+        step = min(4 * step, 1 << 18) if took < PAUSE / 4 else max(step // 2, 1) if took > 2 * PAUSE else step
     return result
 
 

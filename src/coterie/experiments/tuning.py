@@ -44,7 +44,9 @@ def paper_grid(n_users: int) -> Grid:
 
 def quick_grid(n_users: int) -> Grid:
     """Return a few points of the paper's grid."""
-    return Grid(alpha=[0.0, 0.05, 0.1, 0.2], alpha2=[0.1, 0.5], k=sorted({1, round(n_users**0.5), n_users}))
+    return Grid(
+        alpha=[0.0, 0.02, 0.05, 0.1, 0.2], alpha2=[0.1, 0.5], k=sorted({1, round(n_users**0.5), n_users})
+    )
 
 
 def settings(spec: Spec, grid: Grid) -> list[Spec]:

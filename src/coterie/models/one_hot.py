@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from coterie.errors import UserError
 from coterie.models import one_hot_files
 from coterie.models._kernels import one_hot as kernel
-from coterie.models._kernels.one_hot import ENOUGH, NONE, Ints, State
+from coterie.models._kernels.one_hot import ENOUGH, NEAR, NONE, VERSION, Ints, State
 from coterie.models.batches import positions
 from coterie.models.checks import check_user, read_items
 from coterie.models.files import Tensors
@@ -126,21 +126,25 @@ class OneHot:
         With `rng`, candidates are scored by draws instead of bounds.
         """
         names, where = positions(users)
-        new_users = [name for name in names if name not in self._rows]
+        known = [self._rows.get(name, NONE) for name in names]
+        new_users = [name for name, row in zip(names, known, strict=True) if row < 0]
         new_items = [item for item in dict.fromkeys(table) if item not in self._columns]
-        rows = np.array([self._make_row(name) for name in names], dtype=np.int64)[where]
+        for name in new_users:
+            self._make_row(name)
         columns = np.array([self._make_column(item) for item in table], dtype=np.int64)
-        n = len(rows)
+        rows = np.array([self._rows[name] for name in names] if new_users else known, dtype=np.int64)[where]
+        n, c = candidates.shape
         choice, members, updated = np.zeros((3, n), dtype=np.int64)
         kept = np.zeros(n, dtype=np.bool_)
         rounds = (rows, np.ascontiguousarray(candidates), columns, np.ascontiguousarray(payoffs), served)
         rule = (alpha, gamma, rng is not None)
         outcome = (choice, kept, members, updated)
+        desk = (*np.empty((3, c), dtype=np.int64), np.empty((3, c)), *np.empty((2, c)))  # to work on
         stream = rng or np.random.default_rng(0)
         t, code = 0, ENOUGH
         while t < n:
             t, code, learned = kernel.run(
-                tuple(self._state), rounds, rule, stream, t, code != ENOUGH, learned, outcome
+                tuple(self._state), rounds, rule, stream, t, code != ENOUGH, learned, outcome, desk
             )
             if code != ENOUGH:
                 self._grow(code)
@@ -193,7 +197,9 @@ class OneHot:
     ) -> tuple[Ints, Floats]:
         members, sums = np.empty(len(contexts), dtype=np.int64), np.empty((3, len(contexts)))
         columns, own = self._find(contexts), (view.estimate, view.spread)
-        kernel.gather(tuple(self._state), self._row(user), columns, own, scale, members, sums)
+        kernel.gather(
+            tuple(self._state), self._row(user), columns, own, scale, members, sums, np.empty(1, NEAR)
+        )
         return members, sums
 
     def _make_row(self, user: Hashable) -> int:
@@ -214,7 +220,8 @@ class OneHot:
             column = self._free_columns.pop() if self._free_columns else len(self._columns)
             if column == len(self._state.items):
                 self._grow(State._fields.index("items"))
-            self._state.items[column] = (0, NONE, NONE, 0, 0, NONE, 0, 0)
+            self._state.counts[VERSION] += 1
+            self._state.items[column] = (0, NONE, self._state.counts[VERSION], NONE, 0, 0, NONE, 0, 0)
             self._columns[item] = column
         return column
 
@@ -239,9 +246,17 @@ class OneHot:
                 self._drop_column(item)
 
     def _grow(self, code: int) -> None:
-        """Double one of the arrays."""
+        """Double one of the arrays, and what lies beside it."""
         name = State._fields[code]
-        old = self._state[code]
-        new = np.zeros(2 * len(old), old.dtype)
-        new[: len(old)] = old
-        self._state = self._state._replace(**{name: new})
+        beside = {"classes": ["near"], "items": ["near_untouched"]}.get(name, [])
+        self._state = self._state._replace(
+            **{field: doubled(self._state, field) for field in [name, *beside]}
+        )
+
+
+def doubled(state: State, field: str) -> Any:
+    """Return an array's content in one of twice the length."""
+    old = getattr(state, field)
+    new = np.zeros(2 * len(old), old.dtype)
+    new[: len(old)] = old
+    return new

@@ -108,21 +108,26 @@ def unpack(tensors: Tensors, eligible: Eligible) -> tuple[list[Hashable], list[H
         np.zeros(16 + marks_used, kernel.MARK),
         np.zeros(64 + n_classes, kernel.ID),
         np.zeros(64 + int(np.bincount(class_item, minlength=1).max()), kernel.CLASS),
+        np.zeros(64 + used, kernel.NEAR),
+        np.zeros(max(16, len(items)), kernel.NEAR),
         state.heaps,
         state.counts,
     )
-    state.counts[[kernel.ELIGIBLE, kernel.ORDER, kernel.BORN, kernel.IDS]] = (
-        n_eligible,
-        n_eligible,
-        len(items),
-        n_classes,
-    )
+    for place, count in (
+        (kernel.ELIGIBLE, n_eligible),
+        (kernel.ORDER, n_eligible),
+        (kernel.BORN, len(items)),
+        (kernel.IDS, n_classes),
+        (kernel.VERSION, len(items)),
+    ):
+        state.counts[place] = count
     state.heaps[kernel.CLASSES, 0], state.heaps[kernel.MARKS, 0] = used, marks_used
 
     users = state.users[: len(names)]
     users["order"], users["start"] = order, NONE
     columns = state.items[: len(items)]
     columns["born"] = np.arange(len(items))
+    columns["version"] = 1 + np.arange(len(items))
     columns["start"], columns["bits"] = starts, bits
     columns["count"] = np.bincount(class_item, minlength=len(items))
     columns["mark_count"] = np.bincount(mark_item, minlength=len(items))

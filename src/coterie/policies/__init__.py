@@ -6,23 +6,29 @@ from typing import Any
 from coterie.errors import FileError
 from coterie.models.files import read_policy_name
 from coterie.policies.cab import CAB
+from coterie.policies.club import CLUB
 from coterie.policies.cofiba import COFIBA
 from coterie.policies.colin import CoLin
 from coterie.policies.dccb import DCCB
 from coterie.policies.decision import Decision
+from coterie.policies.dynucb import DynUCB
 from coterie.policies.gob_lin import GOBLin
 from coterie.policies.linucb import LinUCB
 from coterie.policies.policy import Policy
 from coterie.policies.random import Random
+from coterie.policies.sclub import SCLUB
 from coterie.policies.sparse_cab import SparseCAB
 
 __all__ = [
     "CAB",
+    "CLUB",
     "COFIBA",
     "DCCB",
     "POLICIES",
+    "SCLUB",
     "CoLin",
     "Decision",
+    "DynUCB",
     "GOBLin",
     "LinUCB",
     "Policy",
@@ -32,7 +38,9 @@ __all__ = [
 ]
 
 # In the order in which they are listed: the paper's own, its rivals, the yardstick.
-KINDS: tuple[type[Policy], ...] = (CAB, SparseCAB, LinUCB, COFIBA, GOBLin, CoLin, DCCB, Random)
+KINDS: tuple[type[Policy], ...] = (
+    CAB, SparseCAB, LinUCB, CLUB, DynUCB, SCLUB, COFIBA, GOBLin, CoLin, DCCB, Random,
+)  # fmt: skip
 POLICIES: dict[str, type[Policy]] = {kind.name: kind for kind in KINDS}
 
 

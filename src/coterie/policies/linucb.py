@@ -1,7 +1,8 @@
 """LinUCB (Chu et al., 2011), one model for all users or one for each.
 
 `shared=True` is the paper's LinUCB-SINGLE, `shared=False` its LinUCB-MULTIPLE. The bound is the same as
-CAB's, α·√(xᵀM⁻¹x·log(1+t)), with t counting the payoffs of all users.
+CAB's, α·√(xᵀM⁻¹x·log(1+t)), with t counting the payoffs of all users. With `thompson=True` the score is w̃·x
+for one draw w̃ ~ N(w, α²·log(1+t)·M⁻¹) a decision, shared by all its candidates.
 """
 
 from collections.abc import Hashable, Sequence
@@ -9,23 +10,32 @@ from typing import Any, final
 
 import numpy as np
 
-from coterie.errors import ParameterError, UserError
-from coterie.models import make_models
-from coterie.models.checks import check_user, read_payoff
+from coterie.errors import FileError, UserError
+from coterie.models import make_bank
+from coterie.models.checks import check_flag, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, unpack_ids
+from coterie.models.loops import Chunk, Items, entries, play
+from coterie.policies.batch import Batch, Outcome
 from coterie.policies.clock import Alpha, check_alpha, scale_at
+from coterie.policies.compiled import run_chunks
 from coterie.policies.decision import Decision
 from coterie.policies.policy import Policy
+from coterie.policies.random import Seed, make_rng
+from coterie.policies.roster import Roster
 
-EVERYBODY = "everybody"  # the one name in the models when they are shared
+EVERYBODY = 0  # the one row when the model is shared
 
 
 @final
 class LinUCB(Policy):
-    """Ridge regression with an upper confidence bound: all users together, or each user alone."""
+    """Ridge regression with an upper confidence bound: all users together, or each user alone.
+
+    `alpha` widens the bound; `thompson` replaces it by a draw, from a stream that `seed` starts.
+    """
 
     name = "linucb"
     reference = "Chu, Li, Reyzin, Schapire 2011: Contextual bandits with linear payoff functions"
+    rng: np.random.Generator
 
     def __init__(
         self,
@@ -34,35 +44,74 @@ class LinUCB(Policy):
         one_hot: bool = False,
         alpha: Alpha = 0.1,
         shared: bool = False,
+        thompson: bool = False,
+        seed: Seed = 0,
     ) -> None:
         self.n_features = n_features
         self.one_hot = one_hot
         self.alpha = check_alpha(alpha)
-        if shared is not True and shared is not False:
-            raise ParameterError(f"shared is {shared!r}, expected True or False")
-        self.shared = shared
-        self.models = make_models(n_features, one_hot)
+        self.shared = check_flag("shared", shared)
+        self.thompson = check_flag("thompson", thompson)
+        self.seed = seed
+        self.rng = make_rng(seed)
+        self.bank = make_bank(n_features, one_hot)
+        if shared:
+            self.bank.take()
         self._known: dict[Hashable, None] = {}
+        self._learners = Roster()  # the users with a row of their own: none if the model is shared
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
-        """Score each candidate by estimate and bound."""
+        """Score each candidate by estimate and bound, or by a draw."""
         check_user(user)
-        contexts = self.models.read(contexts)
-        estimate, spread = self.models.view(EVERYBODY if self.shared else user, contexts)
-        width = scale_at(self.alpha, self.learned) * spread
+        contexts = self.bank.read(contexts)
+        items = self.bank.numbers(contexts)
+        row = EVERYBODY if self.shared else self._learners.row(user)
+        scale = scale_at(self.alpha, self.learned)
+        estimate, spread = self.bank.view(row, items)
+        width = scale * spread
+        score = self.bank.draw(row, items, scale, self.rng) if self.thompson else estimate + width
         pooled = len(self._known) + (user not in self._known) if self.shared else 1
         members = np.full(len(estimate), pooled, dtype=np.int64)
-        return Decision(user, contexts, estimate, width, members, estimate, width, estimate + width)
+        return Decision(user, contexts, estimate, width, members, estimate, width, score)
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
         """Update the one model concerned."""
         check_user(user)
-        contexts = self.models.read([context])
+        contexts = self.bank.read([context])
         payoff = read_payoff(payoff)
         scale_at(self.alpha, self.learned)  # an alpha that fails must fail before anything changes
         self._known.setdefault(user)
+        if not self.shared and user not in self._learners:
+            self._learners.join(user)
+            self.bank.take()
+        row = EVERYBODY if self.shared else self._learners.row(user)
+        self.bank.update(row, self.bank.learnable(contexts), payoff)
         self.learned += 1
-        return self.models.update(EVERYBODY if self.shared else user, contexts[0], payoff)
+        return 1
+
+    def run(self, batch: Batch) -> Outcome:
+        """Play many rounds in a compiled loop."""
+        return run_chunks(self, self.bank, self._rows, batch, self._play)
+
+    def _rows(self) -> dict[Hashable, int]:
+        return dict.fromkeys(self._known, EVERYBODY) if self.shared else self._learners.rows
+
+    def _play(self, chunk: Chunk, items: Items) -> None:
+        so_far = np.array([0, self.learned, len(self._known)])
+
+        def arguments() -> tuple[Any, ...]:
+            self.bank.fit(int(self.bank.rows.size[0]) + 1, entries(self.bank) + 1)
+            return (
+                self.bank.rows, items.numbers, items.named, chunk.rounds, chunk.people, so_far,
+                self.shared, self.alpha, self.thompson, self.rng,
+            )  # fmt: skip
+
+        play("play_linucb", arguments, so_far, len(chunk.rounds.who))
+        self.learned = int(so_far[1])
+        for user in chunk.joined:
+            self._known.setdefault(user)
+            if not self.shared:
+                self._learners.join(user)
 
     def add(self, user: Hashable) -> None:
         """Register a user."""
@@ -75,8 +124,8 @@ class LinUCB(Policy):
         if user not in self._known:
             raise UserError(f"user {user!r} is not known, so cannot be dropped")
         del self._known[user]
-        if not self.shared and user in self.models.users:
-            self.models.drop(user)
+        if user in self._learners:
+            self.bank.replace(self._learners.leave(user))
 
     @property
     def users(self) -> Sequence[Hashable]:
@@ -85,10 +134,17 @@ class LinUCB(Policy):
 
     def tensors(self) -> Tensors:
         """Return all that was learned, as arrays."""
-        return {"known": pack_ids(self._known), **self.models.tensors()}
+        rows = np.arange(1 if self.shared else len(self._learners))
+        return {
+            "known": pack_ids(self._known),
+            "learners": pack_ids(self._learners.names),
+            **self.bank.tensors("model", rows),
+        }
 
     def restore(self, tensors: Tensors) -> None:
         """Take over what `tensors` returned."""
-        known = unpack_ids(tensors, "known")
-        self.models.restore(tensors)
-        self._known = dict.fromkeys(known)
+        known, learners = (unpack_ids(tensors, name) for name in ("known", "learners"))
+        if not set(learners) <= set(known) or (self.shared and learners):
+            raise FileError("the model file names a user who learned but is not known")
+        self.bank.rows = self.bank.restore("model", tensors, 1 if self.shared else len(learners))
+        self._known, self._learners = dict.fromkeys(known), Roster(learners)

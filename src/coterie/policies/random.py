@@ -1,6 +1,7 @@
 """RAN: a candidate uniformly at random, the yardstick of every comparison."""
 
 from collections.abc import Hashable, Sequence
+from itertools import compress
 from typing import Any, final
 
 import numpy as np
@@ -9,6 +10,9 @@ from coterie.errors import ParameterError, UserError
 from coterie.models import make_models
 from coterie.models.checks import check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, unpack_ids
+from coterie.models.protocol import TIE
+from coterie.policies.batch import Batch, Outcome, read_batch
+from coterie.policies.compiled import CHUNK
 from coterie.policies.decision import Decision
 from coterie.policies.policy import Policy
 
@@ -58,6 +62,21 @@ class Random(Policy):
         self._known.setdefault(user)
         self.learned += 1
         return 0
+
+    def run(self, batch: Batch) -> Outcome:
+        """Play many rounds, all scores at once."""
+        candidates, _, served = read_batch(batch)
+        self.models.read(batch.items)
+        n, width = candidates.shape
+        choice = np.zeros(n, dtype=np.int64)
+        for start in range(0, n, CHUNK):
+            score = self.rng.random((min(CHUNK, n - start), width))  # the stream that `decide` draws from
+            choice[start : start + CHUNK] = np.argmax(score.max(axis=1, keepdims=True) - score < TIE, axis=1)
+        kept = (served < 0) | (choice == served)
+        users = batch.users.tolist() if isinstance(batch.users, np.ndarray) else batch.users
+        self._known |= dict.fromkeys(compress(users, kept.tolist()))
+        self.learned += int(kept.sum())
+        return Outcome(choice, kept, np.ones(n, dtype=np.int64), np.zeros(n, dtype=np.int64))
 
     def add(self, user: Hashable) -> None:
         """Register a user."""

@@ -9,6 +9,9 @@ the way there. A user finds the own class in one of two ways:
   numbered in the order in which they became eligible, and the mark says that whoever has a number below
   `until`, no entry, and no earlier mark is in its class. Everybody else is untouched.
 
+A scan over an item's classes serves every user of a class until the item changes or the bounds have grown
+enough to meet another class: `near` keeps its sums, with the item's version and the scales they are good for.
+
 Ids of classes that became equal are merged, the one pointing to the other (union-find); an id is free again
 when no entry, mark or other id points to it. Segments are powers of two, with a list of free ones for each
 size. Nothing grows in here: what lacks room is named to the caller, who enlarges it and calls again.
@@ -20,13 +23,13 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.models._kernels.jit import jit
+from coterie.models._kernels.jit import bare
 from coterie.models.protocol import ROUNDING, TIE, Floats
 
 Ints: TypeAlias = NDArray[np.int64]
 Records: TypeAlias = NDArray[Any]
 
-NONE = -1
+NONE, UNKNOWN = -1, -2
 
 USER = np.dtype([("order", "i8"), ("start", "i8"), ("bits", "i4"), ("count", "i4")], align=True)
 ENTRY = np.dtype([("item", "i4"), ("id", "i4")], align=True)
@@ -34,6 +37,7 @@ ITEM = np.dtype(
     [
         ("touched", "i8"),
         ("born", "i8"),
+        ("version", "i8"),
         ("start", "i8"),
         ("bits", "i4"),
         ("count", "i4"),
@@ -49,9 +53,22 @@ CLASS = np.dtype(
 )
 ID = np.dtype([("parent", "i4"), ("refs", "i4"), ("slot", "i4")], align=True)
 MARK = np.dtype([("until", "i8"), ("id", "i8")], align=True)
+NEAR = np.dtype(
+    [
+        ("version", "i8"),
+        ("since", "f8"),
+        ("until", "f8"),
+        ("members", "i8"),
+        ("estimate", "f8"),
+        ("spread", "f8"),
+        ("square", "f8"),
+    ],
+    align=True,
+)
 
-# `counts`: how many users are eligible, the next user's number, the next item's, ids ever used, a free id.
-ELIGIBLE, ORDER, BORN, IDS, FREE_ID, N_COUNTS = range(6)
+# `counts`: how many users are eligible, the next user's number, the next item's, ids ever used, a free id,
+# and the last version given to an item.
+ELIGIBLE, ORDER, BORN, IDS, FREE_ID, VERSION, N_COUNTS = range(7)
 # `heaps`: a row for each array of segments; how much of it is in use, then a free segment of each size.
 ENTRIES, CLASSES, MARKS = range(3)
 SIZES = 40
@@ -67,6 +84,8 @@ class State(NamedTuple):
     marks: Records  # MARK, in a segment for each item
     ids: Records  # ID, by class id
     scratch: Records  # CLASS, as long as the longest segment of classes
+    near: Records  # NEAR, by place in `classes`
+    near_untouched: Records  # NEAR, by column
     heaps: Ints  # (3, 1 + SIZES)
     counts: Ints  # (N_COUNTS,)
 
@@ -88,6 +107,8 @@ def empty_state() -> State:
         np.zeros(16, MARK),
         np.zeros(64, ID),
         np.zeros(64, CLASS),
+        np.zeros(64, NEAR),
+        np.zeros(16, NEAR),
         np.full((3, 1 + SIZES), NONE, dtype=np.int64),
         np.zeros(N_COUNTS, dtype=np.int64),
     )
@@ -96,7 +117,7 @@ def empty_state() -> State:
     return state
 
 
-@jit
+@bare
 def allocate(heap: Ints, links: Ints, bits: int) -> int:
     """Return the start of a segment of 2**bits, or NONE if there is no room."""
     start = heap[1 + bits]
@@ -110,23 +131,23 @@ def allocate(heap: Ints, links: Ints, bits: int) -> int:
     return int(start)
 
 
-@jit
+@bare
 def release(heap: Ints, links: Ints, bits: int, start: int) -> None:
     """Take a segment back."""
     links[start] = heap[1 + bits]
     heap[1 + bits] = start
 
 
-@jit
-def find_entry(s: State, row: int, item: int) -> int:
+@bare
+def find_entry(users: Records, entries: Records, row: int, item: int) -> int:
     """Return where a user's entry for an item lies, or NONE."""
-    start = s.users[row].start
+    start = users[row].start
     if start < 0:
         return NONE
-    mask = (1 << s.users[row].bits) - 1
+    mask = (1 << users[row].bits) - 1
     p = ((item * 0x9E3779B1) >> 8) & mask
     while True:
-        found = s.entries[start + p].item
+        found = entries[start + p].item
         if found == item:
             return int(start + p)
         if found < 0:
@@ -134,20 +155,21 @@ def find_entry(s: State, row: int, item: int) -> int:
         p = (p + 1) & mask
 
 
-@jit
+@bare
 def make_entry(s: State, row: int, item: int, id: int) -> None:
     """Write an entry that is not there yet, in room that was reserved."""
-    start = s.users[row].start
-    mask = (1 << s.users[row].bits) - 1
+    users, entries = s.users, s.entries
+    start = users[row].start
+    mask = (1 << users[row].bits) - 1
     p = ((item * 0x9E3779B1) >> 8) & mask
-    while s.entries[start + p].item >= 0:
+    while entries[start + p].item >= 0:
         p = (p + 1) & mask
-    s.entries[start + p].item = item
-    s.entries[start + p].id = id
-    s.users[row].count += 1
+    entries[start + p].item = item
+    entries[start + p].id = id
+    users[row].count += 1
 
 
-@jit
+@bare
 def free_entries(s: State, start: int, bits: int) -> None:
     """Take a user's segment back, with nothing left in it."""
     for p in range(start, start + (1 << bits)):
@@ -156,28 +178,29 @@ def free_entries(s: State, start: int, bits: int) -> None:
     release(s.heaps[ENTRIES], s.entries["item"], bits, start)
 
 
-@jit
+@bare
 def reserve_entry(s: State, row: int) -> bool:
     """Make sure that a user has room for one more entry, with a quarter of the segment empty."""
-    start, bits = s.users[row].start, s.users[row].bits
-    if start >= 0 and 4 * (s.users[row].count + 1) <= 3 << bits:
+    users, entries, heaps = s.users, s.entries, s.heaps
+    start, bits = users[row].start, users[row].bits
+    if start >= 0 and 4 * (users[row].count + 1) <= 3 << bits:
         return True
     more = bits + 1 if start >= 0 else 2
-    new = allocate(s.heaps[ENTRIES], s.entries["item"], more)
+    new = allocate(heaps[ENTRIES], entries["item"], more)
     if new < 0:
         return False
     for p in range(new, new + (1 << more)):
-        s.entries[p].item = NONE
-    s.users[row].start, s.users[row].bits, s.users[row].count = new, more, 0
+        entries[p].item = NONE
+    users[row].start, users[row].bits, users[row].count = new, more, 0
     if start >= 0:
         for p in range(start, start + (1 << bits)):
-            if s.entries[p].item >= 0:
-                make_entry(s, row, s.entries[p].item, s.entries[p].id)
+            if entries[p].item >= 0:
+                make_entry(s, row, entries[p].item, entries[p].id)
         free_entries(s, start, bits)
     return True
 
 
-@jit
+@bare
 def reserve_class(s: State, item: int) -> bool:
     """Make sure that an item has room for one more class."""
     start, bits, count = s.items[item].start, s.items[item].bits, s.items[item].count
@@ -195,7 +218,7 @@ def reserve_class(s: State, item: int) -> bool:
     return True
 
 
-@jit
+@bare
 def reserve_mark(s: State, item: int) -> bool:
     """Make sure that an item has room for one more mark."""
     start, bits, count = s.items[item].mark_start, s.items[item].mark_bits, s.items[item].mark_count
@@ -213,7 +236,7 @@ def reserve_mark(s: State, item: int) -> bool:
     return True
 
 
-@jit
+@bare
 def reserve(s: State, row: int, item: int, alone: bool) -> int:
     """Make sure that one payoff can be learned, or return what lacks room."""
     if not reserve_class(s, item):
@@ -221,94 +244,103 @@ def reserve(s: State, row: int, item: int, alone: bool) -> int:
     if s.counts[FREE_ID] < 0 and s.counts[IDS] == len(s.ids):
         return ROOM_IDS
     if alone:
-        return ENOUGH if find_entry(s, row, item) >= 0 or reserve_entry(s, row) else ROOM_ENTRIES
+        return (
+            ENOUGH
+            if find_entry(s.users, s.entries, row, item) >= 0 or reserve_entry(s, row)
+            else ROOM_ENTRIES
+        )
     if s.items[item].count >= len(s.scratch):
         return ROOM_SCRATCH
     return ENOUGH if reserve_mark(s, item) else ROOM_MARKS
 
 
-@jit
+@bare
 def new_id(s: State) -> int:
     """Return an id that nothing points to yet, in room that was reserved."""
-    id = s.counts[FREE_ID]
+    ids, counts = s.ids, s.counts
+    id = counts[FREE_ID]
     if id >= 0:
-        s.counts[FREE_ID] = s.ids[id].parent
+        counts[FREE_ID] = ids[id].parent
     else:
-        id = s.counts[IDS]
-        s.counts[IDS] += 1
-    s.ids[id].parent = NONE
-    s.ids[id].refs = 0
+        id = counts[IDS]
+        counts[IDS] += 1
+    ids[id].parent = NONE
+    ids[id].refs = 0
     return int(id)
 
 
-@jit
+@bare
 def unref(s: State, id: int) -> None:
     """Let go of an id: it is free when nothing points to it, and then lets go of what it points to."""
+    ids, counts = s.ids, s.counts
     while id >= 0:
-        s.ids[id].refs -= 1
-        if s.ids[id].refs > 0:
+        ids[id].refs -= 1
+        if ids[id].refs > 0:
             return
-        parent = s.ids[id].parent
-        s.ids[id].parent = s.counts[FREE_ID]
-        s.counts[FREE_ID] = id
+        parent = ids[id].parent
+        ids[id].parent = counts[FREE_ID]
+        counts[FREE_ID] = id
         id = parent
 
 
-@jit
-def root(s: State, id: int) -> int:
+@bare
+def root(ids: Records, id: int) -> int:
     """Return the id of the class that an id was merged into."""
-    while s.ids[id].parent >= 0:
-        id = s.ids[id].parent
+    while ids[id].parent >= 0:
+        id = ids[id].parent
     return id
 
 
-@jit
-def find_mark(s: State, row: int, item: int) -> int:
+@bare
+def find_mark(users: Records, items: Records, marks: Records, row: int, item: int) -> int:
     """Return where the first mark above a user's number lies, or NONE."""
-    order, count, start = s.users[row].order, s.items[item].mark_count, s.items[item].mark_start
-    if order < 0 or count == 0 or order >= s.marks[start + count - 1].until:
+    order, count, start = users[row].order, items[item].mark_count, items[item].mark_start
+    if order < 0 or count == 0 or order >= marks[start + count - 1].until:
         return NONE
-    low, high = start, start + count - 1
-    while low < high:
-        middle = (low + high) >> 1
-        if order < s.marks[middle].until:
-            high = middle
-        else:
-            low = middle + 1
+    low, rest = (
+        start,
+        count - 1,
+    )  # the mark is at low … low + rest; without branches, for they are a coin toss
+    while rest > 0:
+        half = (rest + 1) >> 1
+        low += half if order >= marks[low + half - 1].until else 0
+        rest -= half
     return int(low)
 
 
-@jit
+@bare
 def find_class(s: State, row: int, item: int, entry: int) -> int:
     """Return the id of a user's class on an item, whose entry is known; NONE if untouched."""
+    users, items, entries, marks, ids = s.users, s.items, s.entries, s.marks, s.ids
     if entry >= 0:
-        id = s.entries[entry].id
-        if s.ids[id].parent < 0:
+        id = entries[entry].id
+        if ids[id].parent < 0:
             return int(id)
-        top = root(s, id)
-        s.entries[entry].id = top
+        top = root(ids, id)
+        entries[entry].id = top
     else:
-        mark = find_mark(s, row, item)
+        mark = find_mark(users, items, marks, row, item)
         if mark < 0:
             return NONE
-        id = s.marks[mark].id
-        if s.ids[id].parent < 0:
+        id = marks[mark].id
+        if ids[id].parent < 0:
             return int(id)
-        top = root(s, id)
-        s.marks[mark].id = top
-    s.ids[top].refs += 1  # the next search finds the way in one step
+        top = root(ids, id)
+        marks[mark].id = top
+    ids[top].refs += 1  # the next search finds the way in one step
     unref(s, id)
     return top
 
 
-@jit
+@bare
 def find_pair(s: State, item: int, times: int, total: float) -> int:
     """Return the place of the first class that is not before (times, total)."""
-    low, high = 0, s.items[item].count
-    start = s.items[item].start
+    items, classes = s.items, s.classes
+    low, high = 0, items[item].count
+    start = items[item].start
     while low < high:
         middle = (low + high) >> 1
-        a = s.classes[start + middle]
+        a = classes[start + middle]
         if a.times < times or (a.times == times and a.total < total):
             low = middle + 1
         else:
@@ -316,131 +348,147 @@ def find_pair(s: State, item: int, times: int, total: float) -> int:
     return low
 
 
-@jit
-def put_class(s: State, p: int, times: int, total: float, size: int, id: int) -> None:
+@bare
+def put_class(classes: Records, p: int, times: int, total: float, size: int, id: int) -> None:
     """Write one class."""
-    s.classes[p].times = times
-    s.classes[p].total = total
-    s.classes[p].size = size
-    s.classes[p].estimate = total / (1 + times)
-    s.classes[p].spread = 1 / math.sqrt(1 + times)
-    s.classes[p].id = id
+    classes[p].times = times
+    classes[p].total = total
+    classes[p].size = size
+    classes[p].estimate = total / (1 + times)
+    classes[p].spread = 1 / math.sqrt(1 + times)
+    classes[p].id = id
 
 
-@jit
+@bare
 def join(s: State, item: int, times: int, total: float, size: int) -> int:
     """Add users to the class of a pair, made if there is none, and return its id."""
-    slot, start, count = find_pair(s, item, times, total), s.items[item].start, s.items[item].count
+    items, classes, ids = s.items, s.classes, s.ids
+    slot, start, count = find_pair(s, item, times, total), items[item].start, items[item].count
     p = start + slot
-    s.items[item].touched += size
-    if slot < count and s.classes[p].times == times and s.classes[p].total == total:
-        s.classes[p].size += size
-        return int(s.classes[p].id)
+    items[item].touched += size
+    if slot < count and classes[p].times == times and classes[p].total == total:
+        classes[p].size += size
+        return int(classes[p].id)
     for q in range(start + count, p, -1):
-        s.classes[q] = s.classes[q - 1]
-        s.ids[s.classes[q].id].slot += 1
+        classes[q] = classes[q - 1]
+        ids[classes[q].id].slot += 1
     id = new_id(s)
-    s.ids[id].slot = slot
-    put_class(s, p, times, total, size, id)
-    s.items[item].count += 1
+    ids[id].slot = slot
+    put_class(classes, p, times, total, size, id)
+    items[item].count += 1
     return id
 
 
-@jit
+@bare
 def leave(s: State, item: int, id: int, entry: int) -> None:
     """Take one user out of a class. An entry, if the user has one, no longer counts."""
-    start, slot = s.items[item].start, s.ids[id].slot
-    s.items[item].touched -= 1
-    s.classes[start + slot].size -= 1
-    if s.classes[start + slot].size == 0:
-        s.items[item].count -= 1
-        for q in range(start + slot, start + s.items[item].count):
-            s.classes[q] = s.classes[q + 1]
-            s.ids[s.classes[q].id].slot = q - start
-        if s.ids[id].refs > (1 if entry >= 0 else 0):
+    items, entries, classes, ids = s.items, s.entries, s.classes, s.ids
+    start, slot = items[item].start, ids[id].slot
+    items[item].touched -= 1
+    classes[start + slot].size -= 1
+    if classes[start + slot].size == 0:
+        items[item].count -= 1
+        for q in range(start + slot, start + items[item].count):
+            classes[q] = classes[q + 1]
+            ids[classes[q].id].slot = q - start
+        if ids[id].refs > (1 if entry >= 0 else 0):
             drop_marks(s, item, id)
     if entry >= 0:
-        unref(s, s.entries[entry].id)
+        unref(s, entries[entry].id)
 
 
-@jit
+@bare
 def drop_marks(s: State, item: int, id: int) -> None:
     """Remove the marks of a class without members: nobody is left between them and the marks before."""
-    start, kept = s.items[item].mark_start, 0
-    s.ids[id].refs += 1  # it stays until the last mark is gone
-    for p in range(start, start + s.items[item].mark_count):
-        if root(s, s.marks[p].id) == id:
-            unref(s, s.marks[p].id)
+    items, marks, ids = s.items, s.marks, s.ids
+    start, kept = items[item].mark_start, 0
+    ids[id].refs += 1  # it stays until the last mark is gone
+    for p in range(start, start + items[item].mark_count):
+        if root(ids, marks[p].id) == id:
+            unref(s, marks[p].id)
         else:
-            s.marks[start + kept] = s.marks[p]
+            marks[start + kept] = marks[p]
             kept += 1
-    s.items[item].mark_count = kept
+    items[item].mark_count = kept
     unref(s, id)
 
 
-@jit
+@bare
 def join_marks(s: State, item: int) -> None:
     """Let neighbouring marks of one class become one."""
-    start, kept = s.items[item].mark_start, 0
-    for p in range(start, start + s.items[item].mark_count):
-        if kept > 0 and root(s, s.marks[p].id) == root(s, s.marks[start + kept - 1].id):
-            unref(s, s.marks[start + kept - 1].id)
+    items, marks, ids = s.items, s.marks, s.ids
+    start, kept = items[item].mark_start, 0
+    for p in range(start, start + items[item].mark_count):
+        if kept > 0 and root(ids, marks[p].id) == root(ids, marks[start + kept - 1].id):
+            unref(s, marks[start + kept - 1].id)
             kept -= 1
-        s.marks[start + kept] = s.marks[p]
+        marks[start + kept] = marks[p]
         kept += 1
-    s.items[item].mark_count = kept
+    items[item].mark_count = kept
 
 
-@jit
+@bare
 def make_eligible(s: State, row: int) -> None:
     """Give a user a number, unless the user has one."""
-    if s.users[row].order < 0:
-        s.users[row].order = s.counts[ORDER]
-        s.counts[ORDER] += 1
-        s.counts[ELIGIBLE] += 1
+    users, counts = s.users, s.counts
+    if users[row].order < 0:
+        users[row].order = counts[ORDER]
+        counts[ORDER] += 1
+        counts[ELIGIBLE] += 1
 
 
-@jit
+@bare
+def change(s: State, item: int) -> None:
+    """Make all sums kept for an item old."""
+    items, counts = s.items, s.counts
+    counts[VERSION] += 1
+    items[item].version = counts[VERSION]
+
+
+@bare
 def note_item(s: State, item: int) -> None:
-    """Remember in which order items were first learned."""
-    if s.items[item].born < 0:
-        s.items[item].born = s.counts[BORN]
-        s.counts[BORN] += 1
+    """Remember that an item changes, and in which order items were first learned."""
+    items, counts = s.items, s.counts
+    change(s, item)
+    if items[item].born < 0:
+        items[item].born = counts[BORN]
+        counts[BORN] += 1
 
 
-@jit
+@bare
 def learn_alone(s: State, row: int, item: int, payoff: float) -> None:
     """Let one user learn, in room that was reserved."""
+    users, items, entries, classes, ids = s.users, s.items, s.entries, s.classes, s.ids
     make_eligible(s, row)
     note_item(s, item)
-    entry = find_entry(s, row, item)
+    entry = find_entry(users, entries, row, item)
     old = find_class(s, row, item, entry)
     times, total = 1, 0.0 + payoff
     if old >= 0:
-        p = s.items[item].start + s.ids[old].slot
-        times, total = s.classes[p].times + 1, s.classes[p].total + payoff
+        p = items[item].start + ids[old].slot
+        times, total = classes[p].times + 1, classes[p].total + payoff
         leave(s, item, old, entry)
     id = join(s, item, times, total, 1)
-    s.ids[id].refs += 1
+    ids[id].refs += 1
     if entry >= 0:
-        s.entries[entry].id = id
+        entries[entry].id = id
     else:
         make_entry(s, row, item, id)
 
 
-@jit
+@bare
 def scale_after(alpha: float, learned: int) -> float:
     """Return α·√log(1+t), as `policies/clock.py` does."""
     return alpha * math.sqrt(math.log1p(learned + 1))
 
 
-@jit
+@bare
 def is_near(estimate: float, spread: float, other: float, other_spread: float, scale: float) -> bool:
     """Return whether two users' bounds meet."""
     return abs(estimate - other) <= scale * (spread + other_spread) + ROUNDING
 
 
-@jit
+@bare
 def learn_together(
     s: State, row: int, item: int, payoff: float, own: tuple[float, float], scale: float, limit: float
 ) -> int:
@@ -448,120 +496,159 @@ def learn_together(
 
     Whole classes move; moved and unmoved ones are each still in order, and are merged.
     """
+    items, classes, marks, ids, scratch, counts = s.items, s.classes, s.marks, s.ids, s.scratch, s.counts
     make_eligible(s, row)
     note_item(s, item)
-    start, count = s.items[item].start, s.items[item].count
-    untouched = s.counts[ELIGIBLE] - s.items[item].touched
-    updated, moved, unmoved, marks_change = 0, 0, len(s.scratch), False
+    start, count = items[item].start, items[item].count
+    untouched = counts[ELIGIBLE] - items[item].touched
+    updated, moved, unmoved, marks_change = 0, 0, len(scratch), False
     if untouched > 0 and is_near(own[0], own[1], 0.0, 1.0, scale) and scale < limit:
         id = new_id(s)
-        s.ids[id].refs = 1
-        mark = s.items[item].mark_start + s.items[item].mark_count
-        s.marks[mark].until = s.counts[ORDER]
-        s.marks[mark].id = id
-        s.items[item].mark_count += 1
-        s.items[item].touched += untouched
-        s.scratch[0].times = 1
-        s.scratch[0].total = 0.0 + payoff
-        s.scratch[0].size = untouched
-        s.scratch[0].id = id
+        ids[id].refs = 1
+        mark = items[item].mark_start + items[item].mark_count
+        marks[mark].until = counts[ORDER]
+        marks[mark].id = id
+        items[item].mark_count += 1
+        items[item].touched += untouched
+        scratch[0].times = 1
+        scratch[0].total = 0.0 + payoff
+        scratch[0].size = untouched
+        scratch[0].id = id
         updated, moved, marks_change = untouched, 1, True
     for p in range(start, start + count):
-        old = s.classes[p]
+        old = classes[p]
         if is_near(own[0], own[1], old.estimate, old.spread, scale) and scale * old.spread < limit:
-            s.scratch[moved] = old
-            s.scratch[moved].times += 1
-            s.scratch[moved].total += payoff
+            scratch[moved] = old
+            scratch[moved].times += 1
+            scratch[moved].total += payoff
             moved += 1
             updated += old.size
         else:
             unmoved -= 1
-            s.scratch[unmoved] = old
-    front, back, p = 0, len(s.scratch) - 1, start - 1  # the unmoved lie backwards, from the end
+            scratch[unmoved] = old
+    front, back, p = 0, len(scratch) - 1, start - 1  # the unmoved lie backwards, from the end
     while front < moved or back >= unmoved:
         take = front < moved
         if take and back >= unmoved:
-            x, y = s.scratch[front], s.scratch[back]
+            x, y = scratch[front], scratch[back]
             take = x.times < y.times or (x.times == y.times and x.total <= y.total)
-        new = s.scratch[front if take else back]
+        new = scratch[front if take else back]
         if take:
             front += 1
         else:
             back -= 1
-        if p >= start and s.classes[p].times == new.times and s.classes[p].total == new.total:
-            s.classes[p].size += new.size
-            s.classes[p].id = unite(s, s.classes[p].id, new.id)
+        if p >= start and classes[p].times == new.times and classes[p].total == new.total:
+            classes[p].size += new.size
+            classes[p].id = unite(ids, classes[p].id, new.id)
             marks_change = True
         else:
             p += 1
-            put_class(s, p, new.times, new.total, new.size, new.id)
-        s.ids[s.classes[p].id].slot = p - start
-    s.items[item].count = p + 1 - start
+            put_class(classes, p, new.times, new.total, new.size, new.id)
+        ids[classes[p].id].slot = p - start
+    items[item].count = p + 1 - start
     if marks_change:
         join_marks(s, item)
     return int(updated)
 
 
-@jit
-def unite(s: State, a: int, b: int) -> int:
+@bare
+def unite(ids: Records, a: int, b: int) -> int:
     """Merge two classes' ids and return the one that stays: the one with more pointing to it."""
-    if s.ids[a].refs < s.ids[b].refs:
+    if ids[a].refs < ids[b].refs:
         a, b = b, a
-    s.ids[b].parent = a
-    s.ids[a].refs += 1
+    ids[b].parent = a
+    ids[a].refs += 1
     return a
 
 
-@jit
-def own_view(s: State, row: int, item: int) -> tuple[float, float]:
-    """Return a user's estimate and spread on an item; NONE is a user or item never seen."""
+@bare
+def find_place(s: State, row: int, item: int) -> int:
+    """Return where a user's class on an item lies, or NONE if untouched."""
     if row < 0 or item < 0:
-        return 0.0, 1.0
-    id = find_class(s, row, item, find_entry(s, row, item))
-    if id < 0:
-        return 0.0, 1.0
-    a = s.classes[s.items[item].start + s.ids[id].slot]
-    return a.estimate, a.spread
+        return NONE
+    id = find_class(s, row, item, find_entry(s.users, s.entries, row, item))
+    return s.items[item].start + s.ids[id].slot if id >= 0 else NONE
 
 
-@jit
-def sum_near(
-    s: State, stranger: int, item: int, own: tuple[float, float], scale: float
-) -> tuple[int, float, float, float]:
-    """Return how many neighbours there are, and the sums of their estimates, spreads and squared spreads.
+@bare
+def find_place_quickly(
+    users: Records, items: Records, entries: Records, marks: Records, ids: Records, row: int, item: int
+) -> int:
+    """Do what `find_place` does, or return UNKNOWN if ids must be followed."""
+    p = find_entry(users, entries, row, item)
+    if p >= 0:
+        id = entries[p].id
+    else:
+        p = find_mark(users, items, marks, row, item)
+        if p < 0:
+            return NONE
+        id = marks[p].id
+    return items[item].start + ids[id].slot if ids[id].parent < 0 else UNKNOWN
+
+
+@bare
+def own_view(classes: Records, place: int) -> tuple[float, float]:
+    """Return the estimate and spread of a class."""
+    if place < 0:
+        return 0.0, 1.0
+    return classes[place].estimate, classes[place].spread
+
+
+@bare
+def scan(
+    items: Records, classes: Records, item: int, own: tuple[float, float], scale: float, near: Records, p: int
+) -> None:
+    """Write the sums over an item's classes that are neighbours, into one place of `near`.
+
+    They are the same at a larger scale, until it meets another class. The margin of 1e-9 is far more than the
+    test rounds.
+    """
+    members, estimate, spread, square, until = 0, 0.0, 0.0, 0.0, math.inf
+    if item >= 0:
+        near[p].version = items[item].version
+        for q in range(items[item].start, items[item].start + items[item].count):
+            a = classes[q]
+            if is_near(own[0], own[1], a.estimate, a.spread, scale):
+                members += a.size
+                estimate += a.size * a.estimate
+                spread += a.size * a.spread
+                square += a.size * (a.spread * a.spread)
+            else:
+                gap = abs(own[0] - a.estimate) * (1 - 1e-9) - ROUNDING
+                until = min(until, gap / (own[1] + a.spread))
+    near[p].since = scale
+    near[p].until = until
+    near[p].members = members
+    near[p].estimate = estimate
+    near[p].spread = spread
+    near[p].square = square
+
+
+@bare
+def untouched_near(
+    items: Records, counts: Ints, stranger: int, item: int, own: tuple[float, float], scale: float
+) -> int:
+    """Return how many untouched users are neighbours.
 
     `stranger` is 1 for a user who is not eligible yet: untouched, and always in the own neighbourhood.
     """
-    members, estimate, spread, square = 0, 0.0, 0.0, 0.0
-    untouched = s.counts[ELIGIBLE] + stranger
-    if item >= 0:
-        untouched -= s.items[item].touched
-        for p in range(s.items[item].start, s.items[item].start + s.items[item].count):
-            a = s.classes[p]
-            size = a.size if is_near(own[0], own[1], a.estimate, a.spread, scale) else 0
-            members += size
-            estimate += size * a.estimate
-            spread += size * a.spread
-            square += size * (a.spread * a.spread)
-    if is_near(own[0], own[1], 0.0, 1.0, scale):
-        members += untouched
-        spread += untouched
-        square += untouched
-    return members, estimate, spread, square
+    if not is_near(own[0], own[1], 0.0, 1.0, scale):
+        return 0
+    return int(counts[ELIGIBLE] + stranger - (items[item].touched if item >= 0 else 0))
 
 
 # What follows is called from Python.
 
 
-@jit
+@bare
 def view(arrays: Arrays, row: int, columns: Ints, estimate: Floats, spread: Floats) -> None:
     """Write a user's own estimates and spreads."""
     s = State(*arrays)
     for k in range(len(columns)):
-        estimate[k], spread[k] = own_view(s, row, columns[k])
+        estimate[k], spread[k] = own_view(s.classes, find_place(s, row, columns[k]))
 
 
-@jit
+@bare
 def gather(
     arrays: Arrays,
     row: int,
@@ -570,17 +657,22 @@ def gather(
     scale: float,
     members: Ints,
     sums: Floats,
+    near: Records,
 ) -> None:
     """Write the sums over each candidate's neighbours: of estimates, spreads, squared spreads."""
     s = State(*arrays)
     stranger = 1 if row < 0 or s.users[row].order < 0 else 0
     for k in range(len(columns)):
-        members[k], sums[0, k], sums[1, k], sums[2, k] = sum_near(
-            s, stranger, columns[k], (own[0][k], own[1][k]), scale
-        )
+        view = own[0][k], own[1][k]
+        scan(s.items, s.classes, columns[k], view, scale, near, 0)
+        untouched = untouched_near(s.items, s.counts, stranger, columns[k], view, scale)
+        members[k] = near[0].members + untouched
+        sums[0, k] = near[0].estimate
+        sums[1, k] = near[0].spread + untouched
+        sums[2, k] = near[0].square + untouched
 
 
-@jit
+@bare
 def update(arrays: Arrays, row: int, item: int, payoff: float) -> int:
     """Let one user learn, or return what lacks room."""
     s = State(*arrays)
@@ -590,7 +682,7 @@ def update(arrays: Arrays, row: int, item: int, payoff: float) -> int:
     return code
 
 
-@jit
+@bare
 def share(
     arrays: Arrays, row: int, item: int, payoff: float, own: tuple[float, float], scale: float, limit: float
 ) -> tuple[int, int]:
@@ -602,25 +694,30 @@ def share(
     return code, learn_together(s, row, item, payoff, own, scale, limit)
 
 
-@jit
+@bare
 def add(arrays: Arrays, row: int) -> None:
     """Make a user eligible."""
     make_eligible(State(*arrays), row)
 
 
-@jit
+@bare
 def drop(arrays: Arrays, row: int, n_items: int) -> None:
     """Forget a user on every item."""
     s = State(*arrays)
     for item in range(n_items):
-        if find_mark(s, row, item) >= 0 and find_entry(s, row, item) < 0:
+        if (
+            find_mark(s.users, s.items, s.marks, row, item) >= 0
+            and find_entry(s.users, s.entries, row, item) < 0
+        ):
             leave(s, item, find_class(s, row, item, NONE), NONE)
+            change(s, item)
     start, bits = s.users[row].start, s.users[row].bits
     if start >= 0:
         for p in range(start, start + (1 << bits)):
             item = s.entries[p].item
             if item >= 0:
                 leave(s, item, find_class(s, row, item, p), p)
+                change(s, item)
         free_entries(s, start, bits)
     if s.users[row].order >= 0:
         s.counts[ELIGIBLE] -= 1
@@ -628,7 +725,7 @@ def drop(arrays: Arrays, row: int, n_items: int) -> None:
     s.users[row].bits, s.users[row].count = 0, 0
 
 
-@jit
+@bare
 def drop_item(arrays: Arrays, item: int) -> None:
     """Give back what an item without touched users holds."""
     s = State(*arrays)
@@ -639,7 +736,7 @@ def drop_item(arrays: Arrays, item: int) -> None:
     s.items[item].start, s.items[item].mark_start, s.items[item].born = NONE, NONE, NONE
 
 
-@jit
+@bare
 def near_users(
     arrays: Arrays, item: int, own: tuple[float, float], scale: float, near: NDArray[np.bool_]
 ) -> None:
@@ -647,11 +744,11 @@ def near_users(
     s = State(*arrays)
     for row in range(len(near)):
         if s.users[row].order >= 0:
-            estimate, spread = own_view(s, row, item)
+            estimate, spread = own_view(s.classes, find_place(s, row, item))
             near[row] = is_near(own[0], own[1], estimate, spread, scale)
 
 
-@jit
+@bare
 def put_entries(arrays: Arrays, rows: Ints, items: Ints, ids: Ints, begin: int) -> int:
     """Write entries from `begin` on, and return where room for entries ended: at the last, if it did not."""
     s = State(*arrays)
@@ -662,7 +759,7 @@ def put_entries(arrays: Arrays, rows: Ints, items: Ints, ids: Ints, begin: int) 
     return len(rows)
 
 
-@jit
+@bare
 def take_entries(arrays: Arrays, rows: Ints, items: Ints, ids: Ints) -> None:
     """Write all entries of the users in `rows`: rows and items as positions, ids of living classes."""
     s = State(*arrays)
@@ -672,14 +769,13 @@ def take_entries(arrays: Arrays, rows: Ints, items: Ints, ids: Ints) -> None:
         if start >= 0:
             for p in range(start, start + (1 << s.users[row].bits)):
                 if s.entries[p].item >= 0:
-                    items[n], ids[n] = s.entries[p].item, root(s, s.entries[p].id)
+                    items[n], ids[n] = s.entries[p].item, root(s.ids, s.entries[p].id)
                     n += 1
 
 
-@jit
-def draw_sums(columns: Ints, sums: Floats, scale: float, rng: Any, drawn: Floats) -> None:
+@bare
+def draw_sums(columns: Ints, sums: Floats, scale: float, rng: Any, normal: Floats, drawn: Floats) -> None:
     """Write for each candidate a draw of its neighbours' sum: one normal for each item listed."""
-    normal = np.empty(len(columns))
     for k in range(len(columns)):
         first = 0
         while columns[first] != columns[k]:
@@ -688,7 +784,21 @@ def draw_sums(columns: Ints, sums: Floats, scale: float, rng: Any, drawn: Floats
         drawn[k] = sums[0, k] + scale * math.sqrt(sums[2, k]) * normal[k]
 
 
-@jit
+@bare
+def learn(s: State, row: int, item: int, payoff: float, scale: float, limit: float) -> tuple[int, int]:
+    """Learn as CAB does and return (ENOUGH, how many users), or what lacks room."""
+    own = own_view(s.classes, find_place(s, row, item))
+    alone = scale * own[1] >= limit
+    code = reserve(s, row, item, alone)
+    if code != ENOUGH:
+        return code, 0
+    if not alone:
+        return code, learn_together(s, row, item, payoff, own, scale, limit)
+    learn_alone(s, row, item, payoff)
+    return code, 1
+
+
+@bare
 def run(
     arrays: Arrays,
     rounds: tuple[Ints, Ints, Ints, Floats, Ints],
@@ -698,6 +808,7 @@ def run(
     decided: bool,
     learned: int,
     outcome: tuple[Ints, NDArray[np.bool_], Ints, Ints],
+    desk: tuple[Ints, Ints, Ints, Floats, Floats, Floats],
 ) -> tuple[int, int, int]:
     """Play rounds from `begin` on, whose choice may be made already.
 
@@ -706,49 +817,58 @@ def run(
     were learned by then.
     """
     s = State(*arrays)
+    users, items, entries, classes, marks, ids, _, near, near_untouched, _, counts = arrays
     rows, candidates, columns, payoffs, served = rounds
     alpha, gamma, thompson = rule
     choices, kept, members, updated = outcome
+    listed, places, found, sums, normal, score = desk
     c = candidates.shape[1]
-    items, near = np.empty(c, np.int64), np.empty(c, np.int64)
-    sums, score = np.empty((3, c)), np.empty(c)
-    own = np.empty((2, c))
     for t in range(begin, len(rows)):
         row = rows[t]
         scale = scale_after(alpha, learned)
         if not decided:
-            stranger = 1 if s.users[row].order < 0 else 0
+            stranger = 1 if users[row].order < 0 else 0
             for k in range(c):
-                items[k] = columns[candidates[t, k]]
-                own[0, k], own[1, k] = own_view(s, row, items[k])
+                item = listed[k] = columns[candidates[t, k]]
+                places[k] = find_place_quickly(users, items, entries, marks, ids, row, item)
             for k in range(c):
-                near[k], sums[0, k], sums[1, k], sums[2, k] = sum_near(
-                    s, stranger, items[k], (own[0, k], own[1, k]), scale
-                )
-                score[k] = sums[0, k] / near[k] + scale * sums[1, k] / near[k]
+                item, place = listed[k], places[k]
+                if place == UNKNOWN:
+                    place = find_place(s, row, item)
+                own = own_view(classes, place)
+                if place >= 0:
+                    a = near[place]
+                    if a.version != items[item].version or not a.since <= scale < a.until:
+                        scan(items, classes, item, own, scale, near, place)
+                else:
+                    a = near_untouched[item]
+                    if a.version != items[item].version or not a.since <= scale < a.until:
+                        scan(items, classes, item, own, scale, near_untouched, item)
+                untouched = untouched_near(items, counts, stranger, item, own, scale)
+                found[k] = a.members + untouched
+                sums[0, k] = a.estimate
+                sums[1, k] = a.spread + untouched
+                sums[2, k] = a.square + untouched
+                score[k] = sums[0, k] / found[k] + scale * sums[1, k] / found[k]
             if thompson:
-                draw_sums(items, sums, scale, rng, score)
-                score /= near
-            best, choice = score.max(), 0
+                draw_sums(listed, sums, scale, rng, normal, score)
+                for k in range(c):
+                    score[k] /= found[k]
+            best, choice = score[0], 0
+            for k in range(1, c):
+                best = max(best, score[k])
             while best - score[choice] >= TIE:
                 choice += 1
-            choices[t], members[t] = choice, near[choice]
+            choices[t], members[t] = choice, found[choice]
         decided = False
         choice = choices[t]
         if served[t] >= 0 and served[t] != choice:
             continue
         payoff = payoffs[t, 0 if served[t] >= 0 else choice]
         item = columns[candidates[t, choice]]
-        view = own_view(s, row, item)
-        alone = scale * view[1] >= gamma / 4
-        code = reserve(s, row, item, alone)
+        code, updated[t] = learn(s, row, item, payoff, scale, gamma / 4)
         if code != ENOUGH:
             return t, code, learned
-        if alone:
-            learn_alone(s, row, item, payoff)
-            updated[t] = 1
-        else:
-            updated[t] = learn_together(s, row, item, payoff, view, scale, gamma / 4)
         kept[t] = True
         learned += 1
     return len(rows), ENOUGH, learned

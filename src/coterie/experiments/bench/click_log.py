@@ -1,0 +1,51 @@
+"""Logs of clicks for benchmarks: users whose agreement depends on the ad, drawn part by part."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Log(NamedTuple):
+    """Records, as `replay` takes them."""
+
+    users: NDArray[np.int64]
+    candidates: NDArray[np.int64]
+    served: NDArray[np.int64]
+    payoffs: NDArray[np.float64]
+
+
+class Clicks:
+    """Ads that each split the users into groups of their own, with a click rate for each group.
+
+    The group of a user on an ad is a hash of both, so nothing of size users × items is kept.
+    """
+
+    def __init__(self, n_users: int, n_items: int, n_candidates: int, groups: int = 4, seed: int = 0) -> None:
+        rng = np.random.default_rng(seed)
+        self.n_users, self.n_items, self.n_candidates, self.groups = n_users, n_items, n_candidates, groups
+        base = rng.uniform(0.02, 0.15, size=(n_items, 1))
+        lift = rng.choice([0.0, 0.0, 0.2, 0.4], size=(n_items, groups))
+        self.rates = base + lift  # (items, groups)
+        self.salt = rng.integers(1, 2**31, size=n_items)
+
+    def records(self, total: int, seed: int = 1, part: int = 1 << 18) -> Iterator[Log]:
+        """Yield `total` records: users and candidates uniform, the served one uniform among the candidates."""
+        rng = np.random.default_rng(seed)
+        for first in range(0, total, part):
+            n = min(part, total - first)
+            users = rng.integers(self.n_users, size=n)
+            candidates = self._lists(rng, n)
+            served = rng.integers(self.n_candidates, size=n)
+            item = candidates[np.arange(n), served]
+            group = ((users + 1) * self.salt[item] >> 7) % self.groups
+            yield Log(users, candidates, served, (rng.random(n) < self.rates[item, group]).astype(np.float64))
+
+    def _lists(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
+        """Return lists of different items: from a random one on, by a random step that visits all."""
+        coprime = np.flatnonzero(np.gcd(np.arange(self.n_items), self.n_items) == 1)
+        start = rng.integers(self.n_items, size=(n, 1))
+        step = coprime[rng.integers(len(coprime), size=(n, 1))]
+        lists: NDArray[np.int64] = (start + step * np.arange(self.n_candidates)) % self.n_items
+        return lists

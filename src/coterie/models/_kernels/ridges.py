@@ -1,0 +1,323 @@
+"""Numbered ridge regressions over feature vectors, all symmetric matrices as packed upper triangles.
+
+The facts of a row are `gram` = Σ x xᵀ, `moment` = Σ y x and `times`; `inverse` = (I + gram)⁻¹ and `weight` =
+inverse · moment follow from them, and only `update` and `refresh` write either. Row -1 has learned nothing.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from coterie.models._kernels.jit import jit
+
+# Rank-one updates of an inverse drift by rounding; the facts do not, so now and then it is computed anew.
+REFRESH = 1024
+
+
+class Rows(NamedTuple):
+    """The arrays behind all rows; the first axis is the row."""
+
+    gram: NDArray[np.float64]  # (room, pairs)
+    moment: NDArray[np.float64]  # (room, n_features)
+    inverse: NDArray[np.float64]  # (room, pairs)
+    weight: NDArray[np.float64]  # (room, n_features)
+    times: NDArray[np.int64]  # (room,) payoffs learned
+    free: NDArray[np.int64]  # (room,) a stack of rows given back
+    size: NDArray[np.int64]  # rows ever taken, rows given back
+
+
+def make(n_features: int, room: int) -> Rows:
+    """Return `room` rows, none of them taken."""
+    pairs = n_features * (n_features + 1) // 2
+    return Rows(
+        np.zeros((room, pairs)),
+        np.zeros((room, n_features)),
+        np.zeros((room, pairs)),
+        np.zeros((room, n_features)),
+        np.zeros(room, dtype=np.int64),
+        np.zeros(room, dtype=np.int64),
+        np.zeros(2, dtype=np.int64),
+    )
+
+
+@jit
+def clear(rows: Rows, row: int) -> None:
+    """Let a row have learned nothing."""
+    n_features = rows.moment.shape[1]
+    rows.times[row] = 0
+    at = 0
+    for a in range(n_features):
+        rows.moment[row, a] = 0.0
+        rows.weight[row, a] = 0.0
+        for b in range(a, n_features):
+            rows.gram[row, at] = 0.0
+            rows.inverse[row, at] = 1.0 if a == b else 0.0
+            at += 1
+
+
+def grown(rows: Rows, room: int, entries: int) -> Rows:
+    """Return the same rows in more room."""
+    fresh = make(rows.moment.shape[1], room)
+    for old, new in zip(rows[:-1], fresh[:-1], strict=True):
+        new[: len(old)] = old
+    return fresh._replace(size=rows.size)
+
+
+@jit
+def fits(rows: Rows, n_rows: int, entries: int) -> bool:
+    """Return whether there is room for so many rows in all."""
+    return len(rows.times) >= n_rows
+
+
+@jit
+def used(rows: Rows) -> int:
+    """Return 0: vectors need no entries."""
+    return 0
+
+
+@jit
+def take(rows: Rows) -> int:
+    """Return a row that nobody uses, cleared. There must be room."""
+    if rows.size[1] > 0:
+        rows.size[1] -= 1
+        row = rows.free[rows.size[1]]
+    else:
+        row = rows.size[0]
+        rows.size[0] += 1
+    clear(rows, row)
+    return row  # type: ignore[no-any-return]
+
+
+@jit
+def give(rows: Rows, row: int) -> None:
+    """Take a row back; nothing of it stays."""
+    clear(rows, row)
+    rows.free[rows.size[1]] = row
+    rows.size[1] += 1
+
+
+@jit
+def view(
+    rows: Rows,
+    row: int,
+    items: NDArray[np.float64],
+    which: NDArray[np.int64],
+    estimate: NDArray[np.float64],
+    spread: NDArray[np.float64],
+) -> None:
+    """Write w·x and √(xᵀM⁻¹x) of each x = items[which[k]]."""
+    n_features = items.shape[1]
+    if row < 0:
+        for k in range(len(which)):
+            x = items[which[k]]
+            total = 0.0
+            for a in range(n_features):
+                total += x[a] * x[a]
+            estimate[k] = 0.0
+            spread[k] = math.sqrt(total)
+        return
+    square = np.empty((n_features, n_features))
+    at = 0
+    for a in range(n_features):
+        for b in range(a, n_features):
+            square[a, b] = square[b, a] = rows.inverse[row, at]
+            at += 1
+    w = rows.weight[row]
+    v = np.empty(n_features)
+    for k in range(len(which)):
+        x = items[which[k]]
+        for a in range(n_features):
+            v[a] = 0.0
+        for a in range(n_features):
+            part = x[a]
+            for b in range(n_features):
+                v[b] += part * square[a, b]
+        own, total = 0.0, 0.0
+        for a in range(n_features):
+            own += w[a] * x[a]
+            total += v[a] * x[a]
+        estimate[k] = own
+        spread[k] = math.sqrt(max(total, 0.0))
+
+
+@jit
+def factor(rows: Rows, row: int) -> NDArray[np.float64]:
+    """Return the lower Cholesky factor of M = I + gram."""
+    n_features = rows.moment.shape[1]
+    lower = np.zeros((n_features, n_features))
+    at = 0
+    for a in range(n_features):
+        for b in range(a, n_features):
+            lower[b, a] = rows.gram[row, at] + (1.0 if a == b else 0.0)
+            at += 1
+    for a in range(n_features):
+        lower[a, a] = math.sqrt(lower[a, a])
+        for b in range(a + 1, n_features):
+            lower[b, a] /= lower[a, a]
+        for c in range(a + 1, n_features):
+            part = lower[c, a]
+            for b in range(c, n_features):
+                lower[b, c] -= part * lower[b, a]
+    return lower
+
+
+@jit
+def refresh(rows: Rows, row: int) -> None:
+    """Compute a row's inverse and weight anew from its facts: O(d³)."""
+    if rows.times[row] == 0:
+        clear(rows, row)  # whatever rounding subtractions have left behind
+        return
+    n_features = rows.moment.shape[1]
+    lower = factor(rows, row)
+    turned = np.zeros((n_features, n_features))  # the inverse of `lower`
+    for c in range(n_features):
+        turned[c, c] = 1.0 / lower[c, c]
+        for a in range(c + 1, n_features):
+            total = 0.0
+            for b in range(c, a):
+                total += lower[a, b] * turned[b, c]
+            turned[a, c] = -total / lower[a, a]
+    square = np.zeros((n_features, n_features))  # turnedᵀ · turned
+    for c in range(n_features):
+        for a in range(c + 1):
+            part = turned[c, a]
+            for b in range(c + 1):
+                square[a, b] += part * turned[c, b]
+    at = 0
+    for a in range(n_features):
+        for b in range(a, n_features):
+            rows.inverse[row, at] = square[a, b]
+            at += 1
+    for a in range(n_features):
+        total = 0.0
+        for b in range(n_features):
+            total += square[a, b] * rows.moment[row, b]
+        rows.weight[row, a] = total
+
+
+@jit
+def update(rows: Rows, row: int, items: NDArray[np.float64], position: int, payoff: float) -> None:
+    """Let a row learn what items[position] paid."""
+    x = items[position]
+    n_features = len(x)
+    gram, inverse, w = rows.gram[row], rows.inverse[row], rows.weight[row]
+    v = np.zeros(n_features)  # M⁻¹x
+    at = 0
+    for a in range(n_features):
+        v[a] += inverse[at] * x[a]
+        at += 1
+        for b in range(a + 1, n_features):
+            v[a] += inverse[at] * x[b]
+            v[b] += inverse[at] * x[a]
+            at += 1
+    s, miss = 1.0, payoff
+    for a in range(n_features):
+        s += v[a] * x[a]
+        miss -= w[a] * x[a]
+    at = 0
+    for a in range(n_features):
+        part, near = x[a], v[a] / s
+        for b in range(a, n_features):
+            gram[at] += part * x[b]
+            inverse[at] -= near * v[b]  # rank one (Sherman–Morrison): O(d²) where inverting would be O(d³)
+            at += 1
+    for a in range(n_features):
+        rows.moment[row, a] += payoff * x[a]
+        w[a] += v[a] * miss / s
+    rows.times[row] += 1
+    if rows.times[row] % REFRESH == 0:
+        refresh(rows, row)
+
+
+@jit
+def move(rows: Rows, row: int, source: Rows, source_row: int, sign: int) -> None:
+    """Add (or, with sign -1, subtract) another row's facts; `refresh` must follow."""
+    if source.times[source_row] == 0:
+        return
+    for at in range(rows.gram.shape[1]):
+        rows.gram[row, at] += sign * source.gram[source_row, at]
+    for a in range(rows.moment.shape[1]):
+        rows.moment[row, a] += sign * source.moment[source_row, a]
+    rows.times[row] += sign * source.times[source_row]
+
+
+@jit
+def pool(rows: Rows, row: int, source: Rows, source_row: int, sign: int) -> None:
+    """Add (or subtract) another row's facts, and let the inverse follow."""
+    if source.times[source_row] > 0:
+        move(rows, row, source, source_row, sign)
+        refresh(rows, row)
+
+
+@jit
+def swap_in(rows: Rows, row: int) -> None:
+    """Let the last row take the place of `row`, which is forgotten. For rows that are never given back."""
+    last = rows.size[0] - 1
+    if row != last:
+        for at in range(rows.gram.shape[1]):
+            rows.gram[row, at] = rows.gram[last, at]
+            rows.inverse[row, at] = rows.inverse[last, at]
+        for a in range(rows.moment.shape[1]):
+            rows.moment[row, a] = rows.moment[last, a]
+            rows.weight[row, a] = rows.weight[last, a]
+        rows.times[row] = rows.times[last]
+    clear(rows, last)
+    rows.size[0] = last
+
+
+@jit
+def gap(rows: Rows, row: int, others: Rows, other: int) -> float:
+    """Return the squared distance of two profiles, ‖w − w'‖²."""
+    total = 0.0
+    for a in range(rows.weight.shape[1]):
+        part = rows.weight[row, a] - others.weight[other, a]
+        total += part * part
+    return total
+
+
+@jit
+def apart(rows: Rows, row: int, others: Rows, other: int) -> float:
+    """Return the distance of two profiles, exact to rounding also where they are equal."""
+    return math.sqrt(gap(rows, row, others, other))
+
+
+@jit
+def draw(
+    rows: Rows,
+    row: int,
+    items: NDArray[np.float64],
+    which: NDArray[np.int64],
+    scale: float,
+    rng: Generator,
+    score: NDArray[np.float64],
+) -> None:
+    """Write w̃·x of each x = items[which[k]], one w̃ ~ N(w, scale² M⁻¹) for all of them."""
+    n_features = items.shape[1]
+    w = np.empty(n_features)
+    for a in range(n_features):
+        w[a] = rng.standard_normal()
+    if row >= 0:  # M = L Lᵀ, so L⁻ᵀz has covariance M⁻¹
+        lower = factor(rows, row)
+        for a in range(n_features - 1, -1, -1):
+            total = w[a]
+            for b in range(a + 1, n_features):
+                total -= lower[b, a] * w[b]
+            w[a] = total / lower[a, a]
+    for a in range(n_features):
+        w[a] *= scale
+        if row >= 0:
+            w[a] += rows.weight[row, a]
+    for k in range(len(which)):
+        x = items[which[k]]
+        total = 0.0
+        for a in range(n_features):
+            total += w[a] * x[a]
+        score[k] = total
+
+
+@jit
+def name(items: NDArray[np.float64], position: int, named: NDArray[np.int64]) -> None:
+    """Do nothing: a vector needs no number."""

@@ -1,0 +1,147 @@
+"""Numbered ridge regressions over feature vectors, to be pooled, split and drawn from.
+
+A row's facts are M − I and b; M⁻¹ and w are caches that rank-one updates follow and `refresh` renews.
+"""
+
+from collections.abc import Hashable
+from typing import Any, Self, final
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from coterie.errors import FileError
+from coterie.models.bank import kernels
+from coterie.models.checks import read_vectors
+from coterie.models.files import Tensors, take
+from coterie.models.protocol import Floats, View
+
+# A file whose caches are further than this from its facts is damaged.
+SOUND = 1e-6
+
+
+@final
+class Ridges:
+    """A bank over vectors of `n_features`."""
+
+    one_hot = False
+
+    def __init__(self, n_features: int) -> None:
+        self.n_features = n_features
+        self._kernels = kernels("ridges")
+        self.rows = self._kernels.make(n_features, 16)
+
+    def sibling(self) -> Self:
+        """Return an empty bank for the same features."""
+        return type(self)(self.n_features)
+
+    def read(self, contexts: Any) -> Floats:
+        """Check candidates and return them as (candidates, n_features)."""
+        return read_vectors(contexts, self.n_features)
+
+    def numbers(self, contexts: Floats) -> Floats:
+        """Return the vectors as they are, side by side in memory."""
+        return np.require(contexts, requirements=["C", "W"])
+
+    learnable = numbers
+
+    def items_named(self, names: list[Hashable]) -> None:
+        """Do nothing: vectors need no numbers."""
+
+    def fit(self, n_rows: int, entries: int) -> None:
+        """Make room for so many rows in all."""
+        if len(self.rows.times) < n_rows:
+            self.rows = self._kernels.grown(self.rows, max(n_rows, 2 * len(self.rows.times)), entries)
+
+    def take(self) -> int:
+        """Return a row that nobody uses."""
+        self.fit(int(self.rows.size[0]) + 1, 0)
+        return int(self._kernels.take(self.rows))
+
+    def give(self, row: int) -> None:
+        """Take a row back."""
+        self._kernels.give(self.rows, row)
+
+    def replace(self, row: int) -> None:
+        """Forget a row and let the last one take its place."""
+        self._kernels.swap_in(self.rows, row)
+
+    def times(self, row: int) -> int:
+        """Return how many payoffs a row has learned."""
+        return int(self.rows.times[row])
+
+    def view(self, row: int, items: Floats) -> View:
+        """Return a row's estimates and spreads."""
+        found = View(np.empty(len(items)), np.empty(len(items)))
+        self._kernels.view(self.rows, row, items, np.arange(len(items)), *found)
+        return found
+
+    def draw(self, row: int, items: Floats, scale: float, rng: Generator) -> Floats:
+        """Return the candidates' payoffs under one draw of the weights."""
+        score = np.empty(len(items))
+        self._kernels.draw(self.rows, row, items, np.arange(len(items)), scale, rng, score)
+        return score
+
+    def update(self, row: int, items: Floats, payoff: float) -> None:
+        """Let a row learn."""
+        self._kernels.update(self.rows, row, items, 0, payoff)
+
+    def pool(self, row: int, source: Self, source_row: int, sign: int = 1) -> None:
+        """Add another row's statistics, or subtract them, and factorise anew."""
+        self._kernels.pool(self.rows, row, source.rows, source_row, sign)
+
+    def pool_all(self, row: int, source: Self, source_rows: NDArray[np.int64]) -> None:
+        """Add many rows' statistics."""
+        for source_row in source_rows.tolist():
+            self._kernels.move(self.rows, row, source.rows, source_row, 1)
+        self._kernels.refresh(self.rows, row)
+
+    def clear(self, row: int) -> None:
+        """Let a row have learned nothing."""
+        self._kernels.clear(self.rows, row)
+
+    def gap(self, row: int, others: Self, other: int) -> float:
+        """Return ‖w − w'‖² of two rows."""
+        return float(self._kernels.gap(self.rows, row, others.rows, other))
+
+    def apart(self, row: int, others: Self, other: int) -> float:
+        """Return ‖w − w'‖ of two rows, 0 to rounding where they are equal."""
+        return float(self._kernels.apart(self.rows, row, others.rows, other))
+
+    def tensors(self, prefix: str, rows: NDArray[np.int64]) -> Tensors:
+        """Return rows as arrays: the facts, and the caches too, so that a loaded row goes on bit for bit."""
+        names = ("gram", "moment", "inverse", "weight", "times")
+        return {f"{prefix}_{name}": getattr(self.rows, name)[rows] for name in names}
+
+    def restore(self, prefix: str, tensors: Tensors, n_rows: int) -> Any:
+        """Return rows from a file, if the caches agree with the facts."""
+        d = self.n_features
+        fresh = self._kernels.make(d, max(16, n_rows))
+        shapes = {"gram": d * (d + 1) // 2, "moment": d, "inverse": d * (d + 1) // 2, "weight": d}
+        for name, width in shapes.items():
+            getattr(fresh, name)[:n_rows] = take(tensors, f"{prefix}_{name}", "f", (n_rows, width))
+        fresh.times[:n_rows] = take(tensors, f"{prefix}_times", "i", (n_rows,))
+        fresh.size[0] = n_rows
+        if (fresh.times < 0).any() or not self._sound(fresh, n_rows):
+            raise FileError(f"the models under {prefix!r} in the file contradict each other")
+        return fresh
+
+    def _sound(self, rows: Any, n_rows: int) -> bool:
+        """Return whether M·w = b and M·M⁻¹ = I, the latter on one vector, a thousand rows at a time."""
+        upper = np.triu_indices(self.n_features)
+        probe = np.linspace(0.5, 1.5, self.n_features)
+        for start in range(0, n_rows, 1000):
+            part = slice(start, min(start + 1000, n_rows))
+            full = np.zeros((2, part.stop - start, self.n_features, self.n_features))
+            for square, packed in zip(full, (rows.gram[part], rows.inverse[part]), strict=True):
+                square[:, upper[0], upper[1]] = packed
+                square[:, upper[1], upper[0]] = packed
+            M, inverse = full[0] + np.eye(self.n_features), full[1]
+            if (np.diagonal(M, axis1=1, axis2=2) < 1 - SOUND).any():
+                return False
+            off = np.abs(np.einsum("rij,rj->ri", M, rows.weight[part]) - rows.moment[part])
+            turned = np.abs(np.einsum("rij,rj->ri", M, inverse @ probe) - probe)
+            size = 1 + rows.times[part, None]
+            if (off > SOUND * size).any() or (turned > SOUND * size).any():
+                return False
+        return True

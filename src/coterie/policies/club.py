@@ -1,0 +1,171 @@
+"""CLUB: clusters of bandits by a graph that loses edges (Gentile, Li, Zappella, 2014, Figure 1).
+
+paper                  here
+i_t                    user
+M_i, b_i, w_i          a row of graph.people
+M̄_j, b̄_j, w̄_j          a row of graph.pools: M̄ = I + Σ (M_i − I), b̄ = Σ b_i over the component's users
+α, α₂                  alpha, alpha2
+CB̃_i                   α₂·√((1 + log(1+T_i)) / (1+T_i)), T_i the payoffs of i
+
+A round chooses by the component's bound, updates the user, and cuts each of the user's edges (i, l) with
+‖w_i − w_l‖ > CB̃_i + CB̃_l. Edges never come back.
+
+The paper has all users from the start, in a random graph with p = 3·log(n)/n or in the complete one. Here
+users appear on first sight: a newcomer gets an edge to each known user with probability `p`, None being
+3·log(n)/n for the n users known then, and joins the components that these edges touch into one, since nothing
+tells them from the newcomer yet. `p=1` is the complete graph. A stranger has no edges before `add` or a first
+payoff, and decides alone. Who leaves takes edges and statistics along: the component is summed anew without
+them, and falls apart where only that user connected it. `thompson` is as in LinUCB.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from coterie.errors import ParameterError
+from coterie.models import make_bank
+from coterie.models.checks import check_flag, check_number, check_user, read_payoff
+from coterie.models.files import Tensors, pack_ids, unpack_ids
+from coterie.models.graph import Graph
+from coterie.models.loops import Chunk, Items, play
+from coterie.policies.batch import Batch, Outcome
+from coterie.policies.clock import Alpha, check_alpha, scale_at
+from coterie.policies.compiled import run_chunks
+from coterie.policies.decision import Decision
+from coterie.policies.policy import Policy
+from coterie.policies.random import Seed, make_rng
+from coterie.policies.roster import Roster
+
+
+@final
+class CLUB(Policy):
+    """Decides with the users whom nothing learned so far tells apart from this user.
+
+    `alpha` widens the bound, `alpha2` the distance at which two users part, `p` is how likely a newcomer gets
+    an edge to a known user. `thompson` replaces the bound by a draw; `seed` starts the stream that edges and
+    draws come from.
+    """
+
+    name = "club"
+    reference = "Gentile, Li, Zappella 2014: Online clustering of bandits"
+    rng: np.random.Generator
+
+    def __init__(
+        self,
+        *,
+        n_features: int | None = None,
+        one_hot: bool = False,
+        alpha: Alpha = 0.1,
+        alpha2: float = 0.3,
+        p: float | None = None,
+        thompson: bool = False,
+        seed: Seed = 0,
+    ) -> None:
+        self.n_features = n_features
+        self.one_hot = one_hot
+        self.alpha = check_alpha(alpha)
+        self.alpha2 = check_number("alpha2", alpha2)
+        self.p = None if p is None else check_number("p", p)
+        if self.p is not None and self.p > 1:
+            raise ParameterError(f"p is {p!r}, expected a probability in [0, 1], or None for 3·log(n)/n")
+        self.thompson = check_flag("thompson", thompson)
+        self.seed = seed
+        self.rng = make_rng(seed)
+        self.people = make_bank(n_features, one_hot)
+        self.graph = Graph(self.people, self.p)
+        self._roster = Roster()
+
+    def decide(self, user: Hashable, contexts: Any) -> Decision:
+        """Score each candidate by the component's estimate and bound, or by a draw."""
+        check_user(user)
+        contexts = self.people.read(contexts)
+        items = self.people.numbers(contexts)
+        scale = scale_at(self.alpha, self.learned)
+        row = self._roster.row(user)
+        pools, component = self.graph.pools, self.graph.component(row) if row >= 0 else -1
+        own, near = self.people.view(row, items), pools.view(component, items)
+        width = scale * near.spread
+        score = pools.draw(component, items, scale, self.rng) if self.thompson else near.estimate + width
+        members = np.full(len(score), self.graph.members(component) if row >= 0 else 1, dtype=np.int64)
+        return Decision(
+            user, contexts, own.estimate, scale * own.spread, members, near.estimate, width, score
+        )
+
+    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+        """Update the user and the component, then cut the user's edges to whoever is too far away."""
+        check_user(user)
+        contexts = self.people.read([context])
+        payoff = read_payoff(payoff)
+        scale_at(self.alpha, self.learned)  # an alpha that fails must fail before anything changes
+        self.add(user)
+        items, row = self.people.learnable(contexts), self._roster.row(user)
+        self.people.update(row, items, payoff)
+        self.graph.pools.update(self.graph.component(row), items, payoff)
+        self.graph.serve(row, self.alpha2)
+        self.learned += 1
+        return 1
+
+    def run(self, batch: Batch) -> Outcome:
+        """Play many rounds in a compiled loop."""
+        return run_chunks(self, self.people, lambda: self._roster.rows, batch, self._play)
+
+    def _play(self, chunk: Chunk, items: Items) -> None:
+        so_far = np.array([0, self.learned])
+
+        def arguments() -> tuple[Any, ...]:
+            self.graph.fit()
+            return (
+                self.people.rows, self.graph.pools.rows, self.graph.rows, items.numbers, items.named,
+                chunk.rounds, chunk.people, so_far, self.graph.p, self.alpha, self.alpha2, self.thompson,
+                self.rng,
+            )  # fmt: skip
+
+        play("play_club", arguments, so_far, len(chunk.rounds.who))
+        self.learned = int(so_far[1])
+        for user in chunk.joined:
+            self._roster.join(user)
+
+    def cluster(self, user: Hashable) -> list[Hashable]:
+        """Return the users of the user's component, the user among them."""
+        row = self._roster.row(user)
+        return [user] if row < 0 else [self._roster.names[i] for i in self.graph.component_rows(row)]
+
+    def edges(self) -> list[tuple[Hashable, Hashable]]:
+        """Return the pairs of users that are still connected by an edge."""
+        return [(self._roster.names[a], self._roster.names[b]) for a, b in self.graph.edges().tolist()]
+
+    def add(self, user: Hashable) -> None:
+        """Register a user and draw the user's edges."""
+        check_user(user)
+        if user not in self._roster:
+            self._roster.join(user)
+            self.people.take()
+            self.graph.arrive(self.rng)
+
+    def drop(self, user: Hashable) -> None:
+        """Forget a user, edges and statistics too, also those in the component's pool."""
+        check_user(user)
+        row = self._roster.leave(user)
+        self.graph.leave(row)
+        self.people.replace(row)
+
+    @property
+    def users(self) -> Sequence[Hashable]:
+        """The known users."""
+        return list(self._roster.names)
+
+    def tensors(self) -> Tensors:
+        """Return all that was learned, as arrays."""
+        return {
+            "users": pack_ids(self._roster.names),
+            **self.people.tensors("user", np.arange(len(self._roster))),
+            **self.graph.tensors(),
+        }
+
+    def restore(self, tensors: Tensors) -> None:
+        """Take over what `tensors` returned."""
+        names = unpack_ids(tensors, "users")
+        self.people.rows = self.people.restore("user", tensors, len(names))
+        self.graph.restore(tensors, len(names))
+        self._roster = Roster(names)

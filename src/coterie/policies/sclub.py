@@ -1,0 +1,276 @@
+"""SCLUB: clusters as plain sets that split and merge (Li, Chen, Li, Leung, 2019).
+
+paper                    here
+i, τ                     user, the number of payoffs learned
+S_j, b_j, T_j, C_j       a row of pools, its times, and clusters[j]
+p̂_i, p̂_j                 T_i / τ, and the average of p̂_i over the cluster
+F(T)                     √((1 + log(1+T)) / (1+T))
+α_θ, α_p                 alpha_theta, alpha_p
+
+All users start in one cluster. A round chooses by the cluster's bound and updates the user. The user leaves
+the cluster, for one of its own, if ‖w_i − w_j‖ > α_θ·(F(T_i) + F(T_j)) or |p̂_i − p̂_j| > 2·α_p·F(τ). Time goes
+in phases of 2, 4, 8, … rounds. A user who was served in this phase is checked, and so is a cluster of checked
+users. Two checked clusters merge if ‖w_j − w_l‖ < α_θ/2·(F(T_j) + F(T_l)) and |p̂_j − p̂_l| < α_p·F(τ).
+
+A user is compared with the cluster as a whole, not with each of its members: a round then costs the same
+whatever the cluster's size. Only clusters that this round has changed look for a partner, the user's first,
+and take the oldest that fits; the other pairs looked when they changed. A newcomer joins the oldest cluster,
+and a stranger decides with it. Who is dropped takes the statistics along: the cluster is summed anew.
+"""
+
+import math
+from collections.abc import Hashable, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from coterie.errors import FileError
+from coterie.models import make_bank
+from coterie.models.checks import check_number, check_user, read_payoff
+from coterie.models.files import Tensors, pack_ids, take, unpack_ids
+from coterie.models.loops import partner
+from coterie.models.protocol import ROUNDING
+from coterie.policies.clock import Alpha, check_alpha, scale_at
+from coterie.policies.decision import Decision
+from coterie.policies.policy import Policy
+from coterie.policies.roster import Roster
+
+
+def certainty(times: int) -> float:
+    """Return F(T): how far what T payoffs say may be from the truth."""
+    return math.sqrt((1 + math.log(1 + times)) / (1 + times))
+
+
+@final
+class SCLUB(Policy):
+    """Decides with a cluster that the user leaves when unlike it, and that merges with clusters like it.
+
+    `alpha` widens the bound; `alpha_theta` and `alpha_p` widen the distances, of profiles and of frequencies,
+    at which a user leaves or two clusters merge.
+    """
+
+    name = "sclub"
+    reference = "Li, Chen, Li, Leung 2019: Improved algorithm on online clustering of bandits"
+
+    def __init__(
+        self,
+        *,
+        n_features: int | None = None,
+        one_hot: bool = False,
+        alpha: Alpha = 0.1,
+        alpha_theta: float = 1.0,
+        alpha_p: float = 0.7,
+    ) -> None:
+        self.n_features = n_features
+        self.one_hot = one_hot
+        self.alpha = check_alpha(alpha)
+        self.alpha_theta = check_number("alpha_theta", alpha_theta)
+        self.alpha_p = check_number("alpha_p", alpha_p)
+        self.people = make_bank(n_features, one_hot)
+        self.pools = self.people.sibling()
+        self._roster = Roster()
+        self._home: list[int] = []  # each row's cluster
+        self._checked: set[int] = set()  # the rows served in this phase
+        self._clusters: dict[int, set[int]] = {}  # each pool's rows, the oldest first
+        self._born = 0  # clusters ever made
+        # What `partner` looks at, one element a pool; `_note` writes it from the above.
+        self._whole = np.zeros(16, dtype=np.bool_)  # is the cluster checked?
+        self._age = np.zeros(16, dtype=np.int64)
+        self._rate = np.zeros(16)  # payoffs a member
+        self._near = np.zeros(16)  # α_θ/2·F(T)
+        self._unchecked: dict[int, int] = {}  # rows of each pool that are not checked
+
+    def decide(self, user: Hashable, contexts: Any) -> Decision:
+        """Score each candidate by the cluster's estimate and bound."""
+        check_user(user)
+        contexts = self.people.read(contexts)
+        items = self.people.numbers(contexts)
+        scale = scale_at(self.alpha, self.learned)
+        row = self._roster.row(user)
+        c = self._home[row] if row >= 0 else next(iter(self._clusters), -1)
+        own, near = self.people.view(row, items), self.pools.view(c, items)
+        width = scale * near.spread
+        size = len(self._clusters.get(c, ())) + (row < 0)
+        members = np.full(len(width), size, dtype=np.int64)
+        score = near.estimate + width
+        return Decision(
+            user, contexts, own.estimate, scale * own.spread, members, near.estimate, width, score
+        )
+
+    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+        """Update the user and the cluster, then see whether the user leaves it and clusters merge."""
+        check_user(user)
+        contexts = self.people.read([context])
+        payoff = read_payoff(payoff)
+        scale_at(self.alpha, self.learned)  # an alpha that fails must fail before anything changes
+        self.add(user)
+        self.learned += 1
+        if (self.learned + 1).bit_count() == 1:  # rounds 1, 3, 7, 15, … begin a phase
+            self._begin_phase()
+        items, row = self.people.learnable(contexts), self._roster.row(user)
+        c = self._home[row]
+        self.people.update(row, items, payoff)
+        self.pools.update(c, items, payoff)
+        self._check(row)
+        changed = [c]
+        if len(self._clusters[c]) > 1 and self._unlike(row, c):
+            self._split(row)
+            changed = [self._home[row], c]
+        for c in changed:
+            self._note(c)
+        for c in changed:
+            self._merge(c)
+        return 1
+
+    def _unlike(self, row: int, c: int) -> bool:
+        """Return whether a user's profile or frequency is too far from the cluster's."""
+        times, pooled = self.people.times(row), self.pools.times(c)
+        distance = self.people.apart(row, self.pools, c)
+        if distance > self.alpha_theta * (certainty(times) + certainty(pooled)) + ROUNDING:
+            return True
+        rate = abs(times - pooled / len(self._clusters[c])) / self.learned
+        return rate > 2 * self.alpha_p * certainty(self.learned) + ROUNDING
+
+    def _split(self, row: int) -> None:
+        """Send a user to a cluster of its own."""
+        old, new = self._home[row], self._found()
+        self.pools.pool(old, self.people, row, -1)
+        self.pools.pool(new, self.people, row)
+        self._leave(row)
+        self._enter(row, new)
+
+    def _merge(self, c: int) -> None:
+        """Merge a cluster with the oldest one like it, and the result again, until there is none."""
+        while c in self._clusters and self._whole[c]:
+            alike = self.alpha_p * certainty(self.learned) * self.learned
+            other = partner(self.pools, c, self._whole, self._age, self._rate, self._near, alike)
+            if other < 0:
+                return
+            c, gone = (c, other) if self._age[c] < self._age[other] else (other, c)
+            self.pools.pool(c, self.pools, gone)
+            for row in self._clusters[gone]:
+                self._home[row] = c
+            self._clusters[c] |= self._clusters[gone]
+            self._close(gone)
+            self._note(c)
+
+    def _found(self) -> int:
+        """Return a new, empty cluster."""
+        c = self.pools.take()
+        if c >= len(self._whole):
+            for name in ("_whole", "_age", "_rate", "_near"):
+                old = getattr(self, name)
+                setattr(self, name, np.concatenate([old, np.zeros_like(old)]))
+        self._clusters[c], self._unchecked[c], self._age[c] = set(), 0, self._born
+        self._born += 1
+        return c
+
+    def _close(self, c: int) -> None:
+        del self._clusters[c], self._unchecked[c]
+        self._whole[c] = False
+        self.pools.give(c)
+
+    def _enter(self, row: int, c: int) -> None:
+        self._home[row] = c
+        self._clusters[c].add(row)
+        self._unchecked[c] += row not in self._checked
+
+    def _leave(self, row: int) -> None:
+        c = self._home[row]
+        self._clusters[c].remove(row)
+        self._unchecked[c] -= row not in self._checked
+
+    def _check(self, row: int) -> None:
+        if row not in self._checked:
+            self._checked.add(row)
+            self._unchecked[self._home[row]] -= 1
+
+    def _begin_phase(self) -> None:
+        self._checked.clear()
+        self._unchecked = {c: len(rows) for c, rows in self._clusters.items()}
+        self._whole[:] = False
+
+    def _note(self, c: int) -> None:
+        """Write what merging looks at after a cluster has changed."""
+        times = self.pools.times(c)
+        self._whole[c] = not self._unchecked[c]
+        self._rate[c] = times / len(self._clusters[c])
+        self._near[c] = self.alpha_theta / 2 * certainty(times)
+
+    def cluster(self, user: Hashable) -> list[Hashable]:
+        """Return the users of the user's cluster, the user among them."""
+        row = self._roster.row(user)
+        c = self._home[row] if row >= 0 else next(iter(self._clusters), -1)
+        names = [self._roster.names[i] for i in sorted(self._clusters.get(c, ()))]
+        return names if row >= 0 else [*names, user]
+
+    def add(self, user: Hashable) -> None:
+        """Register a user in the oldest cluster."""
+        check_user(user)
+        if user in self._roster:
+            return
+        row = self._roster.join(user)
+        self.people.take()
+        self._home.append(-1)
+        c = next(iter(self._clusters)) if self._clusters else self._found()
+        self._enter(row, c)
+        self._note(c)
+
+    def drop(self, user: Hashable) -> None:
+        """Forget a user: the cluster is summed anew from those who stay, so nothing of the user remains."""
+        check_user(user)
+        row = self._roster.leave(user)
+        c, last = self._home[row], len(self._home) - 1
+        self._leave(row)
+        self.people.replace(row)
+        moved = self._home.pop()
+        if row != last:
+            self._clusters[moved].remove(last)
+            self._clusters[moved].add(row)
+            self._home[row] = moved
+        self._checked = {row if r == last else r for r in self._checked if r != row}
+        if not self._clusters[c]:
+            self._close(c)
+            return
+        self.pools.clear(c)
+        self.pools.pool_all(c, self.people, np.array(sorted(self._clusters[c]), dtype=np.int64))
+        self._note(c)
+
+    @property
+    def users(self) -> Sequence[Hashable]:
+        """The known users."""
+        return list(self._roster.names)
+
+    def tensors(self) -> Tensors:
+        """Return all that was learned, as arrays, the clusters by age."""
+        n = len(self._roster)
+        order = {c: number for number, c in enumerate(self._clusters)}
+        checked = np.zeros(n, dtype=np.uint8)
+        checked[sorted(self._checked)] = 1
+        return {
+            "users": pack_ids(self._roster.names),
+            "home": np.array([order[c] for c in self._home], dtype=np.int64),
+            "checked": checked,
+            **self.people.tensors("user", np.arange(n)),
+            **self.pools.tensors("cluster", np.array(list(order), dtype=np.int64)),
+        }
+
+    def restore(self, tensors: Tensors) -> None:
+        """Take over what `tensors` returned."""
+        names = unpack_ids(tensors, "users")
+        home = take(tensors, "home", "i", (len(names),))
+        checked = take(tensors, "checked", "u", (len(names),))
+        n_clusters = int(home.max(initial=-1)) + 1
+        if not np.array_equal(np.unique(home), np.arange(n_clusters)):
+            raise FileError("the clusters in the model file are not numbered without gaps")
+        self.people.rows = self.people.restore("user", tensors, len(names))
+        pools = self.pools.restore("cluster", tensors, n_clusters)
+        self._roster, self._home = Roster(names), [-1] * len(names)
+        self._checked = set(np.flatnonzero(checked).tolist())
+        for _ in range(n_clusters):
+            self._found()
+        self.pools.rows = pools
+        for row, c in enumerate(home.tolist()):
+            self._enter(row, c)
+        for c in self._clusters:
+            self._note(c)

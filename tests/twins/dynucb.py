@@ -1,0 +1,62 @@
+"""DynUCB line by line: every cluster's statistics are summed anew over its members when they are needed."""
+
+import math
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from tests.twins.linucb import Vector, draw, first_best, ucb
+
+
+class NaiveDynUCB:
+    def __init__(
+        self, d: int, k: int, alpha: float, seed: int = 0, thompson: bool = False, one_hot: bool = False
+    ) -> None:
+        self.d, self.k, self.alpha, self.thompson, self.one_hot = d, k, alpha, thompson, one_hot
+        self.rng = np.random.default_rng(seed)
+        self.M: dict[Hashable, Vector] = {}
+        self.b: dict[Hashable, Vector] = {}
+        self.cluster: dict[Hashable, int] = {}
+        self.next = int(self.rng.random() * k)  # where the next newcomer goes
+        self.t = 1
+
+    def add(self, user: Hashable) -> None:
+        if user not in self.M:
+            self.M[user], self.b[user] = np.eye(self.d), np.zeros(self.d)
+            self.cluster[user] = self.next
+            self.next = int(self.rng.random() * self.k)
+
+    def drop(self, user: Hashable) -> None:
+        del self.M[user], self.b[user], self.cluster[user]
+
+    def pooled(self, cluster: int) -> tuple[Vector, Vector]:
+        M, b = np.eye(self.d), np.zeros(self.d)
+        for user in self.M:
+            if self.cluster[user] == cluster:
+                M = M + (self.M[user] - np.eye(self.d))
+                b = b + self.b[user]
+        return M, b
+
+    def members(self, user: Hashable) -> int:
+        home = self.cluster.get(user, self.next)
+        return len({u for u, c in self.cluster.items() if c == home} | {user})
+
+    def choose(self, user: Hashable, contexts: Sequence[Vector]) -> int:
+        M, b = self.pooled(self.cluster.get(user, self.next))
+        scale = self.alpha * math.sqrt(math.log(1 + self.t))
+        if self.thompson:
+            return first_best(draw(M, b, contexts, scale, self.rng, self.one_hot))
+        return first_best(ucb(M, b, contexts, scale))
+
+    def learn(self, user: Hashable, x: Vector, y: float) -> None:
+        self.add(user)
+        self.M[user] = self.M[user] + np.outer(x, x)
+        self.b[user] = self.b[user] + y * x
+        w = np.linalg.inv(self.M[user]) @ self.b[user]
+        gaps = []
+        for cluster in range(self.k):
+            M, b = self.pooled(cluster)
+            gaps.append(float(np.sum((w - np.linalg.inv(M) @ b) ** 2)))
+        if gaps[self.cluster[user]] > min(gaps) + 1e-12:
+            self.cluster[user] = min(c for c in range(self.k) if gaps[c] <= min(gaps) + 1e-12)
+        self.t += 1

@@ -1,0 +1,77 @@
+"""LinUCB with full matrices and `np.linalg.inv`; an item is its basis vector."""
+
+import math
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+
+
+def first_best(scores: Vector) -> int:
+    return min(k for k in range(len(scores)) if max(scores) - scores[k] < 1e-9)
+
+
+def width(M: Vector, x: Vector) -> float:
+    return math.sqrt(float(x @ np.linalg.inv(M) @ x))
+
+
+def ucb(M: Vector, b: Vector, contexts: Sequence[Vector], scale: float) -> Vector:
+    """w·x plus the bound, for each candidate."""
+    w = np.linalg.inv(M) @ b
+    return np.array([w @ x + scale * width(M, x) for x in contexts])
+
+
+def draw(
+    M: Vector, b: Vector, contexts: Sequence[Vector], scale: float, rng: np.random.Generator, one_hot: bool
+) -> Vector:
+    """w̃·x for one w̃ ~ N(M⁻¹b, scale² M⁻¹); for items only the listed coordinates of w̃ are drawn, in order."""
+    d = len(b)
+    if one_hot:
+        z = np.zeros(d)
+        for at in dict.fromkeys(int(np.argmax(x)) for x in contexts):
+            z[at] = rng.standard_normal()
+        root = np.diag(1 / np.sqrt(np.diag(M)))
+    else:
+        z = rng.standard_normal(d)
+        root = np.linalg.inv(np.linalg.cholesky(M)).T
+    w = np.linalg.inv(M) @ b + scale * root @ z
+    return np.array([w @ x for x in contexts])
+
+
+class NaiveLinUCB:
+    def __init__(
+        self,
+        d: int,
+        alpha: float,
+        shared: bool = False,
+        thompson: bool = False,
+        seed: int = 0,
+        one_hot: bool = False,
+    ) -> None:
+        self.d, self.alpha, self.shared, self.thompson, self.one_hot = d, alpha, shared, thompson, one_hot
+        self.rng = np.random.default_rng(seed)
+        self.M: dict[Hashable, Vector] = {}
+        self.b: dict[Hashable, Vector] = {}
+        self.t = 1
+
+    def scale(self) -> float:
+        return self.alpha * math.sqrt(math.log(1 + self.t))
+
+    def model(self, user: Hashable) -> tuple[Hashable, Vector, Vector]:
+        who = "everybody" if self.shared else user
+        return who, self.M.get(who, np.eye(self.d)), self.b.get(who, np.zeros(self.d))
+
+    def choose(self, user: Hashable, contexts: Sequence[Vector]) -> int:
+        _, M, b = self.model(user)
+        if self.thompson:
+            return first_best(draw(M, b, contexts, self.scale(), self.rng, self.one_hot))
+        return first_best(ucb(M, b, contexts, self.scale()))
+
+    def learn(self, user: Hashable, x: Any, y: float) -> None:
+        who, M, b = self.model(user)
+        self.M[who] = M + np.outer(x, x)
+        self.b[who] = b + y * x
+        self.t += 1
