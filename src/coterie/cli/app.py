@@ -19,6 +19,8 @@ COMMANDS = {
     "reproduce": "experiments",
     "data": "experiments",
     "policies": "experiments",
+    "theory": "experiments",
+    "advise": "experiments",
     "bench": "experiments",
     "serve": "service",
     "loadtest": "service",
