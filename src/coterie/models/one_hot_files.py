@@ -119,6 +119,7 @@ def unpack(tensors: Tensors, eligible: Eligible) -> tuple[list[Hashable], list[H
         (kernel.BORN, len(items)),
         (kernel.IDS, n_classes),
         (kernel.VERSION, len(items)),
+        (kernel.ROWS, len(names)),
     ):
         state.counts[place] = count
     state.heaps[kernel.CLASSES, 0], state.heaps[kernel.MARKS, 0] = used, marks_used

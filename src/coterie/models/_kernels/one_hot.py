@@ -67,8 +67,8 @@ NEAR = np.dtype(
 )
 
 # `counts`: how many users are eligible, the next user's number, the next item's, ids ever used, a free id,
-# and the last version given to an item.
-ELIGIBLE, ORDER, BORN, IDS, FREE_ID, VERSION, N_COUNTS = range(7)
+# the last version given to an item, rows ever used, and a free row.
+ELIGIBLE, ORDER, BORN, IDS, FREE_ID, VERSION, ROWS, FREE_ROW, N_COUNTS = range(9)
 # `heaps`: a row for each array of segments; how much of it is in use, then a free segment of each size.
 ENTRIES, CLASSES, MARKS = range(3)
 SIZES = 40
@@ -91,7 +91,7 @@ class State(NamedTuple):
 
 
 # What may lack room, as the calls below return it: the place in State.
-ENOUGH, ROOM_ENTRIES, ROOM_CLASSES, ROOM_MARKS, ROOM_IDS, ROOM_SCRATCH = 0, 2, 3, 4, 5, 6
+ENOUGH, ROOM_USERS, ROOM_ENTRIES, ROOM_CLASSES, ROOM_MARKS, ROOM_IDS, ROOM_SCRATCH = -1, 0, 2, 3, 4, 5, 6
 
 # The arrays as the calls below take them. A NamedTuple would cost ten times more to hand over.
 Arrays: TypeAlias = tuple[Any, ...]
@@ -113,7 +113,7 @@ def empty_state() -> State:
         np.zeros(N_COUNTS, dtype=np.int64),
     )
     state.heaps[:, 0] = 0
-    state.counts[FREE_ID] = NONE
+    state.counts[FREE_ID] = state.counts[FREE_ROW] = NONE
     return state
 
 
@@ -136,6 +136,22 @@ def release(heap: Ints, links: Ints, bits: int, start: int) -> None:
     """Take a segment back."""
     links[start] = heap[1 + bits]
     heap[1 + bits] = start
+
+
+@bare
+def new_row(users: Records, counts: Ints) -> int:
+    """Return a row for a user who has none, or NONE if there is no room."""
+    row = counts[FREE_ROW]
+    if row >= 0:
+        counts[FREE_ROW] = users[row].start
+    elif counts[ROWS] < len(users):
+        row = counts[ROWS]
+        counts[ROWS] += 1
+    else:
+        return NONE
+    users[row].order, users[row].start = NONE, NONE
+    users[row].bits, users[row].count = 0, 0
+    return int(row)
 
 
 @bare
@@ -695,6 +711,13 @@ def share(
 
 
 @bare
+def make_row(arrays: Arrays) -> int:
+    """Return a row for a user who has none, or NONE if there is no room."""
+    s = State(*arrays)
+    return new_row(s.users, s.counts)
+
+
+@bare
 def add(arrays: Arrays, row: int) -> None:
     """Make a user eligible."""
     make_eligible(State(*arrays), row)
@@ -721,8 +744,9 @@ def drop(arrays: Arrays, row: int, n_items: int) -> None:
         free_entries(s, start, bits)
     if s.users[row].order >= 0:
         s.counts[ELIGIBLE] -= 1
-    s.users[row].order, s.users[row].start = NONE, NONE
+    s.users[row].order, s.users[row].start = NONE, s.counts[FREE_ROW]
     s.users[row].bits, s.users[row].count = 0, 0
+    s.counts[FREE_ROW] = row
 
 
 @bare
@@ -785,8 +809,15 @@ def draw_sums(columns: Ints, sums: Floats, scale: float, rng: Any, normal: Float
 
 
 @bare
-def learn(s: State, row: int, item: int, payoff: float, scale: float, limit: float) -> tuple[int, int]:
-    """Learn as CAB does and return (ENOUGH, how many users), or what lacks room."""
+def learn(
+    s: State, row_of: Ints, user: int, item: int, payoff: float, scale: float, limit: float
+) -> tuple[int, int]:
+    """Learn as CAB does and return (ENOUGH, how many users), or what lacks room. A user may get a row."""
+    if row_of[user] < 0:
+        row_of[user] = new_row(s.users, s.counts)
+        if row_of[user] < 0:
+            return ROOM_USERS, 0
+    row = row_of[user]
     own = own_view(s.classes, find_place(s, row, item))
     alone = scale * own[1] >= limit
     code = reserve(s, row, item, alone)
@@ -801,6 +832,7 @@ def learn(s: State, row: int, item: int, payoff: float, scale: float, limit: flo
 @bare
 def run(
     arrays: Arrays,
+    row_of: Ints,
     rounds: tuple[Ints, Ints, Ints, Floats, Ints],
     rule: tuple[float, float, bool],
     rng: Any,
@@ -812,25 +844,28 @@ def run(
 ) -> tuple[int, int, int]:
     """Play rounds from `begin` on, whose choice may be made already.
 
-    `rounds` is (row of each user, candidates as positions, column of each position, payoffs, served);
-    `rule` is (α, γ, whether to draw). Returns where it stopped, what lacked room there, and how many payoffs
-    were learned by then.
+    `row_of` has the row of each user, NONE for a new one, who gets one with the first payoff. `rounds` is
+    (users and candidates as positions, the column of each candidate's position, payoffs, served); `rule` is
+    (α, γ, whether to draw). Returns where it stopped, what lacked room there, and how many payoffs were
+    learned by then.
     """
     s = State(*arrays)
     users, items, entries, classes, marks, ids, _, near, near_untouched, _, counts = arrays
-    rows, candidates, columns, payoffs, served = rounds
+    who, candidates, columns, payoffs, served = rounds
     alpha, gamma, thompson = rule
     choices, kept, members, updated = outcome
     listed, places, found, sums, normal, score = desk
     c = candidates.shape[1]
-    for t in range(begin, len(rows)):
-        row = rows[t]
+    for t in range(begin, len(who)):
+        row = row_of[who[t]]
         scale = scale_after(alpha, learned)
         if not decided:
-            stranger = 1 if users[row].order < 0 else 0
+            stranger = 1 if row < 0 or users[row].order < 0 else 0
             for k in range(c):
                 item = listed[k] = columns[candidates[t, k]]
-                places[k] = find_place_quickly(users, items, entries, marks, ids, row, item)
+                places[k] = NONE
+                if row >= 0:
+                    places[k] = find_place_quickly(users, items, entries, marks, ids, row, item)
             for k in range(c):
                 item, place = listed[k], places[k]
                 if place == UNKNOWN:
@@ -866,9 +901,9 @@ def run(
             continue
         payoff = payoffs[t, 0 if served[t] >= 0 else choice]
         item = columns[candidates[t, choice]]
-        code, updated[t] = learn(s, row, item, payoff, scale, gamma / 4)
+        code, updated[t] = learn(s, row_of, who[t], item, payoff, scale, gamma / 4)
         if code != ENOUGH:
             return t, code, learned
         kept[t] = True
         learned += 1
-    return len(rows), ENOUGH, learned
+    return len(who), ENOUGH, learned
