@@ -2,7 +2,7 @@
 
 The corollary's growing term is d·√(T·c·E[m(X)]): a slope of at most 1/2 in the logarithm of T and of m, and none in
 that of n. Its first term, paid once at the start, grows up to n²; over few rounds for each user that is what is seen.
-All are upper bounds: a fitted slope may be smaller, not larger.
+All are upper bounds up to logarithms. Slopes depend on the setting: docs/theory.md lists those that were tried.
 """
 
 from collections.abc import Callable, Sequence
