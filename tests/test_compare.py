@@ -86,8 +86,8 @@ def test_a_spec_names_a_policy_and_its_parameters() -> None:
     assert spec.title == "CAB (alpha=0.05, gamma=0.1, eligible=all)"
     single = parse_spec("linucb-single").complete(one_hot=False, n_features=3, seed=9)
     assert (single["shared"], single["n_features"], single["one_hot"]) == (True, 3, False)
-    assert "seed" not in single
-    assert parse_spec("random").complete(one_hot=True, n_features=None, seed=9)["seed"] == 9
+    assert single["seed"] == 9
+    assert "seed" not in parse_spec("sclub").complete(one_hot=True, n_features=None, seed=9)
 
 
 def test_every_policy_of_the_registry_has_a_spec_and_a_title() -> None:
@@ -98,7 +98,7 @@ def test_every_policy_of_the_registry_has_a_spec_and_a_title() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("cat", "unknown policy 'cat'; choose among cab, linucb-multiple, linucb-single, random"),
+        ("cat", "unknown policy 'cat'; choose among cab, club, cofiba, "),
         (
             "cab:beta=1",
             "unknown setting 'beta=1' in 'cab:beta=1'; write name=value with alpha, eligible, gamma",

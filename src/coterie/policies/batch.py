@@ -60,7 +60,7 @@ def read_batch(batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.float64], ND
         raise PayoffError(f"payoffs have shape {payoffs.shape}, expected {shape}")
     wrong = ~((payoffs >= -1) & (payoffs <= 1))
     if wrong.any():
-        raise PayoffError(f"payoff is {payoffs[wrong][0]!r}, expected a number in [-1, 1]")
+        raise PayoffError(f"payoff is {float(payoffs[wrong][0])!r}, expected a number in [-1, 1]")
     served = np.full(rounds, -1) if batch.served is None else np.asarray(batch.served)
     if served.shape != (rounds,) or served.dtype.kind not in "iu":
         raise ContextError(f"served is {served.dtype} {served.shape}, expected integers ({rounds},)")

@@ -65,7 +65,7 @@ def prepare(policy: Policy, n_users: int, visits: int) -> tuple[Policy, list[Bat
         policy.add(user)
     for _ in range(visits):
         policy.run(rounds(rng.permutation(n_users), 1))
-    return policy, [rounds(rng.integers(n_users, size=500), CANDIDATES) for _ in range(6)]
+    return policy, [rounds(rng.integers(n_users, size=500), CANDIDATES) for _ in range(12)]
 
 
 def seconds_one_by_one(policy: Policy, batch: Batch) -> float:
