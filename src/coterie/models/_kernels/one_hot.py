@@ -235,42 +235,6 @@ def reserve_class(s: State, item: int) -> bool:
 
 
 @bare
-def reserve_mark(s: State, item: int) -> bool:
-    """Make sure that an item has room for one more mark."""
-    start, bits, count = s.items[item].mark_start, s.items[item].mark_bits, s.items[item].mark_count
-    if start >= 0 and count < 1 << bits:
-        return True
-    more = bits + 1 if start >= 0 else 0
-    new = allocate(s.heaps[MARKS], s.marks["id"], more)
-    if new < 0:
-        return False
-    for p in range(count):
-        s.marks[new + p] = s.marks[start + p]
-    if start >= 0:
-        release(s.heaps[MARKS], s.marks["id"], bits, start)
-    s.items[item].mark_start, s.items[item].mark_bits = new, more
-    return True
-
-
-@bare
-def reserve(s: State, row: int, item: int, alone: bool) -> int:
-    """Make sure that one payoff can be learned, or return what lacks room."""
-    if not reserve_class(s, item):
-        return ROOM_CLASSES
-    if s.counts[FREE_ID] < 0 and s.counts[IDS] == len(s.ids):
-        return ROOM_IDS
-    if alone:
-        return (
-            ENOUGH
-            if find_entry(s.users, s.entries, row, item) >= 0 or reserve_entry(s, row)
-            else ROOM_ENTRIES
-        )
-    if s.items[item].count >= len(s.scratch):
-        return ROOM_SCRATCH
-    return ENOUGH if reserve_mark(s, item) else ROOM_MARKS
-
-
-@bare
 def new_id(s: State) -> int:
     """Return an id that nothing points to yet, in room that was reserved."""
     ids, counts = s.ids, s.counts
@@ -444,6 +408,47 @@ def join_marks(s: State, item: int) -> None:
 
 
 @bare
+def reserve_mark(s: State, item: int) -> bool:
+    """Make sure that an item has room for one more mark; only what does not become one makes it grow."""
+    start, bits, count = s.items[item].mark_start, s.items[item].mark_bits, s.items[item].mark_count
+    if start >= 0 and count < 1 << bits:
+        return True
+    if start >= 0:
+        join_marks(s, item)
+        count = s.items[item].mark_count
+        if 2 * count <= 1 << bits:
+            return True
+    more = bits + 1 if start >= 0 else 0
+    new = allocate(s.heaps[MARKS], s.marks["id"], more)
+    if new < 0:
+        return False
+    for p in range(count):
+        s.marks[new + p] = s.marks[start + p]
+    if start >= 0:
+        release(s.heaps[MARKS], s.marks["id"], bits, start)
+    s.items[item].mark_start, s.items[item].mark_bits = new, more
+    return True
+
+
+@bare
+def reserve(s: State, row: int, item: int, alone: bool) -> int:
+    """Make sure that one payoff can be learned, or return what lacks room."""
+    if not reserve_class(s, item):
+        return ROOM_CLASSES
+    if s.counts[FREE_ID] < 0 and s.counts[IDS] == len(s.ids):
+        return ROOM_IDS
+    if alone:
+        return (
+            ENOUGH
+            if find_entry(s.users, s.entries, row, item) >= 0 or reserve_entry(s, row)
+            else ROOM_ENTRIES
+        )
+    if s.items[item].count >= len(s.scratch):
+        return ROOM_SCRATCH
+    return ENOUGH if reserve_mark(s, item) else ROOM_MARKS
+
+
+@bare
 def make_eligible(s: State, row: int) -> None:
     """Give a user a number, unless the user has one."""
     users, counts = s.users, s.counts
@@ -517,7 +522,7 @@ def learn_together(
     note_item(s, item)
     start, count = items[item].start, items[item].count
     untouched = counts[ELIGIBLE] - items[item].touched
-    updated, moved, unmoved, marks_change = 0, 0, len(scratch), False
+    updated, moved, unmoved = 0, 0, len(scratch)
     if untouched > 0 and is_near(own[0], own[1], 0.0, 1.0, scale) and scale < limit:
         id = new_id(s)
         ids[id].refs = 1
@@ -530,7 +535,7 @@ def learn_together(
         scratch[0].total = 0.0 + payoff
         scratch[0].size = untouched
         scratch[0].id = id
-        updated, moved, marks_change = untouched, 1, True
+        updated, moved = untouched, 1
     for p in range(start, start + count):
         old = classes[p]
         if is_near(own[0], own[1], old.estimate, old.spread, scale) and scale * old.spread < limit:
@@ -556,14 +561,11 @@ def learn_together(
         if p >= start and classes[p].times == new.times and classes[p].total == new.total:
             classes[p].size += new.size
             classes[p].id = unite(ids, classes[p].id, new.id)
-            marks_change = True
         else:
             p += 1
             put_class(classes, p, new.times, new.total, new.size, new.id)
         ids[classes[p].id].slot = p - start
     items[item].count = p + 1 - start
-    if marks_change:
-        join_marks(s, item)
     return int(updated)
 
 
