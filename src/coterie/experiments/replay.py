@@ -67,7 +67,7 @@ def replay(
     >>> from coterie import CAB
     >>> log = replay(CAB(one_hot=True), [1, 2, 1], [[7, 8], [8, 7], [7, 8]], [0, 1, 0], [1.0, 0.0, 1.0])
     >>> log.choice.tolist(), log.kept.tolist(), log.curve().tolist()
-    ([0, 1, 0], [True, True, True], [1.0, 0.5, 0.6666666666666666])
+    ([0, 0, 0], [True, False, True], [1.0, 1.0])
     """
     names = _read_users(users)
     lists, places, paid = _read_log(len(names), candidates, served, payoffs)
