@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from coterie import CAB
 from coterie.errors import ContextError, FileError, ParameterError, PayoffError, UserError
 from coterie.models import OneHot
+from coterie.models._kernels.one_hot import FREE_ID, IDS, scale_after
 from coterie.models.batches import distinct, positions
 from coterie.models.files import Tensors
 from coterie.policies.batch import Batch, Outcome, run_one_by_one
@@ -78,12 +79,12 @@ def check_books(models: Any) -> None:
                 alive.add(parent)
                 waiting.append(parent)
     assert ids["refs"][sorted(alive)].tolist() == refs[sorted(alive)].tolist()
-    free, spare = int(state.counts[4]), set()
+    free, spare = int(state.counts[FREE_ID]), set()
     while free >= 0:
         assert free not in spare
         spare.add(free)
         free = int(ids["parent"][free])
-    assert spare | alive == set(range(int(state.counts[3])))
+    assert spare | alive == set(range(int(state.counts[IDS])))
     assert not spare & alive
 
 
@@ -223,7 +224,6 @@ def test_a_function_of_t_as_alpha_is_played_one_by_one() -> None:
 
 def test_the_compiled_clock_is_pythons() -> None:
     """The kernel's α·√log(1+t) has the bits of `scale_at`, or shared updates would part ways."""
-    from coterie.models._kernels.one_hot import scale_after
     from coterie.policies.clock import scale_at
 
     learned = [*range(2000), *(10**k + 7 for k in range(4, 12))]

@@ -1,5 +1,6 @@
 """Replaying a log: what counts, what is learned, and what is refused."""
 
+import doctest
 import math
 import os
 import signal
@@ -37,6 +38,10 @@ def test_a_log_of_three_by_hand() -> None:
     assert log.click_through == 1.0
     assert policy.learned == 1
     assert policy.users == [1]
+
+
+def test_the_example_in_the_docstring_runs() -> None:
+    assert doctest.testmod(sys.modules["coterie.experiments.replay"]) == (0, 3)
 
 
 def test_the_curve_is_the_mean_so_far() -> None:

@@ -1,7 +1,9 @@
 """The commands, and what `coterie` says without one."""
 
+from collections.abc import Callable
+from importlib import import_module
 from importlib.util import find_spec
-from typing import Annotated
+from typing import Annotated, Any
 
 from coterie import __version__
 from coterie.errors import MissingExtraError
@@ -11,11 +13,20 @@ if find_spec("typer") is None:
 
 import typer
 
-from coterie.cli.bench import bench
-from coterie.cli.compare import compare
-from coterie.cli.data import data
-from coterie.cli.policies import policies
-from coterie.cli.reproduce import reproduce
+# In the order of `coterie --help`: a function or group of that name in its own file, and the extra that it needs.
+COMMANDS = {
+    "compare": "experiments",
+    "reproduce": "experiments",
+    "data": "experiments",
+    "policies": "experiments",
+    "theory": "experiments",
+    "advise": "experiments",
+    "bench": "experiments",
+    "serve": "service",
+    "loadtest": "service",
+    "keys": "service",
+    "log": "service",
+}
 
 app = typer.Typer(
     name="coterie",
@@ -40,8 +51,25 @@ def coterie(
     """Recommenders whose users teach each other, item by item (CAB and its rivals)."""
 
 
-app.command()(compare)
-app.command()(reproduce)
-app.add_typer(data, name="data")
-app.command()(policies)
-app.command()(bench)
+def _stand_in(name: str, extra: str, error: ImportError) -> Callable[[], None]:
+    """Return a command that says what to install."""
+
+    def command() -> None:
+        raise MissingExtraError(
+            f"coterie {name} needs more ({error}): pip install 'coterie[{extra}]'"
+        ) from error
+
+    command.__doc__ = f"Not installed: pip install 'coterie[{extra}]'."
+    return command
+
+
+for _name, _extra in COMMANDS.items():
+    try:
+        _part: Any = getattr(import_module(f"coterie.cli.{_name}"), _name)
+    except ImportError as _error:
+        app.command(_name)(_stand_in(_name, _extra, _error))
+        continue
+    if isinstance(_part, typer.Typer):
+        app.add_typer(_part, name=_name)
+    else:
+        app.command(_name)(_part)

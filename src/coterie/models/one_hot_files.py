@@ -42,9 +42,10 @@ def pack(state: State, rows: Mapping[Hashable, int], columns: Mapping[Hashable, 
     until = np.searchsorted(numbers, marks["until"])
     first = np.diff(mark_item, prepend=NONE) != 0
     some = until > np.where(first, 0, np.roll(until, 1))  # whoever was below the other marks has left
-    mark_id = marks["id"]
+    mark_id, until = marks["id"][some], until[some]
     while (up := state.ids["parent"][mark_id]).max(initial=NONE) >= 0:
         mark_id = np.where(up >= 0, up, mark_id)
+    last = np.diff(mark_id, append=NONE) != 0  # of neighbouring marks of one class
 
     return {
         "users": pack_ids(rows),
@@ -55,8 +56,8 @@ def pack(state: State, rows: Mapping[Hashable, int], columns: Mapping[Hashable, 
         "class_total": classes["total"].copy(),
         "pair_user": pair_user[sort],
         "pair_class": pair_class[sort],
-        "mark_class": class_of[mark_id[some]],
-        "mark_until": until[some].astype(np.int64),
+        "mark_class": class_of[mark_id[last]],
+        "mark_until": until[last].astype(np.int64),
     }
 
 
@@ -119,6 +120,7 @@ def unpack(tensors: Tensors, eligible: Eligible) -> tuple[list[Hashable], list[H
         (kernel.BORN, len(items)),
         (kernel.IDS, n_classes),
         (kernel.VERSION, len(items)),
+        (kernel.ROWS, len(names)),
     ):
         state.counts[place] = count
     state.heaps[kernel.CLASSES, 0], state.heaps[kernel.MARKS, 0] = used, marks_used

@@ -147,7 +147,9 @@ class VectorTable:
             return solve_view(self.gram[rows].sum(axis=0), self.moment[rows].sum(axis=0), contexts)
         inside = np.zeros(self.n_rows)  # a product with this reads all rows, but copies none
         inside[rows] = 1.0
-        gram = (inside @ self.gram.reshape(self.n_rows, -1)).reshape(self.n_features, self.n_features)
+        gram = (inside @ self.gram.reshape(self.n_rows, self.n_features**2)).reshape(
+            self.n_features, self.n_features
+        )
         return solve_view(gram, inside @ self.moment, contexts)
 
     def tensors(self) -> Tensors:
@@ -167,7 +169,7 @@ class VectorTable:
         M = np.eye(d) + arrays[0]
         size = 1 + np.einsum("nii->n", arrays[0])[:, None]
         off = np.abs(np.einsum("nij,nj->ni", M, arrays[3]) - arrays[1])
-        turned = np.abs((M @ arrays[2] - np.eye(d)).reshape(n_rows, -1))
+        turned = np.abs((M @ arrays[2] - np.eye(d)).reshape(n_rows, d * d))
         if not ((off <= SOUND * size).all() and (turned <= SOUND * size).all()):
             raise FileError("the users' models in the model file contradict each other")
         self._arrays, self.n_rows = arrays, n_rows

@@ -22,8 +22,9 @@ def ranked(score: Floats) -> list[int]:
     """Return all candidates, best first; tied ones as listed, so the first is `first_best`."""
     order: list[int] = []
     tied: list[int] = []
+    value = score.tolist()  # plain floats: ten times as fast to compare one by one
     for k in np.argsort(-score, kind="stable").tolist():
-        if tied and score[tied[0]] - score[k] >= TIE:
+        if tied and value[tied[0]] - value[k] >= TIE:
             order += sorted(tied)
             tied = []
         tied.append(k)

@@ -21,11 +21,9 @@ def jit(function: Compiled, **options: Any) -> Compiled:
     return compiled
 
 
-def inline(function: Compiled) -> Compiled:
-    """Compile as a part of whoever calls it: a call that hands over many arrays costs more than a short loop."""
-    return jit(function, forceinline=True)
+def bare(function: Compiled) -> Compiled:
+    """Compile without the counting of references: for loops that read many arrays and allocate none.
 
-
-def locked(function: Compiled) -> Compiled:
-    """Compile as `jit` does, but hold the interpreter's lock: no two threads are in such calls at once."""
-    return jit(function, nogil=False)
+    Numba counts references to arrays in every call, atomically; in short calls that is most of the time.
+    """
+    return jit(function, _nrt=False, nogil=False)

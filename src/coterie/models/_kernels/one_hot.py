@@ -15,6 +15,8 @@ enough to meet another class: `near` keeps its sums, with the item's version and
 Ids of classes that became equal are merged, the one pointing to the other (union-find); an id is free again
 when no entry, mark or other id points to it. Segments are powers of two, with a list of free ones for each
 size. Nothing grows in here: what lacks room is named to the caller, who enlarges it and calls again.
+
+All of it is in one file, because numba's cache of a compiled function looks for changes in that file only.
 """
 
 import math
@@ -23,7 +25,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.models._kernels.jit import inline, jit, locked
+from coterie.models._kernels.jit import bare
 from coterie.models.protocol import ROUNDING, TIE, Floats
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -67,8 +69,8 @@ NEAR = np.dtype(
 )
 
 # `counts`: how many users are eligible, the next user's number, the next item's, ids ever used, a free id,
-# and the last version given to an item.
-ELIGIBLE, ORDER, BORN, IDS, FREE_ID, VERSION, N_COUNTS = range(7)
+# the last version given to an item, rows ever used, and a free row.
+ELIGIBLE, ORDER, BORN, IDS, FREE_ID, VERSION, ROWS, FREE_ROW, N_COUNTS = range(9)
 # `heaps`: a row for each array of segments; how much of it is in use, then a free segment of each size.
 ENTRIES, CLASSES, MARKS = range(3)
 SIZES = 40
@@ -91,7 +93,7 @@ class State(NamedTuple):
 
 
 # What may lack room, as the calls below return it: the place in State.
-ENOUGH, ROOM_ENTRIES, ROOM_CLASSES, ROOM_MARKS, ROOM_IDS, ROOM_SCRATCH = 0, 2, 3, 4, 5, 6
+ENOUGH, ROOM_USERS, ROOM_ENTRIES, ROOM_CLASSES, ROOM_MARKS, ROOM_IDS, ROOM_SCRATCH = -1, 0, 2, 3, 4, 5, 6
 
 # The arrays as the calls below take them. A NamedTuple would cost ten times more to hand over.
 Arrays: TypeAlias = tuple[Any, ...]
@@ -113,11 +115,11 @@ def empty_state() -> State:
         np.zeros(N_COUNTS, dtype=np.int64),
     )
     state.heaps[:, 0] = 0
-    state.counts[FREE_ID] = NONE
+    state.counts[FREE_ID] = state.counts[FREE_ROW] = NONE
     return state
 
 
-@jit
+@bare
 def allocate(heap: Ints, links: Ints, bits: int) -> int:
     """Return the start of a segment of 2**bits, or NONE if there is no room."""
     start = heap[1 + bits]
@@ -131,14 +133,30 @@ def allocate(heap: Ints, links: Ints, bits: int) -> int:
     return int(start)
 
 
-@jit
+@bare
 def release(heap: Ints, links: Ints, bits: int, start: int) -> None:
     """Take a segment back."""
     links[start] = heap[1 + bits]
     heap[1 + bits] = start
 
 
-@inline
+@bare
+def new_row(users: Records, counts: Ints) -> int:
+    """Return a row for a user who has none, or NONE if there is no room."""
+    row = counts[FREE_ROW]
+    if row >= 0:
+        counts[FREE_ROW] = users[row].start
+    elif counts[ROWS] < len(users):
+        row = counts[ROWS]
+        counts[ROWS] += 1
+    else:
+        return NONE
+    users[row].order, users[row].start = NONE, NONE
+    users[row].bits, users[row].count = 0, 0
+    return int(row)
+
+
+@bare
 def find_entry(users: Records, entries: Records, row: int, item: int) -> int:
     """Return where a user's entry for an item lies, or NONE."""
     start = users[row].start
@@ -155,7 +173,7 @@ def find_entry(users: Records, entries: Records, row: int, item: int) -> int:
         p = (p + 1) & mask
 
 
-@jit
+@bare
 def make_entry(s: State, row: int, item: int, id: int) -> None:
     """Write an entry that is not there yet, in room that was reserved."""
     users, entries = s.users, s.entries
@@ -169,7 +187,7 @@ def make_entry(s: State, row: int, item: int, id: int) -> None:
     users[row].count += 1
 
 
-@jit
+@bare
 def free_entries(s: State, start: int, bits: int) -> None:
     """Take a user's segment back, with nothing left in it."""
     for p in range(start, start + (1 << bits)):
@@ -178,7 +196,7 @@ def free_entries(s: State, start: int, bits: int) -> None:
     release(s.heaps[ENTRIES], s.entries["item"], bits, start)
 
 
-@jit
+@bare
 def reserve_entry(s: State, row: int) -> bool:
     """Make sure that a user has room for one more entry, with a quarter of the segment empty."""
     users, entries, heaps = s.users, s.entries, s.heaps
@@ -200,7 +218,7 @@ def reserve_entry(s: State, row: int) -> bool:
     return True
 
 
-@jit
+@bare
 def reserve_class(s: State, item: int) -> bool:
     """Make sure that an item has room for one more class."""
     start, bits, count = s.items[item].start, s.items[item].bits, s.items[item].count
@@ -218,43 +236,7 @@ def reserve_class(s: State, item: int) -> bool:
     return True
 
 
-@jit
-def reserve_mark(s: State, item: int) -> bool:
-    """Make sure that an item has room for one more mark."""
-    start, bits, count = s.items[item].mark_start, s.items[item].mark_bits, s.items[item].mark_count
-    if start >= 0 and count < 1 << bits:
-        return True
-    more = bits + 1 if start >= 0 else 0
-    new = allocate(s.heaps[MARKS], s.marks["id"], more)
-    if new < 0:
-        return False
-    for p in range(count):
-        s.marks[new + p] = s.marks[start + p]
-    if start >= 0:
-        release(s.heaps[MARKS], s.marks["id"], bits, start)
-    s.items[item].mark_start, s.items[item].mark_bits = new, more
-    return True
-
-
-@jit
-def reserve(s: State, row: int, item: int, alone: bool) -> int:
-    """Make sure that one payoff can be learned, or return what lacks room."""
-    if not reserve_class(s, item):
-        return ROOM_CLASSES
-    if s.counts[FREE_ID] < 0 and s.counts[IDS] == len(s.ids):
-        return ROOM_IDS
-    if alone:
-        return (
-            ENOUGH
-            if find_entry(s.users, s.entries, row, item) >= 0 or reserve_entry(s, row)
-            else ROOM_ENTRIES
-        )
-    if s.items[item].count >= len(s.scratch):
-        return ROOM_SCRATCH
-    return ENOUGH if reserve_mark(s, item) else ROOM_MARKS
-
-
-@jit
+@bare
 def new_id(s: State) -> int:
     """Return an id that nothing points to yet, in room that was reserved."""
     ids, counts = s.ids, s.counts
@@ -269,7 +251,7 @@ def new_id(s: State) -> int:
     return int(id)
 
 
-@jit
+@bare
 def unref(s: State, id: int) -> None:
     """Let go of an id: it is free when nothing points to it, and then lets go of what it points to."""
     ids, counts = s.ids, s.counts
@@ -283,7 +265,7 @@ def unref(s: State, id: int) -> None:
         id = parent
 
 
-@inline
+@bare
 def root(ids: Records, id: int) -> int:
     """Return the id of the class that an id was merged into."""
     while ids[id].parent >= 0:
@@ -291,7 +273,7 @@ def root(ids: Records, id: int) -> int:
     return id
 
 
-@inline
+@bare
 def find_mark(users: Records, items: Records, marks: Records, row: int, item: int) -> int:
     """Return where the first mark above a user's number lies, or NONE."""
     order, count, start = users[row].order, items[item].mark_count, items[item].mark_start
@@ -308,7 +290,7 @@ def find_mark(users: Records, items: Records, marks: Records, row: int, item: in
     return int(low)
 
 
-@jit
+@bare
 def find_class(s: State, row: int, item: int, entry: int) -> int:
     """Return the id of a user's class on an item, whose entry is known; NONE if untouched."""
     users, items, entries, marks, ids = s.users, s.items, s.entries, s.marks, s.ids
@@ -332,7 +314,7 @@ def find_class(s: State, row: int, item: int, entry: int) -> int:
     return top
 
 
-@jit
+@bare
 def find_pair(s: State, item: int, times: int, total: float) -> int:
     """Return the place of the first class that is not before (times, total)."""
     items, classes = s.items, s.classes
@@ -348,7 +330,7 @@ def find_pair(s: State, item: int, times: int, total: float) -> int:
     return low
 
 
-@inline
+@bare
 def put_class(classes: Records, p: int, times: int, total: float, size: int, id: int) -> None:
     """Write one class."""
     classes[p].times = times
@@ -359,7 +341,7 @@ def put_class(classes: Records, p: int, times: int, total: float, size: int, id:
     classes[p].id = id
 
 
-@jit
+@bare
 def join(s: State, item: int, times: int, total: float, size: int) -> int:
     """Add users to the class of a pair, made if there is none, and return its id."""
     items, classes, ids = s.items, s.classes, s.ids
@@ -379,7 +361,7 @@ def join(s: State, item: int, times: int, total: float, size: int) -> int:
     return id
 
 
-@jit
+@bare
 def leave(s: State, item: int, id: int, entry: int) -> None:
     """Take one user out of a class. An entry, if the user has one, no longer counts."""
     items, entries, classes, ids = s.items, s.entries, s.classes, s.ids
@@ -397,7 +379,7 @@ def leave(s: State, item: int, id: int, entry: int) -> None:
         unref(s, entries[entry].id)
 
 
-@jit
+@bare
 def drop_marks(s: State, item: int, id: int) -> None:
     """Remove the marks of a class without members: nobody is left between them and the marks before."""
     items, marks, ids = s.items, s.marks, s.ids
@@ -413,7 +395,7 @@ def drop_marks(s: State, item: int, id: int) -> None:
     unref(s, id)
 
 
-@jit
+@bare
 def join_marks(s: State, item: int) -> None:
     """Let neighbouring marks of one class become one."""
     items, marks, ids = s.items, s.marks, s.ids
@@ -427,7 +409,48 @@ def join_marks(s: State, item: int) -> None:
     items[item].mark_count = kept
 
 
-@jit
+@bare
+def reserve_mark(s: State, item: int) -> bool:
+    """Make sure that an item has room for one more mark; only what does not become one makes it grow."""
+    start, bits, count = s.items[item].mark_start, s.items[item].mark_bits, s.items[item].mark_count
+    if start >= 0 and count < 1 << bits:
+        return True
+    if start >= 0:
+        join_marks(s, item)
+        count = s.items[item].mark_count
+        if 2 * count <= 1 << bits:
+            return True
+    more = bits + 1 if start >= 0 else 0
+    new = allocate(s.heaps[MARKS], s.marks["id"], more)
+    if new < 0:
+        return False
+    for p in range(count):
+        s.marks[new + p] = s.marks[start + p]
+    if start >= 0:
+        release(s.heaps[MARKS], s.marks["id"], bits, start)
+    s.items[item].mark_start, s.items[item].mark_bits = new, more
+    return True
+
+
+@bare
+def reserve(s: State, row: int, item: int, alone: bool) -> int:
+    """Make sure that one payoff can be learned, or return what lacks room."""
+    if not reserve_class(s, item):
+        return ROOM_CLASSES
+    if s.counts[FREE_ID] < 0 and s.counts[IDS] == len(s.ids):
+        return ROOM_IDS
+    if alone:
+        return (
+            ENOUGH
+            if find_entry(s.users, s.entries, row, item) >= 0 or reserve_entry(s, row)
+            else ROOM_ENTRIES
+        )
+    if s.items[item].count >= len(s.scratch):
+        return ROOM_SCRATCH
+    return ENOUGH if reserve_mark(s, item) else ROOM_MARKS
+
+
+@bare
 def make_eligible(s: State, row: int) -> None:
     """Give a user a number, unless the user has one."""
     users, counts = s.users, s.counts
@@ -437,7 +460,7 @@ def make_eligible(s: State, row: int) -> None:
         counts[ELIGIBLE] += 1
 
 
-@jit
+@bare
 def change(s: State, item: int) -> None:
     """Make all sums kept for an item old."""
     items, counts = s.items, s.counts
@@ -445,7 +468,7 @@ def change(s: State, item: int) -> None:
     items[item].version = counts[VERSION]
 
 
-@jit
+@bare
 def note_item(s: State, item: int) -> None:
     """Remember that an item changes, and in which order items were first learned."""
     items, counts = s.items, s.counts
@@ -455,7 +478,7 @@ def note_item(s: State, item: int) -> None:
         counts[BORN] += 1
 
 
-@jit
+@bare
 def learn_alone(s: State, row: int, item: int, payoff: float) -> None:
     """Let one user learn, in room that was reserved."""
     users, items, entries, classes, ids = s.users, s.items, s.entries, s.classes, s.ids
@@ -476,19 +499,19 @@ def learn_alone(s: State, row: int, item: int, payoff: float) -> None:
         make_entry(s, row, item, id)
 
 
-@inline
+@bare
 def scale_after(alpha: float, learned: int) -> float:
     """Return α·√log(1+t), as `policies/clock.py` does."""
     return alpha * math.sqrt(math.log1p(learned + 1))
 
 
-@inline
+@bare
 def is_near(estimate: float, spread: float, other: float, other_spread: float, scale: float) -> bool:
     """Return whether two users' bounds meet."""
     return abs(estimate - other) <= scale * (spread + other_spread) + ROUNDING
 
 
-@jit
+@bare
 def learn_together(
     s: State, row: int, item: int, payoff: float, own: tuple[float, float], scale: float, limit: float
 ) -> int:
@@ -501,7 +524,7 @@ def learn_together(
     note_item(s, item)
     start, count = items[item].start, items[item].count
     untouched = counts[ELIGIBLE] - items[item].touched
-    updated, moved, unmoved, marks_change = 0, 0, len(scratch), False
+    updated, moved, unmoved = 0, 0, len(scratch)
     if untouched > 0 and is_near(own[0], own[1], 0.0, 1.0, scale) and scale < limit:
         id = new_id(s)
         ids[id].refs = 1
@@ -514,7 +537,7 @@ def learn_together(
         scratch[0].total = 0.0 + payoff
         scratch[0].size = untouched
         scratch[0].id = id
-        updated, moved, marks_change = untouched, 1, True
+        updated, moved = untouched, 1
     for p in range(start, start + count):
         old = classes[p]
         if is_near(own[0], own[1], old.estimate, old.spread, scale) and scale * old.spread < limit:
@@ -540,18 +563,15 @@ def learn_together(
         if p >= start and classes[p].times == new.times and classes[p].total == new.total:
             classes[p].size += new.size
             classes[p].id = unite(ids, classes[p].id, new.id)
-            marks_change = True
         else:
             p += 1
             put_class(classes, p, new.times, new.total, new.size, new.id)
         ids[classes[p].id].slot = p - start
     items[item].count = p + 1 - start
-    if marks_change:
-        join_marks(s, item)
     return int(updated)
 
 
-@inline
+@bare
 def unite(ids: Records, a: int, b: int) -> int:
     """Merge two classes' ids and return the one that stays: the one with more pointing to it."""
     if ids[a].refs < ids[b].refs:
@@ -561,7 +581,7 @@ def unite(ids: Records, a: int, b: int) -> int:
     return a
 
 
-@inline
+@bare
 def find_place(s: State, row: int, item: int) -> int:
     """Return where a user's class on an item lies, or NONE if untouched."""
     if row < 0 or item < 0:
@@ -570,7 +590,7 @@ def find_place(s: State, row: int, item: int) -> int:
     return s.items[item].start + s.ids[id].slot if id >= 0 else NONE
 
 
-@inline
+@bare
 def find_place_quickly(
     users: Records, items: Records, entries: Records, marks: Records, ids: Records, row: int, item: int
 ) -> int:
@@ -586,7 +606,7 @@ def find_place_quickly(
     return items[item].start + ids[id].slot if ids[id].parent < 0 else UNKNOWN
 
 
-@inline
+@bare
 def own_view(classes: Records, place: int) -> tuple[float, float]:
     """Return the estimate and spread of a class."""
     if place < 0:
@@ -594,7 +614,7 @@ def own_view(classes: Records, place: int) -> tuple[float, float]:
     return classes[place].estimate, classes[place].spread
 
 
-@inline
+@bare
 def scan(
     items: Records, classes: Records, item: int, own: tuple[float, float], scale: float, near: Records, p: int
 ) -> None:
@@ -624,7 +644,7 @@ def scan(
     near[p].square = square
 
 
-@inline
+@bare
 def untouched_near(
     items: Records, counts: Ints, stranger: int, item: int, own: tuple[float, float], scale: float
 ) -> int:
@@ -640,7 +660,7 @@ def untouched_near(
 # What follows is called from Python.
 
 
-@locked
+@bare
 def view(arrays: Arrays, row: int, columns: Ints, estimate: Floats, spread: Floats) -> None:
     """Write a user's own estimates and spreads."""
     s = State(*arrays)
@@ -648,7 +668,7 @@ def view(arrays: Arrays, row: int, columns: Ints, estimate: Floats, spread: Floa
         estimate[k], spread[k] = own_view(s.classes, find_place(s, row, columns[k]))
 
 
-@locked
+@bare
 def gather(
     arrays: Arrays,
     row: int,
@@ -657,11 +677,11 @@ def gather(
     scale: float,
     members: Ints,
     sums: Floats,
+    near: Records,
 ) -> None:
     """Write the sums over each candidate's neighbours: of estimates, spreads, squared spreads."""
     s = State(*arrays)
     stranger = 1 if row < 0 or s.users[row].order < 0 else 0
-    near = np.empty(1, NEAR)
     for k in range(len(columns)):
         view = own[0][k], own[1][k]
         scan(s.items, s.classes, columns[k], view, scale, near, 0)
@@ -672,7 +692,7 @@ def gather(
         sums[2, k] = near[0].square + untouched
 
 
-@locked
+@bare
 def update(arrays: Arrays, row: int, item: int, payoff: float) -> int:
     """Let one user learn, or return what lacks room."""
     s = State(*arrays)
@@ -682,7 +702,7 @@ def update(arrays: Arrays, row: int, item: int, payoff: float) -> int:
     return code
 
 
-@locked
+@bare
 def share(
     arrays: Arrays, row: int, item: int, payoff: float, own: tuple[float, float], scale: float, limit: float
 ) -> tuple[int, int]:
@@ -694,13 +714,20 @@ def share(
     return code, learn_together(s, row, item, payoff, own, scale, limit)
 
 
-@locked
+@bare
+def make_row(arrays: Arrays) -> int:
+    """Return a row for a user who has none, or NONE if there is no room."""
+    s = State(*arrays)
+    return new_row(s.users, s.counts)
+
+
+@bare
 def add(arrays: Arrays, row: int) -> None:
     """Make a user eligible."""
     make_eligible(State(*arrays), row)
 
 
-@locked
+@bare
 def drop(arrays: Arrays, row: int, n_items: int) -> None:
     """Forget a user on every item."""
     s = State(*arrays)
@@ -721,11 +748,12 @@ def drop(arrays: Arrays, row: int, n_items: int) -> None:
         free_entries(s, start, bits)
     if s.users[row].order >= 0:
         s.counts[ELIGIBLE] -= 1
-    s.users[row].order, s.users[row].start = NONE, NONE
+    s.users[row].order, s.users[row].start = NONE, s.counts[FREE_ROW]
     s.users[row].bits, s.users[row].count = 0, 0
+    s.counts[FREE_ROW] = row
 
 
-@locked
+@bare
 def drop_item(arrays: Arrays, item: int) -> None:
     """Give back what an item without touched users holds."""
     s = State(*arrays)
@@ -736,7 +764,7 @@ def drop_item(arrays: Arrays, item: int) -> None:
     s.items[item].start, s.items[item].mark_start, s.items[item].born = NONE, NONE, NONE
 
 
-@locked
+@bare
 def near_users(
     arrays: Arrays, item: int, own: tuple[float, float], scale: float, near: NDArray[np.bool_]
 ) -> None:
@@ -748,7 +776,7 @@ def near_users(
             near[row] = is_near(own[0], own[1], estimate, spread, scale)
 
 
-@locked
+@bare
 def put_entries(arrays: Arrays, rows: Ints, items: Ints, ids: Ints, begin: int) -> int:
     """Write entries from `begin` on, and return where room for entries ended: at the last, if it did not."""
     s = State(*arrays)
@@ -759,7 +787,7 @@ def put_entries(arrays: Arrays, rows: Ints, items: Ints, ids: Ints, begin: int) 
     return len(rows)
 
 
-@locked
+@bare
 def take_entries(arrays: Arrays, rows: Ints, items: Ints, ids: Ints) -> None:
     """Write all entries of the users in `rows`: rows and items as positions, ids of living classes."""
     s = State(*arrays)
@@ -773,10 +801,9 @@ def take_entries(arrays: Arrays, rows: Ints, items: Ints, ids: Ints) -> None:
                     n += 1
 
 
-@jit
-def draw_sums(columns: Ints, sums: Floats, scale: float, rng: Any, drawn: Floats) -> None:
+@bare
+def draw_sums(columns: Ints, sums: Floats, scale: float, rng: Any, normal: Floats, drawn: Floats) -> None:
     """Write for each candidate a draw of its neighbours' sum: one normal for each item listed."""
-    normal = np.empty(len(columns))
     for k in range(len(columns)):
         first = 0
         while columns[first] != columns[k]:
@@ -785,9 +812,16 @@ def draw_sums(columns: Ints, sums: Floats, scale: float, rng: Any, drawn: Floats
         drawn[k] = sums[0, k] + scale * math.sqrt(sums[2, k]) * normal[k]
 
 
-@jit
-def learn(s: State, row: int, item: int, payoff: float, scale: float, limit: float) -> tuple[int, int]:
-    """Learn as CAB does and return (ENOUGH, how many users), or what lacks room."""
+@bare
+def learn(
+    s: State, row_of: Ints, user: int, item: int, payoff: float, scale: float, limit: float
+) -> tuple[int, int]:
+    """Learn as CAB does and return (ENOUGH, how many users), or what lacks room. A user may get a row."""
+    if row_of[user] < 0:
+        row_of[user] = new_row(s.users, s.counts)
+        if row_of[user] < 0:
+            return ROOM_USERS, 0
+    row = row_of[user]
     own = own_view(s.classes, find_place(s, row, item))
     alone = scale * own[1] >= limit
     code = reserve(s, row, item, alone)
@@ -799,9 +833,10 @@ def learn(s: State, row: int, item: int, payoff: float, scale: float, limit: flo
     return code, 1
 
 
-@locked
+@bare
 def run(
     arrays: Arrays,
+    row_of: Ints,
     rounds: tuple[Ints, Ints, Ints, Floats, Ints],
     rule: tuple[float, float, bool],
     rng: Any,
@@ -809,30 +844,32 @@ def run(
     decided: bool,
     learned: int,
     outcome: tuple[Ints, NDArray[np.bool_], Ints, Ints],
+    desk: tuple[Ints, Ints, Ints, Floats, Floats, Floats],
 ) -> tuple[int, int, int]:
     """Play rounds from `begin` on, whose choice may be made already.
 
-    `rounds` is (row of each user, candidates as positions, column of each position, payoffs, served);
-    `rule` is (α, γ, whether to draw). Returns where it stopped, what lacked room there, and how many payoffs
-    were learned by then.
+    `row_of` has the row of each user, NONE for a new one, who gets one with the first payoff. `rounds` is
+    (users and candidates as positions, the column of each candidate's position, payoffs, served); `rule` is
+    (α, γ, whether to draw). Returns where it stopped, what lacked room there, and how many payoffs were
+    learned by then.
     """
     s = State(*arrays)
-    # Reading an array out of a tuple counts a reference, atomically: two thirds of the time, if done inside.
     users, items, entries, classes, marks, ids, _, near, near_untouched, _, counts = arrays
-    rows, candidates, columns, payoffs, served = rounds
+    who, candidates, columns, payoffs, served = rounds
     alpha, gamma, thompson = rule
     choices, kept, members, updated = outcome
+    listed, places, found, sums, normal, score = desk
     c = candidates.shape[1]
-    listed, places, found = np.empty(c, np.int64), np.empty(c, np.int64), np.empty(c, np.int64)
-    sums, score = np.empty((3, c)), np.empty(c)
-    for t in range(begin, len(rows)):
-        row = rows[t]
+    for t in range(begin, len(who)):
+        row = row_of[who[t]]
         scale = scale_after(alpha, learned)
         if not decided:
-            stranger = 1 if users[row].order < 0 else 0
+            stranger = 1 if row < 0 or users[row].order < 0 else 0
             for k in range(c):
                 item = listed[k] = columns[candidates[t, k]]
-                places[k] = find_place_quickly(users, items, entries, marks, ids, row, item)
+                places[k] = NONE
+                if row >= 0:
+                    places[k] = find_place_quickly(users, items, entries, marks, ids, row, item)
             for k in range(c):
                 item, place = listed[k], places[k]
                 if place == UNKNOWN:
@@ -853,9 +890,12 @@ def run(
                 sums[2, k] = a.square + untouched
                 score[k] = sums[0, k] / found[k] + scale * sums[1, k] / found[k]
             if thompson:
-                draw_sums(listed, sums, scale, rng, score)
-                score /= found
-            best, choice = score.max(), 0
+                draw_sums(listed, sums, scale, rng, normal, score)
+                for k in range(c):
+                    score[k] /= found[k]
+            best, choice = score[0], 0
+            for k in range(1, c):
+                best = max(best, score[k])
             while best - score[choice] >= TIE:
                 choice += 1
             choices[t], members[t] = choice, found[choice]
@@ -865,9 +905,9 @@ def run(
             continue
         payoff = payoffs[t, 0 if served[t] >= 0 else choice]
         item = columns[candidates[t, choice]]
-        code, updated[t] = learn(s, row, item, payoff, scale, gamma / 4)
+        code, updated[t] = learn(s, row_of, who[t], item, payoff, scale, gamma / 4)
         if code != ENOUGH:
             return t, code, learned
         kept[t] = True
         learned += 1
-    return len(rows), ENOUGH, learned
+    return len(who), ENOUGH, learned

@@ -1,0 +1,49 @@
+"""`coterie loadtest`: how fast the service is here, and whether anything acknowledged is lost."""
+
+import asyncio
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from coterie.cli.extra import need_service
+
+
+def loadtest(
+    url: Annotated[
+        str | None, typer.Option(help="A running service. [default: a fresh one, killed at the end]")
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="How long, in all.")] = 30.0,
+    connections: Annotated[int, typer.Option(help="Requests under way at once.")] = 32,
+    users: Annotated[int, typer.Option(help="How many different users.")] = 10_000,
+    actions: Annotated[int, typer.Option(help="Actions of each rank.")] = 20,
+    rewards: Annotated[float, typer.Option(help="The share of decisions that get a reward.")] = 0.0,
+    warm: Annotated[
+        int, typer.Option(help="Payoffs learned before the test; only for a fresh service.")
+    ] = 100_000,
+    durability: Annotated[str, typer.Option(help="The level of a fresh service.")] = "lose-nothing",
+    key: Annotated[str | None, typer.Option(help="A key, if the service wants one.")] = None,
+    anywhere: Annotated[bool, typer.Option("--anywhere", help="Allow a URL beyond this machine.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Press a service with ranks, and print throughput, latencies and what was lost.
+
+    Without --url, a fresh service and a bare Litestar endpoint with the same bodies are pressed in turns, each
+    on one core; the service is killed without warning, and every acknowledged event is looked for in its log.
+    """
+    need_service()
+    from coterie.service.loadtest import Plan, check_plan, press, run, summary
+
+    plan = Plan(seconds, connections, users, actions, rewards, key=key)
+    check_plan(url, plan, anywhere)
+    found = run(plan, durability, warm=warm) if url is None else summary(asyncio.run(press(url, plan)))
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    table = Table(box=None, show_header=False)
+    for name, value in found.items():
+        shown = f"{value:,.2f}" if isinstance(value, float) else str(value)
+        table.add_row(name.replace("_", " "), shown)
+    Console().print(table)

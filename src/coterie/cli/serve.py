@@ -1,0 +1,48 @@
+"""`coterie serve`: decisions over HTTP."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coterie.cli.extra import need_service
+
+
+def serve(
+    host: Annotated[
+        str | None,
+        typer.Option(help="Where to listen; beyond loopback only with a key. [default: 127.0.0.1]"),
+    ] = None,
+    port: Annotated[int | None, typer.Option(help="The port. [default: 8080]")] = None,
+    store: Annotated[
+        str | None, typer.Option(help="A file for SQLite, or postgresql://… [default: coterie.db]")
+    ] = None,
+    settings: Annotated[
+        Path | None,
+        typer.Option(help="A TOML file with settings; flags and COTERIE_* variables override it."),
+    ] = None,
+    durability: Annotated[
+        str | None,
+        typer.Option(
+            help="What a power cut may cost: lose-nothing or lose-one-second. [default: lose-nothing]"
+        ),
+    ] = None,
+    policy: Annotated[str | None, typer.Option(help="Which policy decides. [default: cab]")] = None,
+    demo: Annotated[
+        bool,
+        typer.Option("--demo", help="Add a simulated crowd that ranks and rewards, on a store of its own."),
+    ] = False,
+) -> None:
+    """Serve decisions over HTTP: rank and reward, learned and durable before they are answered."""
+    need_service()
+    from msgspec.structs import replace
+
+    from coterie.service.serve import serve as run
+    from coterie.service.settings import read_settings
+
+    if demo and store is None:
+        store = "coterie-demo.db"
+    read = read_settings(settings, host=host, port=port, store=store, durability=durability)
+    if policy is not None:
+        read = replace(read, config=replace(read.config, policy=policy))
+    run(read, demo=demo)

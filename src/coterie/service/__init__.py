@@ -1,0 +1,1 @@
+"""The service: decisions over HTTP that learn, survive crashes and can be watched."""

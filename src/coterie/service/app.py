@@ -1,0 +1,153 @@
+"""The application: routes over a desk, one error shape, inside the guard."""
+
+import asyncio
+import logging
+from typing import Any
+
+import msgspec
+from litestar import Litestar, Request, Response, get
+from litestar.datastructures import State
+from litestar.exceptions import HTTPException, ValidationException
+from litestar.openapi import OpenAPIConfig
+
+from coterie import __version__
+from coterie.errors import CoterieError, FileError
+from coterie.service import personalizer, personalizer_errors, routes_native, routes_page
+from coterie.service.demo import live
+from coterie.service.desk import Desk
+from coterie.service.engine import warm_up
+from coterie.service.guard import Guard
+from coterie.service.keys import Keyring
+from coterie.service.metrics import Metrics
+from coterie.service.openapi import document
+from coterie.service.problems import Problem, body_of
+from coterie.service.settings import Settings
+from coterie.service.store import StoreError
+
+log = logging.getLogger("coterie.service")
+
+
+@get("/healthz", operation_id="healthz")
+async def healthz() -> dict[str, str]:
+    """Say that the process lives."""
+    return {"status": "alive"}
+
+
+@get("/readyz", operation_id="readyz")
+async def readyz(state: State) -> Response[dict[str, str]]:
+    """Say whether new work is accepted."""
+    why = state.desk.refusing
+    return Response({"status": "ready"} if why is None else {"status": why}, status_code=503 if why else 200)
+
+
+@get("/metrics", operation_id="metrics", media_type="text/plain; version=0.0.4; charset=utf-8")
+async def metrics(state: State) -> bytes:
+    """Return the metrics, as Prometheus reads them."""
+    return state.metrics.text()  # type: ignore[no-any-return]
+
+
+@get("/openapi.json", include_in_schema=False)
+async def openapi(request: Request[Any, Any, Any]) -> Response[bytes]:
+    """Return the OpenAPI document."""
+    state = request.app.state
+    if "document" not in state:
+        state["document"] = document(request.app, routes_native.BODIES)
+    return Response(state["document"], media_type="application/json")
+
+
+def create_app(desk: Desk, settings: Settings, keyring: Keyring, demo: bool = False) -> Guard:
+    """Return the ASGI application. Starting it starts the desk, stopping it stops the desk."""
+    numbers = Metrics(desk)
+    crowd: list[asyncio.Task[None]] = []
+
+    async def start(app: Litestar) -> None:
+        await asyncio.to_thread(warm_up, settings.config)
+        await desk.start()
+        if demo:
+            crowd.append(asyncio.create_task(live(desk)))
+
+    async def stop(app: Litestar) -> None:
+        for task in crowd:
+            task.cancel()
+        await desk.stop()
+
+    app = Litestar(
+        route_handlers=[
+            *routes_native.ROUTES,
+            personalizer.ROUTER,
+            *routes_page.ROUTES,
+            healthz,
+            readyz,
+            metrics,
+            openapi,
+        ],
+        state=State({"desk": desk, "metrics": numbers, "settings": settings}),
+        on_startup=[start],
+        on_shutdown=[stop],
+        exception_handlers={
+            Problem: _problem,
+            CoterieError: _refused,
+            HTTPException: _http,
+            msgspec.MsgspecError: _unreadable,
+            Exception: _failed,
+        },
+        openapi_config=OpenAPIConfig(title="coterie", version=__version__, render_plugins=[]),
+        request_max_body_size=None,  # the guard has counted already
+        debug=False,
+        logging_config=None,
+    )
+    guard = Guard(app, settings, keyring, numbers)
+    guard.public.update(
+        routes_page.FILES
+    )  # they hold no secrets: what the page shows it asks for, with a key
+    return guard
+
+
+def _answer(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> Response[Any]:
+    return Response(
+        body_of(code, message), status_code=status, headers=headers, media_type="application/json"
+    )
+
+
+def _problem(request: Request[Any, Any, Any], problem: Problem) -> Response[Any]:
+    retry = None if problem.retry_after is None else {"Retry-After": str(max(1, round(problem.retry_after)))}
+    return _answer(problem.status, problem.code, problem.message, retry)
+
+
+def _refused(request: Request[Any, Any, Any], error: CoterieError) -> Response[Any]:
+    if isinstance(error, FileError | StoreError):
+        log.error("the store cannot be read", exc_info=error)
+        return _answer(503, "store_failed", str(error))
+    return _answer(422, "not_possible", str(error))
+
+
+def _unreadable(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
+    return _answer(400, "invalid_request", str(error))
+
+
+def _http(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
+    codes = {
+        400: "invalid_request",
+        401: "no_key",
+        404: "not_found",
+        405: "method_not_allowed",
+        413: "body_too_large",
+    }
+    message = error.detail
+    if isinstance(error, ValidationException) and isinstance(error.extra, list):
+        parts = [
+            f"{part.get('key', 'body')}: {part.get('message')}"
+            for part in error.extra
+            if isinstance(part, dict)
+        ]
+        message = "; ".join(parts) or message
+    if personalizer_errors.is_compatible(request.url.path):
+        return personalizer_errors.answer(request.url.path, Problem(error.status_code, "error", message))
+    return _answer(
+        error.status_code, codes.get(error.status_code, "error"), message, dict(error.headers or {})
+    )
+
+
+def _failed(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
+    log.exception("a request failed", exc_info=error)
+    return _answer(500, "internal_error", "something went wrong inside; the log of the service says what")

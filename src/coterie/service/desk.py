@@ -1,0 +1,357 @@
+"""The desk: takes a request, lets the engine decide at once, and answers when the log is durable.
+
+Both HTTP dialects, the native and the compatible one, and the page talk to it and to nothing below it.
+"""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from coterie.errors import ContextError
+from coterie.service.committer import Committer
+from coterie.service.engine import REASONS, Engine, Question, check_config, probability, same_model
+from coterie.service.events import Event, Outcome
+from coterie.service.model_file import import_model
+from coterie.service.problems import Problem
+from coterie.service.records import Rank, Record, Tick, encode, pack
+from coterie.service.recovery import recover, relearn
+from coterie.service.settings import Config, Settings
+from coterie.service.slots import narrow
+from coterie.service.snapshot import dump
+from coterie.service.store import Append, FullError, Store, StoreError
+from coterie.service.upkeep import let_go, scrub
+
+log = logging.getLogger("coterie.service")
+
+
+def milliseconds() -> int:
+    """Return the time, as records have it."""
+    return time.time_ns() // 1_000_000
+
+
+def new_event_id() -> str:
+    """Return an id that cannot be guessed."""
+    return secrets.token_hex(16)
+
+
+class Candidate(Struct, frozen=True, rename="camel"):
+    """An action as ranked."""
+
+    id: str
+    probability: float
+
+
+class Ranking(Struct, frozen=True, rename="camel"):
+    """The answer to a rank."""
+
+    event_id: str
+    chosen: str
+    ranking: list[Candidate]
+
+
+class Desk:
+    """The one place where requests meet the engine; lives in the event loop's thread."""
+
+    def __init__(self, settings: Settings, store: Store, clock: Callable[[], int] = milliseconds) -> None:
+        self.settings = settings
+        self.store = store
+        self.clock = clock
+        self.engine = Engine()
+        self.committer: Committer
+        self.refusing: str | None = "starting"  # why writes are refused, if they are
+        self.closing = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._snapshot_at = 0
+        self._scrubbing = asyncio.Lock()
+        self._healing: asyncio.Task[None] | None = None
+        self.on_batch: Callable[[int, float], None] | None = None
+
+    # Life.
+
+    async def start(self) -> None:
+        """Recover, then accept."""
+        self.engine = await asyncio.to_thread(recover, self.store)
+        self._snapshot_at = self.engine.position
+        self.committer = Committer(self.store, self.engine.position, self.on_batch)
+        self.refusing = None
+        self.engine.configure(self.settings.config, self.clock())
+        self._flush()
+        await self._durable()
+        await self._scrub()
+        self._tasks = [asyncio.create_task(self._pass_time())]
+
+    async def stop(self) -> None:
+        """Refuse new work, finish what was accepted, snapshot, and release the store."""
+        self.closing = True
+        self.refusing = "stopping"
+        for task in [*self._tasks, *([self._healing] if self._healing else [])]:
+            task.cancel()
+        try:
+            await self.committer.close()
+            if self.committer.failed is None:
+                state = dump(self.engine)
+                await asyncio.to_thread(self.store.save_snapshot, self.engine.position, state)
+        finally:
+            self.store.close()
+
+    # Writes.
+
+    async def rank(self, question: Question) -> Rank:
+        """Decide; a retry of the same event gets the same answer."""
+        (record,) = await self.rank_all([question])
+        return record
+
+    async def rank_all(self, questions: list[Question]) -> list[Rank]:
+        """Decide several things, durable together: the slots of one page."""
+        self._accept()
+        try:
+            found = [self.engine.rank(question, self.clock()) for question in questions]
+        except ContextError as error:
+            raise Problem(422, "invalid_features", str(error)) from error
+        finally:
+            self._flush()
+        await self._durable()
+        return [item if isinstance(item, Rank) else await self.decision(item) for item in found]
+
+    async def rank_slots(self, questions: Sequence[Question]) -> list[Rank]:
+        """Decide the slots of one page, durable together; an action chosen for one is not open to the next."""
+        self._accept()
+        found: list[Rank] = []
+        taken: set[str] = set()
+        try:
+            for k, question in enumerate(questions):
+                self.engine.what_if(
+                    narrow(question, taken, questions[k + 1 :])
+                )  # all of it is refused, or none
+            for k, question in enumerate(questions):
+                made = self.engine.rank(narrow(question, taken, questions[k + 1 :]), self.clock())
+                record = made if isinstance(made, Rank) else await self.decision(made)
+                taken.add(record.actions[record.choice])
+                found.append(record)
+        except ContextError as error:
+            raise Problem(422, "invalid_features", str(error)) from error
+        finally:
+            self._flush()
+        await self._durable()
+        return found
+
+    async def reward(self, event: str, value: float, name: str | None = None) -> Outcome:
+        """Learn a reward, and say what became of it once that is durable."""
+        self._accept()
+        outcome = self.engine.reward(event, value, self.clock(), name)
+        self._flush()
+        await self._durable()
+        return outcome
+
+    async def activate(self, event: str) -> bool:
+        """Say that a deferred decision was shown; returns whether the event is known."""
+        self._accept()
+        known = self.engine.activate(event, self.clock())
+        self._flush()
+        await self._durable()
+        return known
+
+    async def forget(self, user: str) -> bool:
+        """Forget a user: in the model at once, in the log before this returns. False if unknown."""
+        self._accept()
+        number = self.engine.forget(user, self.clock())
+        self._flush()
+        await self._durable()
+        if number is not None:
+            await self._scrub()
+        return number is not None
+
+    async def configure(self, config: Config) -> None:
+        """Change the rules from here on; another policy first learns what the log holds."""
+        self._accept()
+        engine = self.engine
+        if same_model(engine.config, config) == engine.config:
+            engine.configure(config, self.clock())
+        else:
+            await self._relearn(engine, config)
+        self._flush()
+        await self._durable()
+
+    async def _relearn(self, engine: Engine, config: Config) -> None:
+        check_config(config)
+        if engine.tap is not None:
+            raise Problem(409, "busy", "another policy is learning the log already; wait for it")
+        engine.tap, end = [], engine.position
+        try:
+            self._flush()
+            await self._durable()
+            other = await asyncio.to_thread(relearn, self.store, config, end)
+            self._accept()
+            if engine is not self.engine:
+                raise Problem(
+                    503, "not_accepting", "the service went back to its log meanwhile; try again", 1
+                )
+            # What came in meanwhile is learned at once: from here to the swap nothing else runs.
+            for record in engine.tap:
+                other.apply(record)
+            engine.tap = None
+            engine.relearn = lambda _: other
+            engine.configure(config, self.clock())
+        finally:
+            engine.tap = engine.relearn = None
+
+    async def observe(self, rows: Sequence[tuple[str, str | None, bytes | None, float]]) -> None:
+        """Learn payoffs from elsewhere: (user, item, vector, value), one of item and vector given."""
+        self._accept()
+        for user, item, x, value in rows:
+            self.engine.observe(user, value, self.clock(), item, x)
+        self._flush()
+        await self._durable()
+
+    async def reset(self) -> None:
+        """Empty the model; the log stays."""
+        self._accept()
+        self.engine.reset(self.clock())
+        self._flush()
+        await self._durable()
+
+    async def import_model(self, content: bytes) -> None:
+        """Replace the model by that of a file; refused whole if anything is wrong with it."""
+        self._accept()
+        import_model(content, self.engine, self.clock())
+        self._flush()
+        await self._durable()
+
+    async def delete_log(self) -> None:
+        """Keep what was learned as a snapshot, and let the log before it go."""
+        self._accept()
+        position = self.engine.position
+        await self.snapshot(alone=True)
+        await asyncio.to_thread(self.store.compact, position)
+
+    async def snapshot(self, alone: bool = False) -> None:
+        """Keep the state as it is now, so that a start need not replay the whole log."""
+        state, position = dump(self.engine), self.engine.position
+        await self._durable()
+        await asyncio.to_thread(self.store.save_snapshot, position, state, alone)
+
+    # Reads.
+
+    def event(self, event: str) -> Event:
+        """Return a remembered event."""
+        found = self.engine.events.get(event)
+        if found is None:
+            raise Problem(404, "unknown_event", f"event {event!r} is not known, or was too long ago")
+        return found
+
+    async def decision(self, event: Event) -> Rank:
+        """Return the decision of an event, from the log."""
+        record = await asyncio.to_thread(self._read, event.position)
+        if not isinstance(record, Rank):
+            raise Problem(404, "unknown_event", f"event {event.id!r} is no longer in the log")
+        return record
+
+    def _read(self, position: int) -> Record | None:
+        for batch in self.store.read(position):
+            if batch.first <= position < batch.first + batch.count:
+                return batch.records()[position - batch.first]
+            break
+        return None
+
+    @property
+    def queued(self) -> int:
+        """How many requests wait for the disk."""
+        return self.committer.queued if hasattr(self, "committer") else 0
+
+    # Inside.
+
+    def _accept(self) -> None:
+        if self.refusing is not None:
+            raise Problem(503, "not_accepting", f"no new work is accepted now: {self.refusing}", 1)
+        if self.committer.queued >= self.settings.max_queue:
+            raise Problem(503, "overloaded", f"{self.committer.queued} requests wait for the disk", 1)
+
+    def _flush(self) -> None:
+        if self.engine.outbox:
+            self.committer.submit(self.engine.drain())
+
+    async def _durable(self) -> None:
+        try:
+            await self.committer.durable()
+        except StoreError as error:
+            self._fail(error)
+            raise Problem(503, "not_stored", f"the request was not stored: {error}", 1) from error
+
+    def _fail(self, error: StoreError) -> None:
+        """Stop accepting, and go back to what the log says."""
+        if self.refusing is None:
+            self.refusing = str(error)
+            self._healing = asyncio.create_task(self._heal(error))
+
+    async def _heal(self, error: StoreError) -> None:
+        # What failed was applied already: only the log can say what is true now.
+        self.engine = await asyncio.to_thread(recover, self.store)
+        while isinstance(error, FullError):
+            await asyncio.sleep(1)
+            probe = Tick(max(self.clock(), self.engine.now))
+            try:
+                batch = pack(self.engine.position, [encode(probe)])
+                await asyncio.to_thread(self.store.append, Append(batch))
+            except StoreError as again:
+                error = again
+                self.refusing = str(error)
+                continue
+            self.engine.apply(probe)
+            self.committer.abandon()
+            self.committer = Committer(self.store, self.engine.position, self.on_batch)
+            self.refusing = None
+            return
+        # A failed write or sync is never tried again as if it were fine: only a restart reads the disk anew.
+
+    async def _pass_time(self) -> None:
+        while True:
+            await asyncio.sleep(0.25)
+            if self.refusing is None:
+                self.engine.tick(self.clock())
+                self._flush()
+                if self.engine.position - self._snapshot_at >= self.settings.snapshot_every:
+                    self._snapshot_at = self.engine.position
+                    try:
+                        await self.snapshot()
+                        await self._let_go()
+                    except (Problem, StoreError) as error:
+                        log.error("a snapshot failed", exc_info=error)  # the log alone is enough
+
+    async def _let_go(self) -> None:
+        if self.settings.retention_days >= 0:
+            before = self.clock() - int(self.settings.retention_days * 86_400_000)
+            await asyncio.to_thread(let_go, self.store, before)
+
+    async def _scrub(self) -> None:
+        """Scrub whoever was forgotten; what a crash interrupts, the next start finishes."""
+        async with self._scrubbing:
+            for number in self.store.scrubs():
+                await asyncio.to_thread(scrub, self.store, number)
+                await self.snapshot(alone=True)
+
+
+def ranking_of(record: Rank) -> Ranking:
+    """Return the answer of a decision: every action with the probability it had."""
+    actions, choices = record.actions, len(record.actions) - len(record.excluded)
+    shown = record.order[:choices]
+    if record.shown == "baseline":
+        ranking = [Candidate(actions[k], float(k == record.choice)) for k in shown]
+    else:
+        best, high = record.best, probability(True, record.exploration, choices)
+        low = probability(False, record.exploration, choices)
+        ranking = [Candidate(actions[k], high if k == best else low) for k in shown]
+    ranking += [Candidate(actions[k], 0.0) for k in record.order[choices:]]
+    return Ranking(record.parent or record.event, actions[record.choice], ranking)
+
+
+def reasons_of(record: Rank) -> list[dict[str, float]] | None:
+    """Return scores, widths and neighbourhood sizes at the time of the decision, an action a row."""
+    if record.reasons is None:
+        return None
+    table = np.frombuffer(record.reasons, dtype=np.float32).reshape(len(REASONS), -1)
+    return [dict(zip(REASONS, map(float, column), strict=True)) for column in table.T]

@@ -1,0 +1,626 @@
+"""The engine: one owner of the policy and of the events that wait. Its state is a function of the log.
+
+Whatever changes state is a record, and `apply` is the only way in: the live service plans a record, applies it
+and hands it to the log; recovery applies the same records again. Time and chance enter through records
+only: a wait ends with a Tick, and a uniform choice is drawn from the event's id.
+"""
+
+import heapq
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+from safetensors.numpy import load
+
+from coterie.errors import ParameterError
+from coterie.models.files import unpack_ids
+from coterie.policies import POLICIES, Decision, Policy
+from coterie.service.events import Event, Outcome
+from coterie.service.features import hash_actions
+from coterie.service.problems import Problem
+from coterie.service.records import (
+    Activate,
+    Configure,
+    Forget,
+    Import,
+    Observe,
+    Rank,
+    Record,
+    Reset,
+    Reward,
+    Tick,
+    encode,
+)
+from coterie.service.settings import Config
+from coterie.service.statistics import Statistics
+
+REASONS = ("estimate", "width", "neighbours", "neighbours_estimate", "neighbours_width")
+Features = Sequence[Mapping[str, Any]]
+
+
+class Action(Struct, frozen=True):
+    """One thing that could be shown."""
+
+    id: str
+    features: Features | None = None
+
+
+class Question(Struct, frozen=True):
+    """What is to be decided. Ids and sizes were checked at the edge."""
+
+    event: str
+    user: str
+    actions: Sequence[Action]
+    context: Features = ()
+    excluded: frozenset[str] = frozenset()
+    deferred: bool = False
+    baseline: str | None = None  # the first action that is not excluded, unless named
+    parent: str | None = None
+    slot: str | None = None
+
+    def digest(self) -> bytes:
+        """Return what tells a retry from another request of the same name."""
+        said = (
+            self.user,
+            [action.id for action in self.actions],
+            [action.features for action in self.actions],
+            self.context,
+            sorted(self.excluded),
+            self.deferred,
+            self.baseline,
+            self.slot,
+        )
+        return blake2b(_canonical.encode(said), digest_size=16).digest()
+
+
+_canonical = msgspec.json.Encoder(order="deterministic")  # MessagePack has no integers beyond 64 bits
+_plain = msgspec.json.Encoder()
+
+
+class User(Struct, gc=False, array_like=True):
+    """What is known of a user besides the model."""
+
+    number: int
+    first: int  # milliseconds
+    last: int
+    decisions: int = 0
+    learned: int = 0
+    earned: float = 0.0
+
+
+class Drained(NamedTuple):
+    """What goes to the log together."""
+
+    records: list[bytes]
+    named: dict[int, str]  # new users
+    gone: list[int]  # users whose names go
+    scrub: list[int]  # users whose earlier records are to be scrubbed
+
+
+class Engine:
+    """Decides, learns and forgets; plain, synchronous and without a clock."""
+
+    def __init__(self) -> None:
+        self.config = Config()
+        self.items: Policy | None = None  # over ids of actions without features
+        self.vectors: Policy | None = None  # over hashed features
+        self.position = 0  # of the next record
+        self.now = 0  # the time of the last record, milliseconds
+        self.events: dict[str, Event] = {}  # oldest first
+        self.users: dict[int, User] = {}  # unseen for longest first
+        self.known_items: dict[str, None] = {}
+        self.next_user = 0
+        self.statistics = Statistics()
+        self.names: dict[str, int] = {}  # beside the log: who has which number …
+        self.ids: dict[int, str] = {}  # … and the other way round; `_name`, `_drop` and `know` write both
+        self.outbox: list[bytes] = []  # applied, on the way to the log
+        self.named: dict[int, str] = {}
+        self.gone: list[int] = []
+        self.scrub: list[int] = []  # forgotten on demand: their records are to be scrubbed
+        # Given a change of policy, returns an engine that learned the log so far with the new one.
+        self.relearn: Callable[[Config], Engine] | None = None
+        self.tap: list[Record] | None = None  # what is emitted is also put here, for one who catches up
+        self.fixed: Config | None = None  # learn with this model, whatever the log says: for relearning
+        self._deadlines: list[tuple[int, int, str]] = []
+        self._open = 0
+
+    # What is asked of it. Each plans records, applies them, and leaves them in the outbox.
+
+    def configure(self, config: Config, at: int) -> None:
+        """Decide and learn by other rules from here on."""
+        check_config(config)
+        if self.position == 0 or config != self.config:
+            self._emit(Configure(self._at(at), config))
+
+    def rank(self, question: Question, at: int) -> Rank | Event:
+        """Decide; a retry gets the event back, whose decision is in the log."""
+        at = self._at(at)
+        digest = question.digest()
+        known = self.events.get(question.event)
+        if known is not None:
+            if known.digest != digest:
+                raise Problem(
+                    409,
+                    "event_exists",
+                    f"event {question.event!r} was decided for another request; use a new event id, or send "
+                    "the same body again to get the same answer",
+                )
+            return known
+        record, _ = self._decide(question, digest, at)
+        self._name(record.user, question.user)
+        self._emit(record)
+        return record
+
+    def what_if(self, question: Question) -> tuple[Rank, Decision]:
+        """Return what `rank` would decide now and why; nothing is recorded."""
+        return self._decide(question, b"", self.now)
+
+    def reward(self, event: str, value: float, at: int, name: str | None = None) -> Outcome:
+        """Learn a reward, or say why it was not learned."""
+        at = self._at(at)
+        if event not in self.events:
+            return "unknown_event"
+        outcome = self._outcome(self.events[event], name)
+        self._emit(Reward(at, event, value, outcome, name))
+        return outcome
+
+    def activate(self, event: str, at: int) -> bool:
+        """Say that a deferred decision was shown; returns whether the event is known."""
+        at = self._at(at)
+        found = self.events.get(event)
+        if found is None:
+            return False
+        if found.state == "deferred":
+            self._emit(Activate(at, event))
+        return True
+
+    def forget(self, user: str, at: int) -> int | None:
+        """Drop a user from the model at once; returns the number to scrub from the log, or None."""
+        at = self._at(at)
+        number = self.names.get(user)
+        if number is not None:
+            self._emit(Forget(at, number))
+        return number
+
+    def observe(self, user: str, value: float, at: int, item: str | None, x: bytes | None = None) -> None:
+        """Learn a payoff from elsewhere."""
+        number = self.names.get(user, self.next_user)
+        at = self._at(at)
+        self._name(number, user)
+        self._emit(Observe(at, number, value, item, x))
+
+    def reset(self, at: int) -> None:
+        """Empty the model."""
+        self._emit(Reset(self._at(at)))
+
+    def replace_model(
+        self,
+        users: Mapping[int, str],
+        items: tuple[int, bytes] | None,
+        vectors: tuple[int, bytes] | None,
+        at: int,
+    ) -> None:
+        """Take over a model from a file, checked before; see model_file."""
+        at = self._at(at)
+        for number, name in users.items():
+            self._name(number, name)
+        self._emit(Import(at, tuple(users), items, vectors))
+
+    def tick(self, at: int) -> None:
+        """End the waits that are over."""
+        self._at(at)
+
+    def know(self, users: Mapping[int, str]) -> None:
+        """Take over the table of names, before a replay."""
+        self.ids = dict(users)
+        self.names = {name: number for number, name in users.items()}
+
+    def take_events(self, events: Sequence[Event]) -> None:
+        """Take over the events of a snapshot."""
+        self.events = {event.id: event for event in events}
+        self._deadlines = [(event.deadline, event.position, event.id) for event in events if event.open]
+        heapq.heapify(self._deadlines)
+        self._open = len(self._deadlines)
+
+    def drain(self) -> Drained:
+        """Return the records, new names, gone and forgotten users since the last call, for the log."""
+        out = Drained(self.outbox, self.named, self.gone, self.scrub)
+        self.outbox, self.named, self.gone, self.scrub = [], {}, [], []
+        return out
+
+    @property
+    def waiting(self) -> int:
+        """How many events may still get a reward."""
+        return self._open
+
+    # Planning: reads the state, changes nothing.
+
+    def _at(self, at: int) -> int:
+        """Return the time for the next record, after ending the waits that are over by then."""
+        at = max(at, self.now)
+        if self._deadlines and self._deadlines[0][0] <= at:
+            self._emit(Tick(at))
+        return at
+
+    def _name(self, number: int, user: str) -> None:
+        if user not in self.names:
+            self.names[user], self.ids[number] = number, user
+            self.named[number] = user
+
+    def _decide(self, question: Question, digest: bytes, at: int) -> tuple[Rank, Decision]:
+        actions, config, excluded = question.actions, self.config, question.excluded
+        ids = [action.id for action in actions]
+        user = self.names.get(question.user, self.next_user)
+        open_to = [k for k, name in enumerate(ids) if name not in excluded] if excluded else range(len(ids))
+        if not open_to:
+            raise Problem(422, "no_action_left", "every action is excluded; leave at least one to choose")
+        featured = any(action.features for action in actions)
+        contexts: Any
+        if featured:
+            shown = [(ids[k], actions[k].features or ()) for k in open_to]
+            contexts = hash_actions(shown, question.context, config.dimensions)
+        else:
+            contexts = [ids[k] for k in open_to] if excluded else ids
+            self._check_items(contexts)
+        policy = self._policy(featured)
+        chance, which = draw(question.event)
+        if policy.rng is not None:
+            policy.rng = np.random.default_rng(int(which * 2**53))
+        decision = policy.decide(user, contexts)
+        ranking = decision.ranking
+        best = ranking[0]
+        baseline = 0
+        if question.baseline is not None:
+            baseline = next((i for i, k in enumerate(open_to) if ids[k] == question.baseline), 0)
+        exploration = 1.0 if policy.name == "random" else config.exploration
+        choice, shown_by = best, ""
+        if config.mode != "online":
+            choice, shown_by, exploration = baseline, "baseline", 0.0
+        elif chance < exploration:
+            choice, shown_by = int(which * len(open_to)), "explored"
+        if choice != best:
+            ranking.remove(choice)
+            ranking.insert(0, choice)
+        left = [k for k in range(len(ids)) if ids[k] in excluded] if excluded else []
+        chosen_by_chance = probability(choice == best, exploration, len(open_to))
+        record = Rank(
+            at=at,
+            event=question.event,
+            user=user,
+            actions=tuple(ids),
+            order=(*[open_to[k] for k in ranking], *left) if excluded else tuple(ranking),
+            choice=open_to[choice],
+            best=open_to[best],
+            baseline=open_to[baseline],
+            probability=1.0 if shown_by == "baseline" else chosen_by_chance,
+            exploration=exploration,
+            digest=digest,
+            excluded=tuple(left),
+            deferred=question.deferred,
+            x=contexts[choice].tobytes() if featured else None,
+            reasons=reasons_of(decision) if config.record_reasons else None,
+            features=_features(question) if featured or question.context else None,
+            parent=question.parent,
+            slot=question.slot,
+            shown=shown_by,
+        )
+        return record, decision
+
+    def _check_items(self, ids: list[str]) -> None:
+        known = self.known_items
+        if known.keys() >= set(ids):
+            return
+        new = sum(name not in known for name in ids)
+        if len(known) + new > self.config.max_items:
+            raise Problem(
+                422,
+                "too_many_items",
+                f"the request names {new} new items, but {len(known)} of at most {self.config.max_items} are "
+                "known; raise max-items, or give actions features, which need no row an item",
+            )
+
+    def _outcome(self, event: Event, name: str | None) -> Outcome:
+        if event.state == "deferred":
+            return "not_activated"
+        if event.state in ("expired", "discarded"):
+            return "late"
+        if event.state == "rewarded" or (name is not None and name in event.rewards):
+            return "duplicate"
+        return "applied"
+
+    # Applying: the only code that changes state, the same live and in a replay.
+
+    def apply(self, record: Record) -> None:
+        """Take one record into the state."""
+        self.now = record.at
+        if isinstance(record, Rank):
+            self._apply_rank(record)
+        elif isinstance(record, Reward):
+            self._apply_reward(record)
+        elif isinstance(record, Tick):
+            self._apply_tick(record)
+        elif isinstance(record, Activate):
+            event = self.events[record.event]
+            event.state = "waiting"
+        elif isinstance(record, Forget):
+            self._apply_forget(record)
+        elif isinstance(record, Observe):
+            user = self._see(record.user, record.at)
+            user.learned += 1
+            user.earned += record.value
+            self._learn(record.user, record.item, record.x, record.value)
+        elif isinstance(record, Configure):
+            self._apply_configure(record)
+        elif isinstance(record, Import):
+            self._apply_import(record)
+        else:
+            self.items = self.vectors = None
+            self.known_items = {}
+        self.position += 1
+
+    def _emit(self, record: Record) -> None:
+        self.apply(record)
+        self.outbox.append(encode(record))
+        if self.tap is not None:
+            self.tap.append(record)
+
+    def _apply_rank(self, record: Rank) -> None:
+        user = self._see(record.user, record.at)
+        user.decisions += 1
+        if record.x is None and not self.known_items.keys() >= set(record.actions):
+            for k, name in enumerate(record.actions):
+                if k not in record.excluded:
+                    self.known_items.setdefault(name)
+        event = Event(
+            id=record.event,
+            position=self.position,
+            user=record.user,
+            item=record.actions[record.choice] if record.x is None else None,
+            x=None if record.x is None else self._vector(record),
+            at=record.at,
+            deadline=record.at + math.ceil(self.config.wait * 1000),
+            state="deferred" if record.deferred else "waiting",
+            digest=record.digest,
+            probability=record.probability,
+            choices=len(record.actions) - len(record.excluded),
+            baseline=record.choice == record.baseline,
+            parent=record.parent,
+            slot=record.slot,
+        )
+        self.events[record.event] = event
+        self._open += 1
+        heapq.heappush(self._deadlines, (event.deadline, event.position, event.id))
+        self.statistics.decided(record.at, record.shown == "explored", event.baseline)
+        while len(self.events) > self.config.max_events:
+            oldest = next(iter(self.events.values()))
+            self._close(oldest, record.at)
+            del self.events[oldest.id]
+
+    def _vector(self, record: Rank) -> bytes:
+        """Return the chosen action's vector; hashed anew where relearning has other dimensions."""
+        assert record.x is not None
+        if len(record.x) == 8 * self.config.dimensions or record.features is None:
+            return record.x
+        sent = msgspec.json.decode(record.features)
+        features = sent["actions"][record.choice] or ()
+        action = (record.actions[record.choice], features)
+        return bytes(hash_actions([action], sent["context"], self.config.dimensions)[0].tobytes())
+
+    def _apply_reward(self, record: Reward) -> None:
+        if record.outcome != "applied":
+            return
+        event = self.events[record.event]
+        event.value += record.value
+        event.counted += 1
+        if record.name is not None:
+            event.rewards = (*event.rewards, record.name)
+        if self.config.aggregation == "earliest":
+            self._settle(event, "rewarded", event.value, record.at)
+
+    def _apply_tick(self, record: Tick) -> None:
+        while self._deadlines and self._deadlines[0][0] <= record.at:
+            _, position, name = heapq.heappop(self._deadlines)
+            event = self.events.get(name)
+            if event is not None and event.position == position:
+                self._close(event, record.at)
+
+    def _apply_forget(self, record: Forget) -> None:
+        for name in [name for name, event in self.events.items() if event.user == record.user]:
+            self._open -= self.events[name].open
+            del self.events[name]
+        self.scrub.append(record.user)
+        if record.user in self.users:
+            self._drop(record.user)
+
+    def _apply_configure(self, record: Configure) -> None:
+        old, new = self.config, record.config
+        if self.fixed is not None:
+            new = same_model(new, self.fixed)
+        self.config = new
+        if same_model(old, new) == old:
+            return
+        if self.relearn is None:
+            self.items = self.vectors = None
+            return
+        other = self.relearn(new)
+        self.items, self.vectors, self.known_items = other.items, other.vectors, other.known_items
+        self.take_events(list(other.events.values()))
+
+    def _apply_import(self, record: Import) -> None:
+        for number in record.users:
+            self._see(number, record.at)
+        if self.fixed is not None:
+            return  # relearning with another model, for which the file's is nothing
+        self.items = restore_policy(record.items, self.config, vectors=False)
+        self.vectors = restore_policy(record.vectors, self.config, vectors=True)
+        learned = {} if self.items is None else self.items.tensors()
+        self.known_items = dict.fromkeys(map(str, unpack_ids(learned, "items") if "items" in learned else ()))
+
+    def _close(self, event: Event, at: int) -> None:
+        """End an event's wait: learn the sum, or the default; a decision never shown teaches nothing."""
+        if event.state == "deferred":
+            event.state = "discarded"
+            self._open -= 1
+        elif event.state == "waiting":
+            if event.counted:
+                self._settle(event, "rewarded", min(1.0, max(-1.0, event.value)), at)
+            else:
+                self._settle(event, "expired", self.config.default_reward, at)
+
+    def _settle(self, event: Event, state: Any, value: float, at: int) -> None:
+        event.state, event.value = state, value
+        self._open -= 1
+        updates = self._learn(event.user, event.item, event.x, value)
+        self.statistics.learned(at, event, value, updates)
+        user = self.users.get(event.user)
+        if user is not None:
+            user.learned += 1
+            user.earned += value
+
+    def _learn(self, user: int, item: str | None, x: bytes | None, value: float) -> int:
+        if self.config.mode == "logging-only":
+            return 0
+        if user not in self.users:
+            return 0  # evicted while the event waited: learning would bring the user back
+        policy = self._policy(vectors=x is not None)
+        if policy.rng is not None:
+            policy.rng = np.random.default_rng(self.position)
+        if x is None:
+            assert item is not None
+            self.known_items.setdefault(item)
+            return policy.learn(user, item, value)
+        if len(x) != 8 * self.config.dimensions:
+            return 0  # scrubbed of its features, so it cannot be hashed into other dimensions
+        return policy.learn(user, np.frombuffer(x), value)
+
+    def _see(self, number: int, at: int) -> User:
+        """Return the user, moved to the end of the queue of those who may go."""
+        user = self.users.pop(number, None)
+        if user is None:
+            user = User(number, at, at)
+            self.next_user = max(self.next_user, number + 1)
+            while len(self.users) >= self.config.max_users:
+                self._drop(next(iter(self.users)))
+        user.last = at
+        self.users[number] = user
+        return user
+
+    def _drop(self, number: int) -> None:
+        del self.users[number]
+        self.gone.append(number)
+        for policy in (self.items, self.vectors):
+            if policy is not None:
+                _drop_if_known(policy, number)
+        self.named.pop(number, None)
+        name = self.ids.pop(number, None)
+        if name is not None:
+            del self.names[name]
+
+    def _policy(self, vectors: bool) -> Policy:
+        policy = self.vectors if vectors else self.items
+        if policy is None:
+            policy = make_policy(self.config, vectors)
+            if vectors:
+                self.vectors = policy
+            else:
+                self.items = policy
+        return policy
+
+
+def same_model(config: Config, like: Config) -> Config:
+    """Return `config` with the model of `like`."""
+    return msgspec.structs.replace(
+        config, policy=like.policy, parameters=like.parameters, dimensions=like.dimensions
+    )
+
+
+def check_config(config: Config) -> None:
+    """Raise if the policy cannot be made so, neither over ids nor over features."""
+    possible(config)
+
+
+def possible(config: Config) -> list[bool]:
+    """Return the kinds of contexts that the policy takes: False for ids, True for vectors; at least one."""
+    found, reason = [], ParameterError("")
+    for vectors in (False, True):
+        try:
+            make_policy(config, vectors)
+            found.append(vectors)
+        except ParameterError as error:
+            reason = error
+    if not found:
+        raise reason
+    return found
+
+
+def warm_up(config: Config) -> None:
+    """Compile what is compiled on first use, so that the first request does not wait for it."""
+    for vectors in possible(config):
+        policy = make_policy(config, vectors)
+        contexts: Any = np.eye(config.dimensions)[:2] if vectors else ["a", "b"]
+        for user in range(3):
+            policy.decide(user, contexts)
+            policy.learn(user, contexts[0], 1.0)
+        policy.drop(0)
+        policy.tensors()
+
+
+def make_policy(config: Config, vectors: bool) -> Policy:
+    """Return the configured policy, empty."""
+    if config.policy not in POLICIES:
+        raise ParameterError(f"policy is {config.policy!r}, expected one of {', '.join(sorted(POLICIES))}")
+    kind: dict[str, Any] = {"n_features": config.dimensions} if vectors else {"one_hot": True}
+    try:
+        return POLICIES[config.policy](**kind, **config.parameters)
+    except TypeError as error:
+        raise ParameterError(
+            f"the policy {config.policy!r} does not take these parameters: {error}"
+        ) from error
+
+
+def restore_policy(part: tuple[int, bytes] | None, config: Config, vectors: bool) -> Policy | None:
+    """Return the policy that (payoffs learned, safetensors) hold."""
+    if part is None:
+        return None
+    policy = make_policy(config, vectors)
+    policy.restore(load(part[1]))
+    policy.learned = part[0]
+    return policy
+
+
+def _drop_if_known(policy: Policy, number: int) -> None:
+    with suppress(LookupError):  # never updated, so the model holds nothing of the user
+        policy.drop(number)
+
+
+def draw(event: str) -> tuple[float, float]:
+    """Return two uniform numbers in [0, 1) that depend on the event's id only."""
+    digest = blake2b(event.encode("utf-8", "surrogatepass"), digest_size=16, person=b"coterie").digest()
+    first, second = digest[:8], digest[8:]
+    return (int.from_bytes(first, "little") >> 11) / 2**53, (int.from_bytes(second, "little") >> 11) / 2**53
+
+
+def probability(best: bool, exploration: float, choices: int) -> float:
+    """Return how likely an action was: the policy's choice, or one of all by chance."""
+    return exploration / choices + (1 - exploration if best else 0.0)
+
+
+def reasons_of(decision: Decision) -> bytes:
+    """Return the rows of REASONS, float32, one column a candidate."""
+    rows: NDArray[np.float32] = np.array(
+        [decision.estimate, decision.width, decision.members, decision.near_estimate, decision.near_width],
+        dtype=np.float32,
+    )
+    return rows.tobytes()
+
+
+def _features(question: Question) -> bytes:
+    return _plain.encode(
+        {"context": question.context, "actions": [action.features for action in question.actions]}
+    )

@@ -1,0 +1,82 @@
+"""Numbers for Prometheus: requests, commits, and what the engine holds."""
+
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from coterie.service.desk import Desk
+
+LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+
+
+class Metrics:
+    """One registry a service, so that several can live in one process."""
+
+    def __init__(self, desk: "Desk") -> None:
+        self.registry = CollectorRegistry()
+        self._requests = Histogram(
+            "coterie_request_seconds",
+            "Time to answer",
+            ["route", "status"],
+            registry=self.registry,
+            buckets=LATENCY,
+        )
+        self._commits = Histogram(
+            "coterie_commit_seconds", "Time of a group commit", registry=self.registry, buckets=LATENCY
+        )
+        self._records = Counter("coterie_log_records", "Records made durable", registry=self.registry)
+        self._rewards = Counter("coterie_rewards", "Rewards by outcome", ["outcome"], registry=self.registry)
+        self._desk = desk
+        self._children: dict[tuple[str, int], Histogram] = {}
+        self.registry.register(self)
+        desk.on_batch = self.committed
+
+    def answered(self, route: str, status: int, seconds: float) -> None:
+        """Count a request."""
+        child = self._children.get((route, status))
+        if child is None:
+            child = self._children[route, status] = self._requests.labels(route, str(status))
+        child.observe(seconds)
+
+    def committed(self, records: int, seconds: float) -> None:
+        """Count a group commit."""
+        self._commits.observe(seconds)
+        self._records.inc(records)
+
+    def rewarded(self, outcome: str) -> None:
+        """Count a reward."""
+        self._rewards.labels(outcome).inc()
+
+    def collect(self) -> "Iterator[GaugeMetricFamily]":
+        """Yield what the engine holds now."""
+        engine = self._desk.engine
+        learned = sum(policy.learned for policy in (engine.items, engine.vectors) if policy is not None)
+        total = engine.statistics.total
+        ready = self._desk.refusing is None
+        for name, text, value in (
+            ("coterie_ready", "1 if writes are accepted", float(ready)),
+            ("coterie_users", "Users known", len(engine.users)),
+            ("coterie_items", "Items known", len(engine.known_items)),
+            ("coterie_events_remembered", "Events remembered", len(engine.events)),
+            ("coterie_events_waiting", "Events that may still get a reward", engine.waiting),
+            ("coterie_log_position", "Records in the log so far", engine.position),
+            ("coterie_payoffs_learned", "Payoffs learned by the model", learned),
+            ("coterie_decisions", "Decisions made", total.decisions),
+            ("coterie_decisions_explored", "Decisions by chance", total.explored),
+            ("coterie_earned", "Sum of payoffs learned", total.earned),
+            (
+                "coterie_model_updates",
+                "Users' models updated; beyond payoffs learned it is sharing",
+                total.updates,
+            ),
+            ("coterie_queue", "Requests that wait for the disk", self._desk.queued),
+        ):
+            yield GaugeMetricFamily(name, text, value)
+
+    def text(self) -> bytes:
+        """Return all of it, as Prometheus reads it."""
+        return generate_latest(self.registry)

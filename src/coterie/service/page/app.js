@@ -1,0 +1,49 @@
+// Going from page to page: the address after # says which, so ids never reach a server's log.
+import { Refused, locked, onKey } from "./ask.js";
+import { el } from "./draw.js";
+import { event, whatIf } from "./explain.js";
+import { isPaused, overview } from "./overview.js";
+import { live, main } from "./parts.js";
+import { item, items, user, users } from "./people.js";
+
+let timer = 0, turn = 0;
+
+const PAGES = { "": overview, users, items, user, item, event, "what-if": whatIf };
+
+function failed(error) {
+  live.textContent = error instanceof Refused ? error.message : "The service cannot be reached.";
+  live.className = "bad";
+}
+
+async function go(focus) {
+  clearInterval(timer);
+  const mine = ++turn, [, name = "", rest = ""] = /^#\/([^/]*)\/?(.*)$/.exec(location.hash) || [];
+  let id = rest;
+  try { id = decodeURIComponent(rest); } catch { /* as it stands */ }
+  const page = PAGES[name] || overview, section = { user: "users", item: "items", event: "" }[name] ?? name;
+  for (const anchor of document.querySelectorAll("nav a"))
+    if (anchor.getAttribute("href") === `#/${section}`) anchor.setAttribute("aria-current", "page");
+    else anchor.removeAttribute("aria-current");
+  document.title = id ? `${id} · coterie` : "coterie";
+  live.className = "";
+  live.textContent = "";
+  const refresh = page(id, () => mine === turn);
+  const again = async () => {
+    try { await refresh(); live.className = ""; } catch (error) {
+      if (mine !== turn) return;
+      failed(error);
+      if (!main.querySelector("h1")) main.replaceChildren(el("h1", { tabindex: -1 }, "This cannot be shown"), el("p", { class: "error" }, live.textContent));
+    }
+  };
+  if (id) main.replaceChildren();
+  await again();
+  if (mine !== turn) return;
+  if (focus === true) { main.querySelector("h1")?.focus(); scrollTo(0, 0); }
+  main.dataset.ready = String(mine);
+  if (page === overview) timer = setInterval(() => { if (!isPaused() && !document.hidden && !locked()) again(); }, 3000);
+}
+
+document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
+addEventListener("hashchange", () => go(true));
+onKey(() => go());
+go();

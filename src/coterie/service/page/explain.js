@@ -1,0 +1,68 @@
+// A decision explained: one that was made, or one that is only imagined.
+import { Refused, ask } from "./ask.js";
+import { count, el, moment, payoff, percent, range } from "./draw.js";
+import { card, link, main, note, table } from "./parts.js";
+
+function explanation(why) {
+  const chance = Object.fromEntries(why.ranking.map((r) => [r.id, r.probability])), reasons = why.reasons || [];
+  const low = Math.min(0, ...reasons.map((r) => r.neighboursEstimate - r.neighboursWidth)), high = Math.max(0.1, ...reasons.map((r) => r.score));
+  const by = { best: "because it has the highest score", explored: "by chance, so that the log stays honest", baseline: "because it is the baseline" }[why.shown] || "";
+  const order = why.ranking.map((r) => reasons.find((reason) => reason.id === r.id)).filter(Boolean);
+  return [
+    el("p", {}, "Shown: ", link("item", why.chosen), ` ${by}. `, why.best !== why.chosen ? ["The policy prefers ", link("item", why.best), ". "] : null, "The baseline is ", link("item", why.baseline), "."),
+    table([["Action", "id"], ["Their neighbours' view", ""], ["Score", "number"], ["Own estimate", "number"], ["Neighbours", "number"], ["Probability", "number"]],
+      order.map((r) => ({ chosen: r.id === why.chosen, cells: [[link("item", r.id), r.id === why.chosen ? [" ", el("span", { class: "tag strong" }, "shown")] : null], range(r.neighboursEstimate, r.neighboursWidth, low, high), payoff(r.score), `${payoff(r.estimate)} ± ${payoff(r.width)}`, count(r.neighbours), percent(chance[r.id])] })),
+      "The reasons were not recorded.", "Why"),
+    note("The score is the neighbours' average estimate plus their average width: what they may be worth at best."),
+  ];
+}
+
+export function event(id, still) {
+  return async () => {
+    const why = await ask(`/v1/events/${encodeURIComponent(id)}`);
+    if (!still()) return;
+    main.replaceChildren(
+      el("h1", { tabindex: -1 }, "Why it was decided so"),
+      el("p", { class: "lead" }, `Event ${why.eventId}, ${moment(why.at)}, for `, why.user === null ? "a user who was forgotten" : link("user", why.user), `; ${why.state}, reward ${payoff(why.reward)}.`),
+      el("div", { class: "grid" }, card("", "Reasons", ...explanation(why))),
+    );
+  };
+}
+
+export function whatIf() {
+  const answer = el("div", { "aria-live": "polite" });
+  const who = el("input", { id: "who", required: true, maxlength: 256, autocomplete: "off", value: sessionStorage.getItem("coterie-who") || "" });
+  const what = el("textarea", { id: "what", required: true, spellcheck: "false", "aria-describedby": "what-note" });
+  const where = el("textarea", { id: "where", class: "low", spellcheck: "false", "aria-describedby": "where-note" });
+  where.rows = 2;
+  what.value = sessionStorage.getItem("coterie-what") || "";
+  const form = el("form", { onsubmit: (sent) => { sent.preventDefault(); imagine().catch((error) => answer.replaceChildren(el("p", { class: "error", role: "alert" }, error.message))); } },
+    el("label", { for: "who" }, "User"), who,
+    el("label", { for: "what" }, "Actions"), el("p", { class: "note", id: "what-note" }, "One id a line; or one JSON object a line, with id and features."), what,
+    el("label", { for: "where" }, "Context (may be empty)"), el("p", { class: "note", id: "where-note" }, "A JSON list of feature objects."), where,
+    el("button", { type: "submit" }, "Explain"));
+  async function imagine() {
+    sessionStorage.setItem("coterie-who", who.value);
+    sessionStorage.setItem("coterie-what", what.value);
+    const actions = what.value.split("\n").map((line) => line.trim()).filter(Boolean).map((line) => (line.startsWith("{") ? parse(line) : { id: line }));
+    const body = { user: who.value, actions, context: where.value.trim() ? parse(where.value) : [] };
+    const why = await ask("/v1/what-if", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+    answer.replaceChildren(el("h2", {}, "It would be decided so"), ...explanation(why));
+  }
+  main.replaceChildren(
+    el("h1", { tabindex: -1 }, "What if"),
+    el("p", { class: "lead" }, "What would be decided for a user now, and why. Nothing of it is recorded."),
+    el("div", { class: "grid" }, el("section", { class: "card", "aria-label": "Question" }, form), el("section", { class: "card", "aria-label": "Answer" }, answer)),
+  );
+  answer.replaceChildren(el("p", { class: "empty" }, "Ask, and the reasons appear here."));
+  return async () => {
+    if (what.value) return;
+    const found = await ask("/v1/items?limit=6"), someone = await ask("/v1/users?limit=1");
+    if (!what.value) what.value = found.items.map((i) => (i.id.startsWith("{") ? JSON.stringify({ id: i.id }) : i.id)).join("\n");
+    if (!who.value && someone.users.length) who.value = someone.users[0].id;
+  };
+}
+
+function parse(text) {
+  try { return JSON.parse(text); } catch (error) { throw new Refused(`This is not JSON: ${error.message}`); }
+}

@@ -1,0 +1,39 @@
+// What all pages are made of.
+import { clock, count, el, payoff } from "./draw.js";
+
+export const main = document.getElementById("main"), live = document.getElementById("live");
+
+export const link = (page, id, text = id) => el("a", { href: `#/${page}/${encodeURIComponent(id)}` }, text);
+export const figure = (name, value, more) => el("div", { class: "figure" }, el("dt", {}, name), el("dd", {}, value), more ? el("dd", { class: "more" }, more) : null);
+export const card = (kind, title, ...children) => el("section", { class: `card ${kind}` }, el("h2", {}, title), ...children);
+export const note = (...children) => el("p", { class: "note" }, ...children);
+
+export function table(columns, rows, empty, caption) {
+  if (!rows.length) return el("p", { class: "empty" }, empty);
+  const head = el("tr", {}, columns.map(([name, kind]) => el("th", { scope: "col", class: kind }, name)));
+  const body = rows.map((row) =>
+    el("tr", { class: row.chosen && "chosen" }, row.cells.map((cell, k) => el(k ? "td" : "th", { scope: k ? null : "row", class: columns[k][1] }, cell))),
+  );
+  return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption }, el("table", {}, el("caption", { class: "hidden" }, caption), el("thead", {}, head), el("tbody", {}, body)));
+}
+
+const readable = (id) => !/[\/\\?#%\u0000-\u001f\u007f]/.test(id);
+
+export function decisionsTable(rows, withUser) {
+  const columns = [["When"], ...(withUser ? [["User", "id"]] : []), ["Chosen", "id"], ["By", "wide"], ["Rested on", "number"], ["Reward", "number"]];
+  return table(
+    columns,
+    rows.map((row) => ({
+      cells: [
+        readable(row.eventId) ? link("event", row.eventId, clock(row.at)) : clock(row.at),
+        ...(withUser ? [link("user", row.user)] : []),
+        link("item", row.chosen),
+        el("span", { class: "tag" }, { best: "policy", explored: "chance", baseline: "baseline" }[row.shown] || row.shown),
+        row.neighbours === null ? "–" : `${count(row.neighbours)} ${row.neighbours === 1 ? "user" : "users"}`,
+        row.reward === null ? "–" : payoff(row.reward),
+      ],
+    })),
+    "Nothing was decided yet. Send a request to POST /v1/rank, or start with coterie serve --demo.",
+    "The latest decisions",
+  );
+}

@@ -1,0 +1,201 @@
+"""Personalizer's rank, reward and activate, in both published forms of the address.
+
+`/personalizer/v1.0/…` and `/personalizer/…?api-version=2022-09-01-preview` are the same routes. The answer to
+a reward is the contract's empty 204; what became of it stands in the header `x-coterie-reward`.
+"""
+
+import asyncio
+import re
+from typing import Any
+
+from litestar import Request, Response, Router, post
+from litestar.datastructures import State
+from litestar.params import FromPath, RawBody
+
+from coterie.service.desk import Desk, new_event_id, ranking_of
+from coterie.service.engine import Question
+from coterie.service.personalizer_admin import ADMIN
+from coterie.service.personalizer_bodies import (
+    RankedOut,
+    RankIn,
+    RankOut,
+    RewardIn,
+    SlotIn,
+    SlotOut,
+    SlotRewardsIn,
+    SlotsIn,
+    SlotsOut,
+    read,
+)
+from coterie.service.personalizer_errors import HANDLERS, PREFIX, Refusal
+from coterie.service.personalizer_user import find_user
+from coterie.service.problems import Problem
+from coterie.service.routes_native import ID, ActionBody, RankBody, question_of
+
+VERSION = "2022-09-01-preview"
+REWARD, ACTIVATION = "x-coterie-reward", "x-coterie-activation"
+
+
+def both(path: str) -> list[str]:
+    """Return a path in both forms."""
+    return [f"/v1.0{path}", path]
+
+
+async def check_version(request: Request[Any, Any, Any]) -> None:
+    """Refuse the second form without its version, as Personalizer does."""
+    if request.url.path.startswith(f"{PREFIX}/v1.0/"):
+        return
+    given = request.query_params.get("api-version")
+    if given != VERSION:
+        raise Refusal(400, "BadRequest", f"api-version is {given!r}, expected {VERSION!r}", "api-version")
+
+
+def checked_event(event: str, code: str) -> str:
+    """Return an event id that can stand in a path."""
+    if len(event) > 256 or not re.match(ID, event):
+        message = f"eventId is {event[:80]!r}; slashes, ?, #, %, backslashes and control characters may not be in it"
+        raise Refusal(400, code, message, "eventId")
+    return event
+
+
+def slot_event(event: str, k: int) -> str:
+    """Return the event of one slot. No client can name it: there is no slash in an event id."""
+    return f"{event}/{k}"
+
+
+def question_from(data: RankIn | SlotsIn, desk: Desk, excluded: list[str]) -> Question:
+    """Return what is to be decided, for the user found in the context."""
+    user, context = find_user(data.context_features or (), desk.settings.user_path)
+    event = new_event_id() if data.event_id is None else checked_event(data.event_id, "InvalidRankRequest")
+    actions = [ActionBody(action.id, action.features) for action in data.actions]
+    body = RankBody(user, actions, context, excluded, event, bool(data.defer_activation))
+    return question_of(body, desk)
+
+
+@post(both("/rank"), status_code=201)
+async def rank(body: RawBody, state: State) -> RankOut:
+    """Choose one of several actions."""
+    desk: Desk = state.desk
+    data = read(body, RankIn, "InvalidRankRequest")
+    question = question_from(data, desk, data.excluded_actions or [])
+    if slot_event(question.event, 0) in desk.engine.events:
+        raise _used(question.event)
+    answer = ranking_of(await desk.rank(question))
+    ranking = [RankedOut(candidate.id, candidate.probability) for candidate in answer.ranking]
+    return RankOut(ranking, answer.event_id, answer.chosen)
+
+
+@post(both("/events/{event_id:str}/reward"), status_code=204)
+async def reward(event_id: FromPath[str], body: RawBody, state: State) -> Response[None]:
+    """Say what a decision was worth."""
+    data = read(body, RewardIn, "InvalidRewardRequest")
+    outcome = await state.desk.reward(checked_event(event_id, "InvalidRewardRequest"), data.value)
+    state.metrics.rewarded(outcome)
+    return Response(None, status_code=204, headers={REWARD: outcome})
+
+
+@post(both("/events/{event_id:str}/activate"), status_code=204)
+async def activate(event_id: FromPath[str], state: State) -> Response[None]:
+    """Say that a deferred decision was shown."""
+    known = await state.desk.activate(checked_event(event_id, "InvalidEventIdToActivate"))
+    return Response(None, status_code=204, headers={ACTIVATION: "activated" if known else "unknown_event"})
+
+
+@post(both("/multislot/rank"), status_code=201)
+async def rank_slots(body: RawBody, state: State) -> SlotsOut:
+    """Choose another action for each of several slots."""
+    desk: Desk = state.desk
+    data = read(body, SlotsIn, "InvalidRankRequest")
+    question = question_from(data, desk, [])
+    check_slots(data)
+    event, known = question.event, slots_of(desk, question.event)
+    if event in desk.engine.events or (known and len(known) != len(data.slots)):
+        raise _used(event)
+    questions = [slot_question(question, k, slot) for k, slot in enumerate(data.slots)]
+    found = await desk.rank_slots(questions)
+    slots = [
+        SlotOut(slot.id, record.actions[record.choice])
+        for slot, record in zip(data.slots, found, strict=True)
+    ]
+    return SlotsOut(slots, event)
+
+
+def slot_question(question: Question, k: int, slot: SlotIn) -> Question:
+    """Return what is to be decided for one slot: its features are part of the context."""
+    around = [{"slot": part} for part in slot.features or ()]
+    return Question(
+        event=slot_event(question.event, k),
+        user=question.user,
+        actions=question.actions,
+        context=[*question.context, *around],
+        excluded=frozenset(slot.excluded_actions or ()),
+        deferred=question.deferred,
+        baseline=slot.baseline_action,
+        parent=question.event,
+        slot=slot.id,
+    )
+
+
+def check_slots(data: SlotsIn) -> None:
+    """Refuse slots that contradict each other or the actions."""
+    names = {action.id for action in data.actions}
+    if len(data.slots) > len(names):
+        message = f"{len(data.slots)} slots and {len(names)} actions; expected at least as many actions"
+        raise Refusal(400, "InvalidRankRequest", message, "slots")
+    if len({slot.id for slot in data.slots}) != len(data.slots):
+        raise Refusal(400, "InvalidRankRequest", "two slots have the same id", "slots")
+    for slot in data.slots:
+        if slot.baseline_action not in names or slot.baseline_action in (slot.excluded_actions or ()):
+            message = f"the baselineAction of slot {slot.id!r} is not an action that may be shown there"
+            raise Refusal(400, "InvalidRankRequest", message, "slots")
+
+
+def slots_of(desk: Desk, event: str) -> dict[str, str]:
+    """Return the events of an event's slots, by the slots' ids."""
+    every = (slot_event(event, k) for k in range(desk.settings.max_actions))
+    found = [desk.engine.events[name] for name in every if name in desk.engine.events]
+    return {child.slot or "": child.id for child in found}
+
+
+@post(both("/multislot/events/{event_id:str}/reward"), status_code=204)
+async def reward_slots(event_id: FromPath[str], body: RawBody, state: State) -> Response[None]:
+    """Say what the decisions for some slots were worth; outcomes in the order they were sent."""
+    desk: Desk = state.desk
+    data = read(body, SlotRewardsIn, "InvalidRewardRequest")
+    known = slots_of(desk, checked_event(event_id, "InvalidRewardRequest"))
+    for part in data.reward:
+        if known and part.slot_id not in known:
+            message = f"event {event_id!r} has no slot {part.slot_id!r}"
+            raise Refusal(400, "InvalidRewardRequest", message, "slotId")
+    if not known:
+        outcomes = ["unknown_event"] * len(data.reward)
+    else:  # together, so that they wait for one commit
+        sent = [desk.reward(known[part.slot_id], part.value) for part in data.reward]
+        outcomes = [*await asyncio.gather(*sent)]
+    for outcome in outcomes:
+        state.metrics.rewarded(outcome)
+    return Response(None, status_code=204, headers={REWARD: ", ".join(outcomes)})
+
+
+@post(both("/multislot/events/{event_id:str}/activate"), status_code=204)
+async def activate_slots(event_id: FromPath[str], state: State) -> Response[None]:
+    """Say that the deferred decisions of all slots were shown."""
+    desk: Desk = state.desk
+    known = slots_of(desk, checked_event(event_id, "InvalidEventIdToActivate"))
+    await asyncio.gather(*[desk.activate(child) for child in known.values()])
+    return Response(None, status_code=204, headers={ACTIVATION: "activated" if known else "unknown_event"})
+
+
+def _used(event: str) -> Problem:
+    message = f"event {event!r} was decided for another request; use a new event id"
+    return Problem(409, "event_exists", message)
+
+
+DECISIONS: list[Any] = [rank, reward, activate, rank_slots, reward_slots, activate_slots]
+ROUTER = Router(
+    path=PREFIX,
+    route_handlers=[*DECISIONS, *ADMIN],
+    before_request=check_version,
+    exception_handlers=HANDLERS,
+    include_in_schema=False,
+)

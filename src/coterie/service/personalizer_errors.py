@@ -1,0 +1,115 @@
+"""What goes wrong, as Personalizer says it: its error shape, its codes, and the header `x-ms-error-code`."""
+
+from typing import Any
+
+import msgspec
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+
+from coterie.errors import CoterieError
+from coterie.service.problems import Problem
+
+PREFIX = "/personalizer"
+BY_STATUS = {
+    401: "401",  # as the gateway before Personalizer says it
+    403: "OperationNotAllowed",
+    404: "ResourceNotFound",
+    405: "OperationNotAllowed",
+    413: "PayloadSizeExceeded",
+    429: "429",
+    500: "InternalServerError",
+    503: "InternalServerError",
+}
+
+
+class Refusal(CoterieError):  # noqa: N818 (what it is)
+    """An answer that is an error of the contract."""
+
+    def __init__(self, status: int, code: str, message: str, target: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.target = target
+
+
+def is_compatible(path: str) -> bool:
+    """Return whether a path belongs to the compatible API, so that its errors are told its way."""
+    return path == PREFIX or path.startswith(PREFIX + "/")
+
+
+def code_of(path: str, status: int) -> str:
+    """Return the contract's code for a status on a path."""
+    if status in BY_STATUS:
+        return BY_STATUS[status]
+    if path.endswith("/rank"):
+        return "InvalidRankRequest"
+    if path.endswith("/reward"):
+        return "InvalidRewardRequest"
+    if path.endswith("/activate"):
+        return "InvalidEventIdToActivate"
+    if path.endswith("/configurations/policy"):
+        return "InvalidPolicyConfiguration"
+    if path.endswith("/configurations/service"):
+        return "InvalidServiceConfiguration"
+    return "BadRequest"
+
+
+def body_of(code: str, message: str, target: str | None = None, inner: str | None = None) -> dict[str, Any]:
+    """Return the contract's error shape."""
+    error: dict[str, Any] = {"code": code, "message": message, "details": []}
+    if target is not None:
+        error["target"] = target
+    if inner is not None:
+        error["innerError"] = {"code": inner}
+    return {"error": error}
+
+
+def translate(path: str, problem: Problem) -> tuple[int, dict[str, str], dict[str, Any]]:
+    """Return status, headers and body for one of our own problems."""
+    # The contract knows no 422: what cannot be done is a bad request.
+    status = 400 if problem.status == 422 else problem.status
+    code = code_of(path, status)
+    headers = {"x-ms-error-code": code}
+    if problem.retry_after is not None:
+        headers["Retry-After"] = str(max(1, round(problem.retry_after)))
+    return status, headers, body_of(code, problem.message, inner=problem.code)
+
+
+def answer(path: str, problem: Problem) -> Response[Any]:
+    """Return one of our own problems as the contract says it."""
+    status, headers, body = translate(path, problem)
+    return Response(body, status_code=status, headers=headers, media_type="application/json")
+
+
+def raw(path: str, problem: Problem) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """Return the same for plain ASGI."""
+    status, headers, body = translate(path, problem)
+    pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    return status, pairs, msgspec.json.encode(body)
+
+
+def _refused(request: Request[Any, Any, Any], refusal: Refusal) -> Response[Any]:
+    body = body_of(refusal.code, refusal.message, refusal.target)
+    headers = {"x-ms-error-code": refusal.code}
+    return Response(body, status_code=refusal.status, headers=headers, media_type="application/json")
+
+
+def _problem(request: Request[Any, Any, Any], problem: Problem) -> Response[Any]:
+    return answer(request.url.path, problem)
+
+
+def _impossible(request: Request[Any, Any, Any], error: CoterieError) -> Response[Any]:
+    return answer(request.url.path, Problem(400, "not_possible", str(error)))
+
+
+def _http(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
+    return answer(request.url.path, Problem(error.status_code, "invalid_request", error.detail))
+
+
+HANDLERS: Any = {
+    Refusal: _refused,
+    Problem: _problem,
+    CoterieError: _impossible,
+    HTTPException: _http,
+}

@@ -1,0 +1,45 @@
+"""Who a request of the compatible API is for: its users stand in the context features, if anywhere."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from coterie.service.personalizer_errors import Refusal
+
+SHARED = "(shared)"  # one user for all requests that name none, as Personalizer had it
+LONGEST = 256
+
+
+def find_user(context: Sequence[Mapping[str, Any]], path: str) -> tuple[str, list[dict[str, Any]]]:
+    """Return the user, and the context without the user's id.
+
+    The id leaves the context because it would be hashed into the vectors: then no two users would ever be
+    shown the same thing, and none could learn from another.
+
+    >>> find_user([{"device": "phone"}, {"user": {"id": "ann", "age": 30}}], "user.id")
+    ('ann', [{'device': 'phone'}, {'user': {'age': 30}}])
+    """
+    keys = path.split(".")
+    for k, part in enumerate(context):
+        value: Any = part
+        for key in keys:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if isinstance(value, str | int | float) and not isinstance(value, bool) and value != "":
+            rest = [_without(part, keys), *context[k + 1 :]]
+            return _checked(str(value), path), [*map(dict, context[:k]), *map(dict, rest)]
+    return SHARED, [*map(dict, context)]
+
+
+def _without(part: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    copy = dict(part)
+    if len(keys) == 1:
+        del copy[keys[0]]
+    else:
+        copy[keys[0]] = _without(copy[keys[0]], keys[1:])
+    return copy
+
+
+def _checked(user: str, path: str) -> str:
+    if len(user) > LONGEST or not user.isprintable():
+        message = f"the user at {path!r} is not one to {LONGEST} printable characters"
+        raise Refusal(400, "InvalidRankRequest", message, "contextFeatures")
+    return user

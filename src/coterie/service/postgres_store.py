@@ -1,0 +1,266 @@
+"""The shared store: PostgreSQL. The server's write-ahead log does what SQLite's does in a file."""
+
+import threading
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, final
+
+import psycopg
+from psycopg import errors
+
+from coterie.errors import FileError
+from coterie.service.records import Batch
+from coterie.service.settings import Durability
+from coterie.service.store import Append, BrokenError, FullError, KeyRow, StoreError
+
+VERSION = 1
+LOCK = 0x636F746572696500  # one process owns a database at a time
+
+SCHEMA = """
+CREATE TABLE coterie_version (version INTEGER NOT NULL);
+CREATE TABLE coterie_log (first BIGINT PRIMARY KEY, count BIGINT NOT NULL, version INTEGER NOT NULL,
+                          checksum BIGINT NOT NULL, body BYTEA NOT NULL);
+CREATE TABLE coterie_users (number BIGINT PRIMARY KEY, id BYTEA NOT NULL, checksum BIGINT NOT NULL);
+CREATE TABLE coterie_snapshots (position BIGINT PRIMARY KEY, checksum BIGINT NOT NULL, state BYTEA NOT NULL);
+CREATE TABLE coterie_keys (name TEXT PRIMARY KEY, scopes TEXT NOT NULL, hash BYTEA NOT NULL,
+                           created BIGINT NOT NULL);
+CREATE TABLE coterie_scrubs (number BIGINT PRIMARY KEY);
+CREATE TABLE coterie_head (next BIGINT NOT NULL);
+INSERT INTO coterie_version VALUES (1);
+INSERT INTO coterie_head VALUES (0);
+"""
+
+
+@final
+class PostgresStore:
+    """A log in a database. Writes and reads have a connection each."""
+
+    def __init__(self, url: str, durability: Durability = Durability.LOSE_NOTHING) -> None:
+        self.durability = durability
+        self._lock, self._reading = threading.Lock(), threading.Lock()
+        try:
+            self._write = psycopg.connect(url, autocommit=True, connect_timeout=10)
+            level = "on" if durability is Durability.LOSE_NOTHING else "off"
+            self._write.execute(f"SET synchronous_commit = {level}")
+            held = self._write.execute("SELECT pg_try_advisory_lock(%s)", (LOCK,)).fetchone()
+            if held is None or not held[0]:
+                raise FileError("the database is in use by another coterie; stop that one first")
+            self._prepare()
+            self._read = psycopg.connect(url, autocommit=True, connect_timeout=10)
+        except psycopg.Error as error:
+            # The URL may hold a password, so it is not part of the message.
+            raise FileError(f"the PostgreSQL store cannot be opened: {error}") from error
+
+    def append(self, appends: Append) -> None:
+        """Keep a batch: one transaction, one sync on the server."""
+        batch = appends.batch
+        with self._changing() as cursor:
+            cursor.execute(
+                "INSERT INTO coterie_log VALUES (%s, %s, %s, %s, %s)",
+                (batch.first, batch.count, batch.version, batch.checksum, batch.body),
+            )
+            cursor.execute(
+                "UPDATE coterie_head SET next = %s WHERE next = %s", (batch.first + batch.count, batch.first)
+            )
+            if cursor.rowcount != 1:
+                raise BrokenError(f"the log does not end at {batch.first}: another process wrote to it")
+            if appends.named:
+                cursor.executemany(
+                    "INSERT INTO coterie_users VALUES (%s, %s, %s) ON CONFLICT (number) DO UPDATE "
+                    "SET id = EXCLUDED.id, checksum = EXCLUDED.checksum",
+                    [(n, _bytes(name), zlib.crc32(_bytes(name))) for n, name in appends.named.items()],
+                )
+            if appends.forgotten:
+                cursor.execute("DELETE FROM coterie_users WHERE number = ANY(%s)", (list(appends.forgotten),))
+            for number in appends.scrub:
+                cursor.execute("INSERT INTO coterie_scrubs VALUES (%s) ON CONFLICT DO NOTHING", (number,))
+
+    def sync(self) -> None:
+        """Make a commit that waits for the disk, and with it everything before."""
+        with self._lock:
+            try:
+                with self._write.transaction():
+                    self._write.execute("SET LOCAL synchronous_commit = on")
+                    self._write.execute("UPDATE coterie_head SET next = next")
+            except psycopg.Error as error:
+                raise _named(error) from error
+
+    def read(self, first: int = 0) -> Iterator[Batch]:
+        """Yield batches from the one that holds `first`."""
+        start, end = self.bounds()
+        position = max(first, start)
+        found = self._rows("SELECT max(first) FROM coterie_log WHERE first <= %s", position)[0][0]
+        position = found if found is not None else position
+        while position < end:
+            rows = self._rows(
+                "SELECT first, count, body, checksum, version FROM coterie_log WHERE first >= %s "
+                "ORDER BY first LIMIT 64",
+                position,
+            )
+            if not rows:
+                raise _gap(position, end)
+            for row in rows:
+                batch = Batch(row[0], row[1], bytes(row[2]), row[3], row[4])
+                if batch.first != position:
+                    raise _gap(position, batch.first)
+                yield batch
+                position += batch.count
+
+    def bounds(self) -> tuple[int, int]:
+        """Return where the log begins and ends."""
+        next_ = self._rows("SELECT next FROM coterie_head")
+        first = self._rows("SELECT min(first) FROM coterie_log")[0][0]
+        if len(next_) != 1:
+            raise FileError("the PostgreSQL store does not know where its log ends; restore a backup")
+        return (next_[0][0] if first is None else first), next_[0][0]
+
+    def users(self) -> dict[int, str]:
+        """Return the names."""
+        rows = self._rows("SELECT number, id, checksum FROM coterie_users")
+        for number, name, checksum in rows:
+            if zlib.crc32(name) != checksum:
+                raise FileError(f"the name of user {number} is damaged; restore a backup")
+        return {number: bytes(name).decode("utf-8", "surrogatepass") for number, name, _ in rows}
+
+    def save_snapshot(self, position: int, state: bytes, alone: bool = False) -> None:
+        """Keep a snapshot and the one before it."""
+        with self._changing() as cursor:
+            cursor.execute("DELETE FROM coterie_snapshots WHERE position = %s", (position,))
+            cursor.execute(
+                "INSERT INTO coterie_snapshots VALUES (%s, %s, %s)", (position, zlib.crc32(state), state)
+            )
+            cursor.execute(
+                "DELETE FROM coterie_snapshots WHERE position NOT IN "
+                "(SELECT position FROM coterie_snapshots ORDER BY position DESC LIMIT %s)",
+                (1 if alone else 2,),
+            )
+
+    def snapshots(self) -> Iterator[tuple[int, bytes]]:
+        """Yield sound snapshots, newest first."""
+        for (position,) in self._rows("SELECT position FROM coterie_snapshots ORDER BY position DESC"):
+            for checksum, state in self._rows(
+                "SELECT checksum, state FROM coterie_snapshots WHERE position = %s", position
+            ):
+                if zlib.crc32(state) == checksum:
+                    yield position, bytes(state)
+
+    def scrubs(self) -> list[int]:
+        """Return whose records are still to be scrubbed."""
+        return [number for (number,) in self._rows("SELECT number FROM coterie_scrubs ORDER BY number")]
+
+    def scrubbed(self, user: int) -> None:
+        """Note it, and let the server give the old rows' place back."""
+        with self._changing() as cursor:
+            cursor.execute("DELETE FROM coterie_scrubs WHERE number = %s", (user,))
+        with self._lock:
+            self._write.execute("VACUUM coterie_log, coterie_users, coterie_snapshots")
+
+    def cut(self, at: int) -> int:
+        """Give up the log from a position on."""
+        _, end = self.bounds()
+        with self._changing() as cursor:
+            cursor.execute("SELECT max(first) FROM coterie_log WHERE first <= %s", (at,))
+            row = cursor.fetchone()
+            place = at if row is None or row[0] is None else row[0]
+            cursor.execute("DELETE FROM coterie_log WHERE first >= %s", (place,))
+            cursor.execute("DELETE FROM coterie_snapshots WHERE position > %s", (place,))
+            cursor.execute("UPDATE coterie_head SET next = %s", (place,))
+        return end - place
+
+    def rewrite(self, batch: Batch) -> None:
+        """Replace a batch in its place."""
+        with self._changing() as cursor:
+            cursor.execute(
+                "UPDATE coterie_log SET checksum = %s, body = %s WHERE first = %s AND count = %s",
+                (batch.checksum, batch.body, batch.first, batch.count),
+            )
+            if cursor.rowcount != 1:
+                raise StoreError(f"there is no batch at {batch.first} with {batch.count} records")
+
+    def compact(self, before: int) -> int:
+        """Remove old batches."""
+        start, _ = self.bounds()
+        with self._changing() as cursor:
+            cursor.execute("DELETE FROM coterie_log WHERE first + count <= %s", (before,))
+        return self.bounds()[0] - start
+
+    def size(self) -> int:
+        """Return the bytes of the tables."""
+        tables = ["log", "users", "snapshots", "keys", "head"]
+        total = " + ".join(f"pg_total_relation_size('coterie_{table}')" for table in tables)
+        return int(self._rows(f"SELECT {total}")[0][0])
+
+    def keys(self) -> list[KeyRow]:
+        """Return the keys."""
+        rows = self._rows("SELECT name, scopes, hash, created FROM coterie_keys ORDER BY name")
+        return [KeyRow(name, tuple(scopes.split()), bytes(h), created) for name, scopes, h, created in rows]
+
+    def save_key(self, key: KeyRow) -> None:
+        """Keep a key."""
+        with self._changing() as cursor:
+            cursor.execute("DELETE FROM coterie_keys WHERE name = %s", (key.name,))
+            cursor.execute(
+                "INSERT INTO coterie_keys VALUES (%s, %s, %s, %s)",
+                (key.name, " ".join(key.scopes), key.hash, key.created),
+            )
+
+    def drop_key(self, name: str) -> bool:
+        """Remove a key."""
+        with self._changing() as cursor:
+            cursor.execute("DELETE FROM coterie_keys WHERE name = %s", (name,))
+            return bool(cursor.rowcount)
+
+    def close(self) -> None:
+        """Let the database go."""
+        self._read.close()
+        self._write.close()
+
+    def _prepare(self) -> None:
+        row = self._write.execute("SELECT to_regclass('coterie_version')").fetchone()
+        if row is None or row[0] is None:
+            with self._write.transaction():
+                self._write.execute(SCHEMA)
+            return
+        found = self._write.execute("SELECT version FROM coterie_version").fetchone()
+        if found is None or found[0] != VERSION:
+            raise FileError(
+                f"the database has store version {found and found[0]}, this coterie reads version {VERSION}; "
+                "open it with the coterie that wrote it"
+            )
+
+    def _rows(self, query: str, *values: Any) -> list[Any]:
+        try:
+            with self._reading:
+                return self._read.execute(query, values).fetchall()
+        except psycopg.Error as error:
+            raise FileError(f"the PostgreSQL store cannot be read: {error}") from error
+
+    @contextmanager
+    def _changing(self) -> Iterator[psycopg.Cursor[Any]]:
+        """Run what is inside as one transaction, whole or not at all."""
+        with self._lock:
+            try:
+                with self._write.transaction(), self._write.cursor() as cursor:
+                    yield cursor
+            except psycopg.Error as error:
+                raise _named(error) from error
+
+
+def _bytes(name: str) -> bytes:
+    # PostgreSQL's text cannot hold U+0000, so ids are kept as bytes.
+    return name.encode("utf-8", "surrogatepass")
+
+
+def _gap(expected: int, found: int) -> FileError:
+    return FileError(
+        f"the PostgreSQL store is damaged: log records {expected} to {found - 1} are missing; restore a backup, "
+        f"or keep what comes before with `coterie log cut --at {expected}`"
+    )
+
+
+def _named(error: psycopg.Error) -> StoreError:
+    """Return which kind of failure it was; only a full disk, told before the commit, may be tried again."""
+    if isinstance(error, errors.DiskFull):
+        return FullError(f"the store is full: {error}; make room on the server's disk")
+    return BrokenError(f"writing to the store failed: {error}; restart once the server is well")

@@ -1,0 +1,182 @@
+"""What the log is made of: records that, applied in order, give the service's whole state.
+
+Records name users by number. Who number 7 is stands in a table beside the log, so that forgetting a user is
+one deletion and the log stays whole. Records are MessagePack with named fields; a field may be added with a
+default, and anything else is a new VERSION.
+"""
+
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from coterie.errors import FileError
+from coterie.service.settings import Config
+
+VERSION = 1
+
+Moment = Annotated[int, Meta(ge=0)]  # milliseconds since 1970, never running backwards in the log
+
+
+class Configure(Struct, frozen=True, tag="configure", omit_defaults=True):
+    """The service decides and learns by these rules from here on."""
+
+    at: Moment
+    config: Config
+
+
+class Rank(Struct, frozen=True, tag="rank", omit_defaults=True):
+    """A decision. `order`, `excluded`, `choice`, `best` and `baseline` are positions in `actions`."""
+
+    at: Moment
+    event: str
+    user: int
+    actions: tuple[str, ...]
+    order: tuple[int, ...]  # as answered: the chosen first, then by score, the excluded last
+    choice: int
+    best: int  # what the policy would choose
+    baseline: int  # what the application would have shown
+    probability: float  # of the choice
+    exploration: float
+    digest: bytes  # of the request, to tell a retry from another request of the same name
+    excluded: tuple[int, ...] = ()
+    deferred: bool = False
+    x: bytes | None = None  # the chosen action's hashed features, float64; None is one-hot by id
+    reasons: bytes | None = None  # (5, actions) float32: see engine.REASONS
+    features: bytes | None = None  # as sent, JSON: {"context": […], "actions": […]}
+    parent: str | None = None  # the event of which this is one slot
+    slot: str | None = None
+    shown: str = ""  # which rules held: "", "baseline" (apprentice) or "explored"
+
+
+class Reward(Struct, frozen=True, tag="reward", omit_defaults=True):
+    """A reward, and what became of it."""
+
+    at: Moment
+    event: str
+    value: float
+    outcome: str
+    name: str | None = None  # the client's name for this reward, to tell a retry under aggregation sum
+
+
+class Activate(Struct, frozen=True, tag="activate", omit_defaults=True):
+    """A deferred decision was shown after all."""
+
+    at: Moment
+    event: str
+
+
+class Forget(Struct, frozen=True, tag="forget", omit_defaults=True):
+    """A user is dropped from the model; earlier records of the number are scrubbed."""
+
+    at: Moment
+    user: int
+
+
+class Observe(Struct, frozen=True, tag="observe", omit_defaults=True):
+    """A payoff from elsewhere, to warm-start: learned, without a decision of ours."""
+
+    at: Moment
+    user: int
+    value: float
+    item: str | None = None
+    x: bytes | None = None
+
+
+class Tick(Struct, frozen=True, tag="tick", omit_defaults=True):
+    """Time passed, and some waits ended."""
+
+    at: Moment
+
+
+class Reset(Struct, frozen=True, tag="reset", omit_defaults=True):
+    """The model was emptied; decisions and their events stay."""
+
+    at: Moment
+
+
+class Import(Struct, frozen=True, tag="import", omit_defaults=True):
+    """The model was replaced by one from a file: (payoffs learned, safetensors) of each kind of context."""
+
+    at: Moment
+    users: tuple[int, ...]
+    items: tuple[int, bytes] | None = None
+    vectors: tuple[int, bytes] | None = None
+
+
+Record = Configure | Rank | Reward | Activate | Forget | Observe | Tick | Reset | Import
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Record)
+_list_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
+
+
+def encode(record: Record) -> bytes:
+    """Return a record as bytes."""
+    return _encoder.encode(record)
+
+
+def decode(data: bytes | msgspec.Raw) -> Record:
+    """Return the record that `encode` wrote."""
+    return _decoder.decode(data)  # type: ignore[no-any-return]
+
+
+class Batch(Struct, frozen=True):
+    """Records that became durable together: one row of the store."""
+
+    first: int  # the position of the first record in the log
+    count: int
+    body: bytes  # the records, as a MessagePack array
+    checksum: int  # CRC-32 of version, first, count and body
+    version: int = VERSION
+
+    def records(self) -> list[Record]:
+        """Check and decode, or say what is wrong and where."""
+        where = f"log records {self.first} to {self.first + self.count - 1}"
+        if self.version != VERSION:
+            raise FileError(
+                f"{where} have format version {self.version}, this coterie reads version {VERSION}; "
+                "read them with the coterie that wrote them"
+            )
+        if checksum(self.first, self.count, self.body) != self.checksum:
+            raise FileError(
+                f"{where} are damaged: their checksum does not fit; restore a backup of the store, or keep "
+                f"what comes before with `coterie log cut --at {self.first}`"
+            )
+        try:
+            found = [decode(part) for part in _list_decoder.decode(self.body)]
+            if len(found) != self.count:
+                raise ValueError(f"{len(found)} records, expected {self.count}")
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise FileError(f"{where} cannot be read: {error}") from error
+        return found
+
+
+def pack(first: int, encoded: Sequence[bytes]) -> Batch:
+    """Return encoded records as a batch that starts at position `first`."""
+    body = _array_head(len(encoded)) + b"".join(encoded)
+    return Batch(first, len(encoded), body, checksum(first, len(encoded), body))
+
+
+def checksum(first: int, count: int, body: bytes) -> int:
+    """Return the CRC-32 over the place and the content of a batch."""
+    place = b"%d %d %d " % (VERSION, first, count)
+    return zlib.crc32(body, zlib.crc32(place))
+
+
+def _array_head(count: int) -> bytes:
+    """Return the MessagePack header of an array of 32-bit length."""
+    return b"\xdd" + count.to_bytes(4, "big")
+
+
+def flatten(batches: Iterable[Batch]) -> Iterable[tuple[int, Record]]:
+    """Yield every record with its position."""
+    for batch in batches:
+        yield from enumerate(batch.records(), batch.first)
+
+
+def as_plain(record: Record) -> dict[str, Any]:
+    """Return a record as what JSON can hold, for people to read."""
+    return msgspec.json.decode(msgspec.json.encode(record))  # type: ignore[no-any-return]

@@ -1,0 +1,46 @@
+"""Recovery: the newest sound snapshot, then the log after it. The result equals the state before the crash."""
+
+from coterie.errors import FileError
+from coterie.service import snapshot
+from coterie.service.engine import Engine
+from coterie.service.settings import Config
+from coterie.service.store import Store
+
+
+def recover(store: Store, from_empty: bool = False) -> Engine:
+    """Return the engine as the store's log says; `from_empty` ignores snapshots."""
+    first, end = store.bounds()
+    engine = Engine()
+    for position, state in () if from_empty else store.snapshots():
+        if first <= position <= end:
+            engine = snapshot.restore(state)
+            break
+    if engine.position < first:
+        raise FileError(
+            f"the log begins at record {first}, and there is no sound snapshot to begin from; restore a backup"
+        )
+    engine.know(store.users())
+    engine.relearn = lambda config: relearn(store, config, engine.position)
+    replay(engine, store)
+    engine.relearn = None
+    return engine
+
+
+def replay(engine: Engine, store: Store, end: int | None = None) -> None:
+    """Apply the log's records from where the engine stands, up to `end`."""
+    for batch in store.read(engine.position):
+        for position, record in enumerate(batch.records(), batch.first):
+            if position >= engine.position and (end is None or position < end):
+                engine.apply(record)
+        if end is not None and engine.position >= end:
+            break
+    engine.drain()
+
+
+def relearn(store: Store, config: Config, end: int) -> Engine:
+    """Return an engine that learned the kept log up to `end` with another policy."""
+    engine = Engine()
+    engine.position = store.bounds()[0]
+    engine.fixed = engine.config = config
+    replay(engine, store, end)
+    return engine

@@ -1,0 +1,295 @@
+"""The native API: users first, and every answer says what became of the request."""
+
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from litestar import Request, Response, delete, get, post, put
+from litestar.datastructures import State
+from litestar.params import Parameter, RawBody
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from coterie.errors import ContextError
+from coterie.service.desk import Desk, Ranking, new_event_id, ranking_of, reasons_of
+from coterie.service.engine import Action, Question
+from coterie.service.events import Outcome
+from coterie.service.features import count
+from coterie.service.limits import check_sizes
+from coterie.service.problems import Problem
+from coterie.service.settings import Config
+
+# Ids stand in paths, so no slashes, no control characters, and neither "." nor "..".
+ID = r"^(?!\.{1,2}$)[^\x00-\x1f\x7f/\\?#%]+$"
+Id = Annotated[str, Meta(min_length=1, max_length=256, pattern=ID)]
+Features = list[dict[str, Any]]
+
+
+class ActionBody(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """One thing that could be shown; without features it is known by its id."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=256)]
+    features: Features | None = None
+
+
+class RankBody(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """What to decide, and for whom."""
+
+    user: Id
+    actions: Annotated[list[ActionBody], Meta(min_length=1, max_length=1000)]
+    context: Features = []
+    excluded: list[str] = []
+    event_id: Id | None = None
+    defer_activation: bool = False
+
+
+class RewardBody(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """What it was worth."""
+
+    value: Annotated[float, Meta(ge=-1, le=1)]
+    reward_id: Id | None = None  # tells a retry from a second reward when rewards are summed
+
+
+class RewardAnswer(Struct, frozen=True, rename="camel"):
+    """What became of a reward."""
+
+    event_id: str
+    outcome: Outcome
+
+
+class ActivateAnswer(Struct, frozen=True, rename="camel"):
+    """What became of an activation."""
+
+    event_id: str
+    outcome: Annotated[str, Meta(description="activated or unknown_event")]
+
+
+class Reason(Struct, frozen=True, rename="camel"):
+    """Why an action got its place: the user's own estimate, and that of the users alike."""
+
+    id: str
+    estimate: float
+    width: float
+    neighbours: int
+    neighbours_estimate: float
+    neighbours_width: float
+    score: float
+
+
+class EventAnswer(Struct, frozen=True, rename="camel"):
+    """One decision explained."""
+
+    event_id: str
+    user: str | None
+    at: int
+    state: str
+    reward: float
+    chosen: str
+    best: str
+    baseline: str
+    shown: str
+    probability: float
+    ranking: list[Any]
+    reasons: list[Reason] | UnsetType = UNSET
+
+
+class UserAnswer(Struct, frozen=True, rename="camel"):
+    """What is known of a user."""
+
+    id: str
+    first_seen: int
+    last_seen: int
+    decisions: int
+    learned: int
+    earned: float
+
+
+_fields = msgspec.structs.fields(Config)
+ConfigBody: Any = msgspec.defstruct(  # the same fields, named as JSON has them
+    "ConfigBody",
+    [
+        (
+            f.name,
+            f.type,
+            f.default if f.default_factory is msgspec.NODEFAULT else msgspec.field(default_factory=dict),
+        )
+        for f in _fields
+    ],
+    rename="camel",
+    forbid_unknown_fields=True,
+    frozen=True,
+)
+
+
+# Which operation takes which body. Bodies are decoded here rather than by Litestar, whose way of calling a
+# handler would take "1" for 1 and needs twice the time.
+BODIES: dict[str, type[Struct]] = {
+    "rank": RankBody,
+    "what_if": RankBody,
+    "reward": RewardBody,
+    "change_configuration": ConfigBody,
+}
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(kind) for kind in BODIES.values()
+}
+T = TypeVar("T")
+
+
+def read(body: bytes, kind: type[T]) -> T:
+    """Decode a body, or say what is wrong with it and where."""
+    try:
+        return _decoders[kind].decode(body)  # type: ignore[no-any-return]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Problem(400, "invalid_request", f"the body cannot be read: {error}") from error
+
+
+EventId = Annotated[str, Parameter(min_length=1, max_length=256, pattern=ID)]
+
+
+def question_of(data: RankBody, desk: Desk) -> Question:
+    """Check sizes and return what is to be decided."""
+    features = count(data.context) + sum(count(action.features) for action in data.actions if action.features)
+    check_sizes(desk.settings, len(data.actions), features)
+    actions = [Action(action.id, action.features) for action in data.actions]
+    if len({action.id for action in data.actions}) != len(actions):
+        raise Problem(422, "same_action_twice", "two actions have the same id")
+    event = data.event_id or new_event_id()
+    excluded = frozenset(data.excluded)
+    return Question(event, data.user, actions, data.context, excluded, data.defer_activation)
+
+
+@post("/v1/rank", status_code=201, operation_id="rank")
+async def rank(request: Request[Any, Any, Any]) -> Ranking:
+    """Choose one of several actions for a user."""
+    # The busiest route: each argument that Litestar fills in would cost it microseconds.
+    desk: Desk = request.app.state.desk
+    question = question_of(read(await request.body(), RankBody), desk)
+    request.scope["coterie.event"] = question.event  # type: ignore[typeddict-unknown-key]
+    return ranking_of(await desk.rank(question))
+
+
+@post("/v1/events/{event_id:str}/reward", status_code=200, operation_id="reward")
+async def reward(event_id: EventId, body: RawBody, state: State) -> RewardAnswer:
+    """Say what a decision was worth; answered after it was learned and is durable."""
+    data = read(body, RewardBody)
+    desk: Desk = state.desk
+    outcome = await desk.reward(event_id, data.value, data.reward_id)
+    state.metrics.rewarded(outcome)
+    return RewardAnswer(event_id, outcome)
+
+
+@post("/v1/events/{event_id:str}/activate", status_code=200, operation_id="activate")
+async def activate(event_id: EventId, state: State) -> ActivateAnswer:
+    """Say that a deferred decision was shown."""
+    desk: Desk = state.desk
+    known = await desk.activate(event_id)
+    return ActivateAnswer(event_id, "activated" if known else "unknown_event")
+
+
+@get("/v1/events/{event_id:str}", operation_id="explain")
+async def explain(event_id: EventId, state: State) -> EventAnswer:
+    """Explain a decision: the scores, widths and neighbourhood sizes it was made with."""
+    desk: Desk = state.desk
+    event = desk.event(event_id)
+    return explanation(await desk.decision(event), desk, event.state, event.value)
+
+
+@post("/v1/what-if", status_code=200, operation_id="what_if")
+async def what_if(body: RawBody, state: State) -> EventAnswer:
+    """Explain what would be decided now; nothing is recorded."""
+    data = read(body, RankBody)
+    desk: Desk = state.desk
+    try:
+        record, _ = desk.engine.what_if(question_of(data, desk))
+    except ContextError as error:
+        raise Problem(422, "invalid_features", str(error)) from error
+    return explanation(record, desk, "imagined", 0.0, data.user)
+
+
+@get("/v1/users/{user_id:str}", operation_id="show_user")
+async def show_user(user_id: EventId, state: State) -> UserAnswer:
+    """Show what is known of a user."""
+    desk: Desk = state.desk
+    number = desk.engine.names.get(user_id)
+    user = desk.engine.users.get(number) if number is not None else None
+    if user is None:
+        raise Problem(404, "unknown_user", f"user {user_id!r} is not known")
+    return UserAnswer(user_id, user.first, user.last, user.decisions, user.learned, user.earned)
+
+
+@delete("/v1/users/{user_id:str}", status_code=204, operation_id="forget_user")
+async def forget_user(user_id: EventId, state: State) -> None:
+    """Forget a user, in the model at once and in the log."""
+    desk: Desk = state.desk
+    if not await desk.forget(user_id):
+        raise Problem(404, "unknown_user", f"user {user_id!r} is not known")
+
+
+@get("/v1/configuration", operation_id="show_configuration")
+async def show_configuration(state: State) -> Response[Any]:
+    """Show the rules decisions are made by."""
+    return _config(state.desk.engine.config)
+
+
+@put("/v1/configuration", operation_id="change_configuration")
+async def change_configuration(body: RawBody, state: State) -> Response[Any]:
+    """Change the rules from here on. Another policy first learns what the log holds, then takes over."""
+    try:
+        values = msgspec.json.decode(body, type=dict[str, Any])
+        # JSON has one kind of number: 5.0 is a count too.
+        whole = {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in values.items()}
+        data = msgspec.convert(whole, ConfigBody)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise Problem(400, "invalid_request", f"the body cannot be read: {error}") from error
+    await state.desk.configure(Config(**msgspec.structs.asdict(data)))
+    return _config(state.desk.engine.config)
+
+
+def _config(config: Config) -> Response[Any]:
+    return Response(ConfigBody(**msgspec.structs.asdict(config)), media_type="application/json")
+
+
+def explanation(record: Any, desk: Desk, state: str, reward: float, user: str | None = None) -> EventAnswer:
+    """Return a decision with its reasons."""
+    answer = ranking_of(record)
+    rows = reasons_of(record)
+    open_to = [k for k in range(len(record.actions)) if k not in record.excluded]
+    reasons: list[Reason] | UnsetType = UNSET
+    if rows is not None:
+        reasons = [
+            Reason(
+                id=record.actions[k],
+                estimate=row["estimate"],
+                width=row["width"],
+                neighbours=int(row["neighbours"]),
+                neighbours_estimate=row["neighbours_estimate"],
+                neighbours_width=row["neighbours_width"],
+                score=row["neighbours_estimate"] + row["neighbours_width"],
+            )
+            for k, row in zip(open_to, rows, strict=True)
+        ]
+    return EventAnswer(
+        event_id=answer.event_id,
+        user=user if user is not None else desk.engine.ids.get(record.user),
+        at=record.at,
+        state=state,
+        reward=reward,
+        chosen=record.actions[record.choice],
+        best=record.actions[record.best],
+        baseline=record.actions[record.baseline],
+        shown=record.shown or "best",
+        probability=record.probability,
+        ranking=answer.ranking,
+        reasons=reasons,
+    )
+
+
+ROUTES: list[Any] = [
+    rank,
+    reward,
+    activate,
+    explain,
+    what_if,
+    show_user,
+    forget_user,
+    show_configuration,
+    change_configuration,
+]

@@ -1,0 +1,94 @@
+"""Running the service: checks the settings, opens the store, and gives uvicorn the application."""
+
+import argparse
+import gc
+import ipaddress
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+import uvicorn
+
+from coterie.errors import CoterieError, ParameterError
+from coterie.service.app import create_app
+from coterie.service.desk import Desk
+from coterie.service.guard import Guard
+from coterie.service.keys import Keyring, keys_from_environment, keys_from_settings
+from coterie.service.logs import configure_logs
+from coterie.service.settings import Settings, read_settings
+from coterie.service.store import Store, open_store
+
+
+def serve(settings: Settings, demo: bool = False) -> None:
+    """Serve until told to stop; returns after everything accepted was finished."""
+    configure_logs(settings.log_level)
+    store = open_store(settings.store, settings.durability)
+    app = make_app(settings, store, demo)
+    # The loop's thread is busy with requests; the committer must not wait 5 ms for its turn.
+    sys.setswitchinterval(0.0005)
+    calm_the_collector()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Once stopped, uvicorn raises the signal again, which would turn a clean end into a death by signal.
+        signal.signal(number, lambda *_: None)
+    uvicorn.run(
+        app,
+        host=settings.host,
+        port=settings.port,
+        log_level=settings.log_level,
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=int(settings.stop_within),
+        ssl_certfile=settings.tls_certificate,
+        ssl_keyfile=settings.tls_key,
+        ws="none",
+        lifespan="on",
+    )
+
+
+def calm_the_collector() -> None:
+    """Look for cycles seldom, and never among what lives as long as the process: a third of a rank's time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 100)
+
+
+def make_app(settings: Settings, store: Store, demo: bool = False) -> Guard:
+    """Return the application over an open store, after checking who may reach it."""
+    rows = [*keys_from_settings(settings.keys), *keys_from_environment(os.environ), *store.keys()]
+    keyring = Keyring(rows)
+    check_host(settings, keyring)
+    return create_app(Desk(settings, store), settings, keyring, demo)
+
+
+def check_host(settings: Settings, keyring: Keyring) -> None:
+    """Raise if strangers could reach a service without a key."""
+    try:
+        local = settings.host == "localhost" or ipaddress.ip_address(settings.host).is_loopback
+    except ValueError:
+        local = False
+    if not local and not keyring:
+        raise ParameterError(
+            f"host is {settings.host!r}, which others can reach, and there is no key; make one with "
+            "`coterie keys new NAME --scope decide`, or listen on 127.0.0.1"
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Serve with the few options that tests and the load test need; people use `coterie serve`."""
+    parser = argparse.ArgumentParser()
+    for name in ("port", "store", "durability", "settings", "snapshot-every", "stop-within"):
+        parser.add_argument(f"--{name}")
+    given = vars(parser.parse_args(arguments))
+    try:
+        serve(read_settings(given.pop("settings"), **given))
+    except CoterieError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""Settings: one TOML file, overridden by the environment, overridden by flags.
+
+`Config` is what decisions depend on: it goes into the log, so that a replay decides as the service did.
+`Settings` is how one process runs: where it listens, where it keeps its log, what it refuses.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from coterie.errors import ParameterError
+
+Share = Annotated[float, Meta(ge=0, le=1)]
+Payoff = Annotated[float, Meta(ge=-1, le=1)]
+Count = Annotated[int, Meta(ge=1)]
+Mode = Literal["online", "apprentice", "logging-only"]
+Aggregation = Literal["earliest", "sum"]
+
+
+class Config(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+    """What decisions and learning depend on. A change of it is a record in the log."""
+
+    policy: str = "cab"
+    parameters: dict[str, Any] = {}  # what the policy's constructor takes, besides the kind of context
+    dimensions: Annotated[int, Meta(ge=2, le=1024)] = 32  # what features are hashed into
+    exploration: Share = 0.1  # how much of the traffic gets a uniform choice
+    wait: Annotated[float, Meta(ge=0.001, le=172_800)] = 600.0  # seconds a reward may take
+    default_reward: Payoff = 0.0  # learned when none came in time
+    aggregation: Aggregation = "earliest"
+    mode: Mode = "online"
+    max_events: Count = 200_000  # remembered; the oldest goes, and learns the default if it still waited
+    max_users: Count = 1_000_000  # the user unseen for longest goes, from the model too
+    max_items: Count = 100_000  # ids without features; a rank that names one more is refused
+    record_reasons: bool = True  # keep scores, widths and neighbours of each decision in the log
+
+
+class Durability(StrEnum):
+    """What a crash may cost. Each survives kill −9 whole; the name is what a power cut may lose."""
+
+    LOSE_NOTHING = "lose-nothing"  # answered after the sync
+    LOSE_ONE_SECOND = "lose-one-second"  # answered after the write, synced every second
+
+
+class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+    """How one process runs."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 8080
+    store: str = "coterie.db"  # a file for SQLite, or postgresql://…
+    durability: Durability = Durability.LOSE_NOTHING
+    snapshot_every: Count = 100_000  # records
+    retention_days: Annotated[float, Meta(ge=-1)] = -1  # −1 keeps the log for ever
+    user_path: str = "user.id"  # where the compatible API finds the user in the context features
+    max_body: Count = 1_000_000  # bytes
+    max_actions: Annotated[int, Meta(ge=1, le=1000)] = 50
+    max_features: Count = 2_000  # of a request, after flattening
+    max_id: Annotated[int, Meta(ge=8, le=256)] = 256  # characters
+    max_queue: Count = 10_000  # requests waiting for the disk; more are answered 503
+    rate: Annotated[float, Meta(ge=0)] = 0.0  # requests a second a client may send; 0 is no limit
+    stop_within: Annotated[float, Meta(gt=0)] = 30.0  # seconds a graceful stop may take
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    access_log: bool = False  # one line a request
+    keys: dict[str, str] = {}  # "name:scope+scope" → SHA-256 of the key, as `coterie keys new --toml` prints
+    config: Config = Config()
+
+
+ENVIRONMENT = "COTERIE_"
+
+
+def read_settings(
+    path: str | os.PathLike[str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    **flags: Any,
+) -> Settings:
+    """Return settings from a TOML file, then `COTERIE_*` variables, then flags that are not None."""
+    values: dict[str, Any] = {}
+    if path is not None:
+        try:
+            values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise ParameterError(f"cannot read the settings {path}: {error}") from error
+    names = {field.encode_name: field.type for field in msgspec.structs.fields(Settings)}
+    for name, text in sorted((os.environ if environment is None else environment).items()):
+        option = name.removeprefix(ENVIRONMENT).lower().replace("_", "-")
+        if name.startswith(ENVIRONMENT) and option in names and option not in ("config", "keys"):
+            values[option] = text
+    values |= {name.replace("_", "-"): value for name, value in flags.items() if value is not None}
+    try:
+        # The environment knows only text, so numbers may come as text: hence strict=False.
+        return msgspec.convert(values, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        raise ParameterError(f"the settings cannot be used: {error}") from error

@@ -1,0 +1,50 @@
+"""Several slots of one page: an action chosen for one is not open to the next, and none may run dry."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from coterie.service.engine import Question
+from coterie.service.problems import Problem
+
+
+def narrow(question: Question, taken: set[str], later: Sequence[Question]) -> Question:
+    """Exclude what earlier slots took, and what would leave a later slot with nothing to show."""
+    left = [action.id for action in question.actions if action.id not in taken]
+    mine = [name for name in left if name not in question.excluded]
+    others = [{name for name in left if name not in slot.excluded} for slot in later]
+    # With more choices than slots that come first, a slot cannot run dry: the usual case.
+    if any(len(open_to) <= k + 1 for k, open_to in enumerate(others)):
+        owner = _match(others)
+        mine = [] if owner is None else [name for name in mine if _can_spare(name, owner, others)]
+    if not mine:
+        raise Problem(422, "too_few_actions", "there are not enough actions to show another one in each slot")
+    return msgspec.structs.replace(question, excluded=question.excluded | taken | (set(left) - set(mine)))
+
+
+def _match(slots: Sequence[set[str]]) -> dict[str, int] | None:
+    """Return an action for each slot, as action → slot, or None if there is no such assignment."""
+    owner: dict[str, int] = {}
+    for k in range(len(slots)):
+        if not _augment(k, slots, owner, set()):
+            return None
+    return owner
+
+
+def _augment(k: int, slots: Sequence[set[str]], owner: dict[str, int], seen: set[str]) -> bool:
+    for name in sorted(slots[k] - seen):
+        if name in seen:
+            continue
+        seen.add(name)
+        if name not in owner or _augment(owner[name], slots, owner, seen):
+            owner[name] = k
+            return True
+    return False
+
+
+def _can_spare(name: str, owner: dict[str, int], slots: Sequence[set[str]]) -> bool:
+    """Return whether the slots can do without an action."""
+    if name not in owner:
+        return True
+    rest = {action: slot for action, slot in owner.items() if action != name}
+    return _augment(owner[name], slots, rest, {name})

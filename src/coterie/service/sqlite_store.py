@@ -1,0 +1,316 @@
+"""The embedded store: one SQLite file in WAL mode, where a commit of many records costs one sync."""
+
+import fcntl
+import os
+import sqlite3
+import threading
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, final
+
+from coterie.errors import FileError
+from coterie.service.records import Batch
+from coterie.service.settings import Durability
+from coterie.service.sqlite_wal import check_wal
+from coterie.service.store import Append, BrokenError, FullError, KeyRow, StoreError
+
+APPLICATION = 0x636F7465  # "cote"
+VERSION = 1
+
+SCHEMA = """
+CREATE TABLE log (first INTEGER PRIMARY KEY, count INTEGER NOT NULL, version INTEGER NOT NULL,
+                  checksum INTEGER NOT NULL, body BLOB NOT NULL);
+CREATE TABLE users (number INTEGER PRIMARY KEY, id TEXT NOT NULL, checksum INTEGER NOT NULL);
+CREATE TABLE snapshots (position INTEGER PRIMARY KEY, checksum INTEGER NOT NULL, state BLOB NOT NULL);
+CREATE TABLE keys (name TEXT PRIMARY KEY, scopes TEXT NOT NULL, hash BLOB NOT NULL, created INTEGER NOT NULL);
+CREATE TABLE scrubs (number INTEGER PRIMARY KEY);
+CREATE TABLE head (one INTEGER PRIMARY KEY CHECK (one = 1), next INTEGER NOT NULL);
+INSERT INTO head VALUES (1, 0);
+"""
+
+
+@final
+class SqliteStore:
+    """A log in one file. `append`, `sync` and `rewrite` share a connection; reads have their own."""
+
+    def __init__(
+        self, path: str, durability: Durability = Durability.LOSE_NOTHING, trust_wal: bool = False
+    ) -> None:
+        self.path = Path(path)
+        self.durability = durability
+        self._lock = threading.Lock()  # of the writing connection
+        self._reading = threading.Lock()
+        self._owner = self._own()
+        try:
+            if not trust_wal:
+                check_wal(Path(f"{self.path}-wal"))
+            self._write = self._connect()
+            self._prepare()
+            self._read = self._connect()
+            self._read.execute("PRAGMA query_only = ON")
+        except sqlite3.DatabaseError as error:
+            os.close(self._owner)
+            raise FileError(
+                f"{self.path} cannot be opened as a coterie store ({error}); restore a backup, or move it away "
+                "to start with an empty one"
+            ) from error
+        except BaseException:
+            os.close(self._owner)
+            raise
+
+    def append(self, appends: Append) -> None:
+        """Keep a batch: one transaction, one sync."""
+        batch = appends.batch
+        with self._changing() as cursor:
+            cursor.execute(
+                "INSERT INTO log VALUES (?, ?, ?, ?, ?)",
+                (batch.first, batch.count, batch.version, batch.checksum, batch.body),
+            )
+            moved = cursor.execute(
+                "UPDATE head SET next = ? WHERE next = ?", (batch.first + batch.count, batch.first)
+            )
+            if moved.rowcount != 1:
+                raise BrokenError(f"the log does not end at {batch.first}: another process wrote to it")
+            if appends.named:
+                cursor.executemany(
+                    "INSERT OR REPLACE INTO users VALUES (?, ?, ?)",
+                    [(number, name, _crc(name)) for number, name in appends.named.items()],
+                )
+            if appends.forgotten or appends.scrub:
+                cursor.executemany("DELETE FROM users WHERE number = ?", [(n,) for n in appends.forgotten])
+                cursor.executemany("INSERT OR REPLACE INTO scrubs VALUES (?)", [(n,) for n in appends.scrub])
+
+    def sync(self) -> None:
+        """Sync the write-ahead log, for the level that does not sync on every commit."""
+        try:
+            handle = os.open(f"{self.path}-wal", os.O_RDONLY)
+        except FileNotFoundError:
+            return
+        try:
+            os.fsync(handle)
+        except OSError as error:
+            raise BrokenError(f"syncing {self.path} failed: {error}") from error
+        finally:
+            os.close(handle)
+
+    def read(self, first: int = 0) -> Iterator[Batch]:
+        """Yield batches from the one that holds `first`."""
+        start, end = self.bounds()
+        position = max(first, start)
+        found = self._rows("SELECT max(first) FROM log WHERE first <= ?", position)[0][0]
+        position = found if found is not None else position
+        while position < end:
+            rows = self._rows(
+                "SELECT first, count, body, checksum, version FROM log WHERE first >= ? ORDER BY first LIMIT 64",
+                position,
+            )
+            if not rows:
+                raise _gap(self.path, position, end)
+            for row in rows:
+                batch = Batch(*row)
+                if batch.first != position:
+                    raise _gap(self.path, position, batch.first)
+                yield batch
+                position += batch.count
+
+    def bounds(self) -> tuple[int, int]:
+        """Return where the log begins and ends."""
+        next_ = self._rows("SELECT next FROM head")
+        first = self._rows("SELECT min(first) FROM log")[0][0]
+        if len(next_) != 1:
+            raise FileError(f"{self.path} does not know where its log ends; restore a backup")
+        return (next_[0][0] if first is None else first), next_[0][0]
+
+    def users(self) -> dict[int, str]:
+        """Return the names."""
+        rows = self._rows("SELECT number, id, checksum FROM users")
+        for number, name, checksum in rows:
+            if _crc(name) != checksum:
+                raise FileError(f"the name of user {number} in {self.path} is damaged; restore a backup")
+        return {number: name for number, name, _ in rows}
+
+    def save_snapshot(self, position: int, state: bytes, alone: bool = False) -> None:
+        """Keep a snapshot and the one before it."""
+        with self._changing() as cursor:
+            cursor.execute(
+                "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", (position, zlib.crc32(state), state)
+            )
+            cursor.execute(
+                "DELETE FROM snapshots WHERE position NOT IN "
+                "(SELECT position FROM snapshots ORDER BY position DESC LIMIT ?)",
+                (1 if alone else 2,),
+            )
+
+    def snapshots(self) -> Iterator[tuple[int, bytes]]:
+        """Yield sound snapshots, newest first."""
+        for (position,) in self._rows("SELECT position FROM snapshots ORDER BY position DESC"):
+            for checksum, state in self._rows(
+                "SELECT checksum, state FROM snapshots WHERE position = ?", position
+            ):
+                if isinstance(state, bytes) and zlib.crc32(state) == checksum:
+                    yield position, state
+
+    def scrubs(self) -> list[int]:
+        """Return whose records are still to be scrubbed."""
+        return [number for (number,) in self._rows("SELECT number FROM scrubs ORDER BY number")]
+
+    def scrubbed(self, user: int) -> None:
+        """Note it, and empty the write-ahead log, which may still hold the old pages."""
+        with self._changing() as cursor:
+            cursor.execute("DELETE FROM scrubs WHERE number = ?", (user,))
+        with self._lock, self._reading:
+            self._write.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def cut(self, at: int) -> int:
+        """Give up the log from a position on."""
+        _, end = self.bounds()
+        with self._changing() as cursor:
+            first = cursor.execute("SELECT max(first) FROM log WHERE first <= ?", (at,)).fetchone()[0]
+            place = at if first is None else first
+            cursor.execute("DELETE FROM log WHERE first >= ?", (place,))
+            cursor.execute("DELETE FROM snapshots WHERE position > ?", (place,))
+            cursor.execute("UPDATE head SET next = ?", (place,))
+        return end - place
+
+    def rewrite(self, batch: Batch) -> None:
+        """Replace a batch in its place."""
+        with self._changing() as cursor:
+            changed = cursor.execute(
+                "UPDATE log SET checksum = ?, body = ? WHERE first = ? AND count = ?",
+                (batch.checksum, batch.body, batch.first, batch.count),
+            )
+            if changed.rowcount != 1:
+                raise StoreError(f"there is no batch at {batch.first} with {batch.count} records")
+
+    def compact(self, before: int) -> int:
+        """Remove old batches and give their pages back."""
+        start, _ = self.bounds()
+        with self._changing() as cursor:
+            cursor.execute("DELETE FROM log WHERE first + count <= ?", (before,))
+        self._write.execute("PRAGMA incremental_vacuum").fetchall()
+        return self.bounds()[0] - start
+
+    def size(self) -> int:
+        """Return the bytes of the file and its write-ahead log."""
+        files = (self.path, Path(f"{self.path}-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    def keys(self) -> list[KeyRow]:
+        """Return the keys."""
+        rows = self._rows("SELECT name, scopes, hash, created FROM keys ORDER BY name")
+        return [KeyRow(name, tuple(scopes.split()), hash_, created) for name, scopes, hash_, created in rows]
+
+    def save_key(self, key: KeyRow) -> None:
+        """Keep a key."""
+        with self._changing() as cursor:
+            cursor.execute(
+                "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?)",
+                (key.name, " ".join(key.scopes), key.hash, key.created),
+            )
+
+    def drop_key(self, name: str) -> bool:
+        """Remove a key."""
+        with self._changing() as cursor:
+            return bool(cursor.execute("DELETE FROM keys WHERE name = ?", (name,)).rowcount)
+
+    def close(self) -> None:
+        """Fold the write-ahead log into the file, and let the file go."""
+        if self._owner >= 0:
+            self._read.close()
+            self._write.close()
+            os.close(self._owner)
+            self._owner = -1
+
+    def _own(self) -> int:
+        try:
+            handle = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise FileError(f"cannot open {self.path}: {error}") from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(handle)
+            raise FileError(f"{self.path} is in use by another process; stop that one first") from error
+        return handle
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=10)
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute("PRAGMA journal_mode = WAL")
+        full = self.durability is Durability.LOSE_NOTHING
+        connection.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
+        connection.execute("PRAGMA secure_delete = ON")  # what is forgotten leaves no bytes behind
+        return connection
+
+    def _prepare(self) -> None:
+        application = self._write.execute("PRAGMA application_id").fetchone()[0]
+        version = self._write.execute("PRAGMA user_version").fetchone()[0]
+        empty = not self._write.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if empty and application == 0:
+            os.chmod(self.path, 0o600)
+            self._write.executescript(
+                f"BEGIN; {SCHEMA} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT;"
+            )
+            return
+        if application != APPLICATION:
+            raise FileError(f"{self.path} is a database of something else, not a coterie store")
+        if version != VERSION:
+            raise FileError(
+                f"{self.path} has store version {version}, this coterie reads version {VERSION}; "
+                "open it with the coterie that wrote it"
+            )
+        trouble = [row[0] for row in self._write.execute("PRAGMA integrity_check(1)").fetchall()]
+        if trouble != ["ok"]:
+            raise FileError(
+                f"{self.path} is damaged: {trouble[0]}; restore a backup, or save what can be read with "
+                f"`sqlite3 {self.path} .recover`"
+            )
+
+    def _rows(self, query: str, *values: Any) -> list[Any]:
+        try:
+            with self._reading:
+                return self._read.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise FileError(f"{self.path} cannot be read: {error}; restore a backup") from error
+
+    @contextmanager
+    def _changing(self) -> Iterator[sqlite3.Cursor]:
+        """Run what is inside as one transaction, whole or not at all."""
+        with self._lock:
+            try:
+                cursor = self._write.cursor()
+                cursor.execute("BEGIN IMMEDIATE")
+                yield cursor
+                cursor.execute("COMMIT")
+            except sqlite3.Error as error:
+                self._roll_back()
+                raise _named(error) from error
+            except BaseException:
+                self._roll_back()
+                raise
+
+    def _roll_back(self) -> None:
+        with suppress(sqlite3.Error):  # the first error is the one to tell
+            if self._write.in_transaction:
+                self._write.execute("ROLLBACK")
+
+
+def _crc(name: str) -> int:
+    return zlib.crc32(name.encode("utf-8", "surrogatepass"))
+
+
+def _gap(path: Path, expected: int, found: int) -> FileError:
+    return FileError(
+        f"{path} is damaged: log records {expected} to {found - 1} are missing; restore a backup, or keep what "
+        f"comes before with `coterie log cut --at {expected}`"
+    )
+
+
+def _named(error: sqlite3.Error) -> StoreError:
+    """Return which kind of failure it was; only a full disk may be tried again."""
+    code = getattr(error, "sqlite_errorcode", 0)
+    if code & 0xFF == sqlite3.SQLITE_FULL:
+        return FullError(f"the store is full: {error}; make room on the disk")
+    return BrokenError(f"writing to the store failed: {error}; restart once the disk is well")

@@ -1,0 +1,106 @@
+"""Where the log, the users' names, the snapshots and the keys are kept: one protocol, two stores."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from coterie.errors import CoterieError
+from coterie.service.records import Batch
+from coterie.service.settings import Durability
+
+
+class StoreError(CoterieError):
+    """The store cannot do what was asked. Nothing of the failed call was kept."""
+
+
+class FullError(StoreError):
+    """There is no room. The batch was not kept, and may be tried again when there is room."""
+
+
+class BrokenError(StoreError):
+    """A write or a sync failed. What the disk holds is not known: only a restart, which reads it, can tell."""
+
+
+class Append(Struct, frozen=True):
+    """What becomes durable together: records, and what they change in the table of users."""
+
+    batch: Batch
+    named: Mapping[int, str] = {}  # new users
+    forgotten: Sequence[int] = ()  # users whose names go
+    scrub: Sequence[int] = ()  # users whose earlier records are to be scrubbed
+
+
+class KeyRow(Struct, frozen=True):
+    """A key as it is kept: its hash only."""
+
+    name: str
+    scopes: tuple[str, ...]
+    hash: bytes
+    created: int
+
+
+class Store(Protocol):
+    """A durable log. One process owns it at a time; `append` is called from one thread."""
+
+    def append(self, appends: Append) -> None:
+        """Keep a batch, durably as configured, or raise FullError or BrokenError and keep nothing of it."""
+
+    def sync(self) -> None:
+        """Make everything appended survive a power cut."""
+
+    def read(self, first: int = 0) -> Iterator[Batch]:
+        """Yield the batches that hold `first` and what comes after, in order, with no gap."""
+
+    def bounds(self) -> tuple[int, int]:
+        """Return the position of the oldest kept record, and of the next one to come."""
+
+    def users(self) -> dict[int, str]:
+        """Return the names of the users that were not forgotten."""
+
+    def save_snapshot(self, position: int, state: bytes, alone: bool = False) -> None:
+        """Keep the state after the records before `position`; older ones go: all if `alone`, else but one."""
+
+    def snapshots(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the kept snapshots with their positions, newest first. Damaged ones are skipped."""
+
+    def rewrite(self, batch: Batch) -> None:
+        """Replace a kept batch by one with the same place and count: how a user leaves the log."""
+
+    def scrubs(self) -> list[int]:
+        """Return the users who are forgotten, but whose records are not scrubbed yet."""
+
+    def scrubbed(self, user: int) -> None:
+        """Say that a user's records are scrubbed, and leave no trace of them in free pages."""
+
+    def cut(self, at: int) -> int:
+        """Give up the log from a position on, to repair it, and return how many records went."""
+
+    def compact(self, before: int) -> int:
+        """Remove batches wholly before a position, and return how many records went."""
+
+    def size(self) -> int:
+        """Return the bytes used."""
+
+    def keys(self) -> list[KeyRow]:
+        """Return the kept keys."""
+
+    def save_key(self, key: KeyRow) -> None:
+        """Keep a key."""
+
+    def drop_key(self, name: str) -> bool:
+        """Remove a key, and return whether there was one."""
+
+    def close(self) -> None:
+        """Release the store."""
+
+
+def open_store(url: str, durability: Durability = Durability.LOSE_NOTHING) -> Store:
+    """Open a file with SQLite, or a URL with PostgreSQL."""
+    if url.startswith(("postgresql://", "postgres://")):
+        from coterie.service.postgres_store import PostgresStore
+
+        return PostgresStore(url, durability)
+    from coterie.service.sqlite_store import SqliteStore
+
+    return SqliteStore(url.removeprefix("sqlite://"), durability)

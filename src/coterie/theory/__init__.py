@@ -1,0 +1,33 @@
+"""The paper's analysis, executable: how hard data is, what is guaranteed, and whether sharing is worth it."""
+
+from coterie.theory.bounds import (
+    Terms,
+    confidence,
+    corollary_1,
+    hardness_bound,
+    lemma_1,
+    lemma_2,
+    regret_bound,
+    theorem_1,
+    theorem_3,
+)
+from coterie.theory.hardness import Hardness, hardness, one_hot_hardness
+from coterie.theory.truth import Watched, theory_alpha, watch
+
+__all__ = [
+    "Hardness",
+    "Terms",
+    "Watched",
+    "confidence",
+    "corollary_1",
+    "hardness",
+    "hardness_bound",
+    "lemma_1",
+    "lemma_2",
+    "one_hot_hardness",
+    "regret_bound",
+    "theorem_1",
+    "theorem_3",
+    "theory_alpha",
+    "watch",
+]

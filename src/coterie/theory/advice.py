@@ -1,0 +1,150 @@
+"""Advice on a log of one's own: who is in it, whether they differ, whether sharing is likely to pay, how to start."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, final
+
+import numpy as np
+
+from coterie.errors import ParameterError
+from coterie.theory.distances import Distances, measure_distances
+from coterie.theory.groups import Groups, count_groups
+from coterie.theory.records import Records
+from coterie.theory.sharing import EVERYONE, WORTH, Sharing, measure_sharing
+
+PAPER_GAMMA = 0.2  # what the paper used throughout
+
+
+@final
+@dataclass(frozen=True)
+class Advice:
+    """What a log says."""
+
+    name: str
+    records: Records
+    sharing: Sharing
+    groups: Groups | None  # None where no user saw an item twice
+    distances: Distances
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The policy to start with and its parameters, as `coterie compare --policies` takes them."""
+        shared, verdict = self.sharing, self.sharing.verdict
+        if verdict == "does not pay":
+            return {"policy": "linucb", "shared": False, "alpha": 0.1}
+        if (
+            verdict == "pays"
+            and shared.best == EVERYONE
+            and (self.groups is None or self.groups.number < 1.5)
+        ):
+            return {"policy": "linucb", "shared": True, "alpha": 0.1}
+        gap = self.groups.gap if self.groups is not None else 0.0
+        gamma = round(min(0.5, max(0.05, gap)), 2) if gap else PAPER_GAMMA
+        return {"policy": "cab", "alpha": shared.alpha, "gamma": gamma}
+
+    def numbers(self) -> dict[str, Any]:
+        """All figures, ready for JSON."""
+        records, shared = self.records, self.sharing
+        per_user = records.per_user
+        return {
+            "log": self.name,
+            "users": records.n_users,
+            "records": len(records.users),
+            "items": records.n_items,
+            "features": None if records.vectors is None else records.vectors.shape[1],
+            "records_per_user": {
+                "mean": float(per_user.mean()),
+                "median": float(np.median(per_user)),
+                "least": int(per_user.min()),
+                "most": int(per_user.max()),
+            },
+            "mean_payoff": float(records.payoffs.mean()),
+            "sharing": {
+                "verdict": shared.verdict,
+                "gain": shared.gain,
+                "low": shared.low,
+                "high": shared.high,
+                "worth": WORTH,
+                "first_records": shared.first.tolist(),
+                "own": shared.own.tolist(),
+                "everyone": shared.everyone.tolist(),
+                "neighbours": shared.neighbours.tolist(),
+                "best": shared.best,
+                "alpha": shared.alpha,
+            },
+            "groups": None
+            if self.groups is None
+            else {**asdict(self.groups), "counts": self.groups.counts.tolist()},
+            "distances": {
+                "mean": self.distances.mean,
+                "paid_only": self.distances.paid,
+                "between": self.distances.between,
+                "within": self.distances.within,
+                "ratio": self.distances.ratio if self.distances.within > 0 else None,
+            },
+            "settings": self.settings,
+            "notes": list(records.notes),
+        }
+
+    def words(self) -> list[str]:
+        """The advice in plain sentences, the conclusion first."""
+        shared, first = self.sharing, int(self.sharing.first[0])
+        told = {
+            "pays": "Let users teach each other: sharing feedback is likely to pay here.",
+            "does not pay": "Keep users apart: sharing feedback is not likely to pay here.",
+            "unclear": "This log cannot tell whether sharing feedback pays; try both.",
+        }[shared.verdict]
+        records = "record" if first == 1 else "records"
+        lines = [
+            told,
+            f"Of two things shown to a user of which one paid more, a model that has seen {first} {records} of each "
+            f"user finds the better one {_of_100(shared.own[0])} if it knows only this user, and "
+            f"{_of_100(shared.shared[0])} if users share. From {int(shared.first[-1])} records on it is "
+            f"{_of_100(shared.own[-1])} and {_of_100(shared.shared[-1])}. A coin finds it 50 times in 100.",
+            f"Averaged over these sizes sharing gains {100 * shared.gain:.1f} in 100 "
+            f"(95 % interval {100 * shared.low:.1f} to {100 * shared.high:.1f}); below {100 * WORTH:g} we would not "
+            "bother.",
+        ]
+        if self.groups is not None:
+            g = self.groups
+            lines.append(
+                f"For a typical item, users fall into about {g.number:.1f} groups that this log can tell apart "
+                f"({g.low:.1f} to {g.high:.1f} over random halves of the data)"
+                + (f", whose expected payoffs are {g.gap:.2f} apart." if g.gap else ".")
+            )
+        else:
+            lines.append("No item was shown often enough to the same users to count groups of users.")
+        d = self.distances
+        lines.append(
+            f"Two users' models are on average {d.mean:.2f} apart. On halves of the data, two users are "
+            f"{d.between:.2f} apart and a user from itself {d.within:.2f}, which is noise alone: "
+            + ("users hardly differ." if d.ratio < 1.1 else f"users differ {d.ratio:.1f} times as much.")
+        )
+        return lines
+
+    def command(self) -> str:
+        """The settings as a policy of `coterie compare`."""
+        given = {**self.settings}
+        policy = given.pop("policy")
+        return ":".join([policy, *(f"{name}={value}" for name, value in given.items())])
+
+    def code(self) -> str:
+        """The settings as a line of Python."""
+        given = {**self.settings}
+        made = {"cab": "CAB", "linucb": "LinUCB"}[given.pop("policy")]
+        vectors = self.records.vectors
+        kind = {"one_hot": True} if vectors is None else {"n_features": vectors.shape[1]}
+        return f"{made}({', '.join(f'{name}={value!r}' for name, value in (kind | given).items())})"
+
+
+def advise(records: Records, *, name: str = "log", splits: int = 3, seed: int = 0) -> Advice:
+    """Look into a log and say what to do with it."""
+    try:
+        groups: Groups | None = count_groups(records, seed=seed)
+    except ParameterError:
+        groups = None
+    sharing = measure_sharing(records, splits=splits, seed=seed)
+    return Advice(name, records, sharing, groups, measure_distances(records, seed=seed))
+
+
+def _of_100(share: float) -> str:
+    return f"{100 * share:.0f} times in 100"

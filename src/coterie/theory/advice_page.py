@@ -1,0 +1,115 @@
+"""The page of `coterie advise`."""
+
+import os
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coterie.theory.advice import Advice
+from coterie.theory.page import FAINT, SERIES, draw, figure, paragraphs, table, write_page
+
+
+def write_advice(advice: Advice, path: str | os.PathLike[str]) -> Path:
+    """Write the advice as a page that works offline, and return its path."""
+    title, *rest = advice.words()
+    records = advice.records
+    body = [
+        paragraphs(rest),
+        "<h2>What others know about a user</h2>",
+        figure(
+            _curves(advice),
+            "How often the better of two is found, by how many records of each user are known.",
+        ),
+        "<h2>Groups of users</h2>",
+        *_groups(advice),
+        "<h2>How far apart users are</h2>",
+        figure(
+            _distances(advice),
+            "Mean distance from the models of the users served around a time to all others' (the paper's Figure 3). "
+            "Dashed: what two halves of one user's own records differ by, on half the data.",
+        ),
+        "<h2>How to start</h2>",
+        paragraphs(["As a policy of coterie compare, and in Python:"]),
+        f"<pre>{escape(advice.command())}\n{escape(advice.code())}</pre>",
+        "<h2>The log</h2>",
+        _log(advice),
+        *(f'<p class="note">{escape(note)}</p>' for note in records.notes),
+    ]
+    kicker = f"{advice.name}: {records.n_users:,} users, {len(records.users):,} records"
+    return write_page(path, kicker=kicker, title=title, body=body)
+
+
+def _curves(advice: Advice) -> str:
+    shared = advice.sharing
+
+    def plot(axes: Any) -> None:
+        for name, scores, colour in (
+            ("neighbours (CAB)", shared.neighbours, SERIES[0]),
+            ("own records only", shared.own, SERIES[1]),
+            ("everyone as one", shared.everyone, SERIES[2]),
+        ):
+            axes.plot(shared.first, scores, "o-", color=colour, label=name, linewidth=2, markersize=4)
+        axes.axhline(0.5, color=FAINT, linewidth=1, linestyle=":")
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(shared.first, [str(size) for size in shared.first])
+        axes.set_xlabel("records of each user")
+        axes.set_ylabel("finds the better of two")
+        axes.legend(frameon=False)
+
+    return draw("Score by records of each user, for three ways to predict", plot)
+
+
+def _groups(advice: Advice) -> list[str]:
+    groups = advice.groups
+    if groups is None:
+        return [paragraphs(["No item was shown often enough to the same users to count groups."])]
+
+    def plot(axes: Any) -> None:
+        axes.bar(np.arange(1, len(groups.counts) + 1), groups.counts / groups.counts.sum(), color=SERIES[0])
+        axes.set_xlabel("groups of users that can be told apart")
+        axes.set_ylabel("share of items")
+
+    caption = (
+        f"{groups.items} items, five random halvings of the data: {groups.number:.1f} groups on average "
+        f"({groups.low:.1f} to {groups.high:.1f}), {groups.gap:.2f} apart "
+        f"({groups.gap_low:.2f} to {groups.gap_high:.2f})."
+    )
+    return [figure(draw("Share of items by number of groups", plot, (6.6, 2.6)), caption)]
+
+
+def _distances(advice: Advice) -> str:
+    d = advice.distances
+
+    def plot(axes: Any) -> None:
+        axes.plot(d.times, d.served, color=SERIES[0], linewidth=1)
+        axes.axhline(d.within, color=SERIES[1], linestyle="--", linewidth=1.5)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("record")
+        axes.set_ylabel("mean distance")
+
+    return draw("Mean distance of the served users' models to all others over time", plot, (6.6, 2.8))
+
+
+def _log(advice: Advice) -> str:
+    n = advice.numbers()
+    per_user = n["records_per_user"]
+    rows = [
+        ("users", f"{n['users']:,}"),
+        ("records", f"{n['records']:,}"),
+        ("items", f"{n['items']:,}"),
+        ("features", "none, items are known by id" if n["features"] is None else str(n["features"])),
+        (
+            "records per user",
+            f"{per_user['median']:g} in the middle, {per_user['least']:,} to {per_user['most']:,}",
+        ),
+        ("mean payoff", f"{n['mean_payoff']:.3f}"),
+        ("mean distance, all records", f"{n['distances']['mean']:.3f}"),
+        ("mean distance, paying records only", f"{n['distances']['paid_only']:.3f}"),
+        (
+            "gain by sharing",
+            f"{n['sharing']['gain']:.4f} ({n['sharing']['low']:.4f} to {n['sharing']['high']:.4f})",
+        ),
+    ]
+    return table(("", ""), rows)

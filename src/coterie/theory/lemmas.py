@@ -1,0 +1,190 @@
+"""Do the paper's inequalities hold in the code? Each is checked in thousands of random worlds, round by round.
+
+A world is small and drawn from its seed: users, contexts, noise, gap, candidates. CAB plays it with the α(t) of the
+confidence lemma. The matrices and truths are kept apart from CAB's own models, so that what is compared is the code.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.data import DenseWorld
+from coterie.policies import CAB
+from coterie.theory.bounds import confidence, lemma_2, regret_bound, theorem_1
+from coterie.theory.hardness import hardness
+
+Floats = NDArray[np.float64]
+SLACK = 1e-9
+DELTA = 0.05
+
+# What is checked, in words. The last three are steps of the paper that do not hold as printed.
+CLAIMS = {
+    "neighbourhood": "Lemma 5: all sure (CB < γ/4) and the truth within bounds, then N̂ = N",
+    "updated": "Remark 2: the users then updated are exactly N",
+    "instant": "Lemma 4: r_t ≤ (3α + 2)·(wrong at best + wrong at chosen) + 2·CB_N(x̄)",
+    "determinant": "Σ xᵀM⁻¹x ≤ 2·log det M, for each user",
+    "unsure": "rounds in which somebody is unsure ≤ HD + 1",
+    "regret": "regret ≤ 2·(HD + 1) + 2α·√(2d·log(1 + T/d)·Σ n/|N|)",
+    "theorem": "Theorem 1: regret ≤ 9α·(c·n·HD + √(d·log T·Σ n/|N|))",
+    "sizes": "Lemma 2: Σ 1/|N| ≤ 2Tc·E[m]/n + 12·log(log T/δ), with probability 1 - δ",
+    "confidence": "Lemma 3: ‖w - u‖_M ≤ α(t) for all users and rounds, with probability 1 - δ",
+    "unsure_printed": "as printed in the proof of Theorem 1: Σ_t Σ_k Σ_j {CB ≥ γ/4} ≤ c·n·HD",
+    "constant_printed": "as printed in the proof of Theorem 1: 8α + 4 ≤ 9α",
+}
+LIKELY = ("sizes", "confidence")  # may fail in a share δ of the worlds
+
+
+@dataclass
+class Claim:
+    """How often an inequality was checked, how often it broke, and the seeds where it did."""
+
+    checked: int = 0
+    broken: int = 0
+    seeds: list[int] = field(default_factory=list)
+
+    def see(self, holds: bool, seed: int) -> None:
+        """Count one check."""
+        self.checked += 1
+        if not holds:
+            self.broken += 1
+            if seed not in self.seeds[-1:]:
+                self.seeds.append(seed)
+
+
+@final
+@dataclass(frozen=True)
+class Evidence:
+    """The claims by name, over `worlds` worlds."""
+
+    worlds: int
+    claims: dict[str, Claim]
+
+    def holds(self, name: str) -> bool:
+        """Whether a claim held: everywhere, or in as many worlds as it promises."""
+        claim = self.claims[name]
+        if name in LIKELY:
+            # Three standard deviations above the promised share of failures.
+            most = DELTA * claim.checked + 3 * math.sqrt(DELTA * claim.checked)
+            return claim.broken <= most
+        return claim.broken == 0
+
+
+def draw_world(seed: int) -> DenseWorld:
+    """Return the small world of this seed: one family, so that choices cannot avoid a direction for ever."""
+    rng = np.random.default_rng([seed, 6])
+    clusters = int(rng.integers(1, 4))
+    common = int(rng.integers(0, 2)) if clusters > 1 else 1
+    noise = float(rng.choice([0.0, 0.02, 0.1]))
+    spread = np.arange(clusters) - (clusters - 1) / 2
+    room = (1 - noise) / max(float(np.linalg.norm(spread)), 1.0) * (0.85 if common else 0.95)
+    return DenseWorld(
+        n_users=int(rng.integers(clusters, clusters + 4)),
+        n_features=clusters + common,
+        n_families=1,
+        clusters_per_family=clusters,
+        gap=float(rng.uniform(0.5, 1)) * room,
+        noise=noise,
+        n_candidates=int(rng.integers(1, 5)),
+        seed=seed,
+    )
+
+
+def check(seeds: Iterable[int], n_rounds: int = 120) -> Evidence:
+    """Play the worlds of these seeds and count where each claim was checked and broke."""
+    claims = {name: Claim() for name in CLAIMS}
+    worlds = 0
+    for seed in seeds:
+        _check_world(seed, n_rounds, claims)
+        worlds += 1
+    return Evidence(worlds, claims)
+
+
+def _check_world(seed: int, n_rounds: int, claims: dict[str, Claim]) -> None:
+    world = draw_world(seed)
+    n, d, gamma = world.n_users, world.n_features, world.gap
+    users = world.users()
+    truth = np.array([world.truth(user) for user in users])  # (n, d)
+
+    def alpha(t: int) -> float:
+        return confidence(t, n_features=d, n_users=n, delta=DELTA, noise=world.noise)
+
+    policy = CAB(n_features=d, alpha=alpha, gamma=gamma, eligible="all")
+    for user in users:
+        policy.add(user)
+    last = alpha(n_rounds)
+    M, b = np.tile(np.eye(d), (n, 1, 1)), np.zeros((n, d))
+    potential = np.zeros(n)
+    regret = inverse_sizes = clusters = 0.0
+    unsure_rounds = unsure_sum = 0
+    always = True
+    rounds = list(world.rounds(n_rounds))
+    for t, sent in enumerate(rounds, start=1):
+        i, X = sent.user, np.asarray(sent.contexts)
+        inverse = np.linalg.inv(M)
+        W = np.einsum("jab,jb->ja", inverse, b)
+        CB = alpha(t) * np.sqrt(np.einsum("ka,jab,kb->jk", X, inverse, X))  # (n, candidates)
+        miss = W - truth
+        confident = bool((np.sqrt(np.einsum("ja,jab,jb->j", miss, M, miss)) <= alpha(t) + SLACK).all())
+        always &= confident
+        unsure = gamma / 4 <= CB
+        unsure_sum += int(unsure.sum())
+        unsure_rounds += bool(unsure.any())
+        k = policy.choose(i, X)
+        best = int(np.argmax(sent.expected))
+        near = [set(policy.neighbours(i, x)) for x in X]
+        true = [set(world.neighbours(i, x)) for x in X]
+        lost = float(sent.expected[best] - sent.expected[k])
+        before = _spreads(policy, users, X[k])
+        policy.learn(i, X[k], float(sent.payoffs[k]))
+        learned = {j for j in users if _spreads(policy, [j], X[k])[0] < before[j] - 1e-12}
+        if confident:
+            for place in range(len(X)):
+                if not unsure[:, place].any():
+                    claims["neighbourhood"].see(near[place] == true[place], seed)
+            if not unsure[:, k].any():
+                claims["updated"].see(learned == true[k], seed)
+            wrong = (near[best] != true[best]) + (near[k] != true[k])
+            own = float(np.mean([CB[users.index(j), k] for j in true[k]]))  # type: ignore[arg-type]
+            claims["instant"].see(lost <= (3 * last + 2) * wrong + 2 * own + SLACK, seed)
+        for j in learned:
+            potential[j] += X[k] @ inverse[j] @ X[k]
+            M[j] += np.outer(X[k], X[k])
+            b[j] += sent.payoffs[k] * X[k]
+        regret += lost
+        inverse_sizes += 1 / len(true[k])
+        clusters += float(np.mean([world.n_clusters(x) for x in X])) / n_rounds
+    claims["confidence"].see(always, seed)
+    for j in users:
+        claims["determinant"].see(potential[j] <= 2 * np.linalg.slogdet(M[j])[1] + SLACK, seed)
+    claims["sizes"].see(
+        inverse_sizes
+        <= lemma_2(n_rounds=n_rounds, n_candidates=len(X), n_users=n, clusters=clusters, delta=DELTA),
+        seed,
+    )
+    claims["constant_printed"].see(8 * last + 4 <= 9 * last, seed)
+    if not always:
+        return  # the theorem assumes it
+    eta = 16 * last**2 / gamma**2
+    hard = hardness([r.user for r in rounds], [r.contexts for r in rounds], eta, everyone=users, effort=400)
+    claims["unsure"].see(unsure_rounds <= hard.upper + 1, seed)
+    claims["unsure_printed"].see(unsure_sum <= len(X) * n * hard.upper, seed)
+    run: dict[str, Any] = {
+        "alpha": last,
+        "n_rounds": n_rounds,
+        "n_users": n,
+        "n_features": d,
+        "hardness": hard.upper,
+        "inverse_sizes": inverse_sizes,
+    }
+    claims["regret"].see(regret <= regret_bound(**run).total + SLACK, seed)
+    claims["theorem"].see(regret <= theorem_1(**run, n_candidates=len(X)).total + SLACK, seed)
+
+
+def _spreads(policy: CAB, users: Iterable[Any], x: Floats) -> list[float]:
+    """Return √(xᵀM⁻¹x) as the policy's own models have it."""
+    contexts = policy.models.read([x])
+    return [float(policy.models.view(user, contexts).spread[0]) for user in users]

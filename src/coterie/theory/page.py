@@ -1,0 +1,117 @@
+"""A page that works offline: plain words first, then figures, then numbers."""
+
+import io
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from coterie.errors import MissingExtraError
+
+# Figures are drawn in these stand-ins, which become the style sheet's variables: one picture, light and dark.
+INK, FAINT, GRID = "#010101", "#020202", "#030303"
+SERIES = ("#0400a1", "#0400a2", "#0400a3", "#0400a4")
+VARIABLES = {INK: "--ink", FAINT: "--faint", GRID: "--grid"} | {
+    colour: f"--series-{number}" for number, colour in enumerate(SERIES)
+}
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "coterie",
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.edgecolor": GRID,
+    "axes.labelcolor": FAINT,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "text.color": INK,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+}
+SHEET = """
+:root { --page: #fbfaf8; --card: #fff; --ink: #1d1f24; --faint: #666b76; --grid: #e6e4df; --series-0: #c2410c;
+  --series-1: #2563a8; --series-2: #0f8a6d; --series-3: #8b8f99; }
+@media (prefers-color-scheme: dark) { :root { --page: #15171b; --card: #1d2025; --ink: #eceae5; --faint: #a0a5b0;
+  --grid: #33373f; --series-0: #fb923c; --series-1: #6cb0f5; --series-2: #3fcfa8; --series-3: #8d929d; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--page); color: var(--ink);
+  font: 17px/1.6 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; }
+main { max-width: 46rem; margin: 0 auto; padding: 3rem 1.25rem 4rem; }
+h1 { font-size: clamp(1.7rem, 6vw, 2.4rem); line-height: 1.15; letter-spacing: -0.02em; margin: 0.2rem 0 1rem; }
+h2 { font-size: 1.25rem; margin: 2.6rem 0 0.5rem; }
+.kicker, .note { color: var(--faint); font-size: 0.9rem; }
+figure { margin: 1.2rem 0; background: var(--card); border: 1px solid var(--grid); border-radius: 12px;
+  padding: 1rem; }
+figcaption { color: var(--faint); font-size: 0.92rem; margin-top: 0.5rem; }
+svg { display: block; width: 100%; height: auto; font-family: inherit; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-size: 0.88rem; font-variant-numeric: tabular-nums; }
+th, td { padding: 0.45rem 0.6rem; text-align: right; border-bottom: 1px solid var(--grid); }
+th { color: var(--faint); font-weight: 500; }
+th:first-child, td:first-child { text-align: left; padding-left: 0; }
+pre { background: var(--card); border: 1px solid var(--grid); border-radius: 12px; padding: 0.9rem 1rem;
+  font: 0.82rem/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; white-space: pre-wrap; }
+"""
+
+
+def draw(title: str, plot: Callable[[Any], None], size: tuple[float, float] = (6.6, 3.4)) -> str:
+    """Return what `plot` draws on matplotlib axes as an `<svg>` element; `title` is read aloud."""
+    if find_spec("matplotlib") is None:
+        raise MissingExtraError("figures need matplotlib: pip install 'coterie[experiments]'")
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context(STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        axes = figure.add_subplot()
+        axes.grid(axis="y", color=GRID, linewidth=0.8)
+        axes.set_axisbelow(True)
+        plot(axes)
+        out = io.StringIO()
+        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
+    text = out.getvalue()
+    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    text = re.sub(r' xmlns(:xlink)?="[^"]*"| (width|height)="[\d.]+pt"', "", text)
+    text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)
+    for colour, variable in VARIABLES.items():
+        text = text.replace(colour, f"var({variable})")
+    return text.replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1).strip()
+
+
+def figure(svg: str, caption: str) -> str:
+    """Return a figure with its caption."""
+    return f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>"
+
+
+def paragraphs(lines: Iterable[str]) -> str:
+    """Return sentences as paragraphs."""
+    return "\n".join(f"<p>{escape(line)}</p>" for line in lines)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table; the first column is names."""
+    top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+    body = "\n".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def write_page(path: str | os.PathLike[str], *, kicker: str, title: str, body: Iterable[str]) -> Path:
+    """Write a page, whole or not at all, and return its path."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"<title>{escape(title)}</title><style>{SHEET}</style></head>\n<body><main>"
+        f'<p class="kicker">{escape(kicker)}</p><h1>{escape(title)}</h1>\n'
+        + "\n".join(body)
+        + "\n</main></body></html>\n"
+    )
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)
+    return path

@@ -1,0 +1,201 @@
+"""A log as arrays: who was shown what, and what it paid."""
+
+import os
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.data.blocks import Block
+from coterie.data.rounds import Round
+from coterie.errors import FileError, MissingExtraError, ParameterError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# Distances and neighbourhoods need no more directions than this; longer vectors are projected.
+MOST_FEATURES = 40
+
+
+@final
+@dataclass(frozen=True)
+class Records:
+    """Records in the order of time. With features, `items` are rows of `vectors`; else item ids, counted from 0."""
+
+    users: Ints  # (records,) counted from 0
+    items: Ints  # (records,)
+    payoffs: Floats  # (records,)
+    names: Sequence[Hashable]  # of the users
+    vectors: Floats | None = None  # (items, n_features), none longer than 1
+    notes: tuple[str, ...] = ()  # what was done to read it
+
+    @property
+    def n_users(self) -> int:
+        """How many users there are."""
+        return len(self.names)
+
+    @property
+    def n_items(self) -> int:
+        """How many different items were shown."""
+        return int(self.items.max()) + 1 if self.vectors is None else len(self.vectors)
+
+    @property
+    def one_hot(self) -> bool:
+        """Whether items are known by id alone."""
+        return self.vectors is None
+
+    @property
+    def per_user(self) -> Ints:
+        """How many records each user has: (n_users,)."""
+        return np.bincount(self.users, minlength=self.n_users).astype(np.int64)
+
+    def of_some_users(self, most: int, rng: np.random.Generator) -> "Records":
+        """Return the records of `most` users drawn at random, or of all, if there are no more."""
+        if self.n_users <= most:
+            return self
+        chosen = np.sort(rng.choice(self.n_users, most, replace=False))
+        code = np.full(self.n_users, -1)
+        code[chosen] = np.arange(most)
+        kept = code[self.users] >= 0
+        names = [self.names[user] for user in chosen]
+        return Records(
+            code[self.users[kept]], self.items[kept], self.payoffs[kept], names, self.vectors, self.notes
+        )
+
+
+def make_records(users: Any, items: Any, payoffs: Any, vectors: Any = None) -> Records:
+    """Return records from a user, an item and a payoff each.
+
+    With `vectors`, items are its rows. Vectors longer than 1 are all divided by the longest length; those of more
+    than 40 features are projected on the first 40 principal directions.
+    """
+    names, user = _codes(users)
+    paid = np.asarray(payoffs, dtype=np.float64)
+    if not len(paid):
+        raise ParameterError("the log holds no records")
+    if not (np.abs(paid) <= 1).all():
+        bad = int(np.argmin(np.abs(paid) <= 1))
+        raise ParameterError(f"record {bad + 1}: payoff is {paid[bad]}, expected a number in [-1, 1]")
+    notes: list[str] = []
+    if vectors is None:
+        _, item = _codes(items)
+        return Records(user, item, paid, names)
+    item, matrix = np.asarray(items, dtype=np.int64), np.array(vectors, dtype=np.float64)
+    if not np.isfinite(matrix).all():
+        raise ParameterError("features hold NaN or infinity; every feature must be a finite number")
+    longest = float(np.sqrt(np.einsum("if,if->i", matrix, matrix)).max(initial=0))
+    if longest > 1 + 1e-9:
+        matrix /= longest
+        notes.append(f"Features were divided by {longest:.4g}, the length of the longest item.")
+    if matrix.shape[1] > MOST_FEATURES:
+        whole, held = float((matrix**2).sum()), np.linalg.eigh(matrix.T @ matrix)[1][:, -MOST_FEATURES:]
+        matrix = matrix @ held
+        share = float((matrix**2).sum()) / whole if whole else 1.0
+        notes.append(
+            f"Of {len(held)} features, {MOST_FEATURES} directions are used; they hold {share:.0%} of them."
+        )
+    return Records(user, item, paid, names, matrix, tuple(notes))
+
+
+def from_rounds(rounds: Iterable[Round], *, served: str = "all", seed: int = 0) -> Records:
+    """Return the records of rounds whose payoffs are all known: of every candidate, or of one drawn at random.
+
+    `served` is "all", or "random": what a log of uniformly random choices would hold.
+    """
+    if served not in ("all", "random"):
+        raise ParameterError(f'served is {served!r}, expected "all" or "random"')
+    rng = np.random.default_rng(seed)
+    users: list[Hashable] = []
+    contexts: list[Any] = []
+    payoffs: list[float] = []
+    for sent in rounds:
+        places = range(len(sent.contexts)) if served == "all" else [int(rng.integers(len(sent.contexts)))]
+        for k in places:
+            users.append(sent.user)
+            contexts.append(sent.contexts[k])
+            payoffs.append(float(sent.payoffs[k]))
+    if contexts and isinstance(contexts[0], np.ndarray):
+        vectors, items = np.unique(np.array(contexts), axis=0, return_inverse=True)
+        return make_records(users, items.ravel(), payoffs, vectors)
+    return make_records(users, contexts, payoffs)
+
+
+def from_blocks(blocks: Iterable[Block]) -> Records:
+    """Return the records of a dataset's rounds: of what was served, or of every candidate where all are known."""
+    users: list[Any] = []
+    items: list[Ints] = []
+    payoffs: list[Floats] = []
+    names: Any = None
+    for block in blocks:
+        names, (rounds, width) = block.items, block.candidates.shape
+        if block.served is not None:
+            items.append(block.candidates[np.arange(rounds), block.served])
+            users += block.users.tolist()
+        else:
+            items.append(block.candidates.ravel())
+            users += np.repeat(block.users, width).tolist()
+        payoffs.append(block.payoffs.ravel())
+    if not users:
+        raise ParameterError("the log holds no records")
+    shown = np.concatenate(items)
+    if isinstance(names, np.ndarray):
+        return make_records(users, shown, np.concatenate(payoffs), names)
+    return make_records(users, shown.tolist(), np.concatenate(payoffs))
+
+
+def read_log(path: str | os.PathLike[str]) -> Records:
+    """Read a CSV or Parquet file with the columns user, payoff, and item or features.
+
+    Features are one column `features` of equally long lists (Parquet), or several number columns whose names start
+    with `feature`; with them, `item` is not needed.
+    """
+    if find_spec("polars") is None:
+        raise MissingExtraError("reading a log needs polars: pip install 'coterie[experiments]'")
+    import polars as pl
+
+    path = Path(path)
+    readers: dict[str, Callable[[Path], pl.DataFrame]] = {".csv": pl.read_csv, ".parquet": pl.read_parquet}
+    if path.suffix.lower() not in readers:
+        raise FileError(f"{path} is neither .csv nor .parquet; a log is one of them")
+    try:
+        table = readers[path.suffix.lower()](path)
+    except FileNotFoundError:
+        raise FileError(f"there is no file {path}") from None
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise FileError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+    features = sorted((name for name in table.columns if name.startswith("feature")), key=_natural)
+    for name in ("user", "payoff", *(() if features else ("item",))):
+        if name not in table.columns:
+            raise FileError(
+                f"{path} has no column {name!r}; a log has user, payoff, and item or columns starting with feature"
+            )
+    needed = table.select(["user", "payoff", *(features or ["item"])])
+    if sum(needed.null_count().row(0)):
+        raise FileError(f"{path} has empty cells; every record needs all of: {', '.join(needed.columns)}")
+    try:
+        payoffs = table["payoff"].cast(pl.Float64).to_numpy()
+        if not features:
+            return make_records(table["user"].to_list(), table["item"].to_list(), payoffs)
+        if len(features) == 1 and table[features[0]].dtype.base_type() in (pl.List, pl.Array):
+            rows = np.array(table[features[0]].to_list(), dtype=np.float64)
+        else:
+            rows = table.select(features).cast(pl.Float64).to_numpy()
+        vectors, items = np.unique(rows, axis=0, return_inverse=True)
+        return make_records(table["user"].to_list(), items.ravel(), payoffs, vectors)
+    except (ValueError, pl.exceptions.PolarsError) as error:
+        raise FileError(f"{path}: {str(error).splitlines()[0]}") from error
+
+
+def _natural(name: str) -> tuple[int, str]:
+    return len(name), name
+
+
+def _codes(values: Any) -> tuple[list[Hashable], Ints]:
+    """Return the distinct values in the order of first sight, and each value's place among them."""
+    seen: dict[Hashable, int] = {}
+    codes = np.array([seen.setdefault(value, len(seen)) for value in values], dtype=np.int64)
+    return list(seen), codes

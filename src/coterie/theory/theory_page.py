@@ -1,0 +1,150 @@
+"""The pages of `coterie theory`: a run beside the truth, and how regret grows."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.theory.page import FAINT, SERIES, draw, figure, paragraphs, table, write_page
+from coterie.theory.scaling import Scaling
+from coterie.theory.truth import Watched
+
+Floats = NDArray[np.float64]
+POINTS = 400
+
+
+def write_watched(seen: Watched, name: str, path: str | os.PathLike[str]) -> Path:
+    """Write what was watched as a page, and return its path."""
+    settled = (
+        f"From round {seen.settled:,} on, the neighbourhoods CAB decides with are the true ones."
+        if seen.settled is not None
+        else "To the end, some of the neighbourhoods CAB decides with are not the true ones."
+    )
+    tail = slice(-max(1, seen.n_rounds // 10), None)
+    words = [
+        f"In the last tenth of {seen.n_rounds:,} rounds, {100 * seen.precision[tail].mean():.0f} of 100 users whom "
+        f"CAB takes for neighbours are, and it finds {100 * seen.recall[tail].mean():.0f} of 100 who are.",
+        f"Corollary 1 replaces the number of users, {seen.n_users}, by the number of groups per item: here "
+        f"{seen.clusters:.1f}. The sum of 1/|N| it rests on is {seen.inverse_sizes[-1]:.1f}; if users and contexts "
+        f"come evenly it is about {seen.n_rounds * seen.clusters / seen.n_users:.1f}.",
+        _bound_words(seen),
+    ]
+    body = [
+        paragraphs(words),
+        figure(_shares(seen), "Precision and recall of the chosen item's neighbourhood, running mean."),
+        figure(_sizes(seen), "The sum of 1/|N| so far, beside T·E[m]/n."),
+        figure(_lost(seen), "Regret so far. Dashed: the proved bound, where it fits in."),
+        table(("", ""), [(key, _text(value)) for key, value in seen.summary().items()]),
+    ]
+    kicker = f"CAB on {name}: {seen.n_users} users, α(T) = {seen.alpha:.3g}, γ = {seen.gamma:g}"
+    return write_page(path, kicker=kicker, title=settled, body=body)
+
+
+def _bound_words(seen: Watched) -> str:
+    lost, bounds = seen.regret.sum(), seen.bounds()
+    if bounds is None:
+        return (
+            f"CAB lost {lost:.1f}. With α(T) = {seen.alpha:.2f} the theorem does not apply: it needs bounds that "
+            "hold, and so at least 1."
+        )
+    hard = seen.hard
+    if hard is not None and hard.lower == seen.n_rounds:
+        return (
+            f"CAB lost {lost:.1f}. Theorem 1 promises no more than {bounds[0].total:,.0f}, which says nothing: the "
+            "hardness of these rounds is all of them, for lists let every direction be avoided for ever."
+        )
+    return f"CAB lost {lost:.1f}; Theorem 1 allows {bounds[0].total:,.0f}, the proved bound {bounds[1].total:,.0f}."
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_text(part)}" for key, part in value.items())
+    return f"{value:,.4g}" if isinstance(value, float) else str(value)
+
+
+def _thin(values: Floats) -> tuple[Floats, Floats]:
+    rows = np.unique(np.linspace(0, len(values) - 1, POINTS).astype(np.int64))
+    return (rows + 1).astype(np.float64), values[rows]
+
+
+def _running(values: Floats) -> Floats:
+    width = max(1, len(values) // 50)
+    sums = np.cumsum(np.concatenate([np.zeros(width), values]))
+    counts = np.minimum(np.arange(1, len(values) + 1), width)
+    return np.asarray((sums[width:] - sums[:-width]) / counts, dtype=np.float64)
+
+
+def _shares(seen: Watched) -> str:
+    def plot(axes: Any) -> None:
+        axes.plot(*_thin(_running(seen.precision)), color=SERIES[0], label="precision")
+        axes.plot(*_thin(_running(seen.recall)), color=SERIES[1], label="recall")
+        axes.set_ylim(0, 1.05)
+        axes.set_xlabel("round")
+        axes.legend(frameon=False)
+
+    return draw("Precision and recall over time", plot)
+
+
+def _sizes(seen: Watched) -> str:
+    def plot(axes: Any) -> None:
+        axes.plot(*_thin(seen.inverse_sizes), color=SERIES[0], label="Σ 1/|N|")
+        end = seen.n_rounds * seen.clusters / seen.n_users
+        axes.plot([0, seen.n_rounds], [0, end], "--", color=FAINT, label="T·E[m]/n")
+        axes.set_xlabel("round")
+        axes.legend(frameon=False)
+
+    return draw("The sum of inverse neighbourhood sizes over time", plot, (6.6, 2.8))
+
+
+def _lost(seen: Watched) -> str:
+    bounds = seen.bounds()
+    lost = np.cumsum(seen.regret)
+
+    def plot(axes: Any) -> None:
+        axes.plot(*_thin(lost), color=SERIES[0])
+        if bounds is not None and bounds[1].total < 20 * lost[-1]:
+            axes.axhline(bounds[1].total, color=FAINT, linestyle="--")
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("round")
+
+    return draw("Regret over time", plot, (6.6, 2.8))
+
+
+def write_scaling(found: Sequence[Scaling], path: str | os.PathLike[str]) -> Path:
+    """Write the growth of regret as a page, and return its path."""
+    body = [
+        paragraphs(
+            [
+                "Each line is a policy's regret while one thing is doubled again and again. On these axes a slope of "
+                "1/2 is growth with the square root. Corollary 1 allows at most 1/2 in time and in groups of users. "
+                "Users cost at the start, where it allows up to 2; in the long run their number should not matter.",
+            ]
+        )
+    ]
+    for varied in dict.fromkeys(one.varied for one in found):
+        lines = [one for one in found if one.varied == varied]
+        told = "; ".join(f"{one.policy} {one.slope:.2f} ± {one.error:.2f}" for one in lines)
+        body.append(figure(_growth(lines), f"Slopes: {told}. Corollary 1 allows {lines[0].predicted:g}."))
+    rows = [
+        (f"{one.policy}, {one.varied}", f"{one.slope:.2f} ± {one.error:.2f}", f"{one.predicted:g}")
+        for one in found
+    ]
+    body.append(table(("", "slope", "Corollary 1 allows"), rows))
+    return write_page(path, kicker="The benchmark of Corollary 1", title="How regret grows", body=body)
+
+
+def _growth(lines: Sequence[Scaling]) -> str:
+    def plot(axes: Any) -> None:
+        for number, one in enumerate(lines):
+            mean = one.regret.mean(axis=0)
+            axes.loglog(one.values, mean, "o-", color=SERIES[number], label=one.policy)
+        axes.set_xticks(lines[0].values, [str(value) for value in lines[0].values])
+        axes.minorticks_off()
+        axes.set_xlabel(lines[0].varied)
+        axes.set_ylabel("regret")
+        axes.legend(frameon=False)
+
+    return draw(f"Regret as {lines[0].varied} double", plot, (6.6, 3.0))

@@ -1,0 +1,91 @@
+"""What the service's tests share: a desk over a store, a clock one can turn, and small questions."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from coterie.service.desk import Desk
+from coterie.service.engine import Action, Engine, Question
+from coterie.service.events import Event
+from coterie.service.records import Rank
+from coterie.service.settings import Config, Settings
+from coterie.service.sqlite_store import SqliteStore
+
+T = TypeVar("T")
+START = 1_800_000_000_000
+
+
+class Clock:
+    """A clock that stands until it is turned."""
+
+    def __init__(self, now: int = START) -> None:
+        self.now = now
+
+    def __call__(self) -> int:
+        return self.now
+
+    def turn(self, seconds: float) -> None:
+        self.now += int(seconds * 1000)
+
+
+def ask(event: str, user: str = "ann", actions: str = "abc", **more: Any) -> Question:
+    """Return a question over one-letter actions."""
+    return Question(event, user, [Action(name) for name in actions], **more)
+
+
+def engine(**config: Any) -> Engine:
+    """Return a configured engine."""
+    made = Engine()
+    made.configure(Config(**config), START)
+    return made
+
+
+def decide(made: Engine, question: Question, at: int = START) -> Rank:
+    """Return a decision that is new."""
+    record = made.rank(question, at)
+    assert isinstance(record, Rank)
+    return record
+
+
+def again(made: Engine, question: Question, at: int = START) -> Event:
+    """Return the event of a retry."""
+    event = made.rank(question, at)
+    assert isinstance(event, Event)
+    return event
+
+
+def settings_of(path: Path, config: Config | None = None, **more: Any) -> Settings:
+    """Return settings for a store in a folder."""
+    return Settings(store=str(path), config=config or Config(), **more)
+
+
+def with_desk(
+    settings: Settings,
+    work: Callable[[Desk], Awaitable[T]],
+    clock: Callable[[], int] | None = None,
+    store: Any = None,
+) -> T:
+    """Start a desk, let `work` use it, and stop it."""
+
+    async def go() -> T:
+        opened = store or SqliteStore(settings.store, settings.durability)
+        desk = Desk(settings, opened, clock or Clock())
+        await desk.start()
+        try:
+            return await work(desk)
+        finally:
+            await desk.stop()
+
+    return asyncio.run(go())
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[SqliteStore]:
+    """Open a store, and close it."""
+    store = SqliteStore(str(path))
+    try:
+        yield store
+    finally:
+        store.close()

@@ -1,0 +1,57 @@
+"""A real PostgreSQL server, started for the tests and thrown away after."""
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+def binaries() -> Path | None:
+    """Return where PostgreSQL's programs are, newest first."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_ctl"), key=lambda path: int(path.parts[-3]))
+    if found:
+        return found[-1].parent
+    plain = shutil.which("pg_ctl")
+    return Path(plain).parent if plain else None
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    """Run a server on a free port, and yield its URL."""
+    programs = binaries()
+    if programs is None:
+        pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
+    # The server refuses to run as root, so root lends it to the user that the package made.
+    lend = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+    if lend and subprocess.run([*lend, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("PostgreSQL refuses to run as root, and there is no user postgres to run it")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if lend:
+            shutil.chown(folder, "postgres")
+        data = folder / "data"
+        _run([*lend, str(programs / "initdb"), "-D", str(data), "-A", "trust", "-U", "coterie", "-N"], folder)
+        options = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=on"
+        control = [*lend, str(programs / "pg_ctl"), "-D", str(data), "-w"]
+        _run([*control, "-l", str(folder / "log"), "-o", options, "start"], folder)
+        try:
+            yield f"postgresql://coterie@127.0.0.1:{port}/postgres"
+        finally:
+            _run([*control, "-m", "immediate", "stop"], folder)
+
+
+def _run(command: list[str], folder: Path) -> None:
+    done = subprocess.run(
+        command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed: {done.stderr}")

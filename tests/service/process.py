@@ -1,0 +1,71 @@
+"""A service in a process of its own, for tests that kill it."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Process:
+    """`python -m coterie.service.serve`, started and ready."""
+
+    def __init__(self, *options: str, environment: dict[str, str] | None = None) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        command = [sys.executable, "-m", "coterie.service.serve", "--port", str(self.port), *options]
+        path = f"{SOURCE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+        self.process = subprocess.Popen(
+            command,
+            env={**os.environ, "PYTHONPATH": path, **(environment or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        end = time.monotonic() + 90
+        while True:
+            if self.process.poll() is not None or time.monotonic() > end:
+                raise RuntimeError(f"the service did not start: {self.stop()[1]}")
+            try:
+                if httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200:
+                    return
+            except httpx.TransportError:
+                time.sleep(0.05)
+
+    def kill(self) -> None:
+        """End it as kill −9 does."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.communicate()
+
+    def stop(self) -> tuple[int, str]:
+        """Ask it to stop, and return the exit code and what it said."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        said, _ = self.process.communicate(timeout=60)
+        return self.process.returncode, said
+
+
+@contextmanager
+def service(*options: str, environment: dict[str, str] | None = None) -> Iterator[Process]:
+    """Run a service, and end it whatever happens."""
+    process = Process(*options, environment=environment)
+    try:
+        yield process
+    finally:
+        if process.process.poll() is None:
+            process.kill()

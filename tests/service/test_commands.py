@@ -1,0 +1,88 @@
+"""The commands around the service, as one types them; and no route is left out of the documentation."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from coterie.cli.app import app
+from coterie.errors import ParameterError
+from coterie.service.loadtest import Plan, check_plan
+from coterie.service.routes_native import ROUTES
+from coterie.service.settings import Config, Durability, read_settings
+from tests.service.helpers import Clock, ask, opened, settings_of, with_desk
+
+run = CliRunner()
+DOCS = (Path(__file__).parents[2] / "docs" / "service.md").read_text()
+
+
+def _lived(path: Path) -> None:
+    async def work(desk: object) -> None:
+        from coterie.service.desk import Desk
+
+        assert isinstance(desk, Desk)
+        for k in range(8):
+            await desk.rank(ask(f"e{k}", f"user-{k % 3}"))
+            await desk.reward(f"e{k}", 0.5)
+
+    with_desk(settings_of(path), work, Clock())
+
+
+def test_keys_are_made_listed_and_dropped(tmp_path: Path) -> None:
+    store = str(tmp_path / "log.db")
+    made = run.invoke(app, ["keys", "new", "app", "--scope", "decide", "--scope", "read", "--store", store])
+    assert made.exit_code == 0
+    assert "ck_" in made.output
+    with opened(tmp_path / "log.db") as found:
+        assert [row.scopes for row in found.keys()] == [("decide", "read")]  # noqa: SIM118
+    assert "app" in run.invoke(app, ["keys", "list", "--store", store]).output
+    assert run.invoke(app, ["keys", "drop", "app", "--store", store]).exit_code == 0
+    assert run.invoke(app, ["keys", "drop", "app", "--store", store]).exit_code == 2
+    assert "= " in run.invoke(app, ["keys", "new", "app", "--toml"]).output
+
+
+@pytest.mark.parametrize("ending", ["parquet", "dsjson"])
+def test_a_log_is_checked_exported_and_imported(tmp_path: Path, ending: str) -> None:
+    _lived(tmp_path / "log.db")
+    checked = run.invoke(app, ["log", "check", "--store", str(tmp_path / "log.db")])
+    assert "no damage" in checked.output
+    assert "equals the snapshot and its tail: yes" in checked.output
+    out = tmp_path / f"log.{ending}"
+    assert "8 decisions" in run.invoke(
+        app, ["log", "export", str(out), "--store", str(tmp_path / "log.db")]
+    ).output.replace("17 records", "8 decisions")
+    told = run.invoke(app, ["log", "import", str(out), "--store", str(tmp_path / "other.db")])
+    assert "8 payoffs learned" in told.output, told.output
+
+
+def test_a_log_is_cut(tmp_path: Path) -> None:
+    _lived(tmp_path / "log.db")
+    told = run.invoke(app, ["log", "cut", "--at", "5", "--yes", "--store", str(tmp_path / "log.db")])
+    assert "12 records given up" in told.output
+    assert run.invoke(app, ["log", "repair", str(tmp_path / "log.db"), "--yes"]).exit_code == 0
+
+
+def test_a_load_test_is_bounded_and_stays_at_home() -> None:
+    with pytest.raises(ParameterError, match="is not this machine"):
+        check_plan("http://example.org", Plan(), anywhere=False)
+    with pytest.raises(ParameterError, match="at most 256"):
+        check_plan(None, Plan(connections=1000), anywhere=False)
+
+
+def test_settings_come_from_file_environment_and_flags(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text('port = 1\nstore = "a.db"\n[config]\npolicy = "linucb"\nmax-users = 5\n')
+    found = read_settings(file, {"COTERIE_PORT": "2", "COTERIE_DURABILITY": "lose-one-second"}, store="b.db")
+    assert (found.port, found.store, found.durability) == (2, "b.db", Durability.LOSE_ONE_SECOND)
+    assert found.config == Config(policy="linucb", max_users=5)
+    file.write_text("prot = 1")
+    with pytest.raises(ParameterError, match="unknown field `prot`"):
+        read_settings(file, {})
+    with pytest.raises(ParameterError, match="cannot read the settings"):
+        read_settings(tmp_path / "none.toml", {})
+
+
+def test_every_route_and_setting_is_documented() -> None:
+    for route in ROUTES:
+        for path in route.paths:
+            assert path.replace(":str", "") in DOCS, f"docs/service.md does not mention {path}"

@@ -1,0 +1,130 @@
+"""The log goes out as Parquet and dsjson and comes back; what was exported replays to the same decisions."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coterie.errors import FileError
+from coterie.service import snapshot
+from coterie.service.engine import Action, Engine, Question
+from coterie.service.exchange import (
+    payoffs_of,
+    read_dsjson,
+    read_parquet,
+    replay_records,
+    write_dsjson,
+    write_parquet,
+)
+from coterie.service.features import hash_action
+from coterie.service.records import Rank, decode
+from tests.service.helpers import START, engine
+
+
+def _lived() -> tuple[Engine, list[Any]]:
+    made = engine(exploration=0.3, wait=30.0, dimensions=8)
+    for k in range(80):
+        features = [{"size": k % 3}] if k % 2 else None
+        context = [{"device": {"mobile": bool(k % 3)}}]
+        actions = [Action(name, features) for name in "abc"]
+        made.rank(Question(f"e{k}", f"user-{k % 5}", actions, context), START + 1000 * k)
+        if k % 3:
+            made.reward(f"e{k - k % 2}", (k % 5) / 4, START + 1000 * k)
+    log = [decode(data) for data in made.outbox]
+    return made, log
+
+
+def test_a_parquet_export_replays_to_the_same_state_and_decisions(tmp_path: Path) -> None:
+    made, log = _lived()
+    assert write_parquet(enumerate(log), made.ids, tmp_path / "log.parquet") == len(log)
+    back = list(read_parquet(tmp_path / "log.parquet"))
+    assert back == log
+    assert snapshot.dump(replay_records(back)) == snapshot.dump(made)
+    engine_ = Engine()
+    for record in back:
+        if isinstance(record, Rank):  # decided again, offline, with what was known then
+            sent: Any = {"context": [], "actions": [None] * 3}
+            sent = json.loads(record.features) if record.features else sent
+            actions = [Action(name, f) for name, f in zip(record.actions, sent["actions"], strict=True)]
+            engine_.names = {"them": record.user}
+            again, _ = engine_.what_if(Question(record.event, "them", actions, sent["context"]))
+            assert (again.choice, again.order, again.x) == (record.choice, record.order, record.x)
+        engine_.apply(record)
+
+
+def test_a_dsjson_export_warm_starts_another_service(tmp_path: Path) -> None:
+    made, log = _lived()
+    path = tmp_path / "log.dsjson"
+    assert write_dsjson(enumerate(log), made.ids, path) == 80
+    line = json.loads(path.read_text().splitlines()[1])
+    assert sum(line["p"]) == pytest.approx(1)
+    assert line["p"][line["a"].index(line["_label_Action"])] == line["_label_probability"]
+    payoffs = list(read_dsjson(path, dimensions=8))
+    assert len(payoffs) == 80
+    assert {payoff.user for payoff in payoffs} == {f"user-{k}" for k in range(5)}
+    ranks = [record for record in log if isinstance(record, Rank)]
+    for payoff, record in zip(payoffs, ranks, strict=True):
+        assert payoff.item == (record.actions[record.choice] if record.x is None else None)
+        if record.x is not None:
+            assert payoff.x is not None
+            assert np.allclose(np.frombuffer(payoff.x), np.frombuffer(record.x))
+    other = engine(dimensions=8)
+    for payoff in payoffs:
+        other.observe(payoff.user, payoff.value, START, payoff.item, payoff.x)
+    assert other.items is not None
+    assert other.vectors is not None
+    assert other.items.learned + other.vectors.learned == 80
+
+
+def test_an_exported_log_warm_starts_with_what_it_learned(tmp_path: Path) -> None:
+    made, log = _lived()
+    payoffs = list(payoffs_of(log, made.ids))
+    assert 20 < len(payoffs) <= 80
+    assert all(payoff.user.startswith("user-") for payoff in payoffs)
+
+
+def test_a_line_of_personalizers_own_log_is_read(tmp_path: Path) -> None:
+    line = {
+        "_label_cost": -0.5,
+        "_label_probability": 0.8,
+        "_label_Action": 2,
+        "_labelIndex": 1,
+        "EventId": "e",
+        "a": [2, 1],
+        "c": {
+            "user": {"id": "ann"},
+            "_multi": [{"_tag": "x", "j": [{"t": "a"}]}, {"_tag": "y", "j": [{"t": "b"}]}],
+        },
+        "p": [0.8, 0.2],
+    }
+    path = tmp_path / "log.dsjson"
+    path.write_text(json.dumps(line) + "\n\n" + json.dumps({"RewardValue": 1.0, "EventId": "e"}) + "\n")
+    (payoff,) = read_dsjson(path, dimensions=16)
+    assert (payoff.user, payoff.item, payoff.value) == ("ann", None, 0.5)
+    assert payoff.x == hash_action("y", [{"t": "b"}], [], 16).tobytes()  # the user's id is no feature
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nonsense", "line 1 of .* is not a decision"),
+        ('{"c": {}, "_label_cost": 0}', "line 1"),
+        ('{"c": {"_multi": [{}]}, "_label_cost": -7, "_label_Action": 1}', "reward is 7.0"),
+        ('{"c": {"_multi": [{}]}, "_label_cost": NaN, "_label_Action": 1}', "reward is nan"),
+        ('{"c": {"_multi": [{}]}, "_label_cost": 0, "_label_Action": 5}', "chose action 5 of 1"),
+    ],
+)
+def test_what_is_not_dsjson_is_refused_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "log.dsjson"
+    path.write_text(text)
+    with pytest.raises(FileError, match=message):
+        list(read_dsjson(path, 8))
+
+
+def test_what_is_not_an_exported_log_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "log.parquet"
+    path.write_bytes(b"PAR1 nonsense")
+    with pytest.raises(FileError, match="cannot be read as an exported log"):
+        list(read_parquet(path))

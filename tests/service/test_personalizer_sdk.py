@@ -1,0 +1,280 @@
+"""Both published Personalizer SDKs, unchanged, against a real server in a process of its own."""
+
+import io
+import warnings
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.service.process import Process, service
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # they are no longer maintained
+    v1 = pytest.importorskip("azure.cognitiveservices.personalizer")
+    v1_models = pytest.importorskip("azure.cognitiveservices.personalizer.models")
+    preview = pytest.importorskip("azure.ai.personalizer")
+    from azure.core.credentials import AzureKeyCredential
+    from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ResourceNotFoundError
+    from msrest.authentication import CognitiveServicesCredentials
+
+DAY = datetime(2026, 11, 1, tzinfo=UTC)
+KEY = "a-key-that-is-long-enough-to-be-one"
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    folder = tmp_path_factory.mktemp("personalizer")
+    (folder / "settings.toml").write_text("[config]\nexploration = 0.2\n")
+    options = ("--store", str(folder / "log.db"), "--settings", str(folder / "settings.toml"))
+    with service(*options, environment={"COTERIE_KEY": KEY}) as process:
+        yield process
+
+
+@pytest.fixture
+def old(server: Process) -> Any:
+    return v1.PersonalizerClient(server.url, CognitiveServicesCredentials(KEY))
+
+
+@pytest.fixture
+def new(server: Process) -> Iterator[Any]:
+    with preview.PersonalizerClient(server.url, AzureKeyCredential(KEY)) as client:
+        yield client
+
+
+@pytest.fixture
+def admin(server: Process) -> Iterator[Any]:
+    with preview.PersonalizerAdministrationClient(server.url, AzureKeyCredential(KEY)) as client:
+        yield client
+
+
+def request(event: str, user: str = "ann", **more: Any) -> dict[str, Any]:
+    return {
+        "contextFeatures": [{"user": {"id": user}}, {"device": {"mobile": True}}],
+        "actions": [
+            {"id": "News", "features": [{"type": "News"}]},
+            {"id": "Sports", "features": [{"type": "Sports"}]},
+        ],
+        "eventId": event,
+        **more,
+    }
+
+
+def old_request(event: str, **more: Any) -> Any:
+    actions = [
+        v1_models.RankableAction(id="News", features=[{"type": "News"}]),
+        v1_models.RankableAction(id="Sports", features=[{"type": "Sports"}]),
+    ]
+    return v1_models.RankRequest(
+        actions=actions, context_features=[{"user": {"id": "bob"}}], event_id=event, **more
+    )
+
+
+def told(caught: Any) -> tuple[str, str]:
+    """Return the code and the target as the second SDK read them."""
+    return caught.value.error.code, caught.value.error.target
+
+
+def outcome(answers: list[Any]) -> str | None:
+    header: str | None = answers[-1].http_response.headers.get("x-coterie-reward")
+    return header
+
+
+def test_the_first_sdk_ranks_rewards_and_activates(old: Any) -> None:
+    answer = old.rank(old_request("old-1", excluded_actions=["Sports"]))
+    assert answer.event_id == "old-1"
+    assert answer.reward_action_id == "News"
+    assert [(ranked.id, ranked.probability) for ranked in answer.ranking] == [("News", 1.0), ("Sports", 0.0)]
+    raw = old.events.reward("old-1", 0.7, raw=True)
+    assert raw.response.status_code == 204
+    assert raw.response.headers["x-coterie-reward"] == "applied"
+    assert old.events.reward("old-1", 0.7, raw=True).response.headers["x-coterie-reward"] == "duplicate"
+    old.rank(old_request("old-2", defer_activation=True))
+    assert old.events.reward("old-2", 1.0, raw=True).response.headers["x-coterie-reward"] == "not_activated"
+    assert old.events.activate("old-2") is None
+    assert old.events.reward("old-2", 1.0, raw=True).response.headers["x-coterie-reward"] == "applied"
+    assert old.events.reward("never", 1.0, raw=True).response.headers["x-coterie-reward"] == "unknown_event"
+
+
+def test_the_first_sdk_gets_an_event_id_and_reads_errors(old: Any, server: Process) -> None:
+    assert len(old.rank(old_request(None)).event_id) == 32  # type: ignore[arg-type]
+    twice = v1_models.RankRequest(actions=[v1_models.RankableAction(id="a", features=[])] * 2)
+    with pytest.raises(v1_models.ErrorResponseException) as caught:
+        old.rank(twice)
+    assert caught.value.response.status_code == 400
+    assert caught.value.response.headers["x-ms-error-code"] == "InvalidRankRequest"
+    assert caught.value.error.error.code == "InvalidRankRequest"
+    assert caught.value.error.error.message == "two actions have the same id"
+    stranger = v1.PersonalizerClient(server.url, CognitiveServicesCredentials("wrong"))
+    with pytest.raises(v1_models.ErrorResponseException) as caught:
+        stranger.rank(old_request("old-3"))
+    assert caught.value.response.status_code == 401
+    assert caught.value.error.error.code == "401"
+
+
+def test_the_second_sdk_ranks_rewards_and_activates(new: Any) -> None:
+    answer = new.rank(request("new-1"))
+    assert answer["eventId"] == "new-1"
+    assert sorted(ranked["id"] for ranked in answer["ranking"]) == ["News", "Sports"]
+    assert sum(ranked["probability"] for ranked in answer["ranking"]) == pytest.approx(1)
+    assert answer["rewardActionId"] in ("News", "Sports")
+    assert new.rank(request("new-1")) == answer  # a retry
+    seen: list[Any] = []
+    assert new.reward("new-1", {"value": 1.0}, raw_response_hook=seen.append) is None
+    assert outcome(seen) == "applied"
+    new.rank(request("new-2", deferActivation=True))
+    new.reward("new-2", {"value": 1.0}, raw_response_hook=seen.append)
+    assert outcome(seen) == "not_activated"
+    new.activate("new-2")
+    new.reward("new-2", {"value": 1.0}, raw_response_hook=seen.append)
+    assert outcome(seen) == "applied"
+
+
+def test_the_second_sdk_reads_errors(new: Any, server: Process) -> None:
+    with pytest.raises(HttpResponseError) as caught:
+        new.reward("new-1", {"value": 7})
+    assert caught.value.status_code == 400
+    assert told(caught)[0] == "InvalidRewardRequest"
+    assert told(caught)[1] == "value"
+    with pytest.raises(HttpResponseError) as caught:
+        new.rank({"actions": []})
+    assert told(caught)[0] == "InvalidRankRequest"
+    with pytest.raises(HttpResponseError) as caught:
+        new.rank(request("a/b"))
+    assert told(caught)[1] == "eventId"
+    stranger = preview.PersonalizerClient(server.url, AzureKeyCredential("wrong"))
+    with pytest.raises(ClientAuthenticationError):
+        stranger.rank(request("new-3"))
+
+
+def test_the_second_sdk_fills_slots(new: Any) -> None:
+    body = {
+        "contextFeatures": [{"user": {"id": "ann"}}],
+        "actions": [{"id": name, "features": [{"kind": name}]} for name in ("a", "b", "c")],
+        "slots": [
+            {
+                "id": "top",
+                "features": [{"size": "large"}],
+                "excludedActions": ["c"],
+                "baselineAction": "a",
+            },
+            {"id": "side", "features": [{"size": "small"}], "baselineAction": "b"},
+        ],
+        "eventId": "page-1",
+        "deferActivation": True,
+    }
+    answer = new.rank_multi_slot(body)
+    assert answer["eventId"] == "page-1"
+    assert [slot["id"] for slot in answer["slots"]] == ["top", "side"]
+    chosen = [slot["rewardActionId"] for slot in answer["slots"]]
+    assert len(set(chosen)) == 2
+    assert chosen[0] != "c"
+    assert new.rank_multi_slot(body) == answer
+    seen: list[Any] = []
+    rewards = {"reward": [{"slotId": "top", "value": 0.5}, {"slotId": "side", "value": 0.0}]}
+    new.reward_multi_slot("page-1", rewards, raw_response_hook=seen.append)
+    assert outcome(seen) == "not_activated, not_activated"
+    new.activate_multi_slot("page-1")
+    new.reward_multi_slot("page-1", rewards, raw_response_hook=seen.append)
+    assert outcome(seen) == "applied, applied"
+    new.reward_multi_slot("page-9", rewards, raw_response_hook=seen.append)
+    assert outcome(seen) == "unknown_event, unknown_event"
+    with pytest.raises(HttpResponseError, match="has no slot 'left'"):
+        new.reward_multi_slot("page-1", {"reward": [{"slotId": "left", "value": 1}]})
+    with pytest.raises(HttpResponseError) as caught:
+        new.rank_multi_slot(body | {"slots": body["slots"][:1]})  # type: ignore[index]
+    assert caught.value.status_code == 409
+
+
+def test_configurations_are_read_and_changed(admin: Any) -> None:
+    first = admin.get_service_configuration()
+    assert (first["rewardWaitTime"], first["explorationPercentage"]) == ("PT10M", 0.2)
+    wish = first | {"rewardWaitTime": "PT5M", "explorationPercentage": 0.3, "learningMode": "Apprentice"}
+    got = admin.update_service_configuration(wish)
+    assert {name: got[name] for name in wish} == wish
+    assert got["lastConfigurationEditDate"].endswith("Z")
+    assert admin.get_service_configuration() == got
+    with pytest.raises(HttpResponseError) as caught:
+        admin.update_service_configuration(wish | {"rewardWaitTime": "PT1S"})
+    assert told(caught)[0] == "InvalidRewardWaitTime"
+    with pytest.raises(HttpResponseError, match="never writes to an address"):
+        admin.update_service_configuration(wish | {"logMirrorEnabled": True})
+    admin.update_service_configuration(first)
+    policy = admin.get_policy()
+    assert policy["name"] == "cab"
+    assert policy["arguments"].startswith("--alpha 0.1 --gamma 0.2 --eligible updated")
+    changed = admin.update_policy({"name": "cab", "arguments": "--alpha 0.3"})
+    assert changed["arguments"].startswith("--alpha 0.3 --gamma 0.2 --eligible updated")
+    assert admin.update_policy(changed) == changed  # what is shown can be sent
+    with pytest.raises(HttpResponseError) as caught:
+        admin.update_policy({"name": "app1", "arguments": "--cb_explore_adf --epsilon 0.2"})
+    assert told(caught)[0] == "InvalidPolicyConfiguration"
+    assert admin.reset_policy() == policy
+
+
+def test_apprentice_mode_shows_the_baseline(admin: Any, new: Any) -> None:
+    first = admin.get_service_configuration()
+    admin.update_service_configuration(first | {"learningMode": "Apprentice"})
+    try:
+        for k in range(10):
+            answer = new.rank(request(f"apprentice-{k}"))
+            assert answer["rewardActionId"] == "News"
+            assert answer["ranking"][0] == {"id": "News", "probability": 1.0}
+    finally:
+        admin.update_service_configuration(first)
+
+
+def test_the_model_goes_out_comes_back_and_is_emptied(admin: Any, new: Any) -> None:
+    new.rank(request("model-1"))
+    new.reward("model-1", {"value": 1.0})
+    model = b"".join(admin.export_model())
+    admin.reset_model()
+    assert b"".join(admin.export_model()) != model
+    admin.import_model(io.BytesIO(model))
+    assert b"".join(admin.export_model()) == model
+    with pytest.raises(HttpResponseError) as caught:
+        admin.import_model(io.BytesIO(b"not a model"))
+    assert told(caught)[0] == "InvalidModelImportFormat"
+    assert set(admin.get_model_properties()) == {"creationTime", "lastModifiedTime"}
+
+
+def test_the_log_has_dates_and_can_be_deleted(admin: Any, new: Any) -> None:
+    new.rank(request("logged-1"))
+    dates = admin.get_log_properties()["dateRange"]
+    assert dates["from"] <= dates["to"]
+    admin.delete_logs()
+    new.reward("logged-1", {"value": 1.0})  # what waits still waits
+    assert admin.get_log_properties()["dateRange"]["from"] >= dates["to"]
+
+
+def test_evaluations_are_left_out_by_name(admin: Any) -> None:
+    assert list(admin.list_evaluations()) == []
+    with pytest.raises(ResourceNotFoundError) as caught:
+        admin.get_evaluation("mine", start_time=DAY, end_time=DAY)
+    assert told(caught)[0] == "EvaluationNotFound"
+    with pytest.raises(HttpResponseError) as refused:
+        admin.create_evaluation("mine", {"name": "mine", "startTime": "", "endTime": "", "policies": []})
+    assert told(refused)[0] == "OperationNotAllowed"
+    with pytest.raises(ResourceNotFoundError):
+        admin.apply_from_evaluation({"evaluationId": "mine", "policyName": "best"})
+
+
+def test_what_the_sdks_leave_is_a_service_that_starts_again(tmp_path: Path) -> None:
+    store = str(tmp_path / "log.db")
+    with service("--store", store) as process:
+        with preview.PersonalizerClient(process.url, AzureKeyCredential("any")) as client:
+            client.rank(request("before"))
+            client.reward("before", {"value": 1.0})
+        with preview.PersonalizerAdministrationClient(process.url, AzureKeyCredential("any")) as client:
+            model = b"".join(client.export_model())
+            client.import_model(io.BytesIO(model))
+            client.delete_logs()
+        process.kill()
+    with (
+        service("--store", store) as process,
+        preview.PersonalizerAdministrationClient(process.url, AzureKeyCredential("any")) as client,
+    ):
+        assert b"".join(client.export_model()) == model

@@ -1,0 +1,62 @@
+"""Schemathesis, with the links from rank to reward: no 5xx, and no answer that is not documented."""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis import GenerationMode
+from schemathesis.config import SchemathesisConfig
+
+from tests.service.process import service
+
+EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "12"))
+RULES = {
+    "checks": {
+        # What JSON schema cannot say (all actions excluded, an id twice, too many features) is answered 422 or 413.
+        "positive_data_acceptance": {
+            "expected-statuses": ["2xx", "401", "403", "404", "409", "413", "422", "503"]
+        },
+        "negative_data_rejection": {"expected-statuses": ["4xx"]},
+    }
+}
+RELAXED = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.fixture(scope="module")
+def schema(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    folder = tmp_path_factory.mktemp("schema")
+    with service("--store", str(folder / "log.db")) as running:
+        yield schemathesis.openapi.from_url(
+            f"{running.url}/openapi.json", config=SchemathesisConfig.from_dict(RULES)
+        )
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+def test_every_route_answers_as_documented(schema: Any, mode: GenerationMode) -> None:
+    for found in schema.get_all_operations():
+        operation = found.ok()
+        if mode is GenerationMode.NEGATIVE and not (operation.body or operation.path_parameters):
+            continue  # nothing to get wrong
+
+        @RELAXED
+        @given(case=operation.as_strategy(generation_mode=mode))
+        def check(case: Any) -> None:
+            case.call_and_validate()
+
+        check()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_sequences_over_the_links_answer_as_documented(schema: Any) -> None:
+    schema.as_state_machine().run(settings=settings(RELAXED, stateful_step_count=8))

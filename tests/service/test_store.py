@@ -1,0 +1,224 @@
+"""Both stores keep the same promises: what was appended is there, in order, and nothing else."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from coterie.errors import FileError
+from coterie.service import snapshot
+from coterie.service.keys import new_key
+from coterie.service.records import Rank, Tick, encode, flatten, pack
+from coterie.service.recovery import recover
+from coterie.service.settings import Config, Durability, Settings
+from coterie.service.sqlite_store import SqliteStore, _named
+from coterie.service.store import Append, BrokenError, FullError, Store, StoreError, open_store
+from coterie.service.upkeep import let_go
+from tests.service import postgres
+from tests.service.helpers import START, Clock, ask, with_desk
+
+Open = Callable[[], Store]
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[str]:
+    with postgres.server() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def again(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """A function that opens the same empty store each time; the one before is closed first."""
+    url = str(tmp_path / "log.db")
+    if request.param == "postgresql":
+        url = request.getfixturevalue("database")
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+    opened: list[Store] = []
+
+    def go() -> Store:
+        for store in opened:
+            store.close()
+        opened[:] = [open_store(url)]
+        return opened[0]
+
+    yield go
+    for store in opened:
+        store.close()
+
+
+def _ticks(first: int, count: int, at: int = 0) -> Append:
+    return Append(pack(first, [encode(Tick(at + first + k)) for k in range(count)]))
+
+
+def test_what_was_appended_is_read_from_any_place(again: Open) -> None:
+    store = again()
+    for first, count in ((0, 2), (2, 1), (3, 200)):
+        store.append(_ticks(first, count))
+    store = again()
+    assert store.bounds() == (0, 203)
+    assert [position for position, _ in flatten(store.read())] == list(range(203))
+    assert [batch.first for batch in store.read(2)] == [2, 3]
+    assert [batch.first for batch in store.read(100)] == [3]
+    assert list(store.read(203)) in ([], list(store.read(3)))
+
+
+def test_a_batch_that_does_not_follow_is_refused_and_nothing_kept(again: Open) -> None:
+    store = again()
+    store.append(_ticks(0, 2))
+    with pytest.raises(BrokenError, match="does not end at 5"):
+        store.append(_ticks(5, 1))
+    with pytest.raises(StoreError):
+        store.append(_ticks(0, 1))
+    assert store.bounds() == (0, 2)
+
+
+def test_names_come_and_go_with_their_records(again: Open) -> None:
+    store = again()
+    batch = _ticks(0, 1).batch
+    store.append(Append(batch, {0: "ann", 1: "b\0b", 2: "ü🙂"}))
+    assert store.users() == {0: "ann", 1: "b\0b", 2: "ü🙂"}
+    store.append(Append(_ticks(1, 1).batch, {}, [1], [1]))
+    store = again()
+    assert store.users() == {0: "ann", 2: "ü🙂"}
+    assert store.scrubs() == [1]
+    store.scrubbed(1)
+    assert store.scrubs() == []
+
+
+def test_two_snapshots_are_kept_and_old_batches_go(again: Open) -> None:
+    store = again()
+    for first in range(0, 10, 2):
+        store.append(_ticks(first, 2))
+    for position in (2, 4, 8):
+        store.save_snapshot(position, b"state %d" % position)
+    assert list(store.snapshots()) == [(8, b"state 8"), (4, b"state 4")]
+    assert let_go(store, before=1000) == 4
+    assert store.bounds() == (4, 10)
+    assert let_go(store, before=0) == 0
+    store.save_snapshot(9, b"alone", alone=True)
+    assert list(store.snapshots()) == [(9, b"alone")]
+    assert store.cut(6) == 4
+    assert store.bounds() == (4, 6)
+    assert list(store.snapshots()) == []
+    assert store.size() > 0
+
+
+def test_keys_are_kept_as_hashes(again: Open) -> None:
+    store = again()
+    key, row = new_key("app", ["read", "decide"])
+    store.save_key(row)
+    store = again()
+    assert store.keys() == [row]
+    assert key.encode() not in row.hash
+    assert store.drop_key("app")
+    assert not store.drop_key("app")
+
+
+def test_a_desk_goes_on_where_it_stopped(again: Open) -> None:
+    settings = Settings(config=Config(exploration=0.3, wait=5.0))
+    clock = Clock()
+
+    async def work(desk: Any) -> bytes:
+        start = desk.engine.position
+        for k in range(20):
+            await desk.rank(ask(f"e{start}-{k}", f"user-{k % 4}"))
+            if k % 2:
+                await desk.reward(f"e{start}-{k}", 1.0)
+            clock.turn(0.5)
+        await desk.forget("user-3")
+        return snapshot.dump(desk.engine)
+
+    for _ in range(2):
+        state = with_desk(settings, work, clock, again())
+        store = again()
+        assert snapshot.dump(recover(store)) == state
+        assert snapshot.dump(recover(store, from_empty=True)) == state
+
+
+def test_a_forgotten_user_leaves_the_log_and_it_still_replays(again: Open) -> None:
+    settings = Settings(config=Config(dimensions=4))
+    secret = {"email": "ann@example.org"}
+
+    async def work(desk: Any) -> bytes:
+        from coterie.service.engine import Action, Question
+
+        for k in range(6):
+            user = "ann-the-person" if k % 2 else f"other-{k}"
+            actions = [Action(name, [{"size": 1}]) for name in "ab"]
+            await desk.rank(Question(f"ann-event-{k}", user, actions, [secret] if k % 2 else []))
+            await desk.reward(f"ann-event-{k}", 1.0)
+        await desk.forget("ann-the-person")
+        return snapshot.dump(desk.engine)
+
+    state = with_desk(settings, work, Clock(), again())
+    store = again()
+    assert snapshot.dump(recover(store, from_empty=True)) == state
+    whole = b"".join(batch.body for batch in store.read()) + b"".join(data for _, data in store.snapshots())
+    for trace in (b"ann@example.org", b"ann-the-person", b"ann-event-1", b"ann-event-3"):
+        assert trace not in whole
+    assert b"ann-event-2" in whole
+    ranks = [record for _, record in flatten(store.read()) if isinstance(record, Rank)]
+    assert [rank.features is None for rank in ranks] == [False, True] * 3
+    if isinstance(store, SqliteStore):
+        path = store.path
+        store = again()
+        data = path.read_bytes() + Path(f"{path}-wal").read_bytes()
+        assert b"ann@example.org" not in data
+        assert b"ann-the-person" not in data
+
+
+def test_two_processes_cannot_own_one_file(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "log.db"))
+    with pytest.raises(FileError, match="in use by another process"):
+        SqliteStore(str(tmp_path / "log.db"))
+    store.close()
+
+
+def test_two_processes_cannot_own_one_database(database: str) -> None:
+    store = open_store(database)
+    with pytest.raises(FileError, match="in use by another coterie"):
+        open_store(database)
+    store.close()
+
+
+def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    path.write_bytes(b"hello" * 1000)
+    with pytest.raises(FileError, match="cannot be opened as a coterie store"):
+        SqliteStore(str(path))
+    path.unlink()
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE mine (x)")
+    other.close()
+    with pytest.raises(FileError, match="a database of something else"):
+        SqliteStore(str(path))
+
+
+def test_a_store_of_another_version_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    SqliteStore(str(path)).close()
+    other = sqlite3.connect(path)
+    other.execute("PRAGMA user_version = 99")
+    other.close()
+    with pytest.raises(FileError, match="store version 99, this coterie reads version 1"):
+        SqliteStore(str(path))
+
+
+def test_only_a_full_disk_may_be_tried_again() -> None:
+    full, sync = sqlite3.OperationalError("full"), sqlite3.OperationalError("sync")
+    full.sqlite_errorcode = sqlite3.SQLITE_FULL
+    sync.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+    assert isinstance(_named(full), FullError)
+    assert isinstance(_named(sync), BrokenError)
+
+
+def test_the_second_level_syncs_later_and_loses_nothing_to_a_crash(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "log.db"), Durability.LOSE_ONE_SECOND)
+    store.append(_ticks(0, 3, START))
+    store.sync()
+    assert store.bounds() == (0, 3)
+    store.close()
