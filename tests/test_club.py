@@ -208,7 +208,7 @@ def test_room_for_edges_is_used_again() -> None:
 def test_a_file_whose_components_do_not_follow_from_its_edges_is_refused(
     p: float | None, tmp_path: Path
 ) -> None:
-    policy, _ = both(True, 8, alpha=0.1, alpha2=0.1, p=p)
+    policy, _ = both(True, 8, alpha=0.1, alpha2=0.3, p=p)
     for visit in visits(150, one_hot=True, seed=2):
         policy.learn(visit.user, visit.contexts[0], visit.payoffs[0])
     good = policy.tensors()
@@ -218,9 +218,11 @@ def test_a_file_whose_components_do_not_follow_from_its_edges_is_refused(
     broken["component"] = np.zeros_like(good["component"])
     bad = [broken]
     stored = "gone" if p == 1 else "edges"
-    for value in (8, -1):
-        bad.append({**good, stored: np.array([[0, value]])})
-    bad.append({**good, stored: np.array([[0, 1], [1, 0]])})
+    for pairs in ([[0, 8]], [[0, -1]], [[0, 1], [1, 0]]):
+        tree = np.ones(0 if p == 1 else len(pairs), dtype=np.uint8)
+        bad.append({**good, stored: np.array(pairs), "tree": tree})
+    if len(good["tree"]):
+        bad.append({**good, "tree": 1 - good["tree"]})
     if p == 1:
         bad = bad[1:]
     for tensors in bad:

@@ -93,6 +93,11 @@ class Graph:
         halves: NDArray[np.int64] = self.rows.to[: self.rows.size[1]].astype(np.int64).reshape(-1, 2)
         return halves[halves[:, 0] >= 0][:, ::-1].copy()
 
+    def _tree(self) -> NDArray[np.uint8]:
+        """Return for each stored edge whether it is one of those that span its component."""
+        end = int(self.rows.size[1])
+        return np.asarray(self.rows.tree[:end:2][self.rows.to[:end:2] >= 0], dtype=np.uint8)
+
     def tensors(self) -> Tensors:
         """Return everything as arrays, components numbered as rows meet them."""
         homes = self.rows.home[: len(self)]
@@ -103,6 +108,7 @@ class Graph:
         return {
             "component": number[home] if len(home) else np.zeros(0, dtype=np.int64),
             "gone" if self.complete else "edges": self._pairs(),
+            "tree": self._tree(),
             **self.pools.tensors("component", pools[order]),
         }
 
@@ -110,25 +116,31 @@ class Graph:
         """Take over what `tensors` returned, if components are what the edges connect."""
         home = take(tensors, "component", "i", (n_rows,))
         pairs = take(tensors, "gone" if self.complete else "edges", "i", (None, 2))
+        tree = take(tensors, "tree", "u", (0 if self.complete else len(pairs),))
         n_pools = int(home.max(initial=-1)) + 1
         low, high = pairs.min(axis=1), pairs.max(axis=1)
         sound = (low >= 0).all() and (high < n_rows).all() and (low < high).all()
         sound = sound and len(np.unique(low * n_rows + high)) == len(pairs)
         sound = sound and np.array_equal(np.unique(home), np.arange(n_pools))
-        if not (sound and self._connects(pairs, home, n_pools)):
+        if not (sound and self._connects(pairs, tree, home, n_pools)):
             raise FileError("the graph in the model file contradicts its components")
         self.pools.rows = self.pools.restore("component", tensors, n_pools)
         rows = self._kernels.grown(self._kernels.make(self.complete), n_rows + 1, len(pairs) + n_rows)
-        self._kernels.rebuild(rows, home, np.ascontiguousarray(pairs))
+        self._kernels.rebuild(rows, home, np.array(pairs), np.array(tree))
         self.rows = rows
 
-    def _connects(self, pairs: NDArray[np.int64], home: NDArray[np.int64], n_pools: int) -> bool:
+    def _connects(
+        self, pairs: NDArray[np.int64], tree: NDArray[np.uint8], home: NDArray[np.int64], n_pools: int
+    ) -> bool:
+        """Return whether components are what the edges connect, and trees span them."""
         if self.complete:  # whoever is in different components must have been cut from each other
             sizes = np.bincount(home, minlength=n_pools)
             across = int((home[pairs[:, 0]] != home[pairs[:, 1]]).sum())
             return 2 * across == len(home) ** 2 - int((sizes**2).sum())
-        ones: Any = np.ones(len(pairs), dtype=np.int8)
-        n, found = connected_components(
-            coo_array((ones, tuple(pairs.T)), shape=(len(home), len(home))), False
-        )
-        return bool(n == n_pools == len(set(zip(found.tolist(), home.tolist(), strict=True))))
+        branches = pairs[tree > 0]
+        ones: Any = np.ones(len(branches), dtype=np.int8)
+        shape = (len(home), len(home))
+        n, found = connected_components(coo_array((ones, tuple(branches.T)), shape=shape), directed=False)
+        same = len(set(zip(found.tolist(), home.tolist(), strict=True))) == n == n_pools
+        inside = bool((home[pairs[:, 0]] == home[pairs[:, 1]]).all())
+        return same and inside and len(branches) == len(home) - n_pools

@@ -1,9 +1,10 @@
 """A graph over rows that only ever loses edges between them, its components, and their pooled statistics.
 
-Sparse graphs keep their edges, as two half-edges e and e ^ 1 chained by row. The complete graph keeps the
-pairs that were cut, in a hash set, so it starts with nothing stored. Each component has a row of its own in
-`pools`. A cut is followed by a search from both ends at once: if one end runs out of rows, they are a
-component of their own; its statistics are summed and subtracted from the rest's.
+Sparse graphs keep their edges, as two half-edges e and e ^ 1 chained by row, and some of the edges are marked
+as a tree that spans the component: only a cut in the tree can split it. Then the tree is walked from both ends
+at once, and the half that runs out of rows first looks for another edge to the other half. If there is none,
+it is a component of its own. The complete graph keeps the pairs that were cut, in a hash set, so it starts
+with nothing stored. Each component has a row of its own in `pools`; what secedes is summed and subtracted.
 Nothing here makes room: `roomy` tells whether there is enough for one arrival and one round.
 """
 
@@ -27,6 +28,7 @@ class Graph(NamedTuple):
     to: NDArray[np.int32]  # (half-edges,) the other end, -1 once cut
     next: NDArray[np.int32]  # (half-edges,) the row's next half-edge, -1 at the end
     prev: NDArray[np.int32]  # (half-edges,)
+    tree: NDArray[np.bool_]  # (half-edges,) is it one of those that span the component?
     head: NDArray[np.int32]  # (rows,) the row's first half-edge, -1 if none
     home: NDArray[np.int64]  # (rows,) the component's pool
     mark: NDArray[np.int64]  # (rows,) scratch: who reached the row in the search with this stamp
@@ -43,6 +45,7 @@ def make(complete: bool, halves: int = 64, rows: int = 16, gone: int = 64) -> Gr
         np.zeros(halves, dtype=np.int32),
         np.zeros(halves, dtype=np.int32),
         np.zeros(halves, dtype=np.int32),
+        np.zeros(halves, dtype=np.bool_),
         np.zeros(rows, dtype=np.int32),
         np.zeros(rows, dtype=np.int64),
         np.zeros(rows, dtype=np.int64),
@@ -64,7 +67,7 @@ def grown(graph: Graph, rows: int, pairs: int) -> Graph:
     while not graph.size[COMPLETE] and halves < graph.size[HALVES] + 2 * pairs:
         halves *= 2
     fresh = make(bool(graph.size[COMPLETE]), halves, max(room, rows), gone)
-    for name in graph._fields[:9]:
+    for name in graph._fields[:10]:
         old = getattr(graph, name)
         getattr(fresh, name)[: len(old)] = old
     fresh = fresh._replace(size=graph.size)
@@ -112,7 +115,7 @@ def close_ranks(graph: Graph) -> None:
     for e in range(graph.size[HALVES]):
         if moved[e] >= 0:
             after, before = graph.next[e], graph.prev[e]
-            graph.to[moved[e]] = graph.to[e]
+            graph.to[moved[e]], graph.tree[moved[e]] = graph.to[e], graph.tree[e]
             graph.next[moved[e]] = moved[after] if after >= 0 else -1
             graph.prev[moved[e]] = moved[before] if before >= 0 else -1
     for row in range(graph.size[ROWS]):
@@ -127,7 +130,7 @@ def link(graph: Graph, a: int, b: int) -> None:
     for half in range(2):
         own, other = (a, b) if half == 0 else (b, a)
         e = graph.size[HALVES]
-        graph.to[e], graph.next[e], graph.prev[e] = other, graph.head[own], -1
+        graph.to[e], graph.next[e], graph.prev[e], graph.tree[e] = other, graph.head[own], -1, False
         if graph.head[own] >= 0:
             graph.prev[graph.head[own]] = e
         graph.head[own] = e
@@ -210,7 +213,7 @@ def secede(graph: Graph, rows: Any, pools: Any, who: NDArray[np.int64], start: i
 
 @jit
 def part(graph: Graph, rows: Any, pools: Any, a: int, b: int) -> None:
-    """See whether the ends of a cut edge are still connected, and split the component if they are not."""
+    """Mend the tree after its edge between a and b was cut, or split the component where nothing mends it."""
     graph.size[STAMP] += 1
     ours, theirs = 2 * graph.size[STAMP], 2 * graph.size[STAMP] + 1
     queue, other = graph.left, graph.right
@@ -222,16 +225,21 @@ def part(graph: Graph, rows: Any, pools: Any, a: int, b: int) -> None:
         at += 1
         while e >= 0:
             v = graph.to[e]
-            if graph.mark[v] == theirs:
-                return
-            if graph.mark[v] != ours:
+            if graph.tree[e] and graph.mark[v] != ours:
                 graph.mark[v] = ours
                 queue[end] = v
                 end += 1
             e = graph.next[e]
-        # The other end's turn: the smaller side runs out after at most twice its own work.
+        # The other half's turn: the smaller one is known after at most twice its own work.
         queue, other, ours, theirs = other, queue, theirs, ours
         at, end, other_at, other_end = other_at, other_end, at, end
+    for i in range(end):
+        e = graph.head[queue[i]]
+        while e >= 0:
+            if graph.mark[graph.to[e]] != ours:
+                graph.tree[e] = graph.tree[e ^ 1] = True
+                return
+            e = graph.next[e]
     secede(graph, rows, pools, queue, 0, end)
 
 
@@ -324,7 +332,8 @@ def serve(graph: Graph, rows: Any, pools: Any, row: int, alpha2: float) -> None:
         after, j = graph.next[e], graph.to[e]
         if unlike(rows, row, j, alpha2):
             unlink(graph, e)
-            part(graph, rows, pools, row, j)
+            if graph.tree[e]:
+                part(graph, rows, pools, row, j)
         e = after
 
 
@@ -342,23 +351,6 @@ def _befriend(graph: Graph, row: int, p: float, rng: Generator) -> None:
                 break
             j += 1 + int(skip)
             link(graph, row, j)
-
-
-@jit
-def _touched(graph: Graph, row: int) -> int:
-    """Write whom a newcomer touches to `left`, and return how many they are."""
-    near = graph.left
-    if graph.size[COMPLETE]:
-        for j in range(row):
-            near[j] = j
-        return row
-    n_near = 0
-    e = graph.head[row]
-    while e >= 0:
-        near[n_near] = graph.to[e]
-        n_near += 1
-        e = graph.next[e]
-    return n_near
 
 
 @jit
@@ -394,30 +386,65 @@ def arrive(graph: Graph, pools: Any, p: float, rng: Generator) -> None:
     A negative p stands for 3·log(n)/n, where n counts the newcomer.
     """
     row = add_row(graph)
-    if not graph.size[COMPLETE]:
+    if graph.size[COMPLETE]:
+        into = _join_all(graph, pools, row)
+    else:
         n = float(row + 1)
         _befriend(graph, row, p if p >= 0 else min(1.0, 3.0 * math.log(n) / n), rng)
-    near, n_near = graph.left, _touched(graph, row)
-    into = -1
-    for i in range(n_near):
-        c = graph.home[near[i]]
-        if into < 0 or graph.members[c] > graph.members[into]:
-            into = c
+        into = _join_friends(graph, pools, row)
     if into < 0:
         into = take(pools)
         graph.members[into] = 0
-    merged = False
-    for i in range(n_near):
-        c = graph.home[near[i]]
+    graph.home[row] = into
+    graph.members[into] += 1
+
+
+@jit
+def _join_all(graph: Graph, pools: Any, row: int) -> int:
+    """Let all components be one, and return it: the largest of them."""
+    into, merged = -1, False
+    for j in range(row):
+        c = graph.home[j]
+        if into < 0 or graph.members[c] > graph.members[into]:
+            into = c
+    for j in range(row):
+        c = graph.home[j]
         if c != into:
             move(pools, into, pools, c, 1)
             give(pools, c)
-            _rename(graph, near[i], c, into)
+            _rename(graph, j, c, into)
             merged = True
     if merged:
         refresh(pools, into)
-    graph.home[row] = into
-    graph.members[into] += 1
+    return into
+
+
+@jit
+def _join_friends(graph: Graph, pools: Any, row: int) -> int:
+    """Let the components that a newcomer's edges touch be one, and return it; the tree gets an edge to each."""
+    into, tie, merged = -1, -1, False
+    e = graph.head[row]
+    while e >= 0:
+        c = graph.home[graph.to[e]]
+        if into < 0 or graph.members[c] > graph.members[into]:
+            into, tie = c, e
+        e = graph.next[e]
+    if into < 0:
+        return into
+    graph.tree[tie] = graph.tree[tie ^ 1] = True
+    e = graph.head[row]
+    while e >= 0:
+        c = graph.home[graph.to[e]]
+        if c != into:
+            graph.tree[e] = graph.tree[e ^ 1] = True
+            move(pools, into, pools, c, 1)
+            give(pools, c)
+            _rename(graph, graph.to[e], c, into)
+            merged = True
+        e = graph.next[e]
+    if merged:
+        refresh(pools, into)
+    return into
 
 
 @jit
@@ -453,7 +480,8 @@ def leave(graph: Graph, rows: Any, pools: Any, row: int) -> None:
             e = graph.head[row]
             j = graph.to[e]
             unlink(graph, e)
-            part(graph, rows, pools, row, j)
+            if graph.tree[e]:
+                part(graph, rows, pools, row, j)
         alone = graph.home[row]
         graph.members[alone] = 0
         give(pools, alone)
@@ -470,7 +498,9 @@ def leave(graph: Graph, rows: Any, pools: Any, row: int) -> None:
 
 
 @jit
-def rebuild(graph: Graph, homes: NDArray[np.int64], pairs: NDArray[np.int64]) -> None:
+def rebuild(
+    graph: Graph, homes: NDArray[np.int64], pairs: NDArray[np.int64], tree: NDArray[np.uint8]
+) -> None:
     """Give an empty graph rows, and pairs that are linked (where it is complete: lost) in this order."""
     for home in homes:
         graph.home[add_row(graph)] = home
@@ -479,4 +509,6 @@ def rebuild(graph: Graph, homes: NDArray[np.int64], pairs: NDArray[np.int64]) ->
         if graph.size[COMPLETE]:
             lose(graph, pairs[i, 0], pairs[i, 1])
         else:
+            e = graph.size[HALVES]
             link(graph, pairs[i, 0], pairs[i, 1])
+            graph.tree[e] = graph.tree[e + 1] = tree[i] != 0
