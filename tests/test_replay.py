@@ -5,6 +5,7 @@ import math
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -154,6 +155,15 @@ def test_a_policy_over_features_needs_a_table() -> None:
         replay(CAB(n_features=3), **LOG, items=np.zeros((9, 2)))
 
 
+@pytest.fixture
+def listening() -> Iterator[None]:
+    """Let Python hear interrupts, as in a terminal: a shell's `&` turns them off."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("listening")
 def test_an_interrupt_stops_between_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     (log,) = Clicks(20, 6, 3).records(4000)
     policy, other = CAB(one_hot=True), CAB(one_hot=True)
