@@ -292,26 +292,22 @@ def share(
 ) -> int:
     """Let the rows learn that are neighbours with a bound below `limit`, `own_row` always; return how many.
 
-    Panel by panel, so that each is read once.
+    Panel by panel, so that each is read once: v = M⁻¹x gives the spread, √(x·v), and then the update.
     """
-    d = context.shape[0]
-    flat_pairs, flat_features = np.empty(inverses.shape[1]), np.empty(d)
-    lay_columns(context.reshape(1, d), flat_pairs, flat_features)
-    squares, estimates, on = np.empty((1, PANEL)), np.empty((1, PANEL)), np.zeros(PANEL)
+    v, gain, estimates, on = buffers(context.shape[0])
     learners = 0
     for panel in range((rows + PANEL - 1) // PANEL):
-        multiply_panel(inverses, panel, flat_pairs, 1, squares, 0)
-        multiply_panel(weights, panel, flat_features, 1, estimates, 0)
+        squares = look(inverses, weights, panel, context, v, estimates)
         before = learners
         for j in range(PANEL):
-            width = math.sqrt(max(squares[0, j], 0.0))
-            near = abs(own_estimate - estimates[0, j]) <= scale * (own_spread + width) + ROUNDING
+            width = math.sqrt(max(squares[j], 0.0))
+            near = abs(own_estimate - estimates[j]) <= scale * (own_spread + width) + ROUNDING
             row = panel * PANEL + j
             learns = row < rows and ((near and scale * width < limit) or row == own_row)
             on[j] = 1.0 if learns else 0.0
             learners += learns
         if learners > before:
-            learn_panel(inverses, weights, lost, missed, panel, on, context, payoff)
+            learn_panel(inverses, weights, lost, missed, panel, on, payoff, v, gain, squares, estimates)
     return learners
 
 
@@ -326,9 +322,35 @@ def learn_row(
     payoff: float,
 ) -> None:
     """Let one row learn."""
-    on = np.zeros(PANEL)
+    v, gain, estimates, on = buffers(context.shape[0])
+    squares = look(inverses, weights, row // PANEL, context, v, estimates)
+    on[:] = 0.0
     on[row % PANEL] = 1.0
-    learn_panel(inverses, weights, lost, missed, row // PANEL, on, context, payoff)
+    learn_panel(inverses, weights, lost, missed, row // PANEL, on, payoff, v, gain, squares, estimates)
+
+
+@jit
+def buffers(d: int) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return room for v, v/s, the estimates and who is on, of one panel."""
+    return np.empty((d, PANEL)), np.empty((d, PANEL)), np.empty(PANEL), np.empty(PANEL)
+
+
+@jit
+def look(
+    inverses: Floats, weights: Floats, panel: int, context: Floats, v: Floats, estimates: Floats
+) -> Floats:
+    """Fill v (features, 8) with M⁻¹x and estimates (8,) with w·x for a panel, and return x·v (8,)."""
+    d = context.shape[0]
+    v[:] = 0.0
+    at = panel * inverses.shape[1] * PANEL  # where the panel starts
+    apply_symmetric(inverses.ctypes.data + 8 * at, context.ctypes.data, v.ctypes.data, d)
+    squares = np.zeros(PANEL)
+    estimates[:] = 0.0
+    for a in range(d):
+        for j in range(PANEL):
+            squares[j] += context[a] * v[a, j]
+            estimates[j] += weights[panel, a, j] * context[a]
+    return squares
 
 
 @jit
@@ -339,32 +361,28 @@ def learn_panel(
     missed: Residues,
     panel: int,
     on: Floats,
-    context: Floats,
     payoff: float,
+    v: Floats,
+    gain: Floats,
+    squares: Floats,
+    estimates: Floats,
 ) -> None:
     """Let the users of a panel with on ≠ 0 learn; the others keep every bit.
 
     Rank one (Sherman–Morrison), for eight users at once: v = M⁻¹x, s = 1 + x·v, M⁻¹ −= v vᵀ/s,
     w += v (y − w·x)/s: O(d²), where inverting again would be O(d³).
     """
-    d = context.shape[0]
-    at = panel * inverses.shape[1] * PANEL  # where the panel starts
-    v, gain = np.zeros((d, PANEL)), np.empty((d, PANEL))
-    miss, s = np.full(PANEL, payoff), np.ones(PANEL)
-    apply_symmetric(inverses.ctypes.data + 8 * at, context.ctypes.data, v.ctypes.data, d)
+    d = v.shape[0]
     for a in range(d):
         for j in range(PANEL):
-            s[j] += context[a] * v[a, j]
-            miss[j] -= weights[panel, a, j] * context[a]
-    for a in range(d):
-        for j in range(PANEL):
-            gain[a, j] = v[a, j] / s[j]
+            gain[a, j] = v[a, j] / (1.0 + squares[j])
             if on[j]:
                 old = weights[panel, a, j]
-                step = gain[a, j] * miss[j] + missed[panel, a, j]
+                step = gain[a, j] * (payoff - estimates[j]) + missed[panel, a, j]
                 new = old + step
                 weights[panel, a, j] = new
                 missed[panel, a, j] = step - (new - old)
+    at = panel * inverses.shape[1] * PANEL
     subtract_outer(
         inverses.ctypes.data + 8 * at,
         lost.ctypes.data + 4 * at,
