@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
+from coterie.cli.closing import closing_table
 from coterie.cli.progress import bars
 from coterie.data import WORLDS
 from coterie.experiments import Comparison, Plan, open_world, parse_specs, write_report
@@ -87,17 +87,7 @@ def _say(console: Console, text: str) -> None:
 
 def _print(comparison: Comparison, report: Path) -> None:
     plan = comparison.plan
-    head, body = table(comparison)
-    shown = Table(
-        box=None,
-        padding=(0, 2, 0, 0),
-        title=f"{plan.name}: {plan.n_rounds:,} rounds, {plan.n_runs} runs, mean ± spread",
-        title_justify="left",
-    )
-    for number, name in enumerate(head):
-        shown.add_column(name, justify="right" if number else "left", no_wrap=not number)
-    for number, line in enumerate(body):
-        shown.add_row(*line, style="bold" if number == 0 else None)
+    title = f"{plan.name}: {plan.n_rounds:,} rounds, {plan.n_runs} runs, mean ± spread"
     console = Console()
-    console.print(shown)
+    console.print(closing_table(title, *table(comparison)))
     _say(console, f"Report: {report}")

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
+from coterie.cli.closing import closing_table
 from coterie.data.datasets import DATASETS, open_dataset
 from coterie.data.files import VARIABLE
 from coterie.data.log import READERS, open_log
@@ -187,19 +187,11 @@ def _bars(protocol: Protocol, console: Console) -> Iterator[tuple[Told, Any]]:
 
 def _print(evidence: Evidence, report: Path) -> None:
     protocol = evidence.protocol
-    head, body = final_table(evidence)
-    shown = Table(
-        box=None,
-        padding=(0, 2, 0, 0),
-        title=f"{evidence.title}: {protocol.n_reported:,} rounds reported, {protocol.n_runs} runs, mean ± spread",
-        title_justify="left",
+    title = (
+        f"{evidence.title}: {protocol.n_reported:,} rounds reported, {protocol.n_runs} runs, mean ± spread"
     )
-    for number, name in enumerate(head):
-        shown.add_column(name, justify="right" if number else "left", no_wrap=not number)
-    for number, line in enumerate(body):
-        shown.add_row(*line, style="bold" if number == 0 else None)
     console = Console()
-    console.print(shown)
+    console.print(closing_table(title, *final_table(evidence)))
     for text in warnings(evidence):
         console.print(f"Note: {text}", highlight=False)
     console.print(f"Report: {os.path.relpath(report)}", soft_wrap=True, highlight=False)
