@@ -18,14 +18,12 @@ from numpy.typing import NDArray
 
 from coterie.models._kernels.jit import jit
 from coterie.models._kernels.lanes import PANEL, WIDEST, apply_symmetric, multiply, subtract_outer
+from coterie.models.protocol import ROUNDING, TIE, Floats
 
-Floats = NDArray[np.float64]
 Residues = NDArray[np.float32]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-ROUNDING = 1e-12  # as in the protocol
-TIE = 1e-9  # as in decisions
 TINY = 1e-300  # in place of a pivot that rounding made zero
 CHUNK = 512  # panels a thread takes at a time; sums are made chunk by chunk whatever the number of threads
 GROUP = 8  # panels whose neighbours are counted together, so that the loop is worth vectorising
