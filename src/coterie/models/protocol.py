@@ -5,7 +5,7 @@ gather of a sharded deployment: `view` asks the owner, `gather` is a sum over us
 """
 
 from collections.abc import Hashable, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,16 @@ ROUNDING = 1e-12
 
 # Candidates whose scores differ by less than this are tied, and the first listed wins.
 TIE = 1e-9
+
+
+@final
+class Nobody:
+    """The type of NOBODY."""
+
+
+# In place of a user, for `gather`, `neighbours` and `share`: the user is elsewhere, so nobody but those known
+# here is counted.
+NOBODY: Final = Nobody()
 
 
 class View(NamedTuple):
@@ -46,6 +56,9 @@ class Models(Protocol):
 
     def view(self, user: Hashable, contexts: Any) -> View:
         """Return the user's own estimates and spreads. A stranger has M = I and b = 0."""
+
+    def view_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[View]:
+        """Do what `view` does for several users, each with their own candidates."""
 
     def gather(self, user: Hashable, contexts: Any, view: View, scale: float) -> Near:
         """Sum over the users j with |wᵢ·x − wⱼ·x| ≤ CBᵢ + CBⱼ, for each candidate x."""
@@ -97,6 +110,18 @@ class Models(Protocol):
     @property
     def users(self) -> Sequence[Hashable]:
         """The known users."""
+
+    def __contains__(self, user: Hashable) -> bool:
+        """Return whether a user is known."""
+
+    def __len__(self) -> int:
+        """Return how many users are known."""
+
+    def part(self, users: Sequence[Hashable]) -> Tensors:
+        """Return all that is known of some users, as arrays that `put` takes."""
+
+    def put(self, part: Tensors) -> None:
+        """Take users over from other models of the same kind; they must not be known yet."""
 
     def tensors(self) -> Tensors:
         """Return all that is known, as arrays."""
