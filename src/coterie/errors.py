@@ -27,3 +27,7 @@ class FileError(CoterieError):
 
 class MissingExtraError(CoterieError, ImportError):
     """A part of coterie whose optional dependencies are not installed."""
+
+
+class UnavailableError(CoterieError):
+    """A part of the users' models that cannot be asked for now."""

@@ -18,7 +18,7 @@ from coterie.models._kernels import dense as kernels
 from coterie.models._kernels.lanes import PANEL
 from coterie.models.checks import check_user, read_vectors
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.models.protocol import NOBODY, ROUNDING, Eligible, Floats, Near, View
+from coterie.models.protocol import NOBODY, ROUNDING, Eligible, Floats, Near, Seen, View
 from coterie.models.threads import in_chunks
 
 
@@ -48,6 +48,11 @@ class Dense:
         self._idle: dict[Hashable, None] = {}  # users that were not: known, with M = I
         self._names: list[Hashable] = []  # the user of each row
         self._panels = Panels.empty(0, n_features)
+
+    seen: Seen | None = None  # everybody
+
+    def settle(self) -> None:
+        """Everybody is here."""
 
     def read(self, contexts: Any) -> Floats:
         """Check candidates and return them as (candidates, n_features)."""

@@ -30,7 +30,7 @@ from coterie.models._kernels.one_hot import (
 from coterie.models.batches import positions
 from coterie.models.checks import check_user, read_items
 from coterie.models.files import Tensors
-from coterie.models.protocol import NOBODY, Eligible, Floats, Near, View
+from coterie.models.protocol import NOBODY, Eligible, Floats, Near, Seen, View
 
 
 @final
@@ -43,6 +43,11 @@ class OneHot:
         self._columns: dict[Hashable, int] = {}  # the items that somebody learned
         self._free_columns: list[int] = []
         self._state = kernel.empty_state()
+
+    seen: Seen | None = None  # everybody
+
+    def settle(self) -> None:
+        """Everybody is here."""
 
     def read(self, contexts: Any) -> list[Hashable]:
         """Check candidates and return them as a list of ids."""

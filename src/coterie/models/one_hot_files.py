@@ -172,12 +172,12 @@ def pack_part(state: State, rows: Mapping[Hashable, int], columns: Mapping[Hasha
     """Return some users' pairs as arrays."""
     row = np.fromiter(rows.values(), np.int64, len(rows))
     names = {column: item for item, column in columns.items()}
-    end = max(names, default=NONE) + 1
+    marked = np.array([c for c in names if state.items[c]["mark_count"] > 0], dtype=np.int64)
     nothing = np.empty(0, dtype=np.int64)
-    n = kernel.take_pairs(tuple(state), row, end, nothing, nothing, nothing, np.empty(0))
+    n = kernel.take_pairs(tuple(state), row, marked, nothing, nothing, nothing, np.empty(0))
     (user, column, times), total = np.empty((3, n), dtype=np.int64), np.empty(n)
     if n:
-        kernel.take_pairs(tuple(state), row, end, user, column, times, total)
+        kernel.take_pairs(tuple(state), row, marked, user, column, times, total)
     touched, item = np.unique(column, return_inverse=True)
     return {
         "users": pack_ids(rows),

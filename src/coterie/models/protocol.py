@@ -48,8 +48,21 @@ class Near(NamedTuple):
     spread: Floats  # the sum of their spreads: (candidates,)
 
 
+class Seen(NamedTuple):
+    """Whom a partial answer rests on."""
+
+    users: int  # how many were looked at
+    shards: int  # that answered
+    of: int  # shards there are
+
+
 class Models(Protocol):
     """The ridge regressions of all users: M = I + Σ x xᵀ, b = Σ y x, w = M⁻¹b."""
+
+    seen: Seen | None  # whom the last `view` and `gather` could ask, if not everybody
+
+    def settle(self) -> None:
+        """Wait until everybody can be asked."""
 
     def read(self, contexts: Any) -> Any:
         """Check a candidate list and return it as the calls below take it; `[0]` is its first context."""

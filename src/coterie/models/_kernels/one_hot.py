@@ -804,25 +804,19 @@ def take_entries(arrays: Arrays, rows: Ints, items: Ints, ids: Ints) -> None:
 
 @bare
 def take_pairs(
-    arrays: Arrays, rows: Ints, n_items: int, who: Ints, items: Ints, times: Ints, total: Floats
+    arrays: Arrays, rows: Ints, marked: Ints, who: Ints, items: Ints, times: Ints, total: Floats
 ) -> int:
     """Write what the users in `rows` learned, by position in `rows` and column; return how many pairs.
 
-    With no room at all in `who`, pairs are only counted.
+    `marked` are the columns with marks. With no room at all in `who`, pairs are only counted.
     """
     s = State(*arrays)
-    marked = np.empty(n_items, dtype=np.int64)
-    n_marked = 0
-    for item in range(n_items):
-        if s.items[item].mark_count > 0:
-            marked[n_marked] = item
-            n_marked += 1
     n = 0
     for u in range(len(rows)):
         row = rows[u]
         start = s.users[row].start
         size = 1 << s.users[row].bits if start >= 0 else 0
-        for p in range(size + n_marked):
+        for p in range(size + len(marked)):
             item = s.entries[start + p].item if p < size else marked[p - size]
             if item < 0 or (p >= size and find_entry(s.users, s.entries, row, item) >= 0):
                 continue
