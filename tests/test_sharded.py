@@ -194,7 +194,7 @@ class Frail:
     def is_done(self, ticket: Any) -> bool:
         return isinstance(ticket, LostError) or not (self.held and ticket[0])
 
-    def take(self, ticket: Any) -> Any:
+    def take(self, ticket: Any, patient: bool = False) -> Any:
         if isinstance(ticket, LostError):
             raise ticket
         if ticket[0]:

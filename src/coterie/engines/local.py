@@ -46,7 +46,7 @@ class Here:
         """Return True."""
         return True
 
-    def take(self, ticket: Any) -> Any:
+    def take(self, ticket: Any, patient: bool = False) -> Any:
         """Return the answer."""
         return ticket
 

@@ -4,7 +4,9 @@ Questions may come at any time. A change comes with a number; a number that was 
 change that may or may not have arrived can be sent again.
 """
 
+import os
 from collections.abc import Hashable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, final
 
 from coterie.engines.placement import slot_of
@@ -102,6 +104,11 @@ class Shard:
     def snapshot(self) -> Snapshot:
         """Return all that is known."""
         return Snapshot(self.number, self.models.tensors())
+
+    def memory(self) -> int:
+        """Return the resident memory of this process, in bytes."""
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
 
     # Changes.
 

@@ -45,8 +45,8 @@ class Crew(Protocol):
     def is_done(self, ticket: Ticket) -> bool:
         """Return whether an answer is there."""
 
-    def take(self, ticket: Ticket) -> Any:
-        """Wait for an answer. Raises LostError if the shard is gone."""
+    def take(self, ticket: Ticket, patient: bool = False) -> Any:
+        """Wait for an answer. Raises LostError if the shard is gone, or silent for long and one is not patient."""
 
     def keep(self, snapshot: Snapshot) -> Any:
         """Keep a snapshot where the loss of a shard does not reach; returns what `ask` can pass to a shard."""
@@ -365,7 +365,7 @@ class Sharded:
         """Wait until a shard has caught up, and return its answer to the last change."""
         while True:
             try:
-                answer = self._crew.take(self._rebuilding[shard])
+                answer = self._crew.take(self._rebuilding[shard], patient=True)
             except LostError as error:
                 self._failed[shard] = self._failed.get(shard, 0) + 1
                 if self._failed[shard] >= ATTEMPTS:
