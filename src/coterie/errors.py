@@ -27,3 +27,7 @@ class FileError(CoterieError):
 
 class MissingExtraError(CoterieError, ImportError):
     """A part of coterie whose optional dependencies are not installed."""
+
+
+class ClusterError(CoterieError):
+    """A Ray cluster that cannot be reached or joined, or that lost our work."""
