@@ -31,3 +31,7 @@ class MissingExtraError(CoterieError, ImportError):
 
 class UnavailableError(CoterieError):
     """A part of the users' models that cannot be asked for now."""
+
+
+class ClusterError(CoterieError):
+    """A Ray cluster that cannot be reached or joined, or that lost our work."""

@@ -3,14 +3,16 @@
 from contextlib import ExitStack
 from typing import Any, final
 
-import ray
-from ray.exceptions import GetTimeoutError, RayError, RayTaskError
-
-from coterie.engines.cluster import connect
+from coterie.engines.cluster import connect, need_ray
 from coterie.engines.shard import Kind, Shard, Snapshot
 from coterie.engines.sharded import LostError, Sharded, WhenDown
 from coterie.models.checks import check_number
 from coterie.models.protocol import Eligible
+
+need_ray()
+
+import ray  # noqa: E402 (only where it is installed)
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError  # noqa: E402
 
 
 @final

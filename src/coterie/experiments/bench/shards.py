@@ -66,7 +66,9 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
                 what = f"{case.title}: {name}, {n_users:,} users"
                 yield Row(SUITE, f"{what}, one process", 1e6 * one, "µs", "", **only_told(1.0))
                 against = "one process"
-                yield Row(SUITE, f"{what}, {SHARDS} shards", 1e6 * wall, "µs", against, **only_told(wall / one))
+                yield Row(
+                    SUITE, f"{what}, {SHARDS} shards", 1e6 * wall, "µs", against, **only_told(wall / one)
+                )
             what = f"{case.title}: memory of {SHARDS} shards, {n_users:,} users"
             yield Row(SUITE, what, memory / 2**20, "MiB", "empty shards", **only_told(memory / empty))
         yield from _break_even(case, sizes, costs, messages)
@@ -134,7 +136,9 @@ class _Cluster:
         self._leaving.enter_context(connect(None))
         self.crew = Actors(timeout=600)
         self.models = Sharded(self.crew, case.kind, SHARDS, "wait", 10**9)
-        self.policy = CAB(n_features=case.kind.n_features, one_hot=case.kind.one_hot, engine=_Made(self.models))
+        self.policy = CAB(
+            n_features=case.kind.n_features, one_hot=case.kind.one_hot, engine=_Made(self.models)
+        )
         self.count = 0
 
     def __enter__(self) -> "_Cluster":
@@ -234,4 +238,3 @@ def _vectors_part(case: Case, users: Sequence[int], rng: np.random.Generator) ->
         if name not in ("updated", "idle")
     }
     return {"updated": pack_ids(list(users)), "idle": part["idle"], **arrays}
-
