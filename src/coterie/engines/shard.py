@@ -105,6 +105,10 @@ class Shard:
         """Return all that is known."""
         return Snapshot(self.number, self.models.tensors())
 
+    def process(self) -> int:
+        """Return the number of the process this shard runs in."""
+        return os.getpid()
+
     def memory(self) -> int:
         """Return the resident memory of this process, in bytes."""
         pages = int(Path("/proc/self/statm").read_text().split()[1])
