@@ -9,7 +9,7 @@ run: $(READY)
 	$(BIN)/coterie compare
 
 test: check
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist loadgroup
 
 slow: $(READY)
 	$(BIN)/python -m pytest -n auto -m slow
@@ -26,7 +26,7 @@ format: $(READY)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[experiments,service,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[experiments,service,ray,dev]'
 	touch $(READY)
 
 clean:
