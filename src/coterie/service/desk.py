@@ -103,20 +103,15 @@ class Desk:
 
     async def rank(self, question: Question) -> Rank:
         """Decide; a retry of the same event gets the same answer."""
-        (record,) = await self.rank_all([question])
-        return record
-
-    async def rank_all(self, questions: list[Question]) -> list[Rank]:
-        """Decide several things, durable together: the slots of one page."""
         self._accept()
         try:
-            found = [self.engine.rank(question, self.clock()) for question in questions]
+            found = self.engine.rank(question, self.clock())
         except ContextError as error:
             raise Problem(422, "invalid_features", str(error)) from error
         finally:
             self._flush()
         await self._durable()
-        return [item if isinstance(item, Rank) else await self.decision(item) for item in found]
+        return found if isinstance(found, Rank) else await self.decision(found)
 
     async def rank_slots(self, questions: Sequence[Question]) -> list[Rank]:
         """Decide the slots of one page, durable together; an action chosen for one is not open to the next."""

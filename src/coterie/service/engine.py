@@ -314,7 +314,7 @@ class Engine:
 
     def _check_items(self, ids: list[str]) -> None:
         known = self.known_items
-        if known.keys() >= set(ids):
+        if all(map(known.__contains__, ids)):
             return
         new = sum(name not in known for name in ids)
         if len(known) + new > self.config.max_items:
@@ -373,7 +373,7 @@ class Engine:
     def _apply_rank(self, record: Rank) -> None:
         user = self._see(record.user, record.at)
         user.decisions += 1
-        if record.x is None and not self.known_items.keys() >= set(record.actions):
+        if record.x is None and not all(map(self.known_items.__contains__, record.actions)):
             for k, name in enumerate(record.actions):
                 if k not in record.excluded:
                     self.known_items.setdefault(name)

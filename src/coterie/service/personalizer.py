@@ -7,10 +7,12 @@ a reward is the contract's empty 204; what became of it stands in the header `x-
 import asyncio
 import re
 from typing import Any
+from urllib.parse import parse_qs
 
 from litestar import Request, Response, Router, post
 from litestar.datastructures import State
 from litestar.params import FromPath, RawBody
+from litestar.types import Scope
 
 from coterie.service.desk import Desk, new_event_id, ranking_of
 from coterie.service.engine import Question
@@ -30,7 +32,7 @@ from coterie.service.personalizer_bodies import (
 from coterie.service.personalizer_errors import HANDLERS, PREFIX, Refusal
 from coterie.service.personalizer_user import find_user
 from coterie.service.problems import Problem
-from coterie.service.routes_native import ID, ActionBody, RankBody, question_of
+from coterie.service.routes_native import ID, question_of
 
 VERSION = "2022-09-01-preview"
 REWARD, ACTIVATION = "x-coterie-reward", "x-coterie-activation"
@@ -43,9 +45,14 @@ def both(path: str) -> list[str]:
 
 async def check_version(request: Request[Any, Any, Any]) -> None:
     """Refuse the second form without its version, as Personalizer does."""
-    if request.url.path.startswith(f"{PREFIX}/v1.0/"):
+    check_form(request.scope)
+
+
+def check_form(scope: Any) -> None:
+    """Raise if a request is in the second form and does not name its version."""
+    if scope["path"].startswith(f"{PREFIX}/v1.0/"):
         return
-    given = request.query_params.get("api-version")
+    given = parse_qs(scope["query_string"].decode("latin-1")).get("api-version", [None])[-1]
     if given != VERSION:
         raise Refusal(400, "BadRequest", f"api-version is {given!r}, expected {VERSION!r}", "api-version")
 
@@ -67,17 +74,23 @@ def question_from(data: RankIn | SlotsIn, desk: Desk, excluded: list[str]) -> Qu
     """Return what is to be decided, for the user found in the context."""
     user, context = find_user(data.context_features or (), desk.settings.user_path)
     event = new_event_id() if data.event_id is None else checked_event(data.event_id, "InvalidRankRequest")
-    actions = [ActionBody(action.id, action.features) for action in data.actions]
-    body = RankBody(user, actions, context, excluded, event, bool(data.defer_activation))
-    return question_of(body, desk)
+    return question_of(
+        user, data.actions, context, excluded, event, bool(data.defer_activation), desk.settings
+    )
 
 
 @post(both("/rank"), status_code=201)
-async def rank(body: RawBody, state: State) -> RankOut:
+async def rank(body: RawBody, state: State, scope: Scope) -> RankOut:
     """Choose one of several actions."""
-    desk: Desk = state.desk
+    return await decide(body, state.desk, scope)
+
+
+async def decide(body: bytes, desk: Desk, scope: Any) -> RankOut:
+    """Answer a rank; the guard calls this without Litestar."""
+    check_form(scope)
     data = read(body, RankIn, "InvalidRankRequest")
     question = question_from(data, desk, data.excluded_actions or [])
+    scope["coterie.event"] = question.event
     if slot_event(question.event, 0) in desk.engine.events:
         raise _used(question.event)
     answer = ranking_of(await desk.rank(question))

@@ -1,5 +1,6 @@
 """The native API: users first, and every answer says what became of the request."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -15,7 +16,7 @@ from coterie.service.events import Outcome
 from coterie.service.features import count
 from coterie.service.limits import check_sizes
 from coterie.service.problems import Problem
-from coterie.service.settings import Config
+from coterie.service.settings import Config, Settings
 
 # Ids stand in paths, so no slashes, no control characters, and neither "." nor "..".
 ID = r"^(?!\.{1,2}$)[^\x00-\x1f\x7f/\\?#%]+$"
@@ -23,7 +24,7 @@ Id = Annotated[str, Meta(min_length=1, max_length=256, pattern=ID)]
 Features = list[dict[str, Any]]
 
 
-class ActionBody(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class ActionBody(Action, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """One thing that could be shown; without features it is known by its id."""
 
     id: Annotated[str, Meta(min_length=1, max_length=256)]
@@ -144,25 +145,42 @@ def read(body: bytes, kind: type[T]) -> T:
 EventId = Annotated[str, Parameter(min_length=1, max_length=256, pattern=ID)]
 
 
-def question_of(data: RankBody, desk: Desk) -> Question:
-    """Check sizes and return what is to be decided."""
-    features = count(data.context) + sum(count(action.features) for action in data.actions if action.features)
-    check_sizes(desk.settings, len(data.actions), features)
-    actions = [Action(action.id, action.features) for action in data.actions]
-    if len({action.id for action in data.actions}) != len(actions):
-        raise Problem(422, "same_action_twice", "two actions have the same id")
+def question_in(body: bytes, desk: Desk) -> Question:
+    """Return what the body of a rank asks."""
+    data = read(body, RankBody)
     event = data.event_id or new_event_id()
-    excluded = frozenset(data.excluded)
-    return Question(event, data.user, actions, data.context, excluded, data.defer_activation)
+    return question_of(
+        data.user, data.actions, data.context, data.excluded, event, data.defer_activation, desk.settings
+    )
+
+
+def question_of(
+    user: str,
+    actions: Sequence[Action],
+    context: Features,
+    excluded: Sequence[str],
+    event: str,
+    deferred: bool,
+    settings: Settings,
+) -> Question:
+    """Check sizes and return what is to be decided."""
+    features = [action.features for action in actions if action.features]
+    check_sizes(settings, len(actions), count([context, features]))
+    if len({action.id for action in actions}) != len(actions):
+        raise Problem(422, "same_action_twice", "two actions have the same id")
+    return Question(event, user, actions, context, frozenset(excluded), deferred)
 
 
 @post("/v1/rank", status_code=201, operation_id="rank")
 async def rank(request: Request[Any, Any, Any]) -> Ranking:
     """Choose one of several actions for a user."""
-    # The busiest route: each argument that Litestar fills in would cost it microseconds.
-    desk: Desk = request.app.state.desk
-    question = question_of(read(await request.body(), RankBody), desk)
-    request.scope["coterie.event"] = question.event  # type: ignore[typeddict-unknown-key]
+    return await decide(await request.body(), request.app.state.desk, request.scope)
+
+
+async def decide(body: bytes, desk: Desk, scope: Any) -> Ranking:
+    """Answer a rank; the guard calls this without Litestar, whose way here costs as much as the decision."""
+    question = question_in(body, desk)
+    scope["coterie.event"] = question.event
     return ranking_of(await desk.rank(question))
 
 
@@ -195,13 +213,13 @@ async def explain(event_id: EventId, state: State) -> EventAnswer:
 @post("/v1/what-if", status_code=200, operation_id="what_if")
 async def what_if(body: RawBody, state: State) -> EventAnswer:
     """Explain what would be decided now; nothing is recorded."""
-    data = read(body, RankBody)
     desk: Desk = state.desk
+    question = question_in(body, desk)
     try:
-        record, _ = desk.engine.what_if(question_of(data, desk))
+        record, _ = desk.engine.what_if(question)
     except ContextError as error:
         raise Problem(422, "invalid_features", str(error)) from error
-    return explanation(record, desk, "imagined", 0.0, data.user)
+    return explanation(record, desk, "imagined", 0.0, question.user)
 
 
 @get("/v1/users/{user_id:str}", operation_id="show_user")
