@@ -57,8 +57,8 @@ def create_app(desk: Desk, settings: Settings, keyring: Keyring, demo: bool = Fa
     crowd: list[asyncio.Task[None]] = []
 
     async def start(app: Litestar) -> None:
-        await asyncio.to_thread(warm_up, settings.config)
         await desk.start()
+        await asyncio.to_thread(warm_up, desk.engine.config)
         if demo:
             crowd.append(asyncio.create_task(live(desk)))
 

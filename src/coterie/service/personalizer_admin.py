@@ -23,25 +23,18 @@ def both(path: str) -> list[str]:
     return [f"/v1.0{path}", path]
 
 
-def kept(state: State) -> dict[str, Any]:
-    """Return what was sent of the fields that have no meaning here, for as long as the process lives."""
-    if "personalizer" not in state:
-        state["personalizer"] = {}
-    return state["personalizer"]  # type: ignore[no-any-return]
-
-
 @get(both("/configurations/service"))
 async def show_service(state: State) -> ServiceConfiguration:
     """Show the configuration."""
-    return configuration.show(state.desk, kept(state))
+    return configuration.show(state.desk)
 
 
 @put(both("/configurations/service"))
 async def change_service(body: RawBody, state: State) -> ServiceConfiguration:
     """Change the configuration; the model stays."""
     sent = read(body, ServiceConfiguration, configuration.BAD)
-    await configuration.change(state.desk, sent, kept(state))
-    return configuration.show(state.desk, kept(state))
+    await configuration.change(state.desk, sent)
+    return configuration.show(state.desk)
 
 
 @get(both("/configurations/policy"))
