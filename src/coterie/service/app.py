@@ -21,6 +21,7 @@ from coterie.service.metrics import Metrics
 from coterie.service.openapi import document
 from coterie.service.problems import Problem, body_of, problem_of
 from coterie.service.settings import Settings
+from coterie.service.telemetry import Spans
 
 
 @get("/healthz", operation_id="healthz")
@@ -51,7 +52,9 @@ async def openapi(request: Request[Any, Any, Any]) -> Response[bytes]:
     return Response(state["document"], media_type="application/json")
 
 
-def create_app(desk: Desk, settings: Settings, keyring: Keyring, demo: bool = False) -> Guard:
+def create_app(
+    desk: Desk, settings: Settings, keyring: Keyring, demo: bool = False, spans: Spans | None = None
+) -> Guard:
     """Return the ASGI application. Starting it starts the desk, stopping it stops the desk."""
     numbers = Metrics(desk)
     crowd: list[asyncio.Task[None]] = []
@@ -66,6 +69,8 @@ def create_app(desk: Desk, settings: Settings, keyring: Keyring, demo: bool = Fa
         for task in crowd:
             task.cancel()
         await desk.stop()
+        if spans is not None:
+            await asyncio.to_thread(spans.close)
 
     app = Litestar(
         route_handlers=[
@@ -95,7 +100,7 @@ def create_app(desk: Desk, settings: Settings, keyring: Keyring, demo: bool = Fa
         ("POST", "/v1/rank"): native,
         **{("POST", personalizer_errors.PREFIX + path): compatible for path in personalizer.both("/rank")},
     }
-    guard = Guard(app, settings, keyring, numbers, direct)
+    guard = Guard(app, settings, keyring, numbers, direct, spans)
     # They hold no secrets: what the page shows it asks for, with a key.
     guard.public.update(routes_page.FILES)
     return guard

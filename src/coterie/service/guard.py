@@ -15,6 +15,7 @@ from coterie.service.limits import Rate
 from coterie.service.metrics import Metrics
 from coterie.service.problems import Problem, body_of, problem_of
 from coterie.service.settings import Settings
+from coterie.service.telemetry import Spans
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, Message, Receive, Send
@@ -51,6 +52,7 @@ class Guard:
         keyring: Keyring,
         metrics: Metrics,
         direct: Mapping[tuple[str, str], Direct] | None = None,
+        spans: Spans | None = None,
     ) -> None:
         self.app = app
         self.settings = settings
@@ -59,6 +61,7 @@ class Guard:
         self.rate = Rate(settings.rate)
         self.public = set(OPEN)  # paths that need no key: the page's own files may be added
         self.direct = dict(direct or {})
+        self.spans = spans
 
     async def __call__(self, scope: Any, receive: "Receive", send: "Send") -> None:
         """Check a request, pass it on, and watch the answer."""
@@ -66,6 +69,7 @@ class Guard:
             await self.app(scope, receive, send)
             return
         start = time.perf_counter()
+        began = time.time_ns() if self.spans is not None else 0
         status = 0  # until an answer begins
         body_read = 0
         most = self.settings.max_body
@@ -107,7 +111,10 @@ class Guard:
         finally:
             seconds = time.perf_counter() - start
             route = route_of(scope["path"])
+            status = status or 500
             self.metrics.answered(route, status, seconds)
+            if self.spans is not None:
+                self.spans.answered(scope, route, status, began, event_of(scope))
             if self.settings.access_log:
                 log.info(
                     "request",
@@ -117,7 +124,7 @@ class Guard:
                             "route": route,
                             "status": status,
                             "ms": round(seconds * 1000, 3),
-                            "event": scope.get("coterie.event") or event_in(scope["path"]),
+                            "event": event_of(scope),
                         }
                     },
                 )
@@ -193,9 +200,11 @@ KNOWN = {
 }  # fmt: skip
 
 
-def event_in(path: str) -> str | None:
-    """Return the event that a path names."""
-    _, found, rest = path.partition("/events/")
+def event_of(scope: Any) -> str | None:
+    """Return the event that a request is about: told by its route, or named in its path."""
+    if "coterie.event" in scope:
+        return str(scope["coterie.event"])
+    _, found, rest = scope["path"].partition("/events/")
     return rest.split("/")[0] if found else None
 
 

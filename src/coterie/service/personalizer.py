@@ -99,11 +99,12 @@ async def decide(body: bytes, desk: Desk, scope: Any) -> RankOut:
 
 
 @post(both("/events/{event_id:str}/reward"), status_code=204)
-async def reward(event_id: FromPath[str], body: RawBody, state: State) -> Response[None]:
+async def reward(event_id: FromPath[str], body: RawBody, state: State, scope: Scope) -> Response[None]:
     """Say what a decision was worth."""
     data = read(body, RewardIn, "InvalidRewardRequest")
     outcome = await state.desk.reward(checked_event(event_id, "InvalidRewardRequest"), data.value)
     state.metrics.rewarded(outcome)
+    scope["coterie.outcome"] = outcome  # type: ignore[typeddict-unknown-key]
     return Response(None, status_code=204, headers={REWARD: outcome})
 
 
@@ -115,11 +116,12 @@ async def activate(event_id: FromPath[str], state: State) -> Response[None]:
 
 
 @post(both("/multislot/rank"), status_code=201)
-async def rank_slots(body: RawBody, state: State) -> SlotsOut:
+async def rank_slots(body: RawBody, state: State, scope: Scope) -> SlotsOut:
     """Choose another action for each of several slots."""
     desk: Desk = state.desk
     data = read(body, SlotsIn, "InvalidRankRequest")
     question = question_from(data, desk, [])
+    scope["coterie.event"] = question.event  # type: ignore[typeddict-unknown-key]
     check_slots(data)
     event, known = question.event, slots_of(desk, question.event)
     if event in desk.engine.events or (known and len(known) != len(data.slots)):

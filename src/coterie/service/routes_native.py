@@ -7,6 +7,7 @@ import msgspec
 from litestar import Request, Response, delete, get, post, put
 from litestar.datastructures import State
 from litestar.params import Parameter, RawBody
+from litestar.types import Scope
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from coterie.errors import ContextError
@@ -185,12 +186,13 @@ async def decide(body: bytes, desk: Desk, scope: Any) -> Ranking:
 
 
 @post("/v1/events/{event_id:str}/reward", status_code=200, operation_id="reward")
-async def reward(event_id: EventId, body: RawBody, state: State) -> RewardAnswer:
+async def reward(event_id: EventId, body: RawBody, state: State, scope: Scope) -> RewardAnswer:
     """Say what a decision was worth; answered after it was learned and is durable."""
     data = read(body, RewardBody)
     desk: Desk = state.desk
     outcome = await desk.reward(event_id, data.value, data.reward_id)
     state.metrics.rewarded(outcome)
+    scope["coterie.outcome"] = outcome  # type: ignore[typeddict-unknown-key]
     return RewardAnswer(event_id, outcome)
 
 

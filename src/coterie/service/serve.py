@@ -18,6 +18,7 @@ from coterie.service.keys import Keyring, keys_from_environment, keys_from_setti
 from coterie.service.logs import configure_logs
 from coterie.service.settings import Settings, read_settings
 from coterie.service.store import Store, open_store
+from coterie.service.telemetry import spans_of
 
 
 def serve(settings: Settings, demo: bool = False) -> None:
@@ -61,7 +62,7 @@ def make_app(settings: Settings, store: Store, demo: bool = False) -> Guard:
     rows = [*keys_from_settings(settings.keys), *keys_from_environment(os.environ), *store.keys()]
     keyring = Keyring(rows)
     check_host(settings, keyring)
-    return create_app(Desk(settings, store), settings, keyring, demo)
+    return create_app(Desk(settings, store), settings, keyring, demo, spans_of(settings))
 
 
 def check_host(settings: Settings, keyring: Keyring) -> None:

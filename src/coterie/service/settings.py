@@ -66,6 +66,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     stop_within: Annotated[float, Meta(gt=0)] = 30.0  # seconds a graceful stop may take
     tls_certificate: str | None = None
     tls_key: str | None = None
+    telemetry: str | None = None  # where spans go, such as http://127.0.0.1:4318; OTEL_* variables work too
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     access_log: bool = False  # one line a request
     keys: dict[str, str] = {}  # "name:scope+scope" → SHA-256 of the key, as `coterie keys new --toml` prints
