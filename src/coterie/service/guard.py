@@ -6,10 +6,12 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import msgspec
 
 from coterie.service import personalizer_errors
+from coterie.service.ids import in_order
 from coterie.service.keys import Keyring
 from coterie.service.limits import Rate
 from coterie.service.metrics import Metrics
@@ -68,6 +70,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        scope["path"] = in_order(scope)
         start = time.perf_counter()
         began = time.time_ns() if self.spans is not None else 0
         status = 0  # until an answer begins
@@ -205,7 +208,7 @@ def event_of(scope: Any) -> str | None:
     if "coterie.event" in scope:
         return str(scope["coterie.event"])
     _, found, rest = scope["path"].partition("/events/")
-    return rest.split("/")[0] if found else None
+    return unquote(rest.split("/")[0]) if found else None
 
 
 @lru_cache(maxsize=256)

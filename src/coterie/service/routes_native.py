@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from litestar import Request, Response, delete, get, post, put
 from litestar.datastructures import State
-from litestar.params import Parameter, RawBody
+from litestar.params import RawBody
 from litestar.types import Scope
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -15,13 +15,11 @@ from coterie.service.desk import Desk, Ranking, new_event_id, ranking_of, reason
 from coterie.service.engine import Action, Question
 from coterie.service.events import Outcome
 from coterie.service.features import count
+from coterie.service.ids import ID, RULE, Id, PathId, named
 from coterie.service.limits import check_sizes
 from coterie.service.problems import Problem
 from coterie.service.settings import Config, Settings
 
-# Ids stand in paths, so no slashes, no control characters, and neither "." nor "..".
-ID = r"^(?!\.{1,2}$)[^\x00-\x1f\x7f/\\?#%]+$"
-Id = Annotated[str, Meta(min_length=1, max_length=256, pattern=ID)]
 Features = list[dict[str, Any]]
 
 
@@ -140,10 +138,8 @@ def read(body: bytes, kind: type[T]) -> T:
     try:
         return _decoders[kind].decode(body)  # type: ignore[no-any-return]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Problem(400, "invalid_request", f"the body cannot be read: {error}") from error
-
-
-EventId = Annotated[str, Parameter(min_length=1, max_length=256, pattern=ID)]
+        said = str(error).replace(f"Expected `str` matching regex {ID!r}", f"not an id: {RULE}")
+        raise Problem(400, "invalid_request", f"the body cannot be read: {said}") from error
 
 
 def question_in(body: bytes, desk: Desk) -> Question:
@@ -186,29 +182,31 @@ async def decide(body: bytes, desk: Desk, scope: Any) -> Ranking:
 
 
 @post("/v1/events/{event_id:str}/reward", status_code=200, operation_id="reward")
-async def reward(event_id: EventId, body: RawBody, state: State, scope: Scope) -> RewardAnswer:
+async def reward(event_id: PathId, body: RawBody, state: State, scope: Scope) -> RewardAnswer:
     """Say what a decision was worth; answered after it was learned and is durable."""
     data = read(body, RewardBody)
     desk: Desk = state.desk
-    outcome = await desk.reward(event_id, data.value, data.reward_id)
+    event = named(event_id)
+    outcome = await desk.reward(event, data.value, data.reward_id)
     state.metrics.rewarded(outcome)
     scope["coterie.outcome"] = outcome  # type: ignore[typeddict-unknown-key]
-    return RewardAnswer(event_id, outcome)
+    return RewardAnswer(event, outcome)
 
 
 @post("/v1/events/{event_id:str}/activate", status_code=200, operation_id="activate")
-async def activate(event_id: EventId, state: State) -> ActivateAnswer:
+async def activate(event_id: PathId, state: State) -> ActivateAnswer:
     """Say that a deferred decision was shown."""
     desk: Desk = state.desk
-    known = await desk.activate(event_id)
-    return ActivateAnswer(event_id, "activated" if known else "unknown_event")
+    event = named(event_id)
+    known = await desk.activate(event)
+    return ActivateAnswer(event, "activated" if known else "unknown_event")
 
 
 @get("/v1/events/{event_id:str}", operation_id="explain")
-async def explain(event_id: EventId, state: State) -> EventAnswer:
+async def explain(event_id: PathId, state: State) -> EventAnswer:
     """Explain a decision: the scores, widths and neighbourhood sizes it was made with."""
     desk: Desk = state.desk
-    event = desk.event(event_id)
+    event = desk.event(named(event_id))
     return explanation(await desk.decision(event), desk, event.state, event.value)
 
 
@@ -225,22 +223,24 @@ async def what_if(body: RawBody, state: State) -> EventAnswer:
 
 
 @get("/v1/users/{user_id:str}", operation_id="show_user")
-async def show_user(user_id: EventId, state: State) -> UserAnswer:
+async def show_user(user_id: PathId, state: State) -> UserAnswer:
     """Show what is known of a user."""
     desk: Desk = state.desk
-    number = desk.engine.names.get(user_id)
+    name = named(user_id)
+    number = desk.engine.names.get(name)
     user = desk.engine.users.get(number) if number is not None else None
     if user is None:
-        raise Problem(404, "unknown_user", f"user {user_id!r} is not known")
-    return UserAnswer(user_id, user.first, user.last, user.decisions, user.learned, user.earned)
+        raise Problem(404, "unknown_user", f"user {name!r} is not known")
+    return UserAnswer(name, user.first, user.last, user.decisions, user.learned, user.earned)
 
 
 @delete("/v1/users/{user_id:str}", status_code=204, operation_id="forget_user")
-async def forget_user(user_id: EventId, state: State) -> None:
+async def forget_user(user_id: PathId, state: State) -> None:
     """Forget a user, in the model at once and in the log."""
     desk: Desk = state.desk
-    if not await desk.forget(user_id):
-        raise Problem(404, "unknown_user", f"user {user_id!r} is not known")
+    name = named(user_id)
+    if not await desk.forget(name):
+        raise Problem(404, "unknown_user", f"user {name!r} is not known")
 
 
 @get("/v1/configuration", operation_id="show_configuration")
