@@ -35,14 +35,10 @@ def serve(
 ) -> None:
     """Serve decisions over HTTP: rank and reward, learned and durable before they are answered."""
     need_service()
-    from msgspec.structs import replace
-
     from coterie.service.serve import serve as run
     from coterie.service.settings import read_settings
 
     if demo and store is None:
         store = "coterie-demo.db"
-    read = read_settings(settings, host=host, port=port, store=store, durability=durability)
-    if policy is not None:
-        read = replace(read, config=replace(read.config, policy=policy))
+    read = read_settings(settings, policy=policy, host=host, port=port, store=store, durability=durability)
     run(read, demo=demo)

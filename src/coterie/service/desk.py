@@ -7,7 +7,8 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -20,13 +21,15 @@ from coterie.service.model_file import import_model
 from coterie.service.problems import Problem
 from coterie.service.records import Rank, Record, Tick, encode, pack
 from coterie.service.recovery import recover, relearn
-from coterie.service.settings import Config, Settings
+from coterie.service.settings import Config, Settings, starting_config
 from coterie.service.slots import narrow
 from coterie.service.snapshot import dump
 from coterie.service.store import Append, FullError, Store, StoreError
 from coterie.service.upkeep import let_go, scrub
 
 log = logging.getLogger("coterie.service")
+
+RETENTION = "log_retention_days"  # where a change of the retention stands in the engine's `contract`
 
 
 def milliseconds() -> int:
@@ -79,11 +82,21 @@ class Desk:
         self._snapshot_at = self.engine.position
         self.committer = Committer(self.store, self.engine.position, self.on_batch)
         self.refusing = None
-        self.engine.configure(self.settings.config, self.clock())
-        self._flush()
-        await self._durable()
+        await self.configure(*self._first_rules())
         await self._scrub()
         self._tasks = [asyncio.create_task(self._pass_time())]
+
+    def _first_rules(self) -> tuple[Config, dict[str, Any]]:
+        """Return the rules of this start: what its settings name, and for the rest what the log says."""
+        contract = dict(self.engine.contract)
+        if RETENTION in contract and self.settings.names("retention_days"):
+            del contract[RETENTION]
+        return starting_config(self.settings, self.engine.config), contract
+
+    @property
+    def retention_days(self) -> float:
+        """How long the log is kept: as last said, at the start or since."""
+        return float(self.engine.contract.get(RETENTION, self.settings.retention_days))
 
     async def stop(self) -> None:
         """Refuse new work, finish what was accepted, snapshot, and release the store."""
@@ -103,20 +116,15 @@ class Desk:
 
     async def rank(self, question: Question) -> Rank:
         """Decide; a retry of the same event gets the same answer."""
-        (record,) = await self.rank_all([question])
-        return record
-
-    async def rank_all(self, questions: list[Question]) -> list[Rank]:
-        """Decide several things, durable together: the slots of one page."""
         self._accept()
         try:
-            found = [self.engine.rank(question, self.clock()) for question in questions]
+            found = self.engine.rank(question, self.clock())
         except ContextError as error:
             raise Problem(422, "invalid_features", str(error)) from error
         finally:
             self._flush()
         await self._durable()
-        return [item if isinstance(item, Rank) else await self.decision(item) for item in found]
+        return found if isinstance(found, Rank) else await self.decision(found)
 
     async def rank_slots(self, questions: Sequence[Question]) -> list[Rank]:
         """Decide the slots of one page, durable together; an action chosen for one is not open to the next."""
@@ -166,18 +174,18 @@ class Desk:
             await self._scrub()
         return number is not None
 
-    async def configure(self, config: Config) -> None:
+    async def configure(self, config: Config, contract: Mapping[str, Any] | None = None) -> None:
         """Change the rules from here on; another policy first learns what the log holds."""
         self._accept()
         engine = self.engine
         if same_model(engine.config, config) == engine.config:
-            engine.configure(config, self.clock())
+            engine.configure(config, self.clock(), contract)
         else:
-            await self._relearn(engine, config)
+            await self._relearn(engine, config, contract)
         self._flush()
         await self._durable()
 
-    async def _relearn(self, engine: Engine, config: Config) -> None:
+    async def _relearn(self, engine: Engine, config: Config, contract: Mapping[str, Any] | None) -> None:
         check_config(config)
         if engine.tap is not None:
             raise Problem(409, "busy", "another policy is learning the log already; wait for it")
@@ -196,7 +204,7 @@ class Desk:
                 other.apply(record)
             engine.tap = None
             engine.relearn = lambda _: other
-            engine.configure(config, self.clock())
+            engine.configure(config, self.clock(), contract)
         finally:
             engine.tap = engine.relearn = None
 
@@ -323,8 +331,8 @@ class Desk:
                         log.error("a snapshot failed", exc_info=error)  # the log alone is enough
 
     async def _let_go(self) -> None:
-        if self.settings.retention_days >= 0:
-            before = self.clock() - int(self.settings.retention_days * 86_400_000)
+        if self.retention_days >= 0:
+            before = self.clock() - int(self.retention_days * 86_400_000)
             await asyncio.to_thread(let_go, self.store, before)
 
     async def _scrub(self) -> None:

@@ -108,6 +108,7 @@ class Engine:
 
     def __init__(self) -> None:
         self.config = Config()
+        self.contract: dict[str, Any] = {}  # of Personalizer's configuration, what has no place in `config`
         self.items: Policy | None = None  # over ids of actions without features
         self.vectors: Policy | None = None  # over hashed features
         self.position = 0  # of the next record
@@ -132,11 +133,12 @@ class Engine:
 
     # What is asked of it. Each plans records, applies them, and leaves them in the outbox.
 
-    def configure(self, config: Config, at: int) -> None:
-        """Decide and learn by other rules from here on."""
+    def configure(self, config: Config, at: int, contract: Mapping[str, Any] | None = None) -> None:
+        """Decide and learn by other rules from here on; `contract` stays as it is unless given."""
         check_config(config)
-        if self.position == 0 or config != self.config:
-            self._emit(Configure(self._at(at), config))
+        kept = self.contract if contract is None else dict(contract)
+        if self.position == 0 or (config, kept) != (self.config, self.contract):
+            self._emit(Configure(self._at(at), config, kept))
 
     def rank(self, question: Question, at: int) -> Rank | Event:
         """Decide; a retry gets the event back, whose decision is in the log."""
@@ -314,7 +316,7 @@ class Engine:
 
     def _check_items(self, ids: list[str]) -> None:
         known = self.known_items
-        if known.keys() >= set(ids):
+        if all(map(known.__contains__, ids)):
             return
         new = sum(name not in known for name in ids)
         if len(known) + new > self.config.max_items:
@@ -373,7 +375,7 @@ class Engine:
     def _apply_rank(self, record: Rank) -> None:
         user = self._see(record.user, record.at)
         user.decisions += 1
-        if record.x is None and not self.known_items.keys() >= set(record.actions):
+        if record.x is None and not all(map(self.known_items.__contains__, record.actions)):
             for k, name in enumerate(record.actions):
                 if k not in record.excluded:
                     self.known_items.setdefault(name)
@@ -442,7 +444,7 @@ class Engine:
         old, new = self.config, record.config
         if self.fixed is not None:
             new = same_model(new, self.fixed)
-        self.config = new
+        self.config, self.contract = new, record.contract
         if same_model(old, new) == old:
             return
         if self.relearn is None:

@@ -7,6 +7,8 @@ import msgspec
 from litestar import Litestar
 from msgspec import Struct
 
+from coterie.service.ids import ID, LONGEST
+
 EXAMPLES: dict[str, Any] = {
     "RankBody": {
         "user": "ann",
@@ -69,6 +71,9 @@ def document(app: Litestar, bodies: Mapping[str, type[Struct]]) -> bytes:
     for methods in schema["paths"].values():
         for operation in methods.values():
             _finish(operation)
+            for parameter in operation.get("parameters", ()):
+                if parameter["in"] == "path":
+                    parameter["schema"] |= {"maxLength": LONGEST, "pattern": ID}
             if operation["operationId"] in bodies:
                 name = bodies[operation["operationId"]].__name__
                 reference = {"schema": {"$ref": f"#/components/schemas/{name}"}}

@@ -25,6 +25,7 @@ class Configure(Struct, frozen=True, tag="configure", omit_defaults=True):
 
     at: Moment
     config: Config
+    contract: dict[str, Any] = {}  # what Personalizer's configuration holds besides
 
 
 class Rank(Struct, frozen=True, tag="rank", omit_defaults=True):

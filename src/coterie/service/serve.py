@@ -5,8 +5,10 @@ import gc
 import ipaddress
 import os
 import signal
+import ssl
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import uvicorn
 
@@ -18,11 +20,13 @@ from coterie.service.keys import Keyring, keys_from_environment, keys_from_setti
 from coterie.service.logs import configure_logs
 from coterie.service.settings import Settings, read_settings
 from coterie.service.store import Store, open_store
+from coterie.service.telemetry import spans_of
 
 
 def serve(settings: Settings, demo: bool = False) -> None:
     """Serve until told to stop; returns after everything accepted was finished."""
     configure_logs(settings.log_level)
+    check_tls(settings)
     store = open_store(settings.store, settings.durability)
     app = make_app(settings, store, demo)
     # The loop's thread is busy with requests; the committer must not wait 5 ms for its turn.
@@ -61,7 +65,28 @@ def make_app(settings: Settings, store: Store, demo: bool = False) -> Guard:
     rows = [*keys_from_settings(settings.keys), *keys_from_environment(os.environ), *store.keys()]
     keyring = Keyring(rows)
     check_host(settings, keyring)
-    return create_app(Desk(settings, store), settings, keyring, demo)
+    return create_app(Desk(settings, store), settings, keyring, demo, spans_of(settings))
+
+
+def check_tls(settings: Settings) -> None:
+    """Raise if the TLS files cannot be used, before anything is opened."""
+    certificate, key = settings.tls_certificate, settings.tls_key
+    if certificate is None and key is None:
+        return
+    if certificate is None:
+        raise ParameterError(f"tls-key is {key!r}, but there is no tls-certificate; give both, or neither")
+    files = certificate if key is None else f"{certificate} and {key}"
+    try:
+        for file in filter(None, (certificate, key)):
+            Path(file).read_bytes()
+        # A key that wants a password must not ask for it on a terminal that nobody watches.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, lambda: b"")
+    except OSError as error:  # the parent of SSLError too
+        hint = "" if key else "; tls-key is not given, and the certificate's file holds no key"
+        raise ParameterError(
+            f"the TLS files {files} cannot be used ({error}){hint}; expected a certificate and its key, in PEM, "
+            "the key without a password"
+        ) from error
 
 
 def check_host(settings: Settings, keyring: Keyring) -> None:

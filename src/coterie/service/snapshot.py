@@ -1,6 +1,7 @@
 """The engine's whole state as bytes and back, equal bit for bit. No code is ever loaded from it."""
 
 from collections import deque
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -24,7 +25,7 @@ class Model(Struct, frozen=True):
     tensors: bytes
 
 
-class State(Struct, frozen=True):
+class State(Struct, frozen=True, omit_defaults=True):
     """All that the log says, up to a position."""
 
     version: int
@@ -39,6 +40,7 @@ class State(Struct, frozen=True):
     total: Minute
     items: Model | None
     vectors: Model | None
+    contract: dict[str, Any] = {}
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -60,6 +62,7 @@ def dump(engine: Engine) -> bytes:
             total=engine.statistics.total,
             items=_model(engine.items),
             vectors=_model(engine.vectors),
+            contract=engine.contract,
         )
     )
 
@@ -78,6 +81,7 @@ def restore(data: bytes) -> Engine:
         raise FileError(f"the snapshot cannot be read: {error}") from error
     engine = Engine()
     engine.position, engine.now, engine.config = state.position, state.now, state.config
+    engine.contract = state.contract
     engine.next_user = state.next_user
     engine.users = {user.number: user for user in state.users}
     engine.known_items = dict.fromkeys(state.known_items)
