@@ -9,7 +9,7 @@ from coterie.models.protocol import Eligible
 
 
 @final
-@dataclass(frozen=True)
+@dataclass
 class Local:
     """Keeps users' models in several shards of this process. Good for tests and for trying things out."""
 
