@@ -55,7 +55,10 @@ class SqliteStore:
             self._prepare()
             self._read = self._connect()
             self._read.execute("PRAGMA query_only = ON")
-        except sqlite3.DatabaseError as error:
+        except (
+            sqlite3.DatabaseError,
+            UnicodeDecodeError,
+        ) as error:  # it may quote damaged text in its message
             os.close(self._owner)
             raise FileError(
                 f"{self.path} cannot be opened as a coterie store ({error}); restore a backup, or move it away "
@@ -279,7 +282,7 @@ class SqliteStore:
         try:
             with self._reading:
                 return self._read.execute(query, values).fetchall()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise FileError(f"{self.path} cannot be read: {error}; restore a backup") from error
 
     @contextmanager
