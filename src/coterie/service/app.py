@@ -1,6 +1,7 @@
 """The application: routes over a desk, one error shape, inside the guard."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from litestar.exceptions import HTTPException, ValidationException
 from litestar.openapi import OpenAPIConfig
 
 from coterie import __version__
+from coterie.errors import CoterieError
 from coterie.service import personalizer, personalizer_errors, routes_native, routes_page
 from coterie.service.demo import live
 from coterie.service.desk import Desk
@@ -22,6 +24,10 @@ from coterie.service.openapi import document
 from coterie.service.problems import Problem, body_of, problem_of
 from coterie.service.settings import Settings
 from coterie.service.telemetry import Spans
+
+KEYS_EVERY = 2.0  # seconds
+
+log = logging.getLogger("coterie.service")
 
 
 @get("/healthz", operation_id="healthz")
@@ -57,17 +63,19 @@ def create_app(
 ) -> Guard:
     """Return the ASGI application. Starting it starts the desk, stopping it stops the desk."""
     numbers = Metrics(desk)
-    crowd: list[asyncio.Task[None]] = []
+    beside: list[asyncio.Task[None]] = []
 
     async def start(app: Litestar) -> None:
         await desk.start()
         await asyncio.to_thread(warm_up, desk.engine.config)
+        beside.append(asyncio.create_task(_follow_keys(keyring, desk)))
         if demo:
-            crowd.append(asyncio.create_task(live(desk)))
+            beside.append(asyncio.create_task(live(desk)))
 
     async def stop(app: Litestar) -> None:
-        for task in crowd:
+        for task in beside:
             task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)  # one may be reading the store
         await desk.stop()
         if spans is not None:
             await asyncio.to_thread(spans.close)
@@ -104,6 +112,16 @@ def create_app(
     # They hold no secrets: what the page shows it asks for, with a key.
     guard.public.update(routes_page.FILES)
     return guard
+
+
+async def _follow_keys(keyring: Keyring, desk: Desk) -> None:
+    """Let keys that `coterie keys` made or dropped take effect."""
+    while True:
+        await asyncio.sleep(KEYS_EVERY)
+        try:
+            keyring.renew(await asyncio.to_thread(desk.store.keys))
+        except CoterieError as error:  # the keys stay as they were
+            log.error("the keys cannot be read", exc_info=error)
 
 
 def _directly(decide: Callable[[bytes, Desk, Any], Awaitable[Any]], desk: Desk) -> Direct:

@@ -144,6 +144,8 @@ class Engine:
         self.relearn: Callable[[Config], Engine] | None = None
         self.tap: list[Record] | None = None  # what is emitted is also put here, for one who catches up
         self.fixed: Config | None = None  # learn with this model, whatever the log says: for relearning
+        # Told what is learned: user, item or vector, and payoff.
+        self.on_learn: Callable[[int, str | None, bytes | None, float], None] | None = None
         self._deadlines: list[tuple[int, int, str]] = []
         self._open = 0
 
@@ -553,12 +555,14 @@ class Engine:
         policy = self._policy(vectors=x is not None)
         if policy.rng is not None:
             policy.rng = np.random.default_rng(self.position)
+        if x is not None and len(x) != 8 * self.config.dimensions:
+            return 0  # scrubbed of its features, so it cannot be hashed into other dimensions
+        if self.on_learn is not None:
+            self.on_learn(user, item, x, value)
         if x is None:
             assert item is not None
             self.known_items.setdefault(item)
             return policy.learn(user, item, value)
-        if len(x) != 8 * self.config.dimensions:
-            return 0  # scrubbed of its features, so it cannot be hashed into other dimensions
         return policy.learn(user, np.frombuffer(x), value)
 
     def _see(self, number: int, at: int) -> User:

@@ -63,8 +63,8 @@ def calm_the_collector() -> None:
 
 def make_app(settings: Settings, store: Store, demo: bool = False) -> Guard:
     """Return the application over an open store, after checking who may reach it."""
-    rows = [*keys_from_settings(settings.keys), *keys_from_environment(os.environ), *store.keys()]
-    keyring = Keyring(rows)
+    fixed = [*keys_from_settings(settings.keys), *keys_from_environment(os.environ)]
+    keyring = Keyring(fixed, store.keys())
     check_host(settings, keyring)
     # Payoffs wait for a shard that is being rebuilt; what decisions do meanwhile is for the desk to say.
     shards = None if settings.engine is None else open_engine(settings.engine, when_down="partial")
