@@ -204,7 +204,7 @@ def test_users_move_while_ranks_go_on(tmp_path: Path) -> None:
             await moving
             for policy in policies(desk.engine):
                 assert isinstance(policy.models, Sharded)
-                assert policy.models.placement.shards == 5
+                assert policy.models.shards == 5
         return [(one.event, one.order) for one in found]
 
     assert run(tmp_path / "one.db", work) == run(tmp_path / "two.db", work, Local(2))

@@ -3,8 +3,8 @@
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from coterie.engines.keeper import WhenDown
 from coterie.engines.local import Local
-from coterie.engines.sharded import WhenDown
 from coterie.errors import ParameterError
 
 EXPECTED = (

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, final
 
+from coterie.engines.keeper import WhenDown
 from coterie.engines.shard import Kind, Shard, Snapshot
-from coterie.engines.sharded import Sharded, WhenDown
+from coterie.engines.sharded import Sharded
 from coterie.models.protocol import Eligible
 
 

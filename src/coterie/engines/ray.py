@@ -4,8 +4,9 @@ from contextlib import ExitStack
 from typing import Any, final
 
 from coterie.engines.cluster import connect, need_ray
+from coterie.engines.keeper import LostError, WhenDown
 from coterie.engines.shard import Kind, Shard, Snapshot
-from coterie.engines.sharded import LostError, Sharded, WhenDown
+from coterie.engines.sharded import Sharded
 from coterie.models.checks import check_number
 from coterie.models.protocol import Eligible
 
