@@ -31,7 +31,7 @@ def engine(ray_cluster: str) -> Iterator[Ray]:
 
 def sharded(policy: CAB) -> tuple[Sharded, Actors]:
     models: Any = policy.models
-    return models, models._crew
+    return models, models._keeper.crew
 
 
 def kill(policy: CAB, shard: int) -> None:

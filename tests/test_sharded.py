@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie import CAB
+from coterie.engines.keeper import LostError, WhenDown
 from coterie.engines.local import Here, Local
 from coterie.engines.placement import SLOTS, Placement, slot_of
 from coterie.engines.shard import Change, Kind, Shard
-from coterie.engines.sharded import LostError, Sharded, WhenDown
+from coterie.engines.sharded import Sharded
 from coterie.errors import ParameterError, UnavailableError, UserError
 from coterie.models import make_models
 from coterie.models.files import Tensors
@@ -129,7 +130,7 @@ def test_users_move_while_everything_goes_on(kind: dict[str, Any]) -> None:
             assert 0 < done <= total
             if done % 700 == 0:
                 play(one, other, 3, seed=done)
-        assert other.models.placement.shards == shards
+        assert other.models.shards == shards
         counts = np.bincount(other.models.placement.table, minlength=shards)
         assert counts.max() - counts.min() <= 1
         play(one, other, 20, seed=shards)
@@ -324,7 +325,7 @@ def test_logs_are_cut_by_snapshots() -> None:
     for t in range(200):
         policy.learn(t % 9, t % 4, 0.5)
     assert isinstance(policy.models, Sharded)
-    assert all(len(log) <= 6 for log in policy.models._log)
+    assert all(len(log) <= 6 for log in policy.models._keeper._log)
 
 
 def test_a_slot_is_the_same_everywhere() -> None:

@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -25,9 +26,14 @@ def free_port() -> int:
 class Process:
     """`python -m coterie.service.serve`, started and ready."""
 
-    def __init__(self, *options: str, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *options: str,
+        environment: dict[str, str] | None = None,
+        trusting: ssl.SSLContext | None = None,
+    ) -> None:
         self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http{'s' if trusting else ''}://127.0.0.1:{self.port}"
         command = [sys.executable, "-m", "coterie.service.serve", "--port", str(self.port), *options]
         path = f"{SOURCE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
         self.process = subprocess.Popen(
@@ -42,7 +48,7 @@ class Process:
             if self.process.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"the service did not start: {self.stop()[1]}")
             try:
-                if httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200:
+                if httpx.get(f"{self.url}/readyz", timeout=5, verify=trusting or True).status_code == 200:
                     return
             except httpx.TransportError:
                 time.sleep(0.05)
@@ -61,9 +67,11 @@ class Process:
 
 
 @contextmanager
-def service(*options: str, environment: dict[str, str] | None = None) -> Iterator[Process]:
-    """Run a service, and end it whatever happens."""
-    process = Process(*options, environment=environment)
+def service(
+    *options: str, environment: dict[str, str] | None = None, trusting: ssl.SSLContext | None = None
+) -> Iterator[Process]:
+    """Run a service, and end it whatever happens; `trusting` is for one that speaks TLS."""
+    process = Process(*options, environment=environment, trusting=trusting)
     try:
         yield process
     finally:

@@ -1,6 +1,9 @@
 """The log goes out as Parquet and dsjson and comes back; what was exported replays to the same decisions."""
 
 import json
+import random
+import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from coterie.service.exchange import (
 )
 from coterie.service.features import hash_action
 from coterie.service.records import Rank, decode
+from coterie.service.settings import Config
 from tests.service.helpers import START, engine
 
 
@@ -78,11 +82,71 @@ def test_a_dsjson_export_warm_starts_another_service(tmp_path: Path) -> None:
     assert other.items.learned + other.vectors.learned == 80
 
 
-def test_an_exported_log_warm_starts_with_what_it_learned(tmp_path: Path) -> None:
+def test_an_exported_log_warm_starts_with_what_it_learned_default_rewards_too(tmp_path: Path) -> None:
     made, log = _lived()
     payoffs = list(payoffs_of(log, made.ids))
-    assert 20 < len(payoffs) <= 80
+    assert made.items is not None
+    assert made.vectors is not None
+    assert len(payoffs) == made.items.learned + made.vectors.learned
     assert all(payoff.user.startswith("user-") for payoff in payoffs)
+    other = engine(dimensions=8)
+    for payoff in payoffs:
+        other.observe(payoff.user, payoff.value, START, payoff.item, payoff.x)
+    assert other.items is not None
+    for name, number in made.names.items():
+        ours, theirs = (
+            made.items.explain(number, ["a", "b", "c"]),
+            other.items.explain(other.names[name], ["a", "b", "c"]),
+        )
+        assert np.array_equal(ours.estimate, theirs.estimate)
+        assert np.array_equal(ours.members, theirs.members)
+
+
+@pytest.mark.parametrize("aggregation", ["earliest", "sum"])
+def test_a_dsjson_line_holds_what_was_learned(tmp_path: Path, aggregation: Any) -> None:
+    """Against the engine itself: the value of each closed event, with evictions, late and repeated rewards."""
+    chance = random.Random(7)
+    made = engine(aggregation=aggregation, wait=5.0, max_events=12, default_reward=-0.25)
+    learned: dict[int, float] = {}
+    told: list[tuple[int, float]] = []
+    made.on_learn = lambda user, item, x, value: told.append((user, value))
+    for k in range(300):
+        at = START + 700 * k
+        made.rank(Question(f"e{k}", f"user-{k}", [Action(name) for name in "abc"]), at)
+        for _ in range(chance.randrange(3)):
+            made.reward(f"e{chance.randrange(max(0, k - 15), k + 1)}", chance.choice([1.0, 0.5, -1.0]), at)
+        if k == 150:
+            made.configure(
+                Config(aggregation=aggregation, wait=3.0, max_events=9, default_reward=0.5),
+                at,
+            )
+    made.tick(START + 10**9)
+    log = [decode(data) for data in made.outbox]
+    learned = dict(told)  # each user decided once
+    path = tmp_path / "log.dsjson"
+    assert write_dsjson(enumerate(log), made.ids, path) == 300
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["EventId"] for line in lines] == [f"e{k}" for k in range(300)]
+    assert [-line["_label_cost"] for line in lines] == [learned[k] for k in range(300)]
+
+
+def test_a_dsjson_export_does_not_hold_the_log_in_memory(tmp_path: Path) -> None:
+    def log() -> Iterator[tuple[int, Any]]:
+        made = engine(wait=1.0, max_users=5, max_events=100)
+        for k in range(4000):
+            made.rank(
+                Question(f"e{k}", f"user-{k % 7}", [Action("x" * 200 + name) for name in "ab"]),
+                START + 100 * k,
+            )
+            for data in made.drain().records:
+                yield k, decode(data)
+
+    tracemalloc.start()
+    assert write_dsjson(log(), {}, tmp_path / "log.dsjson") == 4000
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (tmp_path / "log.dsjson").stat().st_size > 4_000_000
+    assert peak < 1_500_000
 
 
 def test_a_line_of_personalizers_own_log_is_read(tmp_path: Path) -> None:

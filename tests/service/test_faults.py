@@ -2,6 +2,10 @@
 
 import asyncio
 import resource
+import shutil
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +164,128 @@ def test_a_disk_that_takes_no_more_bytes_gives_503_and_a_restart_has_everything(
     with opened(path) as store:
         ranks = [record.event for _, record in flatten(store.read()) if isinstance(record, Rank)]
     assert ranks[: len(acknowledged)] == acknowledged
+
+
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library that lets the system's own syncs and writes fail, compiled here."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler to build the failing fsync with")
+    library = tmp_path_factory.mktemp("shim") / "faults.so"
+    source = Path(__file__).parent / "faults.c"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True)
+    return library
+
+
+def _failing(shim: Path, store: Path) -> tuple[dict[str, str], Path]:
+    orders = store.with_name("orders")
+    return {"LD_PRELOAD": str(shim), "FAULTS_STORE": str(store), "FAULTS_ORDERS": str(orders)}, orders
+
+
+def _ranks(client: httpx.Client, names: Iterable[str]) -> Iterator[tuple[str, httpx.Response]]:
+    for name in names:
+        body = {"user": "ann", "actions": [{"id": "a"}, {"id": "b"}], "eventId": name}
+        yield name, client.post("/v1/rank", json=body)
+
+
+def _logged(path: Path) -> list[str]:
+    with opened(path) as store:
+        return [record.event for _, record in flatten(store.read()) if isinstance(record, Rank)]
+
+
+@pytest.mark.parametrize("durability", ["lose-nothing", "lose-one-second"])
+def test_an_fsync_that_fails_once_is_not_trusted_again(tmp_path: Path, shim: Path, durability: str) -> None:
+    path = tmp_path / "log.db"
+    environment, orders = _failing(shim, path)
+    options = ("--store", str(path), "--durability", durability)
+    with service(*options, environment=environment) as running, httpx.Client(base_url=running.url) as client:
+        acknowledged = []
+        for name, answer in _ranks(client, (f"e{k}" for k in range(20))):
+            assert answer.status_code == 201
+            acknowledged.append(name)
+        orders.write_text("sync")
+        for name, answer in _ranks(client, (f"f{k}" for k in range(2000))):
+            if answer.status_code == 503:
+                break
+            assert durability == "lose-one-second", name  # which answers before the sync
+            acknowledged.append(name)
+        assert answer.status_code == 503
+        assert not orders.exists()  # the next sync would succeed
+        time.sleep(1.2)
+        for _, answer in _ranks(client, ("g0", "g1", "g2")):
+            assert answer.status_code == 503
+            assert answer.json()["error"]["code"] == "not_accepting"
+        assert client.get("/readyz").status_code == 503
+        assert client.get("/healthz").status_code == 200
+        assert client.get("/v1/events/e0").status_code == 200  # reads go on
+        assert client.get("/v1/users/ann").status_code == 200
+        running.kill()
+    found = _logged(path)
+    assert found[: len(acknowledged)] == acknowledged
+    assert not {"g0", "g1", "g2"} & set(found)
+    with service("--store", str(path)) as running, httpx.Client(base_url=running.url) as client:
+        assert [answer.status_code for _, answer in _ranks(client, ("g0",))] == [
+            201
+        ]  # the disk was read anew
+
+
+def test_a_disk_without_room_refuses_and_goes_on_when_there_is_room(tmp_path: Path, shim: Path) -> None:
+    path = tmp_path / "log.db"
+    environment, orders = _failing(shim, path)
+    with service("--store", str(path), environment=environment) as running:
+        client = httpx.Client(base_url=running.url)
+        acknowledged = [name for name, answer in _ranks(client, ("e0", "e1")) if answer.status_code == 201]
+        orders.write_text("full")
+        for _, answer in _ranks(client, ("f0", "f1")):
+            assert answer.status_code == 503
+            assert "full" in answer.json()["error"]["message"]
+        assert client.get("/v1/events/e0").status_code == 200
+        orders.unlink()
+        _until_ready(client)
+        acknowledged += [name for name, answer in _ranks(client, ("h0",)) if answer.status_code == 201]
+        client.close()
+        assert running.stop()[0] == 0
+    assert acknowledged == ["e0", "e1", "h0"]
+    assert _logged(path) == acknowledged
+
+
+def _until_ready(client: httpx.Client) -> None:
+    end = time.monotonic() + 20
+    while client.get("/readyz").status_code != 200:
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def test_a_file_system_of_one_megabyte_fills_up_and_nothing_is_lost(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(disk)]
+    if shutil.which("mount") is None or subprocess.run(mounted, capture_output=True, check=False).returncode:
+        pytest.skip("a small file system may not be mounted here")
+    try:
+        path = disk / "log.db"
+        filler = disk / "filler"
+        filler.write_bytes(b"x" * 400_000)
+        acknowledged = []
+        with service("--store", str(path)) as running:
+            client = httpx.Client(base_url=running.url)
+            for name, answer in _ranks(client, (f"e{k}" for k in range(3000))):
+                if answer.status_code == 503:
+                    break
+                acknowledged.append(name)
+            assert 0 < len(acknowledged) < 3000
+            assert client.get("/v1/events/e0").status_code == 200
+            filler.unlink()  # somebody made room
+            _until_ready(client)
+            acknowledged += [name for name, answer in _ranks(client, ("h0",)) if answer.status_code == 201]
+            client.close()
+            running.kill()
+        assert acknowledged[-1] == "h0"
+        found = _logged(path)
+        assert [name for name in found if name in set(acknowledged)] == acknowledged
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
 
 
 def test_more_waiting_than_the_queue_takes_is_refused(tmp_path: Path) -> None:

@@ -143,11 +143,28 @@ def test_the_second_sdk_reads_errors(new: Any, server: Process) -> None:
         new.rank({"actions": []})
     assert told(caught)[0] == "InvalidRankRequest"
     with pytest.raises(HttpResponseError) as caught:
-        new.rank(request("a/b"))
+        new.rank(request("a\nb"))
     assert told(caught)[1] == "eventId"
     stranger = preview.PersonalizerClient(server.url, AzureKeyCredential("wrong"))
     with pytest.raises(ClientAuthenticationError):
         stranger.rank(request("new-3"))
+
+
+@pytest.mark.parametrize("event", ["a/b", "a\\b", "a?b#c", "50% of %2F", "é 日本/語", "/", "...", "a/0"])
+def test_both_sdks_send_ids_of_any_characters(old: Any, new: Any, event: str) -> None:
+    for prefix in ("old", "new"):
+        name = prefix + event if event != "/" else "/" + prefix
+        if prefix == "old":
+            assert old.rank(old_request(name, defer_activation=True)).event_id == name
+            old.events.activate(name)
+            raw = old.events.reward(name, 0.7, raw=True)
+            assert raw.response.headers["x-coterie-reward"] == "applied"
+        else:
+            answers: list[Any] = []
+            assert new.rank(request(name, user=event, deferActivation=True))["eventId"] == name
+            new.activate(name)
+            new.reward(name, {"value": 1.0}, raw_response_hook=answers.append)
+            assert outcome(answers) == "applied"
 
 
 def test_the_second_sdk_fills_slots(new: Any) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,10 +33,10 @@ RELAXED = settings(
 )
 
 
-@pytest.fixture(scope="module")
-def schema(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    folder = tmp_path_factory.mktemp("schema")
-    with service("--store", str(folder / "log.db")) as running:
+@pytest.fixture
+def schema(tmp_path: Path) -> Iterator[Any]:
+    """A fresh service a test: what was sent to it before would change its answers, and so what is tried."""
+    with service("--store", str(tmp_path / "log.db")) as running:
         yield schemathesis.openapi.from_url(
             f"{running.url}/openapi.json", config=SchemathesisConfig.from_dict(RULES)
         )

@@ -1,10 +1,17 @@
 """R7: memory is bounded by the configured limits, however long it runs."""
 
+import asyncio
 import tracemalloc
+from pathlib import Path
+
+import httpx
+import pytest
 
 from coterie.service.engine import Action, Question
+from coterie.service.loadtest import Plan, press
 from coterie.service.statistics import KEPT
 from tests.service.helpers import START, engine
+from tests.service.process import service
 
 
 def test_a_long_run_stays_within_its_limits() -> None:
@@ -33,3 +40,44 @@ def test_a_long_run_stays_within_its_limits() -> None:
     assert len(made.statistics.minutes) <= KEPT
     assert made.items is not None
     assert len(made.items.users) <= 50
+
+
+@pytest.mark.parametrize("seconds", [2.5, pytest.param(45.0, marks=pytest.mark.slow)])
+def test_a_pressed_service_does_not_grow(tmp_path: Path, seconds: float) -> None:
+    """Ranks and rewards of a million users against small limits: memory and disk stay where they were."""
+    path = tmp_path / "log.db"
+    (tmp_path / "settings.toml").write_text(
+        "snapshot-every = 3000\nretention-days = 0\n"
+        "[config]\nwait = 1.0\nmax-events = 1000\nmax-users = 500\nmax-items = 30\n"
+    )
+    plan = Plan(seconds=seconds, connections=16, users=1_000_000, actions=20, rewards=0.3)
+    options = ("--store", str(path), "--settings", str(tmp_path / "settings.toml"))
+    ranks, kilobytes, disk = [], [], []
+    with service(*options) as running, httpx.Client(base_url=running.url, timeout=60) as client:
+        for _ in range(4):  # the first fills what is bounded
+            tally = asyncio.run(press(running.url, plan))
+            assert tally.failures == {}
+            for read in ("/metrics", "/v1/statistics", "/v1/decisions", "/v1/users", "/v1/items"):
+                assert client.get(read).status_code == 200
+            ranks.append(len(tally.decided))
+            kilobytes.append(_resident(running.process.pid))
+            disk.append(sum(file.stat().st_size for file in tmp_path.glob("log.db*")) // 1024)
+        numbers = client.get("/metrics").text
+        assert "coterie_users 500.0" in numbers
+        assert "coterie_events_remembered 1000.0" in numbers
+        more = client.post(
+            "/v1/rank", json={"user": "ann", "actions": [{"id": f"new-{k}"} for k in range(20)]}
+        )
+        assert (more.status_code, more.json()["error"]["code"]) == (422, "too_many_items")
+    print(f"ranks {ranks}, resident {kilobytes} KB, disk {disk} KB")
+    growth = 1024 * (kilobytes[-1] - kilobytes[1]) / sum(ranks[2:])
+    assert kilobytes[-1] - kilobytes[1] < 6_000, (
+        f"{growth:.0f} bytes a rank: {kilobytes} KB after {ranks} ranks"
+    )
+    assert disk[-1] < 4 * max(disk[0], 20_000), disk
+
+
+def _resident(process: int) -> int:
+    """Return how much memory a process holds, in KB."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])

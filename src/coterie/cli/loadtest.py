@@ -24,6 +24,7 @@ def loadtest(
         int, typer.Option(help="Payoffs learned before the test; only for a fresh service.")
     ] = 100_000,
     durability: Annotated[str, typer.Option(help="The level of a fresh service.")] = "lose-nothing",
+    dialect: Annotated[str, typer.Option(help="Whose rank is pressed: native or personalizer.")] = "native",
     key: Annotated[str | None, typer.Option(help="A key, if the service wants one.")] = None,
     anywhere: Annotated[bool, typer.Option("--anywhere", help="Allow a URL beyond this machine.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -36,7 +37,7 @@ def loadtest(
     need_service()
     from coterie.service.loadtest import Plan, check_plan, press, run, summary
 
-    plan = Plan(seconds, connections, users, actions, rewards, key=key)
+    plan = Plan(seconds, connections, users, actions, rewards, key=key, dialect=dialect)  # type: ignore[arg-type]
     check_plan(url, plan, anywhere)
     found = run(plan, durability, warm=warm) if url is None else summary(asyncio.run(press(url, plan)))
     if as_json:

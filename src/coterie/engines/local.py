@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 from typing import Any, final
 
+from coterie.engines.keeper import WhenDown
 from coterie.engines.shard import Kind, Shard, Snapshot
-from coterie.engines.sharded import Sharded, WhenDown
+from coterie.engines.sharded import Sharded
 from coterie.models.protocol import Eligible
 
 
 @final
-@dataclass(frozen=True)
+@dataclass
 class Local:
     """Keeps users' models in several shards of this process. Good for tests and for trying things out."""
 

@@ -50,7 +50,6 @@ class Placement:
     """The table from slot to shard, as even as can be."""
 
     def __init__(self, shards: int) -> None:
-        self.shards = shards
         self.table = [slot % shards for slot in range(SLOTS)]
 
     def shard_of(self, user: Hashable) -> int:

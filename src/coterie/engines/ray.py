@@ -4,8 +4,9 @@ from contextlib import ExitStack
 from typing import Any, final
 
 from coterie.engines.cluster import connect, need_ray
+from coterie.engines.keeper import LostError, WhenDown
 from coterie.engines.shard import Kind, Shard, Snapshot
-from coterie.engines.sharded import LostError, Sharded, WhenDown
+from coterie.engines.sharded import Sharded
 from coterie.models.checks import check_number
 from coterie.models.protocol import Eligible
 
@@ -40,19 +41,15 @@ class Ray:
         self.snapshot_every = snapshot_every
         self.timeout = check_number("timeout", timeout)
         self._leaving = ExitStack()
+        self._leaving.enter_context(connect(address))
 
     def models(self, n_features: int | None, one_hot: bool, eligible: Eligible) -> Sharded:
         """Return empty models, in actors of their own."""
         kind = Kind(n_features, one_hot, eligible)
-        with ExitStack() as stack:
-            stack.enter_context(connect(self.address))
-            made = Sharded(Actors(self.timeout), kind, self.shards, self.when_down, self.snapshot_every)
-            stack.callback(made.close)
-            self._leaving.enter_context(stack.pop_all())
-        return made
+        return Sharded(Actors(self.timeout), kind, self.shards, self.when_down, self.snapshot_every)
 
     def close(self) -> None:
-        """End the actors of all models made here, and leave the cluster; one that was started here ends."""
+        """Leave the cluster, with which all models made here end; one that was started here ends as well."""
         self._leaving.close()
 
     def __enter__(self) -> "Ray":

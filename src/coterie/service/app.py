@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -11,18 +12,20 @@ from litestar.exceptions import HTTPException, ValidationException
 from litestar.openapi import OpenAPIConfig
 
 from coterie import __version__
-from coterie.errors import CoterieError, FileError
+from coterie.errors import CoterieError
 from coterie.service import personalizer, personalizer_errors, routes_native, routes_page
 from coterie.service.demo import live
 from coterie.service.desk import Desk
 from coterie.service.engine import warm_up
-from coterie.service.guard import Guard
+from coterie.service.guard import Direct, Guard
 from coterie.service.keys import Keyring
 from coterie.service.metrics import Metrics
 from coterie.service.openapi import document
-from coterie.service.problems import Problem, body_of
+from coterie.service.problems import Problem, body_of, problem_of
 from coterie.service.settings import Settings
-from coterie.service.store import StoreError
+from coterie.service.telemetry import Spans
+
+KEYS_EVERY = 2.0  # seconds
 
 log = logging.getLogger("coterie.service")
 
@@ -55,21 +58,27 @@ async def openapi(request: Request[Any, Any, Any]) -> Response[bytes]:
     return Response(state["document"], media_type="application/json")
 
 
-def create_app(desk: Desk, settings: Settings, keyring: Keyring, demo: bool = False) -> Guard:
+def create_app(
+    desk: Desk, settings: Settings, keyring: Keyring, demo: bool = False, spans: Spans | None = None
+) -> Guard:
     """Return the ASGI application. Starting it starts the desk, stopping it stops the desk."""
     numbers = Metrics(desk)
-    crowd: list[asyncio.Task[None]] = []
+    beside: list[asyncio.Task[None]] = []
 
     async def start(app: Litestar) -> None:
-        await asyncio.to_thread(warm_up, settings.config)
         await desk.start()
+        await asyncio.to_thread(warm_up, desk.engine.config)
+        beside.append(asyncio.create_task(_follow_keys(keyring, desk)))
         if demo:
-            crowd.append(asyncio.create_task(live(desk)))
+            beside.append(asyncio.create_task(live(desk)))
 
     async def stop(app: Litestar) -> None:
-        for task in crowd:
+        for task in beside:
             task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)  # one may be reading the store
         await desk.stop()
+        if spans is not None:
+            await asyncio.to_thread(spans.close)
 
     app = Litestar(
         route_handlers=[
@@ -85,22 +94,43 @@ def create_app(desk: Desk, settings: Settings, keyring: Keyring, demo: bool = Fa
         on_startup=[start],
         on_shutdown=[stop],
         exception_handlers={
-            Problem: _problem,
-            CoterieError: _refused,
             HTTPException: _http,
             msgspec.MsgspecError: _unreadable,
-            Exception: _failed,
+            Exception: _problem,
         },
         openapi_config=OpenAPIConfig(title="coterie", version=__version__, render_plugins=[]),
         request_max_body_size=None,  # the guard has counted already
         debug=False,
         logging_config=None,
     )
-    guard = Guard(app, settings, keyring, numbers)
-    guard.public.update(
-        routes_page.FILES
-    )  # they hold no secrets: what the page shows it asks for, with a key
+    native, compatible = (_directly(routes.decide, desk) for routes in (routes_native, personalizer))
+    direct = {
+        ("POST", "/v1/rank"): native,
+        **{("POST", personalizer_errors.PREFIX + path): compatible for path in personalizer.both("/rank")},
+    }
+    guard = Guard(app, settings, keyring, numbers, direct, spans)
+    # They hold no secrets: what the page shows it asks for, with a key.
+    guard.public.update(routes_page.FILES)
     return guard
+
+
+async def _follow_keys(keyring: Keyring, desk: Desk) -> None:
+    """Let keys that `coterie keys` made or dropped take effect."""
+    while True:
+        await asyncio.sleep(KEYS_EVERY)
+        try:
+            keyring.renew(await asyncio.to_thread(desk.store.keys))
+        except CoterieError as error:  # the keys stay as they were
+            log.error("the keys cannot be read", exc_info=error)
+
+
+def _directly(decide: Callable[[bytes, Desk, Any], Awaitable[Any]], desk: Desk) -> Direct:
+    encoder = msgspec.json.Encoder()
+
+    async def answer(body: bytes, scope: Any) -> bytes:
+        return encoder.encode(await decide(body, desk, scope))
+
+    return answer
 
 
 def _answer(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> Response[Any]:
@@ -109,16 +139,10 @@ def _answer(status: int, code: str, message: str, headers: dict[str, str] | None
     )
 
 
-def _problem(request: Request[Any, Any, Any], problem: Problem) -> Response[Any]:
+def _problem(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
+    problem = problem_of(error)
     retry = None if problem.retry_after is None else {"Retry-After": str(max(1, round(problem.retry_after)))}
     return _answer(problem.status, problem.code, problem.message, retry)
-
-
-def _refused(request: Request[Any, Any, Any], error: CoterieError) -> Response[Any]:
-    if isinstance(error, FileError | StoreError):
-        log.error("the store cannot be read", exc_info=error)
-        return _answer(503, "store_failed", str(error))
-    return _answer(422, "not_possible", str(error))
 
 
 def _unreadable(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
@@ -146,8 +170,3 @@ def _http(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any
     return _answer(
         error.status_code, codes.get(error.status_code, "error"), message, dict(error.headers or {})
     )
-
-
-def _failed(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
-    log.exception("a request failed", exc_info=error)
-    return _answer(500, "internal_error", "something went wrong inside; the log of the service says what")

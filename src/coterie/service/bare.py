@@ -8,6 +8,7 @@ from litestar import Litestar, post
 from litestar.params import JSONBody
 
 from coterie.service.desk import Candidate, Ranking
+from coterie.service.personalizer_bodies import RankedOut, RankIn, RankOut
 from coterie.service.routes_native import RankBody
 from coterie.service.serve import calm_the_collector
 
@@ -20,12 +21,20 @@ async def rank(data: JSONBody[RankBody]) -> Ranking:
     return Ranking(data.event_id or "none", data.actions[0].id, ranking)
 
 
+@post("/personalizer/v1.0/rank", status_code=201)
+async def compatible(data: JSONBody[RankIn]) -> RankOut:
+    """Do the same in Personalizer's words."""
+    chance = 1 / len(data.actions)
+    ranking = [RankedOut(action.id, chance) for action in data.actions]
+    return RankOut(ranking, data.event_id or "none", data.actions[0].id)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Serve the bare endpoint on loopback."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     options: Any = parser.parse_args(arguments)
-    app = Litestar([rank], openapi_config=None, logging_config=None)
+    app = Litestar([rank, compatible], openapi_config=None, logging_config=None)
     calm_the_collector()  # the same favour as the service gets
     uvicorn.run(
         app,

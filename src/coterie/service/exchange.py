@@ -8,6 +8,7 @@ finite or is too large is refused with its line or row.
 
 import json
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +23,8 @@ from coterie.service.engine import Engine
 from coterie.service.features import hash_actions
 from coterie.service.personalizer_errors import Refusal
 from coterie.service.personalizer_user import SHARED, find_user
-from coterie.service.records import Configure, Observe, Rank, Record, Reward
+from coterie.service.records import Configure, Rank, Record, Reward, Tick
+from coterie.service.settings import Config
 from coterie.service.store import Store
 
 FORMAT = "1"
@@ -101,25 +103,43 @@ def replay_records(records: Iterable[Record]) -> Engine:
 
 
 def write_dsjson(records: Iterable[tuple[int, Record]], names: Mapping[int, str], path: Path) -> int:
-    """Write one line a decision, with its reward if one was applied, and return how many."""
+    """Write one line a decision, with what it earned, and return how many. The log is read once, as a stream."""
     count = 0
-    waiting: dict[str, Rank] = {}
-    earned: dict[str, float] = {}
-    seen = list(records)
-    for _, record in seen:
-        if isinstance(record, Reward) and record.outcome == "applied":
-            earned[record.event] = earned.get(record.event, 0.0) + record.value
-    default = 0.0
     with path.open("w", encoding="utf-8") as file:
-        for _, record in seen:
-            if isinstance(record, Configure):
-                default = record.config.default_reward
-            elif isinstance(record, Rank):
-                waiting[record.event] = record
-                reward = earned.get(record.event, default)
-                file.write(json.dumps(_dsjson(record, names, reward), ensure_ascii=False) + "\n")
-                count += 1
+        for record, reward in _settled(records):
+            file.write(json.dumps(_dsjson(record, names, reward), ensure_ascii=False) + "\n")
+            count += 1
     return count
+
+
+def _settled(records: Iterable[tuple[int, Record]]) -> Iterator[tuple[Rank, float]]:
+    """Yield decisions in order, each with what it earned, once no reward can be applied to it any more.
+
+    Held are only those that may still wait: the engine closes an event at the first tick after its wait, or
+    when `max_events` newer ones are known.
+    """
+    config = Config()
+    held: deque[tuple[float, Rank]] = deque()  # with the end of the wait
+    earned: dict[str, float] = {}
+
+    def oldest() -> tuple[Rank, float]:
+        _, rank = held.popleft()
+        return rank, min(1.0, max(-1.0, earned.pop(rank.event, config.default_reward)))
+
+    for _, record in records:
+        if isinstance(record, Configure):
+            config = record.config
+        elif isinstance(record, Rank):
+            held.append((record.at + math.ceil(config.wait * 1000), record))
+            while len(held) > config.max_events:
+                yield oldest()
+        elif isinstance(record, Reward) and record.outcome == "applied":
+            earned[record.event] = earned.get(record.event, 0.0) + record.value
+        elif isinstance(record, Tick):
+            while held and held[0][0] <= record.at:
+                yield oldest()
+    while held:
+        yield oldest()
 
 
 def read_dsjson(path: Path, dimensions: int, user_path: str = "user.id") -> Iterator[Payoff]:
@@ -147,20 +167,20 @@ def read_dsjson(path: Path, dimensions: int, user_path: str = "user.id") -> Iter
 
 
 def payoffs_of(records: Iterable[Record], names: Mapping[int, str] | None = None) -> Iterator[Payoff]:
-    """Yield what an exported log learned, to warm-start another service."""
+    """Yield what an exported log learned, default rewards too, to warm-start another service."""
     engine = Engine()
     known = dict(names or {})
+    learned: list[Payoff] = []
+
+    def heard(user: int, item: str | None, x: bytes | None, value: float) -> None:
+        learned.append(Payoff(known.get(user, f"imported-{user}"), item, x, value))
+
+    engine.on_learn = heard
     for record in records:
-        before = engine.events.get(record.event) if isinstance(record, Reward) else None
-        was_open = before is not None and before.open
         engine.apply(record)
         engine.drain()
-        if isinstance(record, Observe):
-            user = known.get(record.user, f"imported-{record.user}")
-            yield Payoff(user, record.item, record.x, record.value)
-        if before is not None and was_open and not before.open:
-            user = known.get(before.user, f"imported-{before.user}")
-            yield Payoff(user, before.item, before.x, before.value)
+        yield from learned
+        learned.clear()
 
 
 def export_log(store: Store) -> Iterator[tuple[int, Record]]:

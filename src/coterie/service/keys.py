@@ -76,13 +76,24 @@ def keys_from_settings(keys: Mapping[str, str]) -> list[KeyRow]:
 
 
 class Keyring:
-    """The keys that open this service. Empty: no key is needed, and only loopback may be listened on."""
+    """The keys that open this service: those of its settings, and those of its store, which may change.
 
-    def __init__(self, keys: Iterable[KeyRow]) -> None:
-        self.keys = list(keys)
+    False as long as there was none: then no key is needed, and only loopback may be listened on. Once there was
+    one, a key is needed until the service is started anew: dropping the last one must not open the door.
+    """
+
+    def __init__(self, fixed: Iterable[KeyRow], stored: Iterable[KeyRow] = ()) -> None:
+        self._fixed = list(fixed)
+        self._needed = False
+        self.renew(stored)
 
     def __bool__(self) -> bool:
-        return bool(self.keys)
+        return self._needed
+
+    def renew(self, stored: Iterable[KeyRow]) -> None:
+        """Take over the keys that the store holds now."""
+        self.keys = [*self._fixed, *stored]
+        self._needed = self._needed or bool(self.keys)
 
     def find(self, key: str) -> KeyRow | None:
         """Return whose key it is. Every kept hash is compared, so time tells nothing."""

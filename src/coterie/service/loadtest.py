@@ -9,9 +9,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -28,6 +29,9 @@ from coterie.service.store import Append
 MOST_CONNECTIONS = 256
 MOST_SECONDS = 600.0
 
+Dialect = Literal["native", "personalizer"]
+PATHS: dict[Dialect, str] = {"native": "/v1/rank", "personalizer": "/personalizer/v1.0/rank"}
+
 
 class Plan(Struct, frozen=True):
     """What is sent."""
@@ -39,6 +43,7 @@ class Plan(Struct, frozen=True):
     rewards: float = 0.0  # how many of the decisions get a reward
     seed: int = 0
     key: str | None = None
+    dialect: Dialect = "native"  # whose rank is pressed; rewards are native
 
 
 @dataclass
@@ -105,6 +110,19 @@ def request_bytes(method: str, path: str, body: bytes, host: str, key: str | Non
     return head.encode() + body
 
 
+def rank_writer(plan: Plan) -> Callable[[int, str], bytes]:
+    """Return what writes the body of a rank for a user and an event."""
+    if plan.dialect == "native":
+        actions = ",".join(f'{{"id":"item-{k}"}}' for k in range(plan.actions))
+        return lambda user, event: (
+            f'{{"user":"user-{user}","eventId":"{event}","actions":[{actions}]}}'.encode()
+        )
+    actions = ",".join(f'{{"id":"item-{k}","features":[]}}' for k in range(plan.actions))
+    return lambda user, event: (
+        f'{{"contextFeatures":[{{"user":{{"id":"user-{user}"}}}}],"eventId":"{event}","actions":[{actions}]}}'
+    ).encode()
+
+
 async def press(url: str, plan: Plan) -> Tally:
     """Send ranks (and rewards) over several connections, each waiting for its answer."""
     parts = urlsplit(url)
@@ -114,7 +132,7 @@ async def press(url: str, plan: Plan) -> Tally:
     start = loop.time()
     end = start + plan.seconds
     prefix = f"load-{os.getpid()}-{time.time_ns()}"
-    actions = ",".join(f'{{"id":"item-{k}"}}' for k in range(plan.actions))
+    write, path = rank_writer(plan), PATHS[plan.dialect]
 
     async def work(number: int) -> None:
         rng = random.Random(f"{plan.seed}-{number}")
@@ -124,10 +142,8 @@ async def press(url: str, plan: Plan) -> Tally:
             while loop.time() < end:
                 event = f"{prefix}-{number}-{count}"
                 count += 1
-                body = (
-                    f'{{"user":"user-{rng.randrange(plan.users)}","eventId":"{event}","actions":[{actions}]}}'
-                )
-                request = request_bytes("POST", "/v1/rank", body.encode(), f"{host}:{port}", plan.key)
+                body = write(rng.randrange(plan.users), event)
+                request = request_bytes("POST", path, body, f"{host}:{port}", plan.key)
                 asked = loop.time()
                 status, _ = await client.ask(request)
                 if status != 201:
@@ -137,9 +153,9 @@ async def press(url: str, plan: Plan) -> Tally:
                 tally.decided.add(event)
                 if plan.rewards and rng.random() < plan.rewards:
                     value = b'{"value":%d}' % (rng.random() < 0.3)
-                    path = f"/v1/events/{event}/reward"
+                    reward = f"/v1/events/{event}/reward"
                     status, answer = await client.ask(
-                        request_bytes("POST", path, value, f"{host}:{port}", plan.key)
+                        request_bytes("POST", reward, value, f"{host}:{port}", plan.key)
                     )
                     if status == 200 and b'"applied"' in answer:
                         tally.rewarded.add(event)
@@ -163,6 +179,8 @@ def check_plan(url: str | None, plan: Plan, anywhere: bool) -> None:
             f"{plan.connections} connections for {plan.seconds:g} s, expected at most {MOST_CONNECTIONS} "
             f"for at most {MOST_SECONDS:g} s"
         )
+    if plan.dialect not in PATHS:
+        raise ParameterError(f"dialect is {plan.dialect!r}, expected one of {', '.join(PATHS)}")
     host = urlsplit(url).hostname if url else "127.0.0.1"
     if host not in ("127.0.0.1", "localhost", "::1") and not anywhere:
         raise ParameterError(f"{host!r} is not this machine; add --anywhere if it is yours to load")
@@ -290,7 +308,9 @@ def run(plan: Plan, durability: str = "lose-nothing", rounds: int = 3, warm: int
                 rates[kind] = tally.rate
             ratios.append(rates["bare"] / rates["serve"])
     served, bare_total = totals["serve"], totals["bare"]
+    cost = {kind: 1e6 * cpu[kind] / max(1, len(total.latencies)) for kind, total in totals.items()}
     return {
+        "dialect": plan.dialect,
         "durability": durability,
         "connections": plan.connections,
         "users": plan.users,
@@ -298,9 +318,10 @@ def run(plan: Plan, durability: str = "lose-nothing", rounds: int = 3, warm: int
         "payoffs_before": warm,
         **summary(served),
         "lost": missing,
-        "cpu_us_a_rank": 1e6 * cpu["serve"] / max(1, len(served.latencies)),
+        "cpu_us_a_rank": cost["serve"],
         "bare_ranks_a_second": bare_total.rate,
         "bare_p99_ms": bare_total.percentile(0.99),
-        "bare_cpu_us_a_rank": 1e6 * cpu["bare"] / max(1, len(bare_total.latencies)),
-        "ratio_to_bare": sorted(ratios)[len(ratios) // 2],
+        "bare_cpu_us_a_rank": cost["bare"],
+        "rate_ratio_to_bare": sorted(ratios)[len(ratios) // 2],
+        "cost_ratio_to_bare": cost["serve"] / cost["bare"] if cost["bare"] else float("nan"),
     }

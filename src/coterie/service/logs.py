@@ -27,7 +27,7 @@ def configure_logs(level: str) -> None:
     """Send our lines and uvicorn's to stderr as JSON."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Lines())
-    for name in ("coterie.service", "uvicorn", "uvicorn.error"):
+    for name in ("coterie.service", "uvicorn", "uvicorn.error", "opentelemetry"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.setLevel(level.upper())

@@ -12,6 +12,7 @@ from safetensors.numpy import load, save
 from coterie.errors import CoterieError, FileError
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.service.engine import Engine, make_policy
+from coterie.service.ids import RULE, is_id
 from coterie.service.settings import Config
 
 VERSION = "1"
@@ -91,8 +92,8 @@ def _numbers(names: Mapping[str, str], engine: Engine) -> dict[str, int]:
         raise FileError(f"with the model file's users there would be more than {engine.config.max_users}")
     found, after = {}, engine.next_user
     for old, name in names.items():
-        if not 1 <= len(name) <= 256 or not name.isprintable():
-            raise FileError("a user's name in the model file is not 1 to 256 printable characters")
+        if not is_id(name):
+            raise FileError(f"a user in the model file is called {name[:80]!r}, {RULE}")
         found[old] = engine.names.get(name, after)
         after += found[old] == after
     return found

@@ -5,15 +5,17 @@ a reward is the contract's empty 204; what became of it stands in the header `x-
 """
 
 import asyncio
-import re
 from typing import Any
+from urllib.parse import parse_qs
 
 from litestar import Request, Response, Router, post
 from litestar.datastructures import State
 from litestar.params import FromPath, RawBody
+from litestar.types import Scope
 
 from coterie.service.desk import Desk, new_event_id, ranking_of
 from coterie.service.engine import Question
+from coterie.service.ids import RULE, SLOT, is_id, named
 from coterie.service.personalizer_admin import ADMIN
 from coterie.service.personalizer_bodies import (
     RankedOut,
@@ -30,7 +32,7 @@ from coterie.service.personalizer_bodies import (
 from coterie.service.personalizer_errors import HANDLERS, PREFIX, Refusal
 from coterie.service.personalizer_user import find_user
 from coterie.service.problems import Problem
-from coterie.service.routes_native import ID, ActionBody, RankBody, question_of
+from coterie.service.routes_native import question_of
 
 VERSION = "2022-09-01-preview"
 REWARD, ACTIVATION = "x-coterie-reward", "x-coterie-activation"
@@ -43,41 +45,51 @@ def both(path: str) -> list[str]:
 
 async def check_version(request: Request[Any, Any, Any]) -> None:
     """Refuse the second form without its version, as Personalizer does."""
-    if request.url.path.startswith(f"{PREFIX}/v1.0/"):
+    check_form(request.scope)
+
+
+def check_form(scope: Any) -> None:
+    """Raise if a request is in the second form and does not name its version."""
+    if scope["path"].startswith(f"{PREFIX}/v1.0/"):
         return
-    given = request.query_params.get("api-version")
+    given = parse_qs(scope["query_string"].decode("latin-1")).get("api-version", [None])[-1]
     if given != VERSION:
         raise Refusal(400, "BadRequest", f"api-version is {given!r}, expected {VERSION!r}", "api-version")
 
 
 def checked_event(event: str, code: str) -> str:
-    """Return an event id that can stand in a path."""
-    if len(event) > 256 or not re.match(ID, event):
-        message = f"eventId is {event[:80]!r}; slashes, ?, #, %, backslashes and control characters may not be in it"
-        raise Refusal(400, code, message, "eventId")
+    """Return an event id, or refuse it and say why."""
+    if not is_id(event):
+        raise Refusal(400, code, f"eventId is {event[:80]!r}, {RULE}", "eventId")
     return event
 
 
 def slot_event(event: str, k: int) -> str:
-    """Return the event of one slot. No client can name it: there is no slash in an event id."""
-    return f"{event}/{k}"
+    """Return the event of one slot. No client can choose it: there is no control character in an event id."""
+    return f"{event}{SLOT}{k}"
 
 
 def question_from(data: RankIn | SlotsIn, desk: Desk, excluded: list[str]) -> Question:
     """Return what is to be decided, for the user found in the context."""
     user, context = find_user(data.context_features or (), desk.settings.user_path)
     event = new_event_id() if data.event_id is None else checked_event(data.event_id, "InvalidRankRequest")
-    actions = [ActionBody(action.id, action.features) for action in data.actions]
-    body = RankBody(user, actions, context, excluded, event, bool(data.defer_activation))
-    return question_of(body, desk)
+    return question_of(
+        user, data.actions, context, excluded, event, bool(data.defer_activation), desk.settings
+    )
 
 
 @post(both("/rank"), status_code=201)
-async def rank(body: RawBody, state: State) -> RankOut:
+async def rank(body: RawBody, state: State, scope: Scope) -> RankOut:
     """Choose one of several actions."""
-    desk: Desk = state.desk
+    return await decide(body, state.desk, scope)
+
+
+async def decide(body: bytes, desk: Desk, scope: Any) -> RankOut:
+    """Answer a rank; the guard calls this without Litestar."""
+    check_form(scope)
     data = read(body, RankIn, "InvalidRankRequest")
     question = question_from(data, desk, data.excluded_actions or [])
+    scope["coterie.event"] = question.event
     if slot_event(question.event, 0) in desk.engine.events:
         raise _used(question.event)
     answer = ranking_of(await desk.rank(question))
@@ -86,27 +98,29 @@ async def rank(body: RawBody, state: State) -> RankOut:
 
 
 @post(both("/events/{event_id:str}/reward"), status_code=204)
-async def reward(event_id: FromPath[str], body: RawBody, state: State) -> Response[None]:
+async def reward(event_id: FromPath[str], body: RawBody, state: State, scope: Scope) -> Response[None]:
     """Say what a decision was worth."""
     data = read(body, RewardIn, "InvalidRewardRequest")
-    outcome = await state.desk.reward(checked_event(event_id, "InvalidRewardRequest"), data.value)
+    outcome = await state.desk.reward(checked_event(named(event_id), "InvalidRewardRequest"), data.value)
     state.metrics.rewarded(outcome)
+    scope["coterie.outcome"] = outcome  # type: ignore[typeddict-unknown-key]
     return Response(None, status_code=204, headers={REWARD: outcome})
 
 
 @post(both("/events/{event_id:str}/activate"), status_code=204)
 async def activate(event_id: FromPath[str], state: State) -> Response[None]:
     """Say that a deferred decision was shown."""
-    known = await state.desk.activate(checked_event(event_id, "InvalidEventIdToActivate"))
+    known = await state.desk.activate(checked_event(named(event_id), "InvalidEventIdToActivate"))
     return Response(None, status_code=204, headers={ACTIVATION: "activated" if known else "unknown_event"})
 
 
 @post(both("/multislot/rank"), status_code=201)
-async def rank_slots(body: RawBody, state: State) -> SlotsOut:
+async def rank_slots(body: RawBody, state: State, scope: Scope) -> SlotsOut:
     """Choose another action for each of several slots."""
     desk: Desk = state.desk
     data = read(body, SlotsIn, "InvalidRankRequest")
     question = question_from(data, desk, [])
+    scope["coterie.event"] = question.event  # type: ignore[typeddict-unknown-key]
     check_slots(data)
     event, known = question.event, slots_of(desk, question.event)
     if event in desk.engine.events or (known and len(known) != len(data.slots)):
@@ -162,10 +176,10 @@ async def reward_slots(event_id: FromPath[str], body: RawBody, state: State) -> 
     """Say what the decisions for some slots were worth; outcomes in the order they were sent."""
     desk: Desk = state.desk
     data = read(body, SlotRewardsIn, "InvalidRewardRequest")
-    known = slots_of(desk, checked_event(event_id, "InvalidRewardRequest"))
+    known = slots_of(desk, checked_event(named(event_id), "InvalidRewardRequest"))
     for part in data.reward:
         if known and part.slot_id not in known:
-            message = f"event {event_id!r} has no slot {part.slot_id!r}"
+            message = f"event {named(event_id)!r} has no slot {part.slot_id!r}"
             raise Refusal(400, "InvalidRewardRequest", message, "slotId")
     if not known:
         outcomes = ["unknown_event"] * len(data.reward)
@@ -181,7 +195,7 @@ async def reward_slots(event_id: FromPath[str], body: RawBody, state: State) -> 
 async def activate_slots(event_id: FromPath[str], state: State) -> Response[None]:
     """Say that the deferred decisions of all slots were shown."""
     desk: Desk = state.desk
-    known = slots_of(desk, checked_event(event_id, "InvalidEventIdToActivate"))
+    known = slots_of(desk, checked_event(named(event_id), "InvalidEventIdToActivate"))
     await asyncio.gather(*[desk.activate(child) for child in known.values()])
     return Response(None, status_code=204, headers={ACTIVATION: "activated" if known else "unknown_event"})
 

@@ -11,6 +11,7 @@ from litestar.params import FromPath, RawBody
 from coterie.errors import FileError
 from coterie.service import personalizer_configuration as configuration
 from coterie.service.desk import Desk
+from coterie.service.ids import named
 from coterie.service.model_file import export_model
 from coterie.service.personalizer_bodies import read
 from coterie.service.personalizer_configuration import PolicyContract, ServiceConfiguration, moment
@@ -23,25 +24,18 @@ def both(path: str) -> list[str]:
     return [f"/v1.0{path}", path]
 
 
-def kept(state: State) -> dict[str, Any]:
-    """Return what was sent of the fields that have no meaning here, for as long as the process lives."""
-    if "personalizer" not in state:
-        state["personalizer"] = {}
-    return state["personalizer"]  # type: ignore[no-any-return]
-
-
 @get(both("/configurations/service"))
 async def show_service(state: State) -> ServiceConfiguration:
     """Show the configuration."""
-    return configuration.show(state.desk, kept(state))
+    return configuration.show(state.desk)
 
 
 @put(both("/configurations/service"))
 async def change_service(body: RawBody, state: State) -> ServiceConfiguration:
     """Change the configuration; the model stays."""
     sent = read(body, ServiceConfiguration, configuration.BAD)
-    await configuration.change(state.desk, sent, kept(state))
-    return configuration.show(state.desk, kept(state))
+    await configuration.change(state.desk, sent)
+    return configuration.show(state.desk)
 
 
 @get(both("/configurations/policy"))
@@ -150,13 +144,13 @@ async def none_on_the_page() -> dict[str, list[Any]]:
 @get(both("/evaluations/{evaluation_id:str}"))
 async def show_evaluation(evaluation_id: FromPath[str]) -> None:
     """Say that there is no such evaluation."""
-    raise _not_found(evaluation_id)
+    raise _not_found(named(evaluation_id))
 
 
 @delete(both("/evaluations/{evaluation_id:str}"), status_code=204)
 async def delete_evaluation(evaluation_id: FromPath[str]) -> None:
     """Say that there is no such evaluation."""
-    raise _not_found(evaluation_id)
+    raise _not_found(named(evaluation_id))
 
 
 @post(both("/configurations/applyFromEvaluation"), status_code=204)
@@ -175,13 +169,13 @@ async def make_evaluation(evaluation_id: FromPath[str]) -> None:
 @get(both("/featureImportances/{importance_id:str}"))
 async def show_importance(importance_id: FromPath[str]) -> None:
     """Say that there is no such thing."""
-    raise Refusal(404, "ResourceNotFound", f"feature importance {importance_id!r} does not exist")
+    raise Refusal(404, "ResourceNotFound", f"feature importance {named(importance_id)!r} does not exist")
 
 
 @delete(both("/featureImportances/{importance_id:str}"), status_code=204)
 async def delete_importance(importance_id: FromPath[str]) -> None:
     """Say that there is no such thing."""
-    raise Refusal(404, "ResourceNotFound", f"feature importance {importance_id!r} does not exist")
+    raise Refusal(404, "ResourceNotFound", f"feature importance {named(importance_id)!r} does not exist")
 
 
 def _not_found(evaluation: str) -> Refusal:

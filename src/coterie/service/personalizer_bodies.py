@@ -5,6 +5,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from coterie.service.engine import Action
 from coterie.service.personalizer_errors import Refusal
 
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -12,7 +13,7 @@ Features = list[dict[str, Any]]
 T = TypeVar("T")
 
 
-class ActionIn(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class ActionIn(Action, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """An action; without features it is known by its id."""
 
     id: Name

@@ -1,7 +1,7 @@
 """Personalizer's service and policy configuration, as views of coterie's own.
 
-Changes hold until the service starts again, when its settings rule. No change empties the model: another policy
-first learns the log, then takes over.
+A change is a record in the log, so it outlives the process. No change empties the model: another policy first
+learns the log, then takes over.
 """
 
 import shlex
@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from coterie.errors import CoterieError
-from coterie.service.desk import Desk
+from coterie.service.desk import RETENTION, Desk
 from coterie.service.durations import format_duration, parse_duration
 from coterie.service.engine import check_config, make_policy
 from coterie.service.personalizer_errors import Refusal
@@ -63,15 +63,16 @@ WITHOUT_MEANING: dict[str, Any] = {
 }
 
 
-def show(desk: Desk, kept: dict[str, Any]) -> ServiceConfiguration:
-    """Return the configuration; `kept` holds what was sent of the fields that have no meaning here."""
+def show(desk: Desk) -> ServiceConfiguration:
+    """Return the configuration; the fields that have no meaning here as they were sent last."""
     config = desk.engine.config
+    kept = {name: value for name, value in desk.engine.contract.items() if name != RETENTION}
     return ServiceConfiguration(
         reward_wait_time=format_duration(config.wait),
         default_reward=config.default_reward,
         reward_aggregation=config.aggregation,
         exploration_percentage=config.exploration,
-        log_retention_days=int(desk.settings.retention_days),
+        log_retention_days=int(desk.retention_days),
         learning_mode=NAMES[config.mode],
         is_auto_optimization_enabled=False,
         log_mirror_enabled=False,
@@ -79,7 +80,7 @@ def show(desk: Desk, kept: dict[str, Any]) -> ServiceConfiguration:
     )
 
 
-async def change(desk: Desk, sent: ServiceConfiguration, kept: dict[str, Any]) -> None:
+async def change(desk: Desk, sent: ServiceConfiguration) -> None:
     """Take over what was sent, or refuse it whole."""
     if sent.log_mirror_enabled is True:
         message = "coterie never writes to an address it is given; export the log instead, and send false"
@@ -95,16 +96,16 @@ async def change(desk: Desk, sent: ServiceConfiguration, kept: dict[str, Any]) -
         "mode": UNSET if sent.learning_mode is UNSET else MODES[sent.learning_mode],
         "wait": _wait(sent.reward_wait_time, config.wait),
     }
-    extra = {name: getattr(sent, name) for name in (*WITHOUT_MEANING, "auto_optimization_start_date")}
+    extra = {
+        name: getattr(sent, name) for name in (*WITHOUT_MEANING, "auto_optimization_start_date", RETENTION)
+    }
     for name in ("model_export_frequency", "auto_optimization_frequency"):
         if isinstance(extra[name], str):
             _duration(extra[name], name, BAD)
     new = msgspec.structs.replace(config, **{k: v for k, v in changes.items() if v is not UNSET})
-    await desk.configure(new)
-    if sent.log_retention_days is not UNSET:
-        desk.settings = msgspec.structs.replace(desk.settings, retention_days=sent.log_retention_days)
-    kept.update({k: v for k, v in extra.items() if v is not UNSET and v is not None})
-    kept["last_configuration_edit_date"] = moment(desk.engine.now)
+    said = {k: v for k, v in extra.items() if v is not UNSET and v is not None}
+    said["last_configuration_edit_date"] = moment(desk.clock())
+    await desk.configure(new, {**desk.engine.contract, **said})
 
 
 def _wait(sent: str | UnsetType, now: float) -> float | UnsetType:

@@ -7,7 +7,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 
 from coterie.errors import CoterieError
-from coterie.service.problems import Problem
+from coterie.service.problems import Problem, problem_of
 
 PREFIX = "/personalizer"
 BY_STATUS = {
@@ -65,8 +65,12 @@ def body_of(code: str, message: str, target: str | None = None, inner: str | Non
     return {"error": error}
 
 
-def translate(path: str, problem: Problem) -> tuple[int, dict[str, str], dict[str, Any]]:
-    """Return status, headers and body for one of our own problems."""
+def translate(path: str, error: Exception) -> tuple[int, dict[str, str], dict[str, Any]]:
+    """Return status, headers and body as the contract has them."""
+    if isinstance(error, Refusal):
+        body = body_of(error.code, error.message, error.target)
+        return error.status, {"x-ms-error-code": error.code}, body
+    problem = problem_of(error)
     # The contract knows no 422: what cannot be done is a bad request.
     status = 400 if problem.status == 422 else problem.status
     code = code_of(path, status)
@@ -76,31 +80,21 @@ def translate(path: str, problem: Problem) -> tuple[int, dict[str, str], dict[st
     return status, headers, body_of(code, problem.message, inner=problem.code)
 
 
-def answer(path: str, problem: Problem) -> Response[Any]:
-    """Return one of our own problems as the contract says it."""
-    status, headers, body = translate(path, problem)
+def answer(path: str, error: Exception) -> Response[Any]:
+    """Return what went wrong as the contract says it."""
+    status, headers, body = translate(path, error)
     return Response(body, status_code=status, headers=headers, media_type="application/json")
 
 
-def raw(path: str, problem: Problem) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+def raw(path: str, error: Exception) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
     """Return the same for plain ASGI."""
-    status, headers, body = translate(path, problem)
+    status, headers, body = translate(path, error)
     pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
     return status, pairs, msgspec.json.encode(body)
 
 
-def _refused(request: Request[Any, Any, Any], refusal: Refusal) -> Response[Any]:
-    body = body_of(refusal.code, refusal.message, refusal.target)
-    headers = {"x-ms-error-code": refusal.code}
-    return Response(body, status_code=refusal.status, headers=headers, media_type="application/json")
-
-
-def _problem(request: Request[Any, Any, Any], problem: Problem) -> Response[Any]:
-    return answer(request.url.path, problem)
-
-
-def _impossible(request: Request[Any, Any, Any], error: CoterieError) -> Response[Any]:
-    return answer(request.url.path, Problem(400, "not_possible", str(error)))
+def _failed(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
+    return answer(request.url.path, error)
 
 
 def _http(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
@@ -108,8 +102,6 @@ def _http(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any
 
 
 HANDLERS: Any = {
-    Refusal: _refused,
-    Problem: _problem,
-    CoterieError: _impossible,
     HTTPException: _http,
+    Exception: _failed,
 }

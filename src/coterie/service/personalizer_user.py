@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from coterie.service.ids import RULE, is_id
 from coterie.service.personalizer_errors import Refusal
 
 SHARED = "(shared)"  # one user for all requests that name none, as Personalizer had it
-LONGEST = 256
 
 
 def find_user(context: Sequence[Mapping[str, Any]], path: str) -> tuple[str, list[dict[str, Any]]]:
@@ -39,7 +39,7 @@ def _without(part: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
 
 
 def _checked(user: str, path: str) -> str:
-    if len(user) > LONGEST or not user.isprintable():
-        message = f"the user at {path!r} is not one to {LONGEST} printable characters"
+    if not is_id(user):
+        message = f"the user at {path!r} is {user[:80]!r}, {RULE}"
         raise Refusal(400, "InvalidRankRequest", message, "contextFeatures")
     return user

@@ -12,7 +12,7 @@ from psycopg import errors
 from coterie.errors import FileError
 from coterie.service.records import Batch
 from coterie.service.settings import Durability
-from coterie.service.store import Append, BrokenError, FullError, KeyRow, StoreError
+from coterie.service.store import Append, BrokenError, FullError, InUseError, KeyRow, StoreError
 
 VERSION = 1
 LOCK = 0x636F746572696500  # one process owns a database at a time
@@ -36,16 +36,20 @@ INSERT INTO coterie_head VALUES (0);
 class PostgresStore:
     """A log in a database. Writes and reads have a connection each."""
 
-    def __init__(self, url: str, durability: Durability = Durability.LOSE_NOTHING) -> None:
+    def __init__(
+        self, url: str, durability: Durability = Durability.LOSE_NOTHING, beside_owner: bool = False
+    ) -> None:
         self.durability = durability
         self._lock, self._reading = threading.Lock(), threading.Lock()
         try:
             self._write = psycopg.connect(url, autocommit=True, connect_timeout=10)
             level = "on" if durability is Durability.LOSE_NOTHING else "off"
             self._write.execute(f"SET synchronous_commit = {level}")
-            held = self._write.execute("SELECT pg_try_advisory_lock(%s)", (LOCK,)).fetchone()
-            if held is None or not held[0]:
-                raise FileError("the database is in use by another coterie; stop that one first")
+            if not beside_owner:
+                held = self._write.execute("SELECT pg_try_advisory_lock(%s)", (LOCK,)).fetchone()
+                if held is None or not held[0]:
+                    self._write.close()
+                    raise InUseError("the database is in use by another coterie; stop that one first")
             self._prepare()
             self._read = psycopg.connect(url, autocommit=True, connect_timeout=10)
         except psycopg.Error as error:

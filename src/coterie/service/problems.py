@@ -1,6 +1,11 @@
 """What can go wrong with a request: a status, a code for programs and a message for people."""
 
-from coterie.errors import CoterieError
+import logging
+
+from coterie.errors import CoterieError, FileError
+from coterie.service.store import StoreError
+
+log = logging.getLogger("coterie.service")
 
 
 class Problem(CoterieError):  # noqa: N818 (what HTTP calls it)
@@ -12,6 +17,19 @@ class Problem(CoterieError):  # noqa: N818 (what HTTP calls it)
         self.code = code
         self.message = message
         self.retry_after = retry_after  # seconds
+
+
+def problem_of(error: Exception) -> Problem:
+    """Return what is answered when something below the routes refused or failed."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, FileError | StoreError):
+        log.error("the store cannot be read", exc_info=error)
+        return Problem(503, "store_failed", str(error))
+    if isinstance(error, CoterieError):
+        return Problem(422, "not_possible", str(error))
+    log.exception("a request failed", exc_info=error)
+    return Problem(500, "internal_error", "something went wrong inside; the log of the service says what")
 
 
 def body_of(code: str, message: str) -> dict[str, dict[str, str]]:

@@ -1,29 +1,29 @@
 """The native API: users first, and every answer says what became of the request."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 from litestar import Request, Response, delete, get, post, put
 from litestar.datastructures import State
-from litestar.params import Parameter, RawBody
+from litestar.params import RawBody
+from litestar.types import Scope
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from coterie.errors import ContextError
-from coterie.service.desk import Desk, Ranking, new_event_id, ranking_of, reasons_of
+from coterie.service.desk import Desk, Partial, Ranking, new_event_id, ranking_of, reasons_of
 from coterie.service.engine import Action, Question
 from coterie.service.events import Outcome
 from coterie.service.features import count
+from coterie.service.ids import ID, RULE, Id, PathId, named
 from coterie.service.limits import check_sizes
 from coterie.service.problems import Problem
-from coterie.service.settings import Config
+from coterie.service.settings import Config, Settings
 
-# Ids stand in paths, so no slashes, no control characters, and neither "." nor "..".
-ID = r"^(?!\.{1,2}$)[^\x00-\x1f\x7f/\\?#%]+$"
-Id = Annotated[str, Meta(min_length=1, max_length=256, pattern=ID)]
 Features = list[dict[str, Any]]
 
 
-class ActionBody(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class ActionBody(Action, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """One thing that could be shown; without features it is known by its id."""
 
     id: Annotated[str, Meta(min_length=1, max_length=256)]
@@ -89,6 +89,13 @@ class EventAnswer(Struct, frozen=True, rename="camel"):
     probability: float
     ranking: list[Any]
     reasons: list[Reason] | UnsetType = UNSET
+    partial: Partial | UnsetType = UNSET
+
+
+class ShardsBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """How many shards share the users."""
+
+    shards: Annotated[int, Meta(ge=1, le=4096)]
 
 
 class UserAnswer(Struct, frozen=True, rename="camel"):
@@ -126,6 +133,7 @@ BODIES: dict[str, type[Struct]] = {
     "what_if": RankBody,
     "reward": RewardBody,
     "change_configuration": ConfigBody,
+    "rebalance": ShardsBody,
 }
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(kind) for kind in BODIES.values()
@@ -138,89 +146,109 @@ def read(body: bytes, kind: type[T]) -> T:
     try:
         return _decoders[kind].decode(body)  # type: ignore[no-any-return]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Problem(400, "invalid_request", f"the body cannot be read: {error}") from error
+        said = str(error).replace(f"Expected `str` matching regex {ID!r}", f"not an id: {RULE}")
+        raise Problem(400, "invalid_request", f"the body cannot be read: {said}") from error
 
 
-EventId = Annotated[str, Parameter(min_length=1, max_length=256, pattern=ID)]
-
-
-def question_of(data: RankBody, desk: Desk) -> Question:
-    """Check sizes and return what is to be decided."""
-    features = count(data.context) + sum(count(action.features) for action in data.actions if action.features)
-    check_sizes(desk.settings, len(data.actions), features)
-    actions = [Action(action.id, action.features) for action in data.actions]
-    if len({action.id for action in data.actions}) != len(actions):
-        raise Problem(422, "same_action_twice", "two actions have the same id")
+def question_in(body: bytes, desk: Desk) -> Question:
+    """Return what the body of a rank asks."""
+    data = read(body, RankBody)
     event = data.event_id or new_event_id()
-    excluded = frozenset(data.excluded)
-    return Question(event, data.user, actions, data.context, excluded, data.defer_activation)
+    return question_of(
+        data.user, data.actions, data.context, data.excluded, event, data.defer_activation, desk.settings
+    )
+
+
+def question_of(
+    user: str,
+    actions: Sequence[Action],
+    context: Features,
+    excluded: Sequence[str],
+    event: str,
+    deferred: bool,
+    settings: Settings,
+) -> Question:
+    """Check sizes and return what is to be decided."""
+    features = [action.features for action in actions if action.features]
+    check_sizes(settings, len(actions), count([context, features]))
+    if len({action.id for action in actions}) != len(actions):
+        raise Problem(422, "same_action_twice", "two actions have the same id")
+    return Question(event, user, actions, context, frozenset(excluded), deferred)
 
 
 @post("/v1/rank", status_code=201, operation_id="rank")
 async def rank(request: Request[Any, Any, Any]) -> Ranking:
     """Choose one of several actions for a user."""
-    # The busiest route: each argument that Litestar fills in would cost it microseconds.
-    desk: Desk = request.app.state.desk
-    question = question_of(read(await request.body(), RankBody), desk)
-    request.scope["coterie.event"] = question.event  # type: ignore[typeddict-unknown-key]
+    return await decide(await request.body(), request.app.state.desk, request.scope)
+
+
+async def decide(body: bytes, desk: Desk, scope: Any) -> Ranking:
+    """Answer a rank; the guard calls this without Litestar, whose way here costs as much as the decision."""
+    question = question_in(body, desk)
+    scope["coterie.event"] = question.event
     return ranking_of(await desk.rank(question))
 
 
 @post("/v1/events/{event_id:str}/reward", status_code=200, operation_id="reward")
-async def reward(event_id: EventId, body: RawBody, state: State) -> RewardAnswer:
+async def reward(event_id: PathId, body: RawBody, state: State, scope: Scope) -> RewardAnswer:
     """Say what a decision was worth; answered after it was learned and is durable."""
     data = read(body, RewardBody)
     desk: Desk = state.desk
-    outcome = await desk.reward(event_id, data.value, data.reward_id)
+    event = named(event_id)
+    outcome = await desk.reward(event, data.value, data.reward_id)
     state.metrics.rewarded(outcome)
-    return RewardAnswer(event_id, outcome)
+    scope["coterie.outcome"] = outcome  # type: ignore[typeddict-unknown-key]
+    return RewardAnswer(event, outcome)
 
 
 @post("/v1/events/{event_id:str}/activate", status_code=200, operation_id="activate")
-async def activate(event_id: EventId, state: State) -> ActivateAnswer:
+async def activate(event_id: PathId, state: State) -> ActivateAnswer:
     """Say that a deferred decision was shown."""
     desk: Desk = state.desk
-    known = await desk.activate(event_id)
-    return ActivateAnswer(event_id, "activated" if known else "unknown_event")
+    event = named(event_id)
+    known = await desk.activate(event)
+    return ActivateAnswer(event, "activated" if known else "unknown_event")
 
 
 @get("/v1/events/{event_id:str}", operation_id="explain")
-async def explain(event_id: EventId, state: State) -> EventAnswer:
+async def explain(event_id: PathId, state: State) -> EventAnswer:
     """Explain a decision: the scores, widths and neighbourhood sizes it was made with."""
     desk: Desk = state.desk
-    event = desk.event(event_id)
+    event = desk.event(named(event_id))
     return explanation(await desk.decision(event), desk, event.state, event.value)
 
 
 @post("/v1/what-if", status_code=200, operation_id="what_if")
 async def what_if(body: RawBody, state: State) -> EventAnswer:
     """Explain what would be decided now; nothing is recorded."""
-    data = read(body, RankBody)
     desk: Desk = state.desk
+    question = question_in(body, desk)
     try:
-        record, _ = desk.engine.what_if(question_of(data, desk))
+        record, _ = desk.engine.what_if(question)
     except ContextError as error:
         raise Problem(422, "invalid_features", str(error)) from error
-    return explanation(record, desk, "imagined", 0.0, data.user)
+    return explanation(record, desk, "imagined", 0.0, question.user)
 
 
 @get("/v1/users/{user_id:str}", operation_id="show_user")
-async def show_user(user_id: EventId, state: State) -> UserAnswer:
+async def show_user(user_id: PathId, state: State) -> UserAnswer:
     """Show what is known of a user."""
     desk: Desk = state.desk
-    number = desk.engine.names.get(user_id)
+    name = named(user_id)
+    number = desk.engine.names.get(name)
     user = desk.engine.users.get(number) if number is not None else None
     if user is None:
-        raise Problem(404, "unknown_user", f"user {user_id!r} is not known")
-    return UserAnswer(user_id, user.first, user.last, user.decisions, user.learned, user.earned)
+        raise Problem(404, "unknown_user", f"user {name!r} is not known")
+    return UserAnswer(name, user.first, user.last, user.decisions, user.learned, user.earned)
 
 
 @delete("/v1/users/{user_id:str}", status_code=204, operation_id="forget_user")
-async def forget_user(user_id: EventId, state: State) -> None:
+async def forget_user(user_id: PathId, state: State) -> None:
     """Forget a user, in the model at once and in the log."""
     desk: Desk = state.desk
-    if not await desk.forget(user_id):
-        raise Problem(404, "unknown_user", f"user {user_id!r} is not known")
+    name = named(user_id)
+    if not await desk.forget(name):
+        raise Problem(404, "unknown_user", f"user {name!r} is not known")
 
 
 @get("/v1/configuration", operation_id="show_configuration")
@@ -241,6 +269,14 @@ async def change_configuration(body: RawBody, state: State) -> Response[Any]:
         raise Problem(400, "invalid_request", f"the body cannot be read: {error}") from error
     await state.desk.configure(Config(**msgspec.structs.asdict(data)))
     return _config(state.desk.engine.config)
+
+
+@put("/v1/shards", operation_id="rebalance")
+async def rebalance(body: RawBody, state: State) -> ShardsBody:
+    """Share the users among so many shards; decisions and rewards go on meanwhile. Answered when all have moved."""
+    data = read(body, ShardsBody)
+    await state.desk.rebalance(data.shards)
+    return data
 
 
 def _config(config: Config) -> Response[Any]:
@@ -279,6 +315,7 @@ def explanation(record: Any, desk: Desk, state: str, reward: float, user: str | 
         probability=record.probability,
         ranking=answer.ranking,
         reasons=reasons,
+        partial=UNSET if answer.partial is None else answer.partial,
     )
 
 
@@ -292,4 +329,5 @@ ROUTES: list[Any] = [
     forget_user,
     show_configuration,
     change_configuration,
+    rebalance,
 ]

@@ -5,11 +5,14 @@ import gc
 import ipaddress
 import os
 import signal
+import ssl
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import uvicorn
 
+from coterie.engines.address import open_engine
 from coterie.errors import CoterieError, ParameterError
 from coterie.service.app import create_app
 from coterie.service.desk import Desk
@@ -18,11 +21,13 @@ from coterie.service.keys import Keyring, keys_from_environment, keys_from_setti
 from coterie.service.logs import configure_logs
 from coterie.service.settings import Settings, read_settings
 from coterie.service.store import Store, open_store
+from coterie.service.telemetry import spans_of
 
 
 def serve(settings: Settings, demo: bool = False) -> None:
     """Serve until told to stop; returns after everything accepted was finished."""
     configure_logs(settings.log_level)
+    check_tls(settings)
     store = open_store(settings.store, settings.durability)
     app = make_app(settings, store, demo)
     # The loop's thread is busy with requests; the committer must not wait 5 ms for its turn.
@@ -58,10 +63,33 @@ def calm_the_collector() -> None:
 
 def make_app(settings: Settings, store: Store, demo: bool = False) -> Guard:
     """Return the application over an open store, after checking who may reach it."""
-    rows = [*keys_from_settings(settings.keys), *keys_from_environment(os.environ), *store.keys()]
-    keyring = Keyring(rows)
+    fixed = [*keys_from_settings(settings.keys), *keys_from_environment(os.environ)]
+    keyring = Keyring(fixed, store.keys())
     check_host(settings, keyring)
-    return create_app(Desk(settings, store), settings, keyring, demo)
+    # Payoffs wait for a shard that is being rebuilt; what decisions do meanwhile is for the desk to say.
+    shards = None if settings.engine is None else open_engine(settings.engine, when_down="partial")
+    return create_app(Desk(settings, store, shards=shards), settings, keyring, demo, spans_of(settings))
+
+
+def check_tls(settings: Settings) -> None:
+    """Raise if the TLS files cannot be used, before anything is opened."""
+    certificate, key = settings.tls_certificate, settings.tls_key
+    if certificate is None and key is None:
+        return
+    if certificate is None:
+        raise ParameterError(f"tls-key is {key!r}, but there is no tls-certificate; give both, or neither")
+    files = certificate if key is None else f"{certificate} and {key}"
+    try:
+        for file in filter(None, (certificate, key)):
+            Path(file).read_bytes()
+        # A key that wants a password must not ask for it on a terminal that nobody watches.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, lambda: b"")
+    except OSError as error:  # the parent of SSLError too
+        hint = "" if key else "; tls-key is not given, and the certificate's file holds no key"
+        raise ParameterError(
+            f"the TLS files {files} cannot be used ({error}){hint}; expected a certificate and its key, in PEM, "
+            "the key without a password"
+        ) from error
 
 
 def check_host(settings: Settings, keyring: Keyring) -> None:
@@ -80,7 +108,7 @@ def check_host(settings: Settings, keyring: Keyring) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serve with the few options that tests and the load test need; people use `coterie serve`."""
     parser = argparse.ArgumentParser()
-    for name in ("port", "store", "durability", "settings", "snapshot-every", "stop-within"):
+    for name in ("port", "store", "durability", "settings", "snapshot-every", "stop-within", "engine"):
         parser.add_argument(f"--{name}")
     given = vars(parser.parse_args(arguments))
     try:

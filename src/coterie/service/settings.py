@@ -54,6 +54,10 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8080
     store: str = "coterie.db"  # a file for SQLite, or postgresql://…
     durability: Durability = Durability.LOSE_NOTHING
+    engine: str | None = (
+        None  # where users' models are kept, such as ray://host:10001?shards=16; else in here
+    )
+    when_down: Literal["partial", "refuse"] = "partial"  # while a shard is rebuilt: say so, or answer 503
     snapshot_every: Count = 100_000  # records
     retention_days: Annotated[float, Meta(ge=-1)] = -1  # −1 keeps the log for ever
     user_path: str = "user.id"  # where the compatible API finds the user in the context features
@@ -66,10 +70,27 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     stop_within: Annotated[float, Meta(gt=0)] = 30.0  # seconds a graceful stop may take
     tls_certificate: str | None = None
     tls_key: str | None = None
+    telemetry: str | None = None  # where spans go, such as http://127.0.0.1:4318; OTEL_* variables work too
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     access_log: bool = False  # one line a request
     keys: dict[str, str] = {}  # "name:scope+scope" → SHA-256 of the key, as `coterie keys new --toml` prints
     config: Config = Config()
+    given: frozenset[str] | None = None  # which of all these somebody wrote down; None is all of them
+
+    def names(self, field: str) -> bool:
+        """Return whether a field, such as `port` or `config.wait`, was given for this start."""
+        return self.given is None or field in self.given
+
+
+def starting_config(settings: Settings, stored: Config) -> Config:
+    """Return the rules of a start: what its settings name, and for the rest what was in force before.
+
+    A policy and its parameters belong together: whoever names one of them names both.
+    """
+    names = {name for name in Config.__struct_fields__ if settings.names(f"config.{name}")}
+    if names & {"policy", "parameters"}:
+        names |= {"policy", "parameters"}
+    return msgspec.structs.replace(stored, **{name: getattr(settings.config, name) for name in names})
 
 
 ENVIRONMENT = "COTERIE_"
@@ -78,6 +99,7 @@ ENVIRONMENT = "COTERIE_"
 def read_settings(
     path: str | os.PathLike[str] | None = None,
     environment: Mapping[str, str] | None = None,
+    policy: str | None = None,
     **flags: Any,
 ) -> Settings:
     """Return settings from a TOML file, then `COTERIE_*` variables, then flags that are not None."""
@@ -90,11 +112,18 @@ def read_settings(
     names = {field.encode_name: field.type for field in msgspec.structs.fields(Settings)}
     for name, text in sorted((os.environ if environment is None else environment).items()):
         option = name.removeprefix(ENVIRONMENT).lower().replace("_", "-")
-        if name.startswith(ENVIRONMENT) and option in names and option not in ("config", "keys"):
+        if name.startswith(ENVIRONMENT) and option in names and option not in ("config", "keys", "given"):
             values[option] = text
     values |= {name.replace("_", "-"): value for name, value in flags.items() if value is not None}
+    if "given" in values:
+        raise ParameterError("the settings cannot be used: Object contains unknown field `given`")
+    if policy is not None:
+        values["config"] = {**values.get("config", {}), "policy": policy}
+    named = {name.replace("-", "_") for name in values}
+    if isinstance(values.get("config"), dict):
+        named |= {f"config.{name.replace('-', '_')}" for name in values["config"]}
     try:
         # The environment knows only text, so numbers may come as text: hence strict=False.
-        return msgspec.convert(values, Settings, strict=False)
+        return msgspec.convert({**values, "given": named}, Settings, strict=False)
     except msgspec.ValidationError as error:
         raise ParameterError(f"the settings cannot be used: {error}") from error

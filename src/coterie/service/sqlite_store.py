@@ -14,7 +14,7 @@ from coterie.errors import FileError
 from coterie.service.records import Batch
 from coterie.service.settings import Durability
 from coterie.service.sqlite_wal import check_wal
-from coterie.service.store import Append, BrokenError, FullError, KeyRow, StoreError
+from coterie.service.store import Append, BrokenError, FullError, InUseError, KeyRow, StoreError
 
 APPLICATION = 0x636F7465  # "cote"
 VERSION = 1
@@ -36,21 +36,29 @@ class SqliteStore:
     """A log in one file. `append`, `sync` and `rewrite` share a connection; reads have their own."""
 
     def __init__(
-        self, path: str, durability: Durability = Durability.LOSE_NOTHING, trust_wal: bool = False
+        self,
+        path: str,
+        durability: Durability = Durability.LOSE_NOTHING,
+        trust_wal: bool = False,
+        beside_owner: bool = False,
     ) -> None:
         self.path = Path(path)
         self.durability = durability
         self._lock = threading.Lock()  # of the writing connection
         self._reading = threading.Lock()
-        self._owner = self._own()
+        self._beside_owner = beside_owner
+        self._owner = os.open(os.devnull, os.O_RDONLY) if beside_owner else self._own()
         try:
-            if not trust_wal:
+            if not (trust_wal or beside_owner):
                 check_wal(Path(f"{self.path}-wal"))
             self._write = self._connect()
             self._prepare()
             self._read = self._connect()
             self._read.execute("PRAGMA query_only = ON")
-        except sqlite3.DatabaseError as error:
+        except (
+            sqlite3.DatabaseError,
+            UnicodeDecodeError,
+        ) as error:  # it may quote damaged text in its message
             os.close(self._owner)
             raise FileError(
                 f"{self.path} cannot be opened as a coterie store ({error}); restore a backup, or move it away "
@@ -232,7 +240,7 @@ class SqliteStore:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(handle)
-            raise FileError(f"{self.path} is in use by another process; stop that one first") from error
+            raise InUseError(f"{self.path} is in use by another process; stop that one first") from error
         return handle
 
     def _connect(self) -> sqlite3.Connection:
@@ -261,6 +269,8 @@ class SqliteStore:
                 f"{self.path} has store version {version}, this coterie reads version {VERSION}; "
                 "open it with the coterie that wrote it"
             )
+        if self._beside_owner:
+            return  # the owner has looked
         trouble = [row[0] for row in self._write.execute("PRAGMA integrity_check(1)").fetchall()]
         if trouble != ["ok"]:
             raise FileError(
@@ -272,7 +282,7 @@ class SqliteStore:
         try:
             with self._reading:
                 return self._read.execute(query, values).fetchall()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise FileError(f"{self.path} cannot be read: {error}; restore a backup") from error
 
     @contextmanager

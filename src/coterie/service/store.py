@@ -5,13 +5,17 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, FileError
 from coterie.service.records import Batch
 from coterie.service.settings import Durability
 
 
 class StoreError(CoterieError):
     """The store cannot do what was asked. Nothing of the failed call was kept."""
+
+
+class InUseError(FileError):
+    """Another process owns the store."""
 
 
 class FullError(StoreError):
@@ -95,12 +99,17 @@ class Store(Protocol):
         """Release the store."""
 
 
-def open_store(url: str, durability: Durability = Durability.LOSE_NOTHING) -> Store:
-    """Open a file with SQLite, or a URL with PostgreSQL."""
+def open_store(
+    url: str, durability: Durability = Durability.LOSE_NOTHING, beside_owner: bool = False
+) -> Store:
+    """Open a file with SQLite, or a URL with PostgreSQL.
+
+    `beside_owner` opens it while another process owns it: for its keys, and for nothing else.
+    """
     if url.startswith(("postgresql://", "postgres://")):
         from coterie.service.postgres_store import PostgresStore
 
-        return PostgresStore(url, durability)
+        return PostgresStore(url, durability, beside_owner)
     from coterie.service.sqlite_store import SqliteStore
 
-    return SqliteStore(url.removeprefix("sqlite://"), durability)
+    return SqliteStore(url.removeprefix("sqlite://"), durability, beside_owner=beside_owner)

@@ -1,0 +1,58 @@
+"""Ids of users and events: any text but control characters. In a path they stand percent-encoded.
+
+An id may hold slashes, so a path is split before it is decoded: `in_order` leaves the ids encoded for the
+routes, and `named` decodes the one that a route was given.
+"""
+
+import re
+from typing import Annotated, Any
+from urllib.parse import quote, unquote
+
+from litestar.params import Parameter
+from msgspec import Meta
+
+from coterie.service.problems import Problem
+
+# Neither "." nor "..": whatever reads addresses swallows them, encoded or not. (`$` alone would let "a\n" pass.)
+ID = r"^(?!\.{1,2}$)[^\x00-\x1f\x7f-\x9f]+$(?!\n)"
+LONGEST = 256
+RULE = f"expected 1 to {LONGEST} characters, no control characters, and neither '.' nor '..', which addresses swallow"
+
+SLOT = "\x1f"  # between an event's id and a slot's number: no client can choose it
+
+Id = Annotated[str, Meta(min_length=1, max_length=LONGEST, pattern=ID)]
+PathId = Annotated[str, Parameter(min_length=1, description="Percent-encoded; any character may be in it.")]
+
+_PLAIN = "!$&'()*+,;=:@"  # what a segment of a path may hold besides letters, digits and -._~
+
+
+def is_id(text: str) -> bool:
+    """Return whether a text can be the id of a user or an event."""
+    return len(text) <= LONGEST and re.search(ID, text) is not None
+
+
+def in_order(scope: Any) -> str:
+    """Return the path of a request with its segments encoded, each in the one usual way."""
+    raw = scope.get("raw_path")
+    if raw is None:
+        return quote(scope["path"], safe="/" + _PLAIN)
+    path = raw.partition(b"?")[0].decode("latin-1")
+    if "%" not in path:
+        return str(path)
+    return "/".join(
+        quote(unquote(part, errors="surrogateescape"), _PLAIN, errors="surrogateescape")
+        for part in path.split("/")
+    )
+
+
+def named(segment: str) -> str:
+    """Return the id that a segment of a path names, or that of an event's slot."""
+    try:
+        text = unquote(segment, errors="strict")
+    except UnicodeDecodeError as error:
+        raise Problem(
+            400, "invalid_id", f"the id {segment[:80]!r} in the path is not UTF-8: {error}"
+        ) from error
+    if not is_id(text.partition(SLOT)[0]):
+        raise Problem(400, "invalid_id", f"the id in the path is {text[:80]!r}, {RULE}")
+    return text
