@@ -25,8 +25,6 @@ from coterie.experiments.protocol import Protocol, run_protocol
 from coterie.experiments.worlds import make_world
 from tests.miniature import write_lastfm
 
-pytestmark = pytest.mark.xdist_group("ray")
-
 TWIN: dict[str, Any] = {"n_users": 12, "n_items": 8, "n_candidates": 3, "n_records": 900}
 WORLD = make_world({"kind": "one-hot", "n_users": 30})
 
