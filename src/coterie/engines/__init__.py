@@ -1,14 +1,23 @@
-"""Engines: where the users' models live and where work is done, when one process is not enough."""
+"""Where users' models are kept, if not in this process, and where work is done when one machine is not enough.
+
+>>> from coterie import CAB
+>>> from coterie.engines import Local
+>>> policy = CAB(one_hot=True, engine=Local(shards=4))
+>>> policy.choose("ada", ["news", "music"])
+0
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from coterie.engines.cluster import connect
+    from coterie.engines.local import Local
+    from coterie.engines.ray import Ray
 
-HOMES = {"connect": "cluster"}
+HOMES = {"Local": "local", "Ray": "ray", "connect": "cluster"}
 
-__all__ = ["connect"]
+__all__ = ["Local", "Ray", "connect"]
 
 
 def __getattr__(name: str) -> Any:
