@@ -9,7 +9,7 @@ run: $(READY)
 	$(BIN)/coterie compare
 
 test: check
-	$(BIN)/python -m pytest -n auto --dist loadgroup
+	$(BIN)/python -m pytest -n auto
 
 slow: $(READY)
 	$(BIN)/python -m pytest -n auto -m slow

@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[str]:
-    """Be in a Ray cluster on this machine; its address. Tests that share it are marked `xdist_group("ray")`."""
+    """Be in a Ray cluster on this machine, and return its address."""
     pytest.importorskip("ray")
     from coterie.engines import connect
 

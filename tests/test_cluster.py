@@ -15,8 +15,6 @@ from coterie.engines import cluster
 from coterie.engines.cluster import connect, read_address
 from coterie.errors import ClusterError, MissingExtraError, ParameterError
 
-pytestmark = pytest.mark.xdist_group("ray")
-
 JOIN = """
 import sys
 from coterie.engines import connect
@@ -200,3 +198,13 @@ def test_engines_are_imported_when_asked_for() -> None:
         engines.Spark  # noqa: B018
     code = "import sys, coterie.engines.cluster; print('ray' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
+
+
+def test_cluster_file_is_one_that_ray_takes_and_asks_for_a_token() -> None:
+    yaml = pytest.importorskip("yaml")
+    util = pytest.importorskip("ray.autoscaler._private.util")
+    text = (Path(__file__).parents[1] / "docs" / "cluster.yaml").read_text()
+    util.validate_config(util.prepare_config(yaml.safe_load(text)))
+    starts = [line for line in text.split("  - ") if "ray start" in line]
+    assert len(starts) == 2
+    assert all("RAY_AUTH_MODE=token" in line and "RAY_USAGE_STATS_ENABLED=0" in line for line in starts)

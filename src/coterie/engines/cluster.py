@@ -13,7 +13,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from threading import RLock
@@ -199,6 +200,7 @@ def _init(stack: ExitStack, address: str, **settings: Any) -> dict[str, Any]:
     quiet = {"logging_level": "warning", "log_to_driver": False, "configure_logging": False}
     if address.startswith("ray://"):
         quiet.pop("configure_logging")  # of the cluster's own process
+    stack.enter_context(_in_silence())
     try:
         context = ray.init(address, **quiet, **settings)
     except (RuntimeError, ConnectionError, ValueError, ray.exceptions.RayError) as error:
@@ -236,17 +238,26 @@ def _read_again() -> None:
     _raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
-@contextmanager
-def _on_loopback() -> Iterator[None]:
+def _on_loopback() -> AbstractContextManager[None]:
     """Let this machine be 127.0.0.1 to Ray, as on desktops; else it takes an outer address, and listens on all.
 
     Ray has no setting for it that works once it is imported.
     """
-    from ray._private import ray_constants
+    return _with("ray._private.ray_constants", "ENABLE_RAY_CLUSTER", False)
 
-    before = ray_constants.ENABLE_RAY_CLUSTER
-    ray_constants.ENABLE_RAY_CLUSTER = False
+
+def _in_silence() -> AbstractContextManager[None]:
+    """Keep Ray from printing on stdout that a worker died: that is told, where it matters, by who waits for it."""
+    return _with("ray._private.worker", "_worker_logs_enabled", False)
+
+
+@contextmanager
+def _with(module: str, name: str, value: Any) -> Iterator[None]:
+    """Let a name in a module have another value meanwhile."""
+    home = import_module(module)
+    before = getattr(home, name)
+    setattr(home, name, value)
     try:
         yield
     finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
+        setattr(home, name, before)
