@@ -66,12 +66,13 @@ def with_desk(
     work: Callable[[Desk], Awaitable[T]],
     clock: Callable[[], int] | None = None,
     store: Any = None,
+    shards: Any = None,
 ) -> T:
     """Start a desk, let `work` use it, and stop it."""
 
     async def go() -> T:
         opened = store or SqliteStore(settings.store, settings.durability)
-        desk = Desk(settings, opened, clock or Clock())
+        desk = Desk(settings, opened, clock or Clock(), shards)
         await desk.start()
         try:
             return await work(desk)

@@ -18,7 +18,7 @@ from coterie.service.engine import Action, Engine, Question
 from coterie.service.problems import Problem
 from coterie.service.recovery import recover
 from coterie.service.settings import Config
-from tests.service.helpers import Clock, ask, opened, settings_of
+from tests.service.helpers import ask, opened, settings_of, with_desk
 from tests.service.process import service
 from tests.test_sharded import Engine as Frail
 from tests.test_sharded import assert_same_state
@@ -40,18 +40,8 @@ def questions(n: int, seed: int = 0, features: bool = True) -> list[Question]:
 
 def run(path: Path, work: Any, shards: Any = None, **more: Any) -> Any:
     """Let `work` use a desk whose clock stands."""
-
-    async def go() -> Any:
-        settings = settings_of(path, Config(exploration=0.2, parameters={"alpha": 0.02}), **more)
-        with opened(path) as store:
-            desk = Desk(settings, store, Clock(), shards)
-            await desk.start()
-            try:
-                return await work(desk)
-            finally:
-                await desk.stop()
-
-    return asyncio.run(go())
+    config = Config(exploration=0.2, parameters={"alpha": 0.02})
+    return with_desk(settings_of(path, config, **more), work, shards=shards)
 
 
 def policies(made: Engine) -> list[CAB]:

@@ -15,7 +15,7 @@ from coterie import CAB
 from coterie.engines.placement import slot_of
 from coterie.engines.shard import Change, Kind
 from coterie.engines.sharded import Sharded
-from coterie.experiments.bench.rows import Row, only_told
+from coterie.experiments.bench.rows import Row, best_of, only_told
 from coterie.models import Models, make_models
 from coterie.models.files import Tensors, pack_ids
 
@@ -96,7 +96,8 @@ def _alone(case: Case, n_users: int) -> tuple[float, float]:
     ask.one()  # compiled before it is timed
     ask.many()
     few = 20 if n_users < 200_000 or case.kind.one_hot else 3
-    return _compute(few, ask.one), _compute(few, ask.many) / BATCH
+    clock = time.process_time  # of all threads: what one core would take
+    return best_of(few, ask.one, clock), best_of(few, ask.many, clock) / BATCH
 
 
 class _Asker:
@@ -172,16 +173,6 @@ class _Cluster:
     def memory(self) -> int:
         """Return the resident memory of all shards, in bytes, with what Python and its libraries take."""
         return sum(self.crew.take(self.crew.ask(shard, "memory")) for shard in range(SHARDS))
-
-
-def _compute(times: int, work: Callable[[], Any]) -> float:
-    """Return the shortest of several timings, in processor time of all threads: what one core would take."""
-    shortest = float("inf")
-    for _ in range(times):
-        start = time.process_time()
-        work()
-        shortest = min(shortest, time.process_time() - start)
-    return shortest
 
 
 def _median(times: int, work: Callable[[], Any]) -> float:
