@@ -43,3 +43,6 @@ def write_lastfm(folder: Path, n_users: int = 12, n_artists: int = 60, newline: 
     write(place / "user_artists.dat", "userID artistID weight", list(likes), newline)
     write(place / "user_taggedartists.dat", "userID artistID tagID day month year", list(tagged), newline)
     write(place / "tags.dat", "tagID tagValue", list(tags), newline)
+    ring = [(10 + user, 10 + (user + 1) % n_users) for user in range(n_users)]
+    friends = [*ring, *((b, a) for a, b in ring), (10, 9999), (9999, 10)]  # one of them likes nothing
+    write(place / "user_friends.dat", "userID friendID", list(friends), newline)

@@ -24,7 +24,8 @@ from coterie.experiments.runs import Run
 from coterie.experiments.trace import as_table
 from coterie.experiments.tuning import Grid, paper_grid, read_score, score, settings
 from coterie.experiments.worlds import make_world
-from tests.miniature import write_lastfm
+from coterie.policies import GOBLin
+from tests.miniature import real_data, write_lastfm
 
 TWIN: dict[str, Any] = {"n_users": 12, "n_items": 8, "n_candidates": 3, "n_records": 900}
 MUSIC: dict[str, Any] = {"verify": False, "components": 4, "n_candidates": 5, "n_rounds": 300}
@@ -252,3 +253,31 @@ def test_settings_that_cannot_be(music: Any, tmp_path: Path) -> None:
         open_dataset("spotify")
     with pytest.raises(ParameterError, match=r"dataset 'lastfm': .*colour"):
         open_dataset("lastfm", colour="red")
+
+
+def test_friends_in_the_data_are_a_graph_for_policies(music: Any) -> None:
+    ring = sorted({(min(a, b), max(a, b)) for a, b in zip(range(10, 22), [*range(11, 22), 10], strict=True)})
+    assert music.friends() == ring
+    part = Part(music, 20)
+    run = Run.of(parse_spec("gob-lin:graph=friends"), part, 0, 30)
+    assert (
+        run.parameters["graph"] == "friends"
+    )  # the file of a run says where the graph is from, not what it is
+    policy = run.make_policy()
+    assert isinstance(policy, GOBLin)
+    assert set(policy.users) == set(range(10, 22))
+    assert {tuple(sorted(edge[:2])) for edge in policy.parameters["graph"]} == set(ring)
+    alone = Run.of(parse_spec("gob-lin"), part, 0, 30)
+    assert alone.make_policy().users == []
+    ads = twin("tuenti", **TWIN)
+    with pytest.raises(
+        ParameterError, match=r"'gob-lin:graph=friends': these data do not say who is whose friend"
+    ):
+        Run.of(parse_spec("gob-lin:graph=friends"), ads, 0, 10).make_policy()
+
+
+def test_real_friends_are_those_of_the_published_file() -> None:
+    data: Any = open_dataset("lastfm", folder=real_data("lastfm", "user_friends.dat.gz"))
+    pairs = data.friends()
+    assert len(pairs) == 12_717  # the readme's number of bi-directional relations
+    assert all(a < b for a, b in pairs)

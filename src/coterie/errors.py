@@ -27,3 +27,11 @@ class FileError(CoterieError):
 
 class MissingExtraError(CoterieError, ImportError):
     """A part of coterie whose optional dependencies are not installed."""
+
+
+class UnavailableError(CoterieError):
+    """A part of the users' models that cannot be asked for now."""
+
+
+class ClusterError(CoterieError):
+    """A Ray cluster that cannot be reached or joined, or that lost our work."""

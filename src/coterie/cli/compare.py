@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from coterie.cli.at_work import RayOption, at_work
 from coterie.cli.closing import closing_table
 from coterie.cli.progress import bars
 from coterie.data import WORLDS
@@ -48,6 +49,7 @@ def compare(
     workers: Annotated[
         int | None, typer.Option(help="Processes at work.", show_default="one a core", min=1)
     ] = None,
+    ray: RayOption = None,
 ) -> None:
     """Compare policies on a world or on a log of your own, and write a report.
 
@@ -61,8 +63,8 @@ def compare(
     notes = Console(stderr=True)
     before = sum(path.exists() for spec in plan.specs for _, path in plan.tasks(spec))
     try:
-        with bars(plan, notes) as told:
-            comparison = play_all(plan, told, workers)
+        with at_work(workers, ray) as them, bars(plan, notes) as told:
+            comparison = play_all(plan, told, them)
         report = write_report(comparison, out / "report.html")
     except KeyboardInterrupt:
         again = shlex.join(["coterie", *sys.argv[1:]])

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from coterie.cli.at_work import RayOption, at_work
 from coterie.cli.closing import closing_table
 from coterie.data.datasets import DATASETS, open_dataset
 from coterie.data.files import VARIABLE
@@ -20,7 +21,7 @@ from coterie.data.log import READERS, open_log
 from coterie.errors import CoterieError, ParameterError
 from coterie.experiments import Plan, Run, Spec, parse_spec, parse_specs
 from coterie.experiments.evidence import final_table, warnings, write_evidence
-from coterie.experiments.parallel import Told
+from coterie.experiments.parallel import Told, Workers
 from coterie.experiments.protocol import QUICK_RUNS, Protocol
 from coterie.experiments.reproduce import Evidence, numbers, title_of
 from coterie.experiments.reproduce import reproduce as do_all
@@ -69,6 +70,7 @@ def reproduce(
     workers: Annotated[
         int | None, typer.Option(help="Processes at work. [default: one a core]", min=1)
     ] = None,
+    ray: RayOption = None,
 ) -> None:
     """Do the paper's section 5 for a dataset: tune on the first fifth, report the rest, draw the figures.
 
@@ -77,7 +79,7 @@ def reproduce(
     if data is not None:
         os.environ[VARIABLE] = str(data)  # the processes at work look there
     notes = Console(stderr=True)
-    found = []
+    plans = []
     for name in ALL if dataset == "all" else [dataset]:
         place = _open(name, setting or [], unverified, notes, fall_back=dataset == "all")
         name = getattr(place, "name", name)
@@ -93,7 +95,9 @@ def reproduce(
             n_rounds=rounds,
             quick=quick,
         )
-        found.append(_do(protocol, notes, workers, as_json))
+        plans.append(protocol)
+    with at_work(workers, ray) as them:
+        found = [_do(protocol, notes, them, as_json) for protocol in plans]
     if as_json:
         told = [numbers(evidence) for evidence in found]
         print(json.dumps(told if dataset == "all" else told[0], indent=2))
@@ -148,7 +152,7 @@ def _setting(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _do(protocol: Protocol, notes: Console, workers: int | None, silent: bool) -> Evidence:
+def _do(protocol: Protocol, notes: Console, workers: int | Workers | None, silent: bool) -> Evidence:
     try:
         with _bars(protocol, notes) as (tuning, reporting):
             evidence = do_all(protocol, tuning, reporting, workers)

@@ -28,6 +28,13 @@ def serve(
         ),
     ] = None,
     policy: Annotated[str | None, typer.Option(help="Which policy decides. [default: cab]")] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="Keep users' models in shards: ray://HOST:PORT?shards=16, or ray?shards=4 on this machine. "
+            "[default: in this process]"
+        ),
+    ] = None,
     demo: Annotated[
         bool,
         typer.Option("--demo", help="Add a simulated crowd that ranks and rewards, on a store of its own."),
@@ -40,5 +47,7 @@ def serve(
 
     if demo and store is None:
         store = "coterie-demo.db"
-    read = read_settings(settings, policy=policy, host=host, port=port, store=store, durability=durability)
+    read = read_settings(
+        settings, policy=policy, host=host, port=port, store=store, durability=durability, engine=engine
+    )
     run(read, demo=demo)

@@ -12,13 +12,15 @@ import numpy as np
 
 from coterie.data.catalogue import source
 from coterie.data.files import find_file, sha256
-from coterie.data.hetrec import read_published, read_tag_names, tagging_of
+from coterie.data.hetrec import read_friends, read_published, read_tag_names, tagging_of
 from coterie.data.labelled import Labelled, Likes
+
+CONTACTS = read_friends("delicious", "user_contacts-timestamps.dat", ["userID", "contactID"])
 
 
 def delicious(**settings: Any) -> Labelled:
     """Return Delicious: a payoff is 1 if the user bookmarked the URL."""
-    return Labelled(name="delicious", reader=read, **settings)
+    return Labelled(name="delicious", reader=read, befriended=CONTACTS, **settings)
 
 
 def read(folder: Path, verify: bool) -> Likes:

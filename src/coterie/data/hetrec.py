@@ -1,6 +1,6 @@
 """What the HetRec 2011 files have in common: tab-separated, tags in Latin-1, known by their hashes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,19 @@ def read_published(
     if not len(table):
         raise FileError(f"{path} holds no rows; it was cut short, fetch it again")
     return table, sha256(content)
+
+
+def read_friends(
+    dataset: str, name: str, columns: Sequence[str]
+) -> Callable[[Path, bool], list[tuple[int, int]]]:
+    """Return a reader of the pairs of users that a file lists."""
+
+    def read(folder: Path, verify: bool) -> list[tuple[int, int]]:
+        table, _ = read_published(dataset, name, folder, verify, columns)
+        pairs: list[tuple[int, int]] = table.select(columns).rows()
+        return pairs
+
+    return read
 
 
 def read_tag_names(

@@ -68,6 +68,7 @@ class Labelled:
     n_rounds: int = 50_000
     verify: bool = True
     fingerprint: str | None = None  # of the files: if given, they must be the same
+    befriended: Callable[[Path, bool], list[tuple[int, int]]] | None = None  # reads who is whose friend
     folder: str | os.PathLike[str] | None = None
 
     one_hot: ClassVar[bool] = False
@@ -128,6 +129,16 @@ class Labelled:
     def provenance(self) -> str:
         """Say whether the data are the published ones."""
         return "real" if self.prepared.whole else "real, partial"
+
+    def friends(self) -> list[tuple[int, int]]:
+        """Return the pairs of users who know each other, each once, of those who like something."""
+        if self.befriended is None:
+            raise ParameterError(f"{self.name} does not say who is whose friend")
+        known = set(self.prepared.user_ids.tolist())
+        pairs = self.befriended(data_folder(self.folder), self.verify)
+        return sorted(
+            {(min(pair), max(pair)) for pair in pairs if known.issuperset(pair) and pair[0] != pair[1]}
+        )
 
     def block(self, seed: int) -> Block:
         """Return all rounds; the same for the same seed."""

@@ -6,13 +6,15 @@ from typing import Any
 import numpy as np
 
 from coterie.data.files import sha256
-from coterie.data.hetrec import read_published, read_tag_names, tagging_of
+from coterie.data.hetrec import read_friends, read_published, read_tag_names, tagging_of
 from coterie.data.labelled import Labelled, Likes
+
+FRIENDS = read_friends("lastfm", "user_friends.dat", ["userID", "friendID"])
 
 
 def lastfm(**settings: Any) -> Labelled:
     """Return LastFM: a payoff is 1 if the user ever listened to the artist."""
-    return Labelled(name="lastfm", reader=read, **settings)
+    return Labelled(name="lastfm", reader=read, befriended=FRIENDS, **settings)
 
 
 def read(folder: Path, verify: bool) -> Likes:

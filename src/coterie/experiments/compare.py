@@ -20,7 +20,7 @@ from coterie.experiments.metrics import (
     summarise,
 )
 from coterie.experiments.neighbourhoods import neighbourhoods
-from coterie.experiments.parallel import Task, Told, record_all
+from coterie.experiments.parallel import Task, Told, Workers, record_all
 from coterie.experiments.record import policy_path
 from coterie.experiments.runs import Run
 from coterie.experiments.specs import Spec
@@ -98,7 +98,7 @@ class Comparison:
     picture: pl.DataFrame | None  # its neighbourhoods at the end of the first run, see `neighbourhoods`
 
 
-def compare(plan: Plan, told: Told = lambda done: None, workers: int | None = None) -> Comparison:
+def compare(plan: Plan, told: Told = lambda done: None, workers: int | Workers | None = None) -> Comparison:
     """Play what has not been played yet, and return what came out. `told` hears the rounds done of each run."""
     tasks = [task for spec in plan.specs for task in plan.tasks(spec)]
     record_all(tasks, told, workers)

@@ -1,4 +1,4 @@
-"""Recording many runs at once, one process a core, with word of how far each has come."""
+"""Recording many runs at once, one process a core or elsewhere, with word of how far each has come."""
 
 import os
 import signal
@@ -16,6 +16,7 @@ from coterie.experiments.runs import Run
 Task = tuple[Run, Path]
 Told = Callable[[Sequence[int]], None]
 Work = Callable[..., None]  # of a run and a path, with the keyword `tick`, as `record` is
+Workers = Callable[[Sequence[Task], Told, Work], None]  # whoever records runs elsewhere, see `on_ray`
 STOP = -1  # in place of a count: the worker is asked to end
 
 # Several workers with several BLAS threads each would only fight for the cores.
@@ -25,14 +26,17 @@ ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUM
 def record_all(
     tasks: Sequence[Task],
     told: Told = lambda done: None,
-    workers: int | None = None,
+    workers: int | Workers | None = None,
     work: Work = record,
 ) -> None:
     """Record every run, or do other `work` on it. `told` hears the rounds done of each, several times a second.
 
-    With one worker everything happens in this process. An interruption (Ctrl-C) stops all workers; call
-    again, and they go on.
+    With one worker everything happens in this process; with none given, in a process for each core; with those of
+    a cluster, there. An interruption (Ctrl-C) stops all workers; call again, and they go on.
     """
+    if callable(workers):
+        workers(tasks, told, work)
+        return
     workers = min(workers or os.cpu_count() or 1, len(tasks))
     if workers <= 1:
         _record_here(tasks, told, work)

@@ -15,7 +15,7 @@ from coterie.data.datasets import Part
 from coterie.errors import ParameterError
 from coterie.experiments.compare import Comparison, Plan, compare
 from coterie.experiments.metrics import over_runs
-from coterie.experiments.parallel import Task, Told, record_all
+from coterie.experiments.parallel import Task, Told, Workers, record_all
 from coterie.experiments.runs import Run
 from coterie.experiments.specs import Spec
 from coterie.experiments.tuning import Grid, merit, paper_grid, quick_grid, read_score, score, settings
@@ -110,7 +110,7 @@ class Protocol:
             for one, own in runs
         ]
 
-    def tune(self, told: Told = lambda done: None, workers: int | None = None) -> None:
+    def tune(self, told: Told = lambda done: None, workers: int | Workers | None = None) -> None:
         """Play what has not been played yet of the tuning part."""
         tasks = [task for spec in self.specs for _, own in self.tuning_tasks(spec) for task in own]
         record_all(tasks, told, workers, score)
@@ -160,7 +160,7 @@ def run_protocol(
     protocol: Protocol,
     tuning: Told = lambda done: None,
     reporting: Callable[[Plan], Told] = lambda plan: lambda done: None,
-    workers: int | None = None,
+    workers: int | Workers | None = None,
 ) -> Comparison:
     """Tune, then report. What was played before is not played again; both are told how far things are."""
     workers = workers or os.cpu_count()

@@ -14,7 +14,7 @@ from coterie.experiments.compare import Comparison, Plan
 from coterie.experiments.distances import user_distances
 from coterie.experiments.metrics import Summary
 from coterie.experiments.paper_figures import Line, Sheet, figure_1, figure_2, figure_3, save
-from coterie.experiments.parallel import Told
+from coterie.experiments.parallel import Told, Workers
 from coterie.experiments.protocol import Protocol, run_protocol
 from coterie.experiments.table import as_json
 
@@ -63,7 +63,7 @@ def reproduce(
     protocol: Protocol,
     tuning: Told = lambda done: None,
     reporting: Callable[[Plan], Told] = lambda plan: lambda done: None,
-    workers: int | None = None,
+    workers: int | Workers | None = None,
 ) -> Evidence:
     """Do all of it, going on where an earlier call was interrupted, and write everything but the report."""
     comparison = run_protocol(protocol, tuning, reporting, workers)

@@ -11,11 +11,14 @@ from typing import Any, final
 import numpy as np
 
 import coterie
+from coterie.data.datasets import Part
 from coterie.data.rounds import Round
+from coterie.errors import ParameterError
 from coterie.experiments.specs import Spec, make_policy
 from coterie.experiments.worlds import World, make_world
 from coterie.policies import Policy
 
+FRIENDS = "friends"
 FORMAT = 1  # of the header, and with it of the trace
 
 
@@ -39,8 +42,19 @@ class Run:
         return cls(spec.text, spec.name, parameters, world.parameters(), seed, n_rounds)
 
     def make_policy(self) -> Policy:
-        """Make the untrained policy."""
-        return make_policy(self.policy, self.parameters)
+        """Make the untrained policy. `graph=friends` stands for who is whose friend in the data."""
+        parameters = self.parameters
+        if parameters.get("graph") == FRIENDS:
+            world: Any = self.make_world()
+            while isinstance(world, Part):
+                world = world.of
+            if not hasattr(world, "friends"):
+                raise ParameterError(
+                    f"graph={FRIENDS} in {self.label!r}: these data do not say who is whose friend; LastFM and "
+                    "Delicious do"
+                )
+            parameters = parameters | {"graph": world.friends()}
+        return make_policy(self.policy, parameters)
 
     def rounds(self) -> Iterable[Round]:
         """Return the run's rounds, from the first."""

@@ -93,6 +93,7 @@ def _value(text: str) -> Any:
 
 
 def defaults(name: str) -> dict[str, Any]:
-    """Return the constructor's parameters with their defaults; None where there is none."""
-    found = inspect.signature(POLICIES[name]).parameters.values()
+    """Return the constructor's parameters with their defaults, None where there is none; only what can be written."""
+    policy = POLICIES[name]
+    found = [p for p in inspect.signature(policy).parameters.values() if p.name not in policy.not_saved]
     return {p.name: None if p.default is p.empty else p.default for p in found}

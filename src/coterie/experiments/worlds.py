@@ -1,7 +1,7 @@
 """What policies are compared on: a built-in world, a world described in a JSON file, or a log of one's own."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -48,7 +48,9 @@ def open_world(text: str) -> World:
 
 
 def make_world(parameters: dict[str, Any]) -> World:
-    """Make the world that `parameters()` of a world described."""
+    """Make the world that `parameters()` of a world described, or take it where it is at hand."""
+    if _at_hand is not None and parameters == _at_hand[0]:
+        return _at_hand[1]
     kind, settings = parameters.get("kind"), {k: v for k, v in parameters.items() if k != "kind"}
     if kind == "log":
         return open_log(**settings)
@@ -57,6 +59,23 @@ def make_world(parameters: dict[str, Any]) -> World:
     if kind in DATASETS:
         return open_dataset(kind, **settings)
     return data.make_world(parameters)
+
+
+_at_hand: tuple[dict[str, Any], World] | None = (
+    None  # a world that came here with its data, by its parameters
+)
+
+
+def keep_at_hand(parameters: dict[str, Any], fetch: Callable[[], World]) -> None:
+    """Let `make_world` take what `fetch` returns for these parameters: the files it needs may not be here."""
+    global _at_hand
+    if _at_hand is None or parameters != _at_hand[0]:
+        _at_hand = (parameters, fetch())
+
+
+def whole_of(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters of the dataset that a part is of; of anything else, as they are."""
+    return whole_of(parameters["of"]) if parameters.get("kind") == "part" else parameters
 
 
 def _described(path: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from coterie.models._kernels import dense as kernels
 from coterie.models._kernels.lanes import PANEL
 from coterie.models.checks import check_user, read_vectors
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.models.protocol import ROUNDING, Eligible, Floats, Near, View
+from coterie.models.protocol import NOBODY, ROUNDING, Eligible, Floats, Near, Seen, View
 from coterie.models.threads import in_chunks
 
 
@@ -49,6 +49,11 @@ class Dense:
         self._names: list[Hashable] = []  # the user of each row
         self._panels = Panels.empty(0, n_features)
 
+    seen: Seen | None = None  # everybody
+
+    def settle(self) -> None:
+        """Everybody is here."""
+
     def read(self, contexts: Any) -> Floats:
         """Check candidates and return them as (candidates, n_features)."""
         return read_vectors(contexts, self.n_features)
@@ -62,6 +67,10 @@ class Dense:
         else:
             kernels.view(self._panels.inverses, self._panels.weights, row, contexts, estimate, spread)
         return View(estimate, spread)
+
+    def view_many(self, users: Sequence[Hashable], contexts: Sequence[Floats]) -> list[View]:
+        """Do what `view` does for several users."""
+        return [self.view(user, rows) for user, rows in zip(users, contexts, strict=True)]
 
     def gather(self, user: Hashable, contexts: Floats, view: View, scale: float) -> Near:
         """Sum over each candidate's neighbours."""
@@ -207,29 +216,56 @@ class Dense:
                 self._idle.pop(name, None)
         return choice, kept, members, updated
 
-    def tensors(self) -> Tensors:
-        """Return everything as arrays, a row a user."""
-        rows = len(self._names)
-        used = -(-rows // PANEL)
+    def __contains__(self, user: Hashable) -> bool:
+        """Return whether a user is known."""
+        return user in self._row or user in self._idle
+
+    def __len__(self) -> int:
+        """Return how many users are known."""
+        return len(self._names) + len(self._idle)
+
+    def part(self, users: Sequence[Hashable]) -> Tensors:
+        """Return some users as arrays, a row for each who was updated."""
+        names = [user for user in users if user in self._row]
+        rows = np.array([self._row[name] for name in names], dtype=np.int64)
         arrays = {
-            name: np.moveaxis(array[:used], -1, 1).reshape(used * PANEL, *array.shape[1:-1])[:rows]
+            name: array[rows // PANEL, ..., rows % PANEL] for name, array in self._panels._asdict().items()
+        }
+        idle = [user for user in users if user in self._idle]
+        return {"updated": pack_ids(names), "idle": pack_ids(idle), **arrays}
+
+    def put(self, part: Tensors) -> None:
+        """Take users over, their rows as they are."""
+        names, idle = unpack_ids(part, "updated"), unpack_ids(part, "idle")
+        arrays = {
+            name: take(part, name, array.dtype.kind, (len(names), *array.shape[1:-1]))
             for name, array in self._panels._asdict().items()
         }
-        return {"updated": pack_ids(self._names), "idle": pack_ids(self._idle), **arrays}
+        for user in (*names, *idle):
+            if user in self:
+                raise FileError(f"user {user!r} is known already, so cannot be taken over")
+        if not set(names).isdisjoint(idle):
+            raise FileError("a user in the model file is both updated and idle")
+        first = len(self._names)
+        self._reserve(first + len(names))
+        rows = np.arange(first, first + len(names))
+        for name, array in self._panels._asdict().items():
+            array[rows // PANEL, ..., rows % PANEL] = arrays[name]
+        self._names += names
+        self._row.update(zip(names, rows.tolist(), strict=True))
+        self._idle.update(dict.fromkeys(idle))
+
+    def tensors(self) -> Tensors:
+        """Return everybody."""
+        return self.part(self.users)
 
     def restore(self, tensors: Tensors) -> None:
         """Take over saved arrays."""
-        names, idle = unpack_ids(tensors, "updated"), unpack_ids(tensors, "idle")
-        if not set(names).isdisjoint(idle):
-            raise FileError("a user in the model file is both updated and idle")
-        panels = Panels.empty(-(-len(names) // PANEL), self.n_features)
-        for name, array in panels._asdict().items():
-            shape = (len(names), *array.shape[1:-1])
-            rows = np.zeros((len(array) * PANEL, *array.shape[1:-1]), dtype=array.dtype)
-            rows[: len(names)] = take(tensors, name, array.dtype.kind, shape)
-            array[:] = np.moveaxis(rows.reshape(len(array), PANEL, *array.shape[1:-1]), 1, -1)
-        self._panels, self._names, self._idle = panels, names, dict.fromkeys(idle)
-        self._row = {name: row for row, name in enumerate(names)}
+        fresh = Dense(self.n_features, self.eligible)
+        fresh.put(tensors)
+        self._panels, self._names, self._idle, self._row = (
+            fresh._panels, fresh._names, fresh._idle, fresh._row,
+        )  # fmt: skip
 
     def _sums(self, contexts: Floats, view: View, scale: float) -> Floats:
         """Sum members, estimates and spreads over the neighbours that have rows: (3, candidates)."""
@@ -258,8 +294,15 @@ class Dense:
     def _idle_eligible(self, user: Hashable) -> list[Hashable]:
         """Return the users without a row who may be neighbours of `user`: at least `user`, if one of them."""
         everybody = [*self._idle] if self.eligible == "all" else []
-        own = user not in self._row and (self.eligible == "updated" or user not in self._idle)
-        return [*everybody, user] if own else everybody
+        return [*everybody, user] if self._is_extra(user) else everybody
+
+    def _is_extra(self, user: Hashable) -> bool:
+        """Return whether a user counts, for the own neighbourhood only, beside the eligible ones."""
+        return (
+            user is not NOBODY
+            and user not in self._row
+            and (self.eligible == "updated" or user not in self._idle)
+        )
 
     def _idle_near(
         self, user: Hashable, contexts: Floats, view: View, scale: float
@@ -271,8 +314,7 @@ class Dense:
         return self._idle_count(user) * near.astype(np.int64), spread
 
     def _idle_count(self, user: Hashable) -> int:
-        own = user not in self._row and (self.eligible == "updated" or user not in self._idle)
-        return (len(self._idle) if self.eligible == "all" else 0) + own
+        return (len(self._idle) if self.eligible == "all" else 0) + self._is_extra(user)
 
     def _activate(self, user: Hashable) -> int:
         """Return the user's row, made if there is none yet."""

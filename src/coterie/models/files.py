@@ -120,7 +120,7 @@ def take(tensors: Tensors, name: str, kind: str, shape: tuple[int | None, ...]) 
 
 def pack_ids(ids: Iterable[Hashable]) -> NDArray[np.uint8]:
     """Return ids as JSON in an array of bytes, types kept."""
-    text = json.dumps([_to_json(name) for name in ids], separators=(",", ":"))
+    text = json.dumps([to_json(name) for name in ids], separators=(",", ":"))
     return np.frombuffer(text.encode(), dtype=np.uint8)
 
 
@@ -135,7 +135,8 @@ def unpack_ids(tensors: Tensors, name: str) -> list[Hashable]:
     return found
 
 
-def _to_json(name: Hashable) -> Any:
+def to_json(name: Hashable) -> Any:
+    """Return an id as JSON, its type kept."""
     if isinstance(name, np.generic):
         name = name.item()
     if name is None or isinstance(name, bool | int | str):
@@ -145,7 +146,7 @@ def _to_json(name: Hashable) -> Any:
     if isinstance(name, bytes):
         return {"bytes": base64.b64encode(name).decode()}
     if type(name) is tuple:
-        return {"tuple": [_to_json(part) for part in name]}
+        return {"tuple": [to_json(part) for part in name]}
     raise FileError(
         f"the id {name!r} is a {type(name).__name__}, which a file cannot hold; "
         "use str, int, float, bytes, bool, None or tuples of these"

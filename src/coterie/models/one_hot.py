@@ -13,14 +13,24 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.errors import UserError
+from coterie.errors import FileError, UserError
 from coterie.models import one_hot_files
 from coterie.models._kernels import one_hot as kernel
-from coterie.models._kernels.one_hot import ENOUGH, NEAR, NONE, ROOM_USERS, ROWS, VERSION, Ints, State
+from coterie.models._kernels.one_hot import (
+    ELSEWHERE,
+    ENOUGH,
+    NEAR,
+    NONE,
+    ROOM_USERS,
+    ROWS,
+    VERSION,
+    Ints,
+    State,
+)
 from coterie.models.batches import positions
 from coterie.models.checks import check_user, read_items
 from coterie.models.files import Tensors
-from coterie.models.protocol import Eligible, Floats, Near, View
+from coterie.models.protocol import NOBODY, Eligible, Floats, Near, Seen, View
 
 
 @final
@@ -34,6 +44,11 @@ class OneHot:
         self._free_columns: list[int] = []
         self._state = kernel.empty_state()
 
+    seen: Seen | None = None  # everybody
+
+    def settle(self) -> None:
+        """Everybody is here."""
+
     def read(self, contexts: Any) -> list[Hashable]:
         """Check candidates and return them as a list of ids."""
         return read_items(contexts)
@@ -43,6 +58,10 @@ class OneHot:
         estimate, spread = np.empty(len(contexts)), np.empty(len(contexts))
         kernel.view(tuple(self._state), self._row(user), self._find(contexts), estimate, spread)
         return View(estimate, spread)
+
+    def view_many(self, users: Sequence[Hashable], contexts: Sequence[Sequence[Hashable]]) -> list[View]:
+        """Do what `view` does for several users."""
+        return [self.view(user, items) for user, items in zip(users, contexts, strict=True)]
 
     def gather(self, user: Hashable, contexts: Sequence[Hashable], view: View, scale: float) -> Near:
         """Sum over each candidate's neighbours, class by class."""
@@ -86,7 +105,7 @@ class OneHot:
         own = (float(view.estimate[0]), float(view.spread[0]))
         kernel.near_users(tuple(self._state), self._columns.get(contexts[0], NONE), own, scale, near)
         row = self._row(user)
-        stranger = row < 0 or self._state.users["order"][row] < 0
+        stranger = row == NONE or (row >= 0 and self._state.users["order"][row] < 0)
         return [name for name, row in self._rows.items() if near[row]] + ([user] if stranger else [])
 
     def update(self, user: Hashable, context: Hashable, payoff: float) -> int:
@@ -100,13 +119,17 @@ class OneHot:
         self, user: Hashable, context: Hashable, payoff: float, view: View, scale: float, limit: float
     ) -> int:
         """Let the confident neighbours learn."""
-        row, column = self._make_row(user), self._make_column(context)
+        row = ELSEWHERE if user is NOBODY else self._make_row(user)
+        column = self._make_column(context)
         own = (float(view.estimate[0]), float(view.spread[0]))
         while True:
             code, updated = kernel.share(tuple(self._state), row, column, payoff, own, scale, limit)
             if code == ENOUGH:
-                return updated
+                break
             self._grow(code)
+        if not self._state.items["touched"][column]:  # nobody here learned
+            self._drop_column(context)
+        return updated
 
     def run(
         self,
@@ -170,6 +193,35 @@ class OneHot:
         """The known users."""
         return list(self._rows)
 
+    def __contains__(self, user: Hashable) -> bool:
+        """Return whether a user is known."""
+        return user in self._rows
+
+    def __len__(self) -> int:
+        """Return how many users are known."""
+        return len(self._rows)
+
+    def part(self, users: Sequence[Hashable]) -> Tensors:
+        """Return some users as arrays: one entry for each user and item, also where many learned together."""
+        return one_hot_files.pack_part(self._state, {u: self._rows[u] for u in users}, self._columns)
+
+    def put(self, part: Tensors) -> None:
+        """Take users over, each with an entry for every item learned."""
+        names, items, eligible, pairs = one_hot_files.unpack_part(part, self.eligible)
+        for user in names:
+            if user in self._rows:
+                raise FileError(f"user {user!r} is known already, so cannot be taken over")
+        rows = np.array([self._make_row(name) for name in names], dtype=np.int64)
+        for row in rows[eligible]:
+            kernel.add(tuple(self._state), row)
+        columns = np.array([self._make_column(item) for item in items], dtype=np.int64)
+        row, column = rows[pairs.user], columns[pairs.item]
+        done = 0
+        while done < len(row):
+            done, code = kernel.put_pairs(tuple(self._state), row, column, pairs.times, pairs.total, done)
+            if code != ENOUGH:
+                self._grow(code)
+
     def tensors(self) -> Tensors:
         """Return everything as arrays: one entry for each user and item that learned alone, and the classes."""
         return one_hot_files.pack(self._state, self._rows, self._columns)
@@ -183,7 +235,7 @@ class OneHot:
         self._state = state
 
     def _row(self, user: Hashable) -> int:
-        return self._rows.get(user, NONE)
+        return ELSEWHERE if user is NOBODY else self._rows.get(user, NONE)
 
     def _find(self, contexts: Sequence[Hashable]) -> Ints:
         return np.array([self._columns.get(item, NONE) for item in contexts], dtype=np.int64)

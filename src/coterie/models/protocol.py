@@ -5,7 +5,7 @@ gather of a sharded deployment: `view` asks the owner, `gather` is a sum over us
 """
 
 from collections.abc import Hashable, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,16 @@ ROUNDING = 1e-12
 TIE = 1e-9
 
 
+@final
+class Nobody:
+    """The type of NOBODY."""
+
+
+# In place of a user, for `gather`, `neighbours` and `share`: the user is elsewhere, so nobody but those known
+# here is counted.
+NOBODY: Final = Nobody()
+
+
 class View(NamedTuple):
     """One user's own opinion of each candidate."""
 
@@ -38,14 +48,30 @@ class Near(NamedTuple):
     spread: Floats  # the sum of their spreads: (candidates,)
 
 
+class Seen(NamedTuple):
+    """Whom a partial answer rests on."""
+
+    users: int  # how many were looked at
+    shards: int  # that answered
+    of: int  # shards there are
+
+
 class Models(Protocol):
     """The ridge regressions of all users: M = I + Σ x xᵀ, b = Σ y x, w = M⁻¹b."""
+
+    seen: Seen | None  # whom the last `view` and `gather` could ask, if not everybody
+
+    def settle(self) -> None:
+        """Wait until everybody can be asked."""
 
     def read(self, contexts: Any) -> Any:
         """Check a candidate list and return it as the calls below take it; `[0]` is its first context."""
 
     def view(self, user: Hashable, contexts: Any) -> View:
         """Return the user's own estimates and spreads. A stranger has M = I and b = 0."""
+
+    def view_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[View]:
+        """Do what `view` does for several users, each with their own candidates."""
 
     def gather(self, user: Hashable, contexts: Any, view: View, scale: float) -> Near:
         """Sum over the users j with |wᵢ·x − wⱼ·x| ≤ CBᵢ + CBⱼ, for each candidate x."""
@@ -97,6 +123,18 @@ class Models(Protocol):
     @property
     def users(self) -> Sequence[Hashable]:
         """The known users."""
+
+    def __contains__(self, user: Hashable) -> bool:
+        """Return whether a user is known."""
+
+    def __len__(self) -> int:
+        """Return how many users are known."""
+
+    def part(self, users: Sequence[Hashable]) -> Tensors:
+        """Return all that is known of some users, as arrays that `put` takes."""
+
+    def put(self, part: Tensors) -> None:
+        """Take users over from other models of the same kind; they must not be known yet."""
 
     def tensors(self) -> Tensors:
         """Return all that is known, as arrays."""

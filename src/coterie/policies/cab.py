@@ -12,17 +12,27 @@ With `eligible="updated"`, the paper's experimental version, only users who were
 considered for others' neighbourhoods; the served user is always in its own, as in the paper's definition.
 """
 
+from collections import deque
 from collections.abc import Hashable, Sequence
-from typing import Any, final
+from typing import Any, Protocol, final
 
-from coterie.models import Eligible, make_models
+from coterie.errors import ParameterError
+from coterie.models import Eligible, Models, Near, View, make_models
 from coterie.models.checks import check_flag, check_number, check_user, read_payoff
 from coterie.models.files import Tensors
+from coterie.models.protocol import Floats
 from coterie.policies.batch import Batch, Outcome, read_batch, run_one_by_one
 from coterie.policies.clock import Alpha, check_alpha, scale_at
-from coterie.policies.decision import Decision, first_best
+from coterie.policies.decision import Decision
 from coterie.policies.policy import Policy
 from coterie.policies.random import Seed, make_rng
+
+
+class Engine(Protocol):
+    """Where users' models are kept."""
+
+    def models(self, n_features: int | None, one_hot: bool, eligible: Eligible) -> Models:
+        """Return empty models."""
 
 
 @final
@@ -33,10 +43,12 @@ class CAB(Policy):
     `gamma` is the gap the theory assumes between groups: surer than a quarter of it, users learn together;
     0 turns sharing off. `eligible` is "updated" or "all" (Algorithm 1 as printed). With `thompson`, candidates
     are ranked by the neighbourhood's average of draws from the users' posteriors, N(w, scale²·M⁻¹), instead of
-    by its estimate and width; `seed` starts the draws.
+    by its estimate and width; `seed` starts the draws. `engine` keeps the users' models elsewhere than in this
+    process (see `coterie.engines`); every choice stays the same.
     """
 
     name = "cab"
+    not_saved = ("engine",)
     reference = (
         "Gentile, Li, Kar, Karatzoglou, Etrue, Zappella 2017: On context-dependent clustering of bandits"
     )
@@ -51,6 +63,7 @@ class CAB(Policy):
         eligible: Eligible = "updated",
         thompson: bool = False,
         seed: Seed = 0,
+        engine: Engine | None = None,
     ) -> None:
         self.n_features = n_features
         self.one_hot = one_hot
@@ -60,33 +73,64 @@ class CAB(Policy):
         self.thompson = check_flag("thompson", thompson)
         self.seed = seed
         self.rng = make_rng(seed) if thompson else None
-        self.models = make_models(n_features, one_hot, eligible)
+        self.engine = engine
+        if engine is None:
+            self.models = make_models(n_features, one_hot, eligible)
+        elif thompson:
+            raise ParameterError(
+                "thompson=True draws from one random stream, which shards do not have; leave out `engine`"
+            )
+        else:
+            self.models = engine.models(n_features, one_hot, eligible)
         self.learned = 0
+        self.waiting: deque[tuple[Hashable, Any, float]] = (
+            deque()
+        )  # payoffs, while some users cannot be asked
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
         """Score each candidate by its neighbourhood's average estimate and bound (lines 7 to 12)."""
         check_user(user)
         contexts = self.models.read(contexts)
+        self._catch_up()
         scale = scale_at(self.alpha, self.learned)
         own = self.models.view(user, contexts)
         if self.rng is None:
             near = self.models.gather(user, contexts, own, scale)  # sums, each (candidates,)
-        else:
-            near, drawn = self.models.draw(user, contexts, own, scale, self.rng)
+            return self._decision(user, contexts, own, near, scale)
+        near, drawn = self.models.draw(user, contexts, own, scale, self.rng)
+        return self._decision(user, contexts, own, near, scale, drawn / near.members)
+
+    def _decision(
+        self, user: Hashable, contexts: Any, own: View, near: Near, scale: float, drawn: Floats | None = None
+    ) -> Decision:
         estimate = near.estimate / near.members
         width = scale * near.spread / near.members
-        score = estimate + width if self.rng is None else drawn / near.members
+        score = estimate + width if drawn is None else drawn
+        bound = scale * own.spread
         return Decision(
-            user, contexts, own.estimate, scale * own.spread, near.members, estimate, width, score
+            user, contexts, own.estimate, bound, near.members, estimate, width, score, self.models.seen
         )
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
-        """Update the user alone, or with all sure neighbours if sure (lines 14 to 24)."""
+        """Update the user alone, or with all sure neighbours if sure (lines 14 to 24).
+
+        While an engine that may answer in part has lost some of the users, the payoff waits, and 0 is returned.
+        """
         check_user(user)
         contexts = self.models.read([context])
         payoff = read_payoff(payoff)
+        self._catch_up()
+        updated = None if self.waiting else self._learn(user, contexts, payoff)
+        if updated is None:
+            self.waiting.append((user, contexts, payoff))
+        return updated or 0
+
+    def _learn(self, user: Hashable, contexts: Any, payoff: float) -> int | None:
+        """Learn, or return None if some users cannot be asked now."""
         scale = scale_at(self.alpha, self.learned)
         own = self.models.view(user, contexts)
+        if self.models.seen is not None:
+            return None
         limit = self.gamma / 4
         if scale * own.spread[0] >= limit:
             updated = self.models.update(user, contexts[0], payoff)
@@ -95,23 +139,33 @@ class CAB(Policy):
         self.learned += 1
         return updated
 
-    def choose_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[int]:
-        """Choose for many users at once, each among their own candidates, with one product for all."""
+    def _catch_up(self) -> None:
+        """Learn what had to wait, in the order it came, as far as everybody's models can be asked."""
+        while self.waiting and self._learn(*self.waiting[0]) is not None:
+            self.waiting.popleft()
+
+    def settle(self) -> None:
+        """Wait until everybody's models can be asked, and learn what had to wait."""
+        while self.waiting:
+            self.models.settle()
+            self._catch_up()
+
+    def decide_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[Decision]:
+        """Decide for many users at once, each among their own candidates, with one product for all."""
         if self.rng is not None:
-            return super().choose_many(users, contexts)
+            return super().decide_many(users, contexts)
         for user in users:
             check_user(user)
         lists = [self.models.read(shown) for shown in contexts]
+        self._catch_up()
         scale = scale_at(self.alpha, self.learned)
-        views = [self.models.view(user, shown) for user, shown in zip(users, lists, strict=True)]
+        views = self.models.view_many(users, lists)
         many = self.models.gather_many(users, lists, views, scale)
-        return [
-            first_best(near.estimate / near.members + scale * near.spread / near.members) for near in many
-        ]
+        return [self._decision(*one, scale) for one in zip(users, lists, views, many, strict=True)]
 
     def run(self, batch: Batch) -> Outcome:
-        """Play many rounds, in one compiled loop if α is a number."""
-        if callable(self.alpha):
+        """Play many rounds, in one compiled loop if α is a number and the users are in this process."""
+        if callable(self.alpha) or self.engine is not None:
             return run_one_by_one(self, batch)
         candidates, payoffs, served = read_batch(batch)
         items = self.models.read(batch.items)
@@ -129,10 +183,12 @@ class CAB(Policy):
 
     def add(self, user: Hashable) -> None:
         """Register a user; with `eligible="all"` others count the user as a neighbour from now on."""
+        self.settle()
         self.models.add(user)
 
     def drop(self, user: Hashable) -> None:
         """Forget a user: nothing of the user stays in memory or in any neighbourhood."""
+        self.settle()
         self.models.drop(user)
 
     @property
@@ -142,6 +198,7 @@ class CAB(Policy):
 
     def tensors(self) -> Tensors:
         """Return all that was learned, as arrays."""
+        self.settle()
         return self.models.tensors()
 
     def restore(self, tensors: Tensors) -> None:

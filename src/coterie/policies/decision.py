@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.models.protocol import TIE
+from coterie.models.protocol import TIE, Seen
 
 Floats = NDArray[np.float64]
 
@@ -44,6 +44,7 @@ class Decision:
     near_estimate: Floats  # their average estimate
     near_width: Floats  # their average width
     score: Floats  # what the policy ranks by
+    seen: Seen | None = None  # whom it rests on, where a part of the users could not be asked; else None
 
     @property
     def choice(self) -> int:
@@ -73,6 +74,12 @@ class Decision:
             for k in range(len(self.score))
         ]
 
+    def _caption(self) -> str:
+        text = f"user {self.user!r}: candidate {self.choice} of {len(self.score)}"
+        if self.seen is None:
+            return text
+        return f"{text} (partial: {self.seen.users} users, on {self.seen.shards} of {self.seen.of} shards)"
+
     def _table(self) -> tuple[list[str], list[list[str]]]:
         head = ["", "candidate", "estimate ± width", "neighbours", "their estimate ± width", "score"]
         body = [
@@ -91,7 +98,7 @@ class Decision:
     def __str__(self) -> str:
         head, body = self._table()
         widths = [max(len(line[i]) for line in [head, *body]) for i in range(len(head))]
-        lines = [f"user {self.user!r}: candidate {self.choice} of {len(self.score)}"]
+        lines = [self._caption()]
         for line in [head, *body]:
             cells = (cell.rjust(size) for cell, size in zip(line, widths, strict=True))
             lines.append("  ".join(cells).rstrip())
@@ -105,5 +112,4 @@ class Decision:
         rows = "".join(
             "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>" for line in body
         )
-        caption = escape(f"user {self.user!r}: candidate {self.choice} of {len(self.score)}")
-        return f"<table><caption>{caption}</caption><tr>{top}</tr>{rows}</table>"
+        return f"<table><caption>{escape(self._caption())}</caption><tr>{top}</tr>{rows}</table>"

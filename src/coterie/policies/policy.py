@@ -24,6 +24,7 @@ class Policy(ABC):
     name: ClassVar[str]  # what files and commands call it
     reference: ClassVar[str]  # where the algorithm is described
     in_tensors: ClassVar[tuple[str, ...]] = ()  # parameters that `tensors` holds, because JSON could not
+    not_saved: ClassVar[tuple[str, ...]] = ()  # parameters of the running program, that `load` may be given
     learned: int = 0  # how many payoffs were learned
     rng: Generator | None = None  # where randomness comes from, if any is used
 
@@ -60,9 +61,13 @@ class Policy(ABC):
         """Return the position of the candidate to show. Changes nothing but the random stream."""
         return self.decide(user, contexts).choice
 
+    def decide_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[Decision]:
+        """Decide for many users, each among their own candidates: what `decide` would return, one by one."""
+        return [self.decide(user, shown) for user, shown in zip(users, contexts, strict=True)]
+
     def choose_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[int]:
         """Choose for many users, each among their own candidates: what `choose` would return, one by one."""
-        return [self.choose(user, shown) for user, shown in zip(users, contexts, strict=True)]
+        return [decision.choice for decision in self.decide_many(users, contexts)]
 
     def rank(self, user: Hashable, contexts: Any) -> list[int]:
         """Return all candidates' positions, best first; the first is what `choose` would return."""
@@ -89,7 +94,8 @@ class Policy(ABC):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the policy to `path`, whole or not at all: a crash leaves the old file as it was."""
-        given = {k: v for k, v in self.parameters.items() if k not in self.in_tensors}
+        elsewhere = (*self.in_tensors, *self.not_saved)
+        given = {k: v for k, v in self.parameters.items() if k not in elsewhere}
         plain = {k: None if callable(v) or isinstance(v, Generator) else v for k, v in given.items()}
         functions = [k for k, v in given.items() if callable(v)]
         stream = None if self.rng is None else self.rng.bit_generator.state
@@ -97,18 +103,18 @@ class Policy(ABC):
         write_file(path, self.name, State(plain, progress, self.tensors()))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], **functions: Any) -> Self:
+    def load(cls, path: str | os.PathLike[str], **given: Any) -> Self:
         """Read a policy that goes on exactly where the saved one stopped.
 
-        `functions` gives the parameters that a file cannot hold: `alpha`, where it is a function.
+        `given` are the parameters that a file cannot hold: `alpha`, where it is a function; `engine`, if any.
         """
         state = read_file(path, cls.name)
         needed = state.progress.get("functions", [])
-        if sorted(functions) != sorted(needed):
+        if sorted(given.keys() - set(cls.not_saved)) != sorted(needed):
             wanted = ", ".join(f"{name}=…" for name in needed) or "no further parameters"
-            raise ParameterError(f"load({str(path)!r}) takes {wanted}, but got {sorted(functions) or 'none'}")
+            raise ParameterError(f"load({str(path)!r}) takes {wanted}, but got {sorted(given) or 'none'}")
         try:
-            policy = cls(**{**state.parameters, **functions})
+            policy = cls(**{**state.parameters, **given})
             policy.restore(state.tensors)
             policy.learned = int(state.progress["learned"])
             if policy.rng is not None:

@@ -7,15 +7,24 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
 
-from coterie.errors import ContextError
+from coterie.errors import ContextError, UnavailableError
 from coterie.service.committer import Committer
-from coterie.service.engine import REASONS, Engine, Question, check_config, probability, same_model
+from coterie.service.engine import (
+    REASONS,
+    Answer,
+    Engine,
+    Question,
+    check_config,
+    probability,
+    same_model,
+)
 from coterie.service.events import Event, Outcome
 from coterie.service.model_file import import_model
 from coterie.service.problems import Problem
@@ -25,6 +34,7 @@ from coterie.service.settings import Config, Settings, starting_config
 from coterie.service.slots import narrow
 from coterie.service.snapshot import dump
 from coterie.service.store import Append, FullError, Store, StoreError
+from coterie.service.together import Together
 from coterie.service.upkeep import let_go, scrub
 
 log = logging.getLogger("coterie.service")
@@ -49,22 +59,40 @@ class Candidate(Struct, frozen=True, rename="camel"):
     probability: float
 
 
-class Ranking(Struct, frozen=True, rename="camel"):
+class Partial(Struct, frozen=True, rename="camel"):
+    """Whom a decision rests on while some shards are being rebuilt."""
+
+    users: int  # looked at
+    shards: int  # that answered
+    of: int  # shards there are
+
+
+class Ranking(Struct, frozen=True, rename="camel", omit_defaults=True):
     """The answer to a rank."""
 
     event_id: str
     chosen: str
     ranking: list[Candidate]
+    partial: Partial | None = None  # only where a part of the users could not be asked
 
 
 class Desk:
     """The one place where requests meet the engine; lives in the event loop's thread."""
 
-    def __init__(self, settings: Settings, store: Store, clock: Callable[[], int] = milliseconds) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        clock: Callable[[], int] = milliseconds,
+        shards: Any = None,
+    ) -> None:
         self.settings = settings
         self.store = store
         self.clock = clock
-        self.engine = Engine()
+        self.shards = shards  # an engine of coterie.engines, where users' models are kept
+        self.engine = Engine(shards)
+        self._moving = False  # whether users go from shard to shard
+        self._together = None if shards is None else Together(self._rank_many)
         self.committer: Committer
         self.refusing: str | None = "starting"  # why writes are refused, if they are
         self.closing = False
@@ -78,13 +106,18 @@ class Desk:
 
     async def start(self) -> None:
         """Recover, then accept."""
-        self.engine = await asyncio.to_thread(recover, self.store)
+        self.engine = await self._recovered()
         self._snapshot_at = self.engine.position
         self.committer = Committer(self.store, self.engine.position, self.on_batch)
         self.refusing = None
         await self.configure(*self._first_rules())
         await self._scrub()
         self._tasks = [asyncio.create_task(self._pass_time())]
+
+    async def _recovered(self) -> Engine:
+        engine = await asyncio.to_thread(recover, self.store, False, self.shards)
+        engine.refuse_partial = self.settings.when_down == "refuse"
+        return engine
 
     def _first_rules(self) -> tuple[Config, dict[str, Any]]:
         """Return the rules of this start: what its settings name, and for the rest what the log says."""
@@ -107,8 +140,9 @@ class Desk:
         try:
             await self.committer.close()
             if self.committer.failed is None:
-                state = dump(self.engine)
-                await asyncio.to_thread(self.store.save_snapshot, self.engine.position, state)
+                with suppress(UnavailableError):  # of lost users there is nothing to keep: the log has them
+                    state = dump(self.engine)
+                    await asyncio.to_thread(self.store.save_snapshot, self.engine.position, state)
         finally:
             self.store.close()
 
@@ -117,21 +151,26 @@ class Desk:
     async def rank(self, question: Question) -> Rank:
         """Decide; a retry of the same event gets the same answer."""
         self._accept()
-        try:
-            found = self.engine.rank(question, self.clock())
-        except ContextError as error:
-            raise Problem(422, "invalid_features", str(error)) from error
-        finally:
-            self._flush()
+        with self._engine_at_work():
+            if self._together is None:
+                found: Any = self.engine.rank(question, self.clock())
+            else:
+                found = await self._together.ask(question)
         await self._durable()
         return found if isinstance(found, Rank) else await self.decision(found)
+
+    def _rank_many(self, questions: Sequence[Question]) -> list[Answer]:
+        try:
+            return self.engine.rank_many(questions, self.clock())
+        finally:
+            self._flush()
 
     async def rank_slots(self, questions: Sequence[Question]) -> list[Rank]:
         """Decide the slots of one page, durable together; an action chosen for one is not open to the next."""
         self._accept()
         found: list[Rank] = []
         taken: set[str] = set()
-        try:
+        with self._engine_at_work():
             for k, question in enumerate(questions):
                 self.engine.what_if(
                     narrow(question, taken, questions[k + 1 :])
@@ -141,34 +180,30 @@ class Desk:
                 record = made if isinstance(made, Rank) else await self.decision(made)
                 taken.add(record.actions[record.choice])
                 found.append(record)
-        except ContextError as error:
-            raise Problem(422, "invalid_features", str(error)) from error
-        finally:
-            self._flush()
         await self._durable()
         return found
 
     async def reward(self, event: str, value: float, name: str | None = None) -> Outcome:
         """Learn a reward, and say what became of it once that is durable."""
         self._accept()
-        outcome = self.engine.reward(event, value, self.clock(), name)
-        self._flush()
+        with self._engine_at_work():
+            outcome = self.engine.reward(event, value, self.clock(), name)
         await self._durable()
         return outcome
 
     async def activate(self, event: str) -> bool:
         """Say that a deferred decision was shown; returns whether the event is known."""
         self._accept()
-        known = self.engine.activate(event, self.clock())
-        self._flush()
+        with self._engine_at_work():
+            known = self.engine.activate(event, self.clock())
         await self._durable()
         return known
 
     async def forget(self, user: str) -> bool:
         """Forget a user: in the model at once, in the log before this returns. False if unknown."""
         self._accept()
-        number = self.engine.forget(user, self.clock())
-        self._flush()
+        with self._engine_at_work():
+            number = self.engine.forget(user, self.clock())
         await self._durable()
         if number is not None:
             await self._scrub()
@@ -186,14 +221,14 @@ class Desk:
         await self._durable()
 
     async def _relearn(self, engine: Engine, config: Config, contract: Mapping[str, Any] | None) -> None:
-        check_config(config)
+        check_config(config, self.shards)
         if engine.tap is not None:
             raise Problem(409, "busy", "another policy is learning the log already; wait for it")
         engine.tap, end = [], engine.position
         try:
             self._flush()
             await self._durable()
-            other = await asyncio.to_thread(relearn, self.store, config, end)
+            other = await asyncio.to_thread(relearn, self.store, config, end, self.shards)
             self._accept()
             if engine is not self.engine:
                 raise Problem(
@@ -208,20 +243,46 @@ class Desk:
         finally:
             engine.tap = engine.relearn = None
 
+    async def rebalance(self, shards: int) -> None:
+        """Share the users among so many shards, slot by slot; everything else goes on between two slots."""
+        self._accept()
+        engine, home = self.engine, self.shards
+        if home is None:
+            raise Problem(
+                409, "no_shards", "the users are kept in this process; start with --engine for shards"
+            )
+        if self._moving:
+            raise Problem(409, "busy", "users are moving already; wait for it")
+        self._moving = True
+        try:
+            home.shards = shards  # for policies that are made from now on
+            sharded: list[Any] = [policy for policy in (engine.items, engine.vectors) if policy is not None]
+            for policy in sharded:
+                with self._engine_at_work():
+                    for _ in policy.models.rebalance(shards):
+                        await asyncio.sleep(0)
+                        self._accept()
+                        if engine is not self.engine:
+                            raise Problem(
+                                503, "not_accepting", "the service went back to its log; try again", 1
+                            )
+        finally:
+            self._moving = False
+
     async def observe(self, rows: Sequence[tuple[str, str | None, bytes | None, float]]) -> None:
         """Learn payoffs from elsewhere: (user, item, vector, value), one of item and vector given."""
         self._accept()
         self.engine.check_items({item for _, item, _, _ in rows if item is not None})
-        for user, item, x, value in rows:
-            self.engine.observe(user, value, self.clock(), item, x)
-        self._flush()
+        with self._engine_at_work():
+            for user, item, x, value in rows:
+                self.engine.observe(user, value, self.clock(), item, x)
         await self._durable()
 
     async def reset(self) -> None:
         """Empty the model; the log stays."""
         self._accept()
-        self.engine.reset(self.clock())
-        self._flush()
+        with self._engine_at_work():
+            self.engine.reset(self.clock())
         await self._durable()
 
     async def import_model(self, content: bytes) -> None:
@@ -280,6 +341,20 @@ class Desk:
         if self.committer.queued >= self.settings.max_queue:
             raise Problem(503, "overloaded", f"{self.committer.queued} requests wait for the disk", 1)
 
+    @contextmanager
+    def _engine_at_work(self) -> Iterator[None]:
+        """Say what the engine refuses as HTTP does, and hand what it did to the log."""
+        try:
+            yield
+        except ContextError as error:
+            raise Problem(422, "invalid_features", str(error)) from error
+        except UnavailableError as error:
+            # Some users' models are gone for good; the log has them, and a start reads it.
+            self.refusing = str(error)
+            raise Problem(503, "shards_lost", str(error), 1) from error
+        finally:
+            self._flush()
+
     def _flush(self) -> None:
         if self.engine.outbox:
             self.committer.submit(self.engine.drain())
@@ -299,7 +374,7 @@ class Desk:
 
     async def _heal(self, error: StoreError) -> None:
         # What failed was applied already: only the log can say what is true now.
-        self.engine = await asyncio.to_thread(recover, self.store)
+        self.engine = await self._recovered()
         while isinstance(error, FullError):
             await asyncio.sleep(1)
             probe = Tick(max(self.clock(), self.engine.now))
@@ -321,8 +396,8 @@ class Desk:
         while True:
             await asyncio.sleep(0.25)
             if self.refusing is None:
-                self.engine.tick(self.clock())
-                self._flush()
+                with suppress(Problem), self._engine_at_work():
+                    self.engine.tick(self.clock())
                 if self.engine.position - self._snapshot_at >= self.settings.snapshot_every:
                     self._snapshot_at = self.engine.position
                     try:
@@ -355,7 +430,8 @@ def ranking_of(record: Rank) -> Ranking:
         low = probability(False, record.exploration, choices)
         ranking = [Candidate(actions[k], high if k == best else low) for k in shown]
     ranking += [Candidate(actions[k], 0.0) for k in record.order[choices:]]
-    return Ranking(record.parent or record.event, actions[record.choice], ranking)
+    partial = None if record.seen is None else Partial(*record.seen)
+    return Ranking(record.parent or record.event, actions[record.choice], ranking, partial)
 
 
 def reasons_of(record: Rank) -> list[dict[str, float]] | None:

@@ -18,9 +18,10 @@ from msgspec import Struct
 from numpy.typing import NDArray
 from safetensors.numpy import load
 
-from coterie.errors import ParameterError
+from coterie.errors import CoterieError, ParameterError
 from coterie.models.files import unpack_ids
 from coterie.policies import POLICIES, Decision, Policy
+from coterie.policies.cab import Engine as Shards
 from coterie.service.events import Event, Outcome
 from coterie.service.features import hash_actions
 from coterie.service.problems import Problem
@@ -94,6 +95,16 @@ class User(Struct, gc=False, array_like=True):
     earned: float = 0.0
 
 
+class Plan(NamedTuple):
+    """What the policy is asked, of a question."""
+
+    user: int
+    ids: list[str]
+    open_to: Sequence[int]  # positions of the actions that are not excluded
+    featured: bool
+    contexts: Any
+
+
 class Drained(NamedTuple):
     """What goes to the log together."""
 
@@ -103,10 +114,15 @@ class Drained(NamedTuple):
     scrub: list[int]  # users whose earlier records are to be scrubbed
 
 
+Answer = Rank | Event | CoterieError  # to a question: a decision, one made before, or what is wrong
+
+
 class Engine:
     """Decides, learns and forgets; plain, synchronous and without a clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, shards: Shards | None = None) -> None:
+        self.shards = shards  # where users' models are kept, if not in this process
+        self.refuse_partial = False  # rather than decide with a part of the users
         self.config = Config()
         self.contract: dict[str, Any] = {}  # of Personalizer's configuration, what has no place in `config`
         self.items: Policy | None = None  # over ids of actions without features
@@ -142,8 +158,8 @@ class Engine:
         if self.position == 0 or (config, kept) != (self.config, self.contract):
             self._emit(Configure(self._at(at), config, kept))
 
-    def rank(self, question: Question, at: int) -> Rank | Event:
-        """Decide; a retry gets the event back, whose decision is in the log."""
+    def rank(self, question: Question, at: int, decision: Decision | None = None) -> Rank | Event:
+        """Decide, or take over a `decision` made ahead; a retry gets the event back, whose decision is in the log."""
         at = self._at(at)
         digest = question.digest()
         known = self.events.get(question.event)
@@ -156,10 +172,36 @@ class Engine:
                     "the same body again to get the same answer",
                 )
             return known
-        record, _ = self._decide(question, digest, at)
+        record, _ = self._decide(question, digest, at, decision)
         self._name(record.user, question.user)
         self._emit(record)
         return record
+
+    def rank_many(self, questions: Sequence[Question], at: int) -> list[Answer]:
+        """Do what `rank` does for each, asking the models once; what is wrong with one is returned in its place."""
+        at = self._at(at)
+        plans: list[Plan | None] = []
+        for question in questions:
+            try:
+                plans.append(self._plan(question))
+            except CoterieError:
+                plans.append(None)  # `rank` finds it again, and says so
+        ahead: list[Decision | None] = [None] * len(questions)
+        for featured in (False, True):
+            those = [
+                (k, plan) for k, plan in enumerate(plans) if plan is not None and plan.featured == featured
+            ]
+            users, contexts = [plan.user for _, plan in those], [plan.contexts for _, plan in those]
+            decisions = self._policy(featured).decide_many(users, contexts) if those else []
+            for (k, _), made in zip(those, decisions, strict=True):
+                ahead[k] = made
+        found: list[Answer] = []
+        for question, decision in zip(questions, ahead, strict=True):
+            try:
+                found.append(self.rank(question, at, decision))
+            except CoterieError as error:
+                found.append(error)
+        return found
 
     def what_if(self, question: Question) -> tuple[Rank, Decision]:
         """Return what `rank` would decide now and why; nothing is recorded."""
@@ -257,8 +299,9 @@ class Engine:
             self.names[user], self.ids[number] = number, user
             self.named[number] = user
 
-    def _decide(self, question: Question, digest: bytes, at: int) -> tuple[Rank, Decision]:
-        actions, config, excluded = question.actions, self.config, question.excluded
+    def _plan(self, question: Question) -> Plan:
+        """Return what the policy is asked."""
+        actions, excluded = question.actions, question.excluded
         ids = [action.id for action in actions]
         user = self.names.get(question.user, self.next_user)
         open_to = [k for k, name in enumerate(ids) if name not in excluded] if excluded else range(len(ids))
@@ -268,15 +311,31 @@ class Engine:
         contexts: Any
         if featured:
             shown = [(ids[k], actions[k].features or ()) for k in open_to]
-            contexts = hash_actions(shown, question.context, config.dimensions)
+            contexts = hash_actions(shown, question.context, self.config.dimensions)
         else:
             contexts = [ids[k] for k in open_to] if excluded else ids
             self.check_items(contexts)
+        return Plan(user, ids, open_to, featured, contexts)
+
+    def _decide(
+        self, question: Question, digest: bytes, at: int, decision: Decision | None = None
+    ) -> tuple[Rank, Decision]:
+        config, excluded = self.config, question.excluded
+        user, ids, open_to, featured, contexts = self._plan(question)
         policy = self._policy(featured)
         chance, which = draw(question.event)
         if policy.rng is not None:
             policy.rng = np.random.default_rng(int(which * 2**53))
-        decision = policy.decide(user, contexts)
+        if decision is None:
+            decision = policy.decide(user, contexts)
+        if decision.seen is not None and self.refuse_partial:
+            raise Problem(
+                503,
+                "shards_down",
+                f"{decision.seen.of - decision.seen.shards} of {decision.seen.of} shards are being rebuilt; "
+                "try again in a moment",
+                1,
+            )
         ranking = decision.ranking
         best = ranking[0]
         baseline = 0
@@ -313,6 +372,7 @@ class Engine:
             parent=question.parent,
             slot=question.slot,
             shown=shown_by,
+            seen=decision.seen,
         )
         return record, decision
 
@@ -465,8 +525,8 @@ class Engine:
             self._see(number, record.at)
         if self.fixed is not None:
             return  # relearning with another model, for which the file's is nothing
-        self.items = restore_policy(record.items, self.config, vectors=False)
-        self.vectors = restore_policy(record.vectors, self.config, vectors=True)
+        self.items = restore_policy(record.items, self.config, False, self.shards)
+        self.vectors = restore_policy(record.vectors, self.config, True, self.shards)
         learned = {} if self.items is None else self.items.tensors()
         self.known_items = dict.fromkeys(map(str, unpack_ids(learned, "items") if "items" in learned else ()))
 
@@ -535,7 +595,7 @@ class Engine:
     def _policy(self, vectors: bool) -> Policy:
         policy = self.vectors if vectors else self.items
         if policy is None:
-            policy = make_policy(self.config, vectors)
+            policy = make_policy(self.config, vectors, self.shards)
             if vectors:
                 self.vectors = policy
             else:
@@ -550,9 +610,22 @@ def same_model(config: Config, like: Config) -> Config:
     )
 
 
-def check_config(config: Config) -> None:
-    """Raise if the policy cannot be made so, neither over ids nor over features."""
+def check_config(config: Config, shards: Shards | None = None) -> None:
+    """Raise if the policy cannot be made so, neither over ids nor over features, or not in shards."""
+    if shards is not None:
+        check_sharding(config)
     possible(config)
+
+
+def check_sharding(config: Config) -> None:
+    """Raise if the policy cannot be kept in shards."""
+    known = POLICIES.get(config.policy)
+    if known is not None and "engine" not in known.not_saved:
+        raise ParameterError(
+            f"the policy {config.policy!r} cannot be kept in shards, cab can; leave out `engine`"
+        )
+    if config.parameters.get("thompson"):
+        raise ParameterError("thompson=true draws from one random stream, which shards do not have")
 
 
 def possible(config: Config) -> list[bool]:
@@ -581,11 +654,14 @@ def warm_up(config: Config) -> None:
         policy.tensors()
 
 
-def make_policy(config: Config, vectors: bool) -> Policy:
+def make_policy(config: Config, vectors: bool, shards: Shards | None = None) -> Policy:
     """Return the configured policy, empty."""
     if config.policy not in POLICIES:
         raise ParameterError(f"policy is {config.policy!r}, expected one of {', '.join(sorted(POLICIES))}")
     kind: dict[str, Any] = {"n_features": config.dimensions} if vectors else {"one_hot": True}
+    if shards is not None:
+        check_sharding(config)
+        kind["engine"] = shards
     try:
         return POLICIES[config.policy](**kind, **config.parameters)
     except TypeError as error:
@@ -594,11 +670,13 @@ def make_policy(config: Config, vectors: bool) -> Policy:
         ) from error
 
 
-def restore_policy(part: tuple[int, bytes] | None, config: Config, vectors: bool) -> Policy | None:
+def restore_policy(
+    part: tuple[int, bytes] | None, config: Config, vectors: bool, shards: Shards | None = None
+) -> Policy | None:
     """Return the policy that (payoffs learned, safetensors) hold."""
     if part is None:
         return None
-    policy = make_policy(config, vectors)
+    policy = make_policy(config, vectors, shards)
     policy.restore(load(part[1]))
     policy.learned = part[0]
     return policy

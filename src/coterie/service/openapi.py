@@ -24,6 +24,7 @@ EXAMPLES: dict[str, Any] = {
         "chosen": "jazz",
         "ranking": [{"id": "jazz", "probability": 0.95}, {"id": "news", "probability": 0.05}],
     },
+    "ShardsBody": {"shards": 8},
     "RewardAnswer": {"eventId": "3f2b8c6e", "outcome": "applied"},
 }
 ERRORS = {
@@ -31,7 +32,7 @@ ERRORS = {
     "401": "A key is needed.",
     "403": "The key may not do this.",
     "404": "What the path names is not known.",
-    "409": "The event id was used for another request.",
+    "409": "It contradicts what is: the event id was used for another request, or something else is under way.",
     "413": "The body, or the number of actions or features, is too large.",
     "422": "The request can be read, but not done: its parts contradict each other or a limit.",
     "429": "Too many requests; see Retry-After.",

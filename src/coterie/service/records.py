@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from coterie.errors import FileError
+from coterie.models.protocol import Seen
 from coterie.service.settings import Config
 
 VERSION = 1
@@ -50,6 +51,7 @@ class Rank(Struct, frozen=True, tag="rank", omit_defaults=True):
     parent: str | None = None  # the event of which this is one slot
     slot: str | None = None
     shown: str = ""  # which rules held: "", "baseline" (apprentice) or "explored"
+    seen: Seen | None = None  # whom it rests on, where a part of the users could not be asked
 
 
 class Reward(Struct, frozen=True, tag="reward", omit_defaults=True):

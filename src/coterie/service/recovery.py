@@ -1,26 +1,27 @@
 """Recovery: the newest sound snapshot, then the log after it. The result equals the state before the crash."""
 
 from coterie.errors import FileError
+from coterie.policies.cab import Engine as Shards
 from coterie.service import snapshot
 from coterie.service.engine import Engine
 from coterie.service.settings import Config
 from coterie.service.store import Store
 
 
-def recover(store: Store, from_empty: bool = False) -> Engine:
-    """Return the engine as the store's log says; `from_empty` ignores snapshots."""
+def recover(store: Store, from_empty: bool = False, shards: Shards | None = None) -> Engine:
+    """Return the engine as the store's log says, its users in `shards` if any; `from_empty` ignores snapshots."""
     first, end = store.bounds()
-    engine = Engine()
+    engine = Engine(shards)
     for position, state in () if from_empty else store.snapshots():
         if first <= position <= end:
-            engine = snapshot.restore(state)
+            engine = snapshot.restore(state, shards)
             break
     if engine.position < first:
         raise FileError(
             f"the log begins at record {first}, and there is no sound snapshot to begin from; restore a backup"
         )
     engine.know(store.users())
-    engine.relearn = lambda config: relearn(store, config, engine.position)
+    engine.relearn = lambda config: relearn(store, config, engine.position, shards)
     replay(engine, store)
     engine.relearn = None
     return engine
@@ -37,9 +38,9 @@ def replay(engine: Engine, store: Store, end: int | None = None) -> None:
     engine.drain()
 
 
-def relearn(store: Store, config: Config, end: int) -> Engine:
+def relearn(store: Store, config: Config, end: int, shards: Shards | None = None) -> Engine:
     """Return an engine that learned the kept log up to `end` with another policy."""
-    engine = Engine()
+    engine = Engine(shards)
     engine.position = store.bounds()[0]
     engine.fixed = engine.config = config
     replay(engine, store, end)

@@ -11,7 +11,7 @@ from litestar.types import Scope
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from coterie.errors import ContextError
-from coterie.service.desk import Desk, Ranking, new_event_id, ranking_of, reasons_of
+from coterie.service.desk import Desk, Partial, Ranking, new_event_id, ranking_of, reasons_of
 from coterie.service.engine import Action, Question
 from coterie.service.events import Outcome
 from coterie.service.features import count
@@ -89,6 +89,13 @@ class EventAnswer(Struct, frozen=True, rename="camel"):
     probability: float
     ranking: list[Any]
     reasons: list[Reason] | UnsetType = UNSET
+    partial: Partial | UnsetType = UNSET
+
+
+class ShardsBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """How many shards share the users."""
+
+    shards: Annotated[int, Meta(ge=1, le=4096)]
 
 
 class UserAnswer(Struct, frozen=True, rename="camel"):
@@ -126,6 +133,7 @@ BODIES: dict[str, type[Struct]] = {
     "what_if": RankBody,
     "reward": RewardBody,
     "change_configuration": ConfigBody,
+    "rebalance": ShardsBody,
 }
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(kind) for kind in BODIES.values()
@@ -263,6 +271,14 @@ async def change_configuration(body: RawBody, state: State) -> Response[Any]:
     return _config(state.desk.engine.config)
 
 
+@put("/v1/shards", operation_id="rebalance")
+async def rebalance(body: RawBody, state: State) -> ShardsBody:
+    """Share the users among so many shards; decisions and rewards go on meanwhile. Answered when all have moved."""
+    data = read(body, ShardsBody)
+    await state.desk.rebalance(data.shards)
+    return data
+
+
 def _config(config: Config) -> Response[Any]:
     return Response(ConfigBody(**msgspec.structs.asdict(config)), media_type="application/json")
 
@@ -299,6 +315,7 @@ def explanation(record: Any, desk: Desk, state: str, reward: float, user: str | 
         probability=record.probability,
         ranking=answer.ranking,
         reasons=reasons,
+        partial=UNSET if answer.partial is None else answer.partial,
     )
 
 
@@ -312,4 +329,5 @@ ROUTES: list[Any] = [
     forget_user,
     show_configuration,
     change_configuration,
+    rebalance,
 ]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import uvicorn
 
+from coterie.engines.address import open_engine
 from coterie.errors import CoterieError, ParameterError
 from coterie.service.app import create_app
 from coterie.service.desk import Desk
@@ -65,7 +66,9 @@ def make_app(settings: Settings, store: Store, demo: bool = False) -> Guard:
     fixed = [*keys_from_settings(settings.keys), *keys_from_environment(os.environ)]
     keyring = Keyring(fixed, store.keys())
     check_host(settings, keyring)
-    return create_app(Desk(settings, store), settings, keyring, demo, spans_of(settings))
+    # Payoffs wait for a shard that is being rebuilt; what decisions do meanwhile is for the desk to say.
+    shards = None if settings.engine is None else open_engine(settings.engine, when_down="partial")
+    return create_app(Desk(settings, store, shards=shards), settings, keyring, demo, spans_of(settings))
 
 
 def check_tls(settings: Settings) -> None:
@@ -105,7 +108,7 @@ def check_host(settings: Settings, keyring: Keyring) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serve with the few options that tests and the load test need; people use `coterie serve`."""
     parser = argparse.ArgumentParser()
-    for name in ("port", "store", "durability", "settings", "snapshot-every", "stop-within"):
+    for name in ("port", "store", "durability", "settings", "snapshot-every", "stop-within", "engine"):
         parser.add_argument(f"--{name}")
     given = vars(parser.parse_args(arguments))
     try:

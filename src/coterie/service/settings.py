@@ -54,6 +54,10 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8080
     store: str = "coterie.db"  # a file for SQLite, or postgresql://…
     durability: Durability = Durability.LOSE_NOTHING
+    engine: str | None = (
+        None  # where users' models are kept, such as ray://host:10001?shards=16; else in here
+    )
+    when_down: Literal["partial", "refuse"] = "partial"  # while a shard is rebuilt: say so, or answer 503
     snapshot_every: Count = 100_000  # records
     retention_days: Annotated[float, Meta(ge=-1)] = -1  # −1 keeps the log for ever
     user_path: str = "user.id"  # where the compatible API finds the user in the context features

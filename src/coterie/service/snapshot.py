@@ -10,6 +10,7 @@ from safetensors.numpy import load, save
 
 from coterie.errors import CoterieError, FileError
 from coterie.policies import Policy
+from coterie.policies.cab import Engine as Shards
 from coterie.service.engine import Engine, User, make_policy
 from coterie.service.events import Event
 from coterie.service.settings import Config
@@ -67,7 +68,7 @@ def dump(engine: Engine) -> bytes:
     )
 
 
-def restore(data: bytes) -> Engine:
+def restore(data: bytes, shards: Shards | None = None) -> Engine:
     """Return the engine that `dump` wrote; its names come from the store's table."""
     try:
         version = msgspec.msgpack.decode(data, type=_Version).version
@@ -79,7 +80,7 @@ def restore(data: bytes) -> Engine:
         state = msgspec.msgpack.decode(data, type=State)
     except msgspec.MsgspecError as error:
         raise FileError(f"the snapshot cannot be read: {error}") from error
-    engine = Engine()
+    engine = Engine(shards)
     engine.position, engine.now, engine.config = state.position, state.now, state.config
     engine.contract = state.contract
     engine.next_user = state.next_user
@@ -88,8 +89,8 @@ def restore(data: bytes) -> Engine:
     engine.statistics.minutes = deque(state.minutes, maxlen=KEPT)
     engine.statistics.total = state.total
     engine.take_events(state.events)
-    engine.items = _policy(state.items, state.config, vectors=False)
-    engine.vectors = _policy(state.vectors, state.config, vectors=True)
+    engine.items = _policy(state.items, state.config, False, shards)
+    engine.vectors = _policy(state.vectors, state.config, True, shards)
     return engine
 
 
@@ -104,10 +105,10 @@ def _model(policy: Policy | None) -> Model | None:
     return Model(policy.learned, save(tensors))
 
 
-def _policy(model: Model | None, config: Config, vectors: bool) -> Policy | None:
+def _policy(model: Model | None, config: Config, vectors: bool, shards: Shards | None) -> Policy | None:
     if model is None:
         return None
-    policy = make_policy(config, vectors)
+    policy = make_policy(config, vectors, shards)
     try:
         policy.restore(load(model.tensors))
     except CoterieError:

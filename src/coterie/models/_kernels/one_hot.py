@@ -32,6 +32,7 @@ Ints: TypeAlias = NDArray[np.int64]
 Records: TypeAlias = NDArray[Any]
 
 NONE, UNKNOWN = -1, -2
+ELSEWHERE = -2  # in place of a row: the user's models are not among these
 
 USER = np.dtype([("order", "i8"), ("start", "i8"), ("bits", "i4"), ("count", "i4")], align=True)
 ENTRY = np.dtype([("item", "i4"), ("id", "i4")], align=True)
@@ -454,7 +455,7 @@ def reserve(s: State, row: int, item: int, alone: bool) -> int:
 def make_eligible(s: State, row: int) -> None:
     """Give a user a number, unless the user has one."""
     users, counts = s.users, s.counts
-    if users[row].order < 0:
+    if row >= 0 and users[row].order < 0:
         users[row].order = counts[ORDER]
         counts[ORDER] += 1
         counts[ELIGIBLE] += 1
@@ -681,7 +682,7 @@ def gather(
 ) -> None:
     """Write the sums over each candidate's neighbours: of estimates, spreads, squared spreads."""
     s = State(*arrays)
-    stranger = 1 if row < 0 or s.users[row].order < 0 else 0
+    stranger = 1 if row == NONE or (row >= 0 and s.users[row].order < 0) else 0
     for k in range(len(columns)):
         view = own[0][k], own[1][k]
         scan(s.items, s.classes, columns[k], view, scale, near, 0)
@@ -799,6 +800,52 @@ def take_entries(arrays: Arrays, rows: Ints, items: Ints, ids: Ints) -> None:
                 if s.entries[p].item >= 0:
                     items[n], ids[n] = s.entries[p].item, root(s.ids, s.entries[p].id)
                     n += 1
+
+
+@bare
+def take_pairs(
+    arrays: Arrays, rows: Ints, marked: Ints, who: Ints, items: Ints, times: Ints, total: Floats
+) -> int:
+    """Write what the users in `rows` learned, by position in `rows` and column; return how many pairs.
+
+    `marked` are the columns with marks. With no room at all in `who`, pairs are only counted.
+    """
+    s = State(*arrays)
+    n = 0
+    for u in range(len(rows)):
+        row = rows[u]
+        start = s.users[row].start
+        size = 1 << s.users[row].bits if start >= 0 else 0
+        for p in range(size + len(marked)):
+            item = s.entries[start + p].item if p < size else marked[p - size]
+            if item < 0 or (p >= size and find_entry(s.users, s.entries, row, item) >= 0):
+                continue
+            place = find_place(s, row, item)
+            if place < 0:
+                continue
+            if len(who):
+                who[n], items[n] = u, item
+                times[n], total[n] = s.classes[place].times, s.classes[place].total
+            n += 1
+    return n
+
+
+@bare
+def put_pairs(
+    arrays: Arrays, rows: Ints, columns: Ints, times: Ints, total: Floats, begin: int
+) -> tuple[int, int]:
+    """Write pairs of users who have none on these items yet; return where room ended, and which."""
+    s = State(*arrays)
+    for p in range(begin, len(rows)):
+        code = reserve(s, rows[p], columns[p], True)
+        if code != ENOUGH:
+            return p, code
+        make_eligible(s, rows[p])
+        note_item(s, columns[p])
+        id = join(s, columns[p], times[p], total[p], 1)
+        s.ids[id].refs += 1
+        make_entry(s, rows[p], columns[p], id)
+    return len(rows), ENOUGH
 
 
 @bare

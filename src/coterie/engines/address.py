@@ -1,0 +1,36 @@
+"""Engines as one writes them on a command line: `ray?shards=8`, `ray://host:10001?shards=16`, `local?shards=4`."""
+
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from coterie.engines.keeper import WhenDown
+from coterie.engines.local import Local
+from coterie.errors import ParameterError
+
+EXPECTED = (
+    "ray, ray://host:port, ray://auto or local, then ?shards=4, if need be &snapshot-every=… or &timeout=…"
+)
+
+
+def open_engine(text: str, when_down: WhenDown = "wait") -> Any:
+    """Return the engine that an address names."""
+    try:
+        parts = urlsplit(
+            text if "://" in text else text.replace("?", "://?", 1) if "?" in text else f"{text}://"
+        )
+        given = dict(parse_qsl(parts.query, strict_parsing=True)) if parts.query else {}
+        known: dict[str, type] = {"shards": int, "snapshot-every": int}
+        if parts.scheme == "ray":
+            known["timeout"] = float
+        settings = {name.replace("-", "_"): known[name](value) for name, value in given.items()}
+    except (ValueError, KeyError) as error:
+        raise ParameterError(f"engine {text!r} cannot be read ({error}); expected {EXPECTED}") from None
+    if parts.scheme not in ("ray", "local") or parts.path or (parts.scheme == "local" and parts.netloc):
+        raise ParameterError(f"engine {text!r} is not known; expected {EXPECTED}")
+    if parts.scheme == "local":
+        return Local(when_down=when_down, **settings)
+    from coterie.engines.ray import Ray
+
+    where = None if parts.netloc in ("", "local") else parts.netloc
+    address = where if where in (None, "auto") else f"ray://{where}"
+    return Ray(address, when_down=when_down, **settings)

@@ -1,0 +1,69 @@
+"""Which shard a user belongs to: by a hash that is the same everywhere, through a table that can change.
+
+A user's id is hashed to one of SLOTS slots, once and for all; the table says which shard has the slot. To move
+users is to move slots.
+"""
+
+import hashlib
+import json
+from collections.abc import Hashable
+from typing import NamedTuple, final
+
+import numpy as np
+
+from coterie.errors import FileError, UserError
+from coterie.models.files import to_json
+
+SLOTS = 4096
+
+
+class Move(NamedTuple):
+    """A slot that changes hands."""
+
+    slot: int
+    source: int
+    target: int
+
+
+def slot_of(user: Hashable) -> int:
+    """Return a user's slot. Ids that are equal in Python (1, 1.0, True) have the same."""
+    try:
+        text = json.dumps(to_json(_plain(user)))
+    except FileError as error:
+        raise UserError(
+            f"user id {user!r} is a {type(user).__name__}, which has no hash that is the same on every machine; "
+            "use str, int, float, bytes, None or tuples of these"
+        ) from error
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) % SLOTS
+
+
+def _plain(user: Hashable) -> Hashable:
+    if isinstance(user, np.generic):
+        user = user.item()
+    if isinstance(user, bool | float) and user == user and abs(user) != float("inf") and user == int(user):
+        return int(user)
+    return tuple(_plain(part) for part in user) if isinstance(user, tuple) else user
+
+
+@final
+class Placement:
+    """The table from slot to shard, as even as can be."""
+
+    def __init__(self, shards: int) -> None:
+        self.table = [slot % shards for slot in range(SLOTS)]
+
+    def shard_of(self, user: Hashable) -> int:
+        """Return the shard that has the user."""
+        return self.table[slot_of(user)]
+
+    def moves_to(self, shards: int) -> list[Move]:
+        """Return the fewest moves after which so many shards share the slots evenly."""
+        wanted = [SLOTS // shards + (shard < SLOTS % shards) for shard in range(shards)]
+        homeless = []
+        for slot, shard in enumerate(self.table):
+            if shard < shards and wanted[shard] > 0:
+                wanted[shard] -= 1
+            else:
+                homeless.append(slot)
+        room = [shard for shard, count in enumerate(wanted) for _ in range(count)]
+        return [Move(slot, self.table[slot], target) for slot, target in zip(homeless, room, strict=True)]

@@ -1,0 +1,102 @@
+"""Shards as Ray actors, on one machine or many."""
+
+from contextlib import ExitStack
+from typing import Any, final
+
+from coterie.engines.cluster import connect, need_ray
+from coterie.engines.keeper import LostError, WhenDown
+from coterie.engines.shard import Kind, Shard, Snapshot
+from coterie.engines.sharded import Sharded
+from coterie.models.checks import check_number
+from coterie.models.protocol import Eligible
+
+need_ray()
+
+import ray  # noqa: E402 (only where it is installed)
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError  # noqa: E402
+
+
+@final
+class Ray:
+    """Keeps users' models in `shards` Ray actors, spread over the machines of a cluster.
+
+    `address` is `ray://host:port`, `host:port` or `auto`; None starts a cluster on this machine, reachable from this
+    machine only. `when_down` says what a question does while a shard is rebuilt: "wait" for it, answer in "partial"
+    and say so, or "refuse". A shard that does not answer within `timeout` seconds counts as lost. Its changes are
+    kept here until the next snapshot, taken after `snapshot_every` of them.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        shards: int = 16,
+        when_down: WhenDown = "wait",
+        snapshot_every: int = 100_000,
+        timeout: float = 60.0,
+    ) -> None:
+        self.address = address
+        self.shards = shards
+        self.when_down: WhenDown = when_down
+        self.snapshot_every = snapshot_every
+        self.timeout = check_number("timeout", timeout)
+        self._leaving = ExitStack()
+        self._leaving.enter_context(connect(address))
+
+    def models(self, n_features: int | None, one_hot: bool, eligible: Eligible) -> Sharded:
+        """Return empty models, in actors of their own."""
+        kind = Kind(n_features, one_hot, eligible)
+        return Sharded(Actors(self.timeout), kind, self.shards, self.when_down, self.snapshot_every)
+
+    def close(self) -> None:
+        """Leave the cluster, with which all models made here end; one that was started here ends as well."""
+        self._leaving.close()
+
+    def __enter__(self) -> "Ray":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@final
+class Actors:
+    """A crew of Ray actors. Ray hands calls of one caller to an actor in the order they were made."""
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        self.actors: dict[int, Any] = {}
+        # No restart by Ray: it would bring back an empty shard. No CPUs: a shard only works when asked.
+        self._make = ray.remote(num_cpus=0, max_restarts=0, scheduling_strategy="SPREAD")(Shard)
+
+    def start(self, shard: int, kind: Kind) -> None:
+        """Start an actor, in place of the one before."""
+        if shard in self.actors:
+            self.stop(shard)
+        self.actors[shard] = self._make.remote(kind)
+
+    def stop(self, shard: int) -> None:
+        """End an actor."""
+        ray.kill(self.actors.pop(shard))
+
+    def ask(self, shard: int, method: str, *arguments: Any) -> Any:
+        """Call an actor."""
+        return getattr(self.actors[shard], method).remote(*arguments)
+
+    def is_done(self, ticket: Any) -> bool:
+        """Return whether an answer is there."""
+        done, _ = ray.wait([ticket], timeout=0)
+        return bool(done)
+
+    def take(self, ticket: Any, patient: bool = False) -> Any:
+        """Wait for an answer."""
+        try:
+            return ray.get(ticket, timeout=None if patient else self.timeout)
+        except RayTaskError:
+            raise  # a mistake, not a loss
+        except (GetTimeoutError, RayError) as error:
+            raise LostError(f"{type(error).__name__}: {error}".splitlines()[0]) from error
+
+    def keep(self, snapshot: Snapshot) -> Any:
+        """Put a snapshot in the object store, owned by this process."""
+        return ray.put(snapshot)

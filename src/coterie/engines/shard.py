@@ -1,0 +1,175 @@
+"""One shard: the models of some of the users, wherever it runs.
+
+Questions may come at any time. A change comes with a number; a number that was seen is not applied again, so a
+change that may or may not have arrived can be sent again.
+"""
+
+import os
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+from coterie.engines.placement import slot_of
+from coterie.models import Near, View, make_models
+from coterie.models.files import Tensors
+from coterie.models.protocol import NOBODY, Eligible
+
+
+class Kind(NamedTuple):
+    """What the users' models are over: the parameters of `make_models`."""
+
+    n_features: int | None
+    one_hot: bool
+    eligible: Eligible
+
+
+class Change(NamedTuple):
+    """Something to be learned or forgotten: the name of a method below, and what it takes."""
+
+    number: int
+    method: str
+    arguments: tuple[Any, ...]
+
+
+class Snapshot(NamedTuple):
+    """A shard as it was after all changes up to `number`."""
+
+    number: int
+    tensors: Tensors
+
+
+class Asked(NamedTuple):
+    """One user's question to all shards."""
+
+    user: Hashable
+    contexts: Any
+    view: View
+
+
+class Gathered(NamedTuple):
+    """A shard's part of several sums, and how many users it looked at."""
+
+    near: list[Near]
+    users: int
+
+
+@final
+class Shard:
+    """Some users' models."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        self.models = make_models(*kind)
+        self.number = 0  # of the last change
+        self._answer: Any = None  # to the last change
+        self._by_slot: dict[int, dict[Hashable, None]] | None = None  # while users are moving
+
+    # Questions.
+
+    def view_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[View]:
+        """Return the opinions of users who belong here."""
+        return self.models.view_many(users, contexts)
+
+    def gather_many(self, asked: Sequence[Asked], here: Sequence[bool], scale: float) -> Gathered:
+        """Sum over the neighbours among this shard's users; `here` says whose user belongs to it."""
+        users = [one.user if own else NOBODY for one, own in zip(asked, here, strict=True)]
+        contexts, views = [one.contexts for one in asked], [one.view for one in asked]
+        return Gathered(self.models.gather_many(users, contexts, views, scale), len(self.models))
+
+    def neighbours(self, asked: Asked, here: bool, scale: float) -> list[Hashable]:
+        """Return the neighbours among this shard's users."""
+        user = asked.user if here else NOBODY
+        return self.models.neighbours(user, asked.contexts, asked.view, scale)
+
+    def users(self) -> list[Hashable]:
+        """Return the known users."""
+        return list(self.models.users)
+
+    def count(self) -> int:
+        """Return how many users are known."""
+        return len(self.models)
+
+    def knows(self, user: Hashable) -> bool:
+        """Return whether a user is known."""
+        return user in self.models
+
+    def everybody(self) -> Tensors:
+        """Return all users, as other models can take them over."""
+        return self.models.part(self.models.users)
+
+    def in_slot(self, slot: int) -> Tensors:
+        """Return the users of a slot."""
+        return self.models.part(self._movers(slot))
+
+    def snapshot(self) -> Snapshot:
+        """Return all that is known."""
+        return Snapshot(self.number, self.models.tensors())
+
+    def process(self) -> int:
+        """Return the number of the process this shard runs in."""
+        return os.getpid()
+
+    def memory(self) -> int:
+        """Return the resident memory of this process, in bytes."""
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    # Changes.
+
+    def change(self, change: Change) -> Any:
+        """Apply a change once, and return its answer."""
+        if change.number > self.number:
+            self._answer = getattr(self, f"_{change.method}")(*change.arguments)
+            self.number = change.number
+        return self._answer
+
+    def rebuild(self, snapshot: Snapshot | None, changes: Sequence[Change]) -> Any:
+        """Take over a snapshot, apply what came after it, and return the last answer."""
+        if snapshot is not None:
+            self.models.restore(snapshot.tensors)
+            self.number = snapshot.number
+        for change in changes:
+            self.change(change)
+        return self._answer
+
+    def _update(self, user: Hashable, context: Any, payoff: float) -> int:
+        self._note(user)
+        return self.models.update(user, context, payoff)
+
+    def _share(self, asked: Asked, here: bool, payoff: float, scale: float, limit: float) -> int:
+        if here:
+            self._note(asked.user)
+        user = asked.user if here else NOBODY
+        return self.models.share(user, asked.contexts[0], payoff, asked.view, scale, limit)
+
+    def _add(self, user: Hashable) -> None:
+        self._note(user)
+        self.models.add(user)
+
+    def _drop(self, user: Hashable) -> None:
+        self.models.drop(user)
+
+    def _put(self, part: Tensors) -> None:
+        self.models.put(part)
+        self._by_slot = None
+
+    def _drop_slot(self, slot: int) -> None:
+        for user in self._movers(slot):
+            self.models.drop(user)
+
+    # While users are moving, it is known who is in which slot.
+
+    def _movers(self, slot: int) -> list[Hashable]:
+        if self._by_slot is None:
+            self._by_slot = {}
+            for user in self.models.users:
+                self._by_slot.setdefault(slot_of(user), {})[user] = None
+        return [user for user in self._by_slot.get(slot, ()) if user in self.models]
+
+    def _note(self, user: Hashable) -> None:
+        if self._by_slot is not None:
+            self._by_slot.setdefault(slot_of(user), {})[user] = None
+
+    def settle(self) -> None:
+        """Forget who is in which slot: the moving is over."""
+        self._by_slot = None

@@ -1,0 +1,49 @@
+"""Questions that arrive together are asked together: one message to each shard, not one for every question."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import final
+
+from coterie.service.engine import Answer, Question
+
+
+@final
+class Together:
+    """Collects questions for `wait` seconds, or until there are `most`, and has them decided at once."""
+
+    def __init__(
+        self, decide: Callable[[Sequence[Question]], list[Answer]], most: int = 64, wait: float = 0.002
+    ) -> None:
+        self.decide = decide
+        self.most = most
+        self.wait = wait
+        self._asked: list[tuple[Question, asyncio.Future[Answer]]] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def ask(self, question: Question) -> Answer:
+        """Return the decision for one question."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Answer] = loop.create_future()
+        self._asked.append((question, answer))
+        if len(self._asked) >= self.most:
+            self._go()
+        elif self._timer is None:
+            self._timer = loop.call_later(self.wait, self._go)
+        return await answer
+
+    def _go(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        asked, self._asked = [one for one in self._asked if not one[1].done()], []
+        try:
+            answers = self.decide([question for question, _ in asked]) if asked else []
+        except Exception as error:
+            for _, waiting in asked:
+                waiting.set_exception(error)
+            return
+        for (_, waiting), answer in zip(asked, answers, strict=True):
+            if isinstance(answer, Exception):
+                waiting.set_exception(answer)
+            else:
+                waiting.set_result(answer)
