@@ -22,7 +22,7 @@ from coterie.experiments.worlds import keep_at_hand, make_world, whole_of
 
 RETRIES = 3  # of a run whose worker died
 PAUSE = 0.2  # seconds between two looks at what came
-GRACE = 5.0  # seconds for tasks to end by themselves once they are called off
+GRACE = 5.0  # seconds for the board to answer, and for tasks to end once they are called off
 
 
 @contextmanager
@@ -57,7 +57,9 @@ class _Sweep:
         play = ray.remote(_play).options(
             max_retries=RETRIES, runtime_env={"env_vars": dict.fromkeys(ONE_THREAD, "1")}
         )
-        board = ray.remote(_Board).options(num_cpus=0).remote(len(tasks))
+        board = (
+            ray.remote(_Board).options(num_cpus=0, max_restarts=-1, max_task_retries=-1).remote(len(tasks))
+        )
         waiting = {}
         try:
             for number in asked:
@@ -68,15 +70,15 @@ class _Sweep:
             while waiting:
                 ready, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=PAUSE)
                 for reference in ready:
-                    run, path = tasks[waiting[reference]]
+                    number = waiting.pop(reference)
+                    run, path = tasks[number]
                     _write(path, _result(reference, run))
-                    counts[waiting.pop(reference)] = run.n_rounds
+                    counts[number] = run.n_rounds
                 told([max(pair) for pair in zip(counts, _read(board, counts), strict=True)])
-        except BaseException:
-            _call_off(list(waiting))
-            raise
         finally:
-            ray.kill(board)
+            ray.kill(board)  # which calls off what is under way, if anything is
+            if waiting:
+                ray.wait(list(waiting), num_returns=len(waiting), timeout=GRACE)
 
     def _send(self, parameters: dict[str, Any]) -> Any:
         """Return a reference to the world with its data, which go to the cluster's memory the first time."""
@@ -92,7 +94,10 @@ class _Sweep:
 
 
 class _Board:
-    """Where runs write how far they are, and the driver reads it."""
+    """Where runs write how far they are, and the driver reads it. A run whose board is taken away ends.
+
+    `ray.cancel` would be the plain way, but in Ray 2.60 a task that ends while it is cancelled ends the driver too.
+    """
 
     def __init__(self, n_tasks: int) -> None:
         self.counts = [0] * n_tasks
@@ -117,7 +122,9 @@ def _play(
         )
     keep_at_hand(whole_of(run.world), lambda: ray.get(world[0]))
     with TemporaryDirectory(prefix="coterie-") as folder:
-        work(run, Path(folder, f"run{suffix}"), tick=_ticking(lambda done: board.write.remote(number, done)))
+        tick = _ticking(lambda done: ray.get(board.write.remote(number, done)))
+        tick(0)  # so that what was called off does not begin
+        work(run, Path(folder, f"run{suffix}"), tick=tick)
         return {path.suffix: path.read_bytes() for path in Path(folder).iterdir()}
 
 
@@ -172,15 +179,3 @@ def _write(path: Path, files: dict[str, bytes]) -> None:
             beside.replace(path.with_suffix(suffix))
         finally:
             beside.unlink(missing_ok=True)
-
-
-def _call_off(waiting: list[Any]) -> None:
-    """End what is under way: gently first, so that folders are tidied up."""
-    import ray
-
-    for force, patience in ((False, GRACE), (True, 0.0)):
-        with suppress(ray.exceptions.RayError):
-            for reference in waiting:
-                ray.cancel(reference, force=force)
-            if waiting:
-                _, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=patience)
