@@ -1,21 +1,24 @@
 """The engine by hand: decisions, rewards and waits, and that its state is a function of the log."""
 
 import math
+from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from coterie.errors import ParameterError
+from coterie.errors import FileError, ParameterError
 from coterie.policies import POLICIES
 from coterie.service import snapshot
-from coterie.service.desk import ranking_of
+from coterie.service.desk import Desk, ranking_of
 from coterie.service.engine import Action, Engine, Question, draw, possible
+from coterie.service.model_file import export_model
 from coterie.service.problems import Problem
 from coterie.service.records import decode
 from coterie.service.settings import Config
-from tests.service.helpers import START, again, ask, decide, engine
+from tests.service.helpers import START, again, ask, decide, engine, settings_of, with_desk
 
 
 def test_a_reward_changes_the_next_decision() -> None:
@@ -248,3 +251,34 @@ def test_a_number_of_any_size_is_a_feature() -> None:
     """Found by schemathesis: integers beyond 64 bits cannot be written as MessagePack."""
     made = engine(dimensions=4)
     decide(made, Question("e1", "ann", [Action("a", [{"n": 10**30}])], [{"m": -(10**25)}]))
+
+
+def test_items_beyond_the_limit_are_refused_wherever_they_come_from_and_known_ones_go_on(
+    tmp_path: Path,
+) -> None:
+    async def work(desk: Desk) -> bytes:
+        await desk.rank(ask("e1", actions="abc"))
+        with pytest.raises(Problem, match="names 1 new items, but 3 of at most 3 are known; raise max-items"):
+            await desk.rank(ask("e2", actions="abd"))
+        with pytest.raises(Problem, match="names 2 new items"):
+            await desk.observe([("ann", "a", None, 1.0), ("ann", "d", None, 1.0), ("ann", "e", None, 1.0)])
+        assert desk.engine.items is None or desk.engine.items.learned == 0  # refused whole
+        await desk.observe([("ann", "a", None, 1.0)])
+        await desk.rank(ask("e3", actions="cab"))
+        assert list(desk.engine.known_items) == ["a", "b", "c"]
+        content = export_model(desk.engine)
+        await desk.reset()  # frees the ids
+        await desk.rank(ask("e4", actions="xyz"))
+        return content
+
+    content = with_desk(settings_of(tmp_path / "a.db", Config(max_items=3)), work)
+
+    async def take(desk: Desk) -> None:
+        await desk.observe([("bob", name, None, 1.0) for name in "xy"])
+        larger = export_model(desk.engine)
+        await desk.configure(replace(desk.engine.config, max_items=1))
+        with pytest.raises(FileError, match=r"the model file has 2 items, expected at most 1 \(max-items\)"):
+            await desk.import_model(larger)
+        await desk.import_model(content)  # one item was learned there
+
+    with_desk(settings_of(tmp_path / "b.db"), take)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.errors import FlakyStrategyDefinition
 from schemathesis import GenerationMode
 from schemathesis.config import SchemathesisConfig
 
@@ -60,4 +61,12 @@ def test_every_route_answers_as_documented(schema: Any, mode: GenerationMode) ->
 
 @pytest.mark.filterwarnings("ignore")
 def test_sequences_over_the_links_answer_as_documented(schema: Any) -> None:
-    schema.as_state_machine().run(settings=settings(RELAXED, stateful_step_count=8))
+    # An event that is known, or a wait that was configured short and is over, lets the same beginning go on in
+    # another way; Hypothesis cannot know that, and gives up. What is wrong with an answer it tells all the same.
+    for trial in range(5):
+        try:
+            schema.as_state_machine().run(settings=settings(RELAXED, stateful_step_count=8))
+            return
+        except FlakyStrategyDefinition:
+            if trial == 4:
+                raise

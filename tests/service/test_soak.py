@@ -56,7 +56,7 @@ def test_a_pressed_service_does_not_grow(tmp_path: Path, seconds: float) -> None
     with service(*options) as running, httpx.Client(base_url=running.url, timeout=60) as client:
         for _ in range(4):  # the first fills what is bounded
             tally = asyncio.run(press(running.url, plan))
-            assert tally.failures == {}
+            assert tally.failures == {}, client.get("/readyz").text
             for read in ("/metrics", "/v1/statistics", "/v1/decisions", "/v1/users", "/v1/items"):
                 assert client.get(read).status_code == 200
             ranks.append(len(tally.decided))

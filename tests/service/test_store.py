@@ -1,6 +1,7 @@
 """Both stores keep the same promises: what was appended is there, in order, and nothing else."""
 
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -222,3 +223,54 @@ def test_the_second_level_syncs_later_and_loses_nothing_to_a_crash(tmp_path: Pat
     store.sync()
     assert store.bounds() == (0, 3)
     store.close()
+
+
+def test_old_batches_go_while_new_ones_come(again: Open) -> None:
+    store = again()
+    for k in range(150):
+        store.append(_ticks(400 * k, 400))
+    trouble: list[Exception] = []
+
+    def let_old_go() -> None:
+        try:
+            for k in (50, 100, 150):
+                store.compact(400 * k)
+        except Exception as error:
+            trouble.append(error)
+
+    thread = threading.Thread(target=let_old_go)
+    thread.start()
+    end = 400 * 150
+    while thread.is_alive():
+        store.append(_ticks(end, 2))
+        end += 2
+    thread.join()
+    assert trouble == []
+    assert store.bounds() == (400 * 150, end)
+
+
+def test_what_goes_leaves_the_file_and_commits_are_kept_out_meanwhile(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "log.db"))
+    for k in range(900):
+        store.append(_ticks(400 * k, 400))
+    store.scrubbed(0)  # empties the write-ahead log
+    before = (tmp_path / "log.db").stat().st_size
+    held: list[bool] = []
+    inner = store._write
+
+    class Watched:
+        def executescript(self, text: str) -> None:
+            held.append(store._lock.locked())
+            inner.executescript(text)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(inner, name)
+
+    store._write = Watched()  # type: ignore[assignment]
+    store.compact(400 * 890)
+    assert len(held) > 2
+    assert all(held)
+    assert store._rows("PRAGMA freelist_count") == [(0,)]
+    store.append(_ticks(400 * 900, 1))
+    store.close()
+    assert (tmp_path / "log.db").stat().st_size < before / 10

@@ -272,6 +272,7 @@ class Desk:
     async def observe(self, rows: Sequence[tuple[str, str | None, bytes | None, float]]) -> None:
         """Learn payoffs from elsewhere: (user, item, vector, value), one of item and vector given."""
         self._accept()
+        self.engine.check_items({item for _, item, _, _ in rows if item is not None})
         with self._engine_at_work():
             for user, item, x, value in rows:
                 self.engine.observe(user, value, self.clock(), item, x)

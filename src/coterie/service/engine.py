@@ -7,7 +7,7 @@ only: a wait ends with a Tick, and a uniform choice is drawn from the event's id
 
 import heapq
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -314,7 +314,7 @@ class Engine:
             contexts = hash_actions(shown, question.context, self.config.dimensions)
         else:
             contexts = [ids[k] for k in open_to] if excluded else ids
-            self._check_items(contexts)
+            self.check_items(contexts)
         return Plan(user, ids, open_to, featured, contexts)
 
     def _decide(
@@ -376,7 +376,11 @@ class Engine:
         )
         return record, decision
 
-    def _check_items(self, ids: list[str]) -> None:
+    def check_items(self, ids: Collection[str]) -> None:
+        """Raise if there would be more items than `max_items`, each id given once.
+
+        None goes to make room: what users learned of an item is shared among them, so no model forgets one alone.
+        """
         known = self.known_items
         if all(map(known.__contains__, ids)):
             return
@@ -386,7 +390,7 @@ class Engine:
                 422,
                 "too_many_items",
                 f"the request names {new} new items, but {len(known)} of at most {self.config.max_items} are "
-                "known; raise max-items, or give actions features, which need no row an item",
+                "known; raise max-items, empty the model, or give actions features, which need no row an item",
             )
 
     def _outcome(self, event: Event, name: str | None) -> Outcome:

@@ -199,7 +199,7 @@ KNOWN = {
     "", "v1", "rank", "events", "{id}", "reward", "activate", "users", "items", "what-if", "configuration",
     "statistics", "healthz", "readyz", "metrics", "openapi.json", "personalizer", "v1.0", "multislot",
     "configurations", "service", "policy", "applyFromEvaluation", "evaluations", "model", "properties", "logs",
-    "status", "decisions", "resemblance", "split",
+    "status", "decisions", "resemblance", "split", "shards",
 }  # fmt: skip
 
 

@@ -114,6 +114,11 @@ def _part(
         raise
     except Exception as error:  # arrays of any shape may come, and policies trust what they saved
         raise FileError(f"the model file is damaged: {error}") from error
+    items = unpack_ids(own, "items") if kind == "items" and "items" in own else []
+    if len(items) > config.max_items:
+        raise FileError(
+            f"the model file has {len(items)} items, expected at most {config.max_items} (max-items)"
+        )
     if not set(policy.users) <= set(number_of.values()) or not 0 <= header.learned[kind] < 2**53:
         raise FileError("the model file contradicts itself")
     return header.learned[kind], save({k: np.ascontiguousarray(v) for k, v in policy.tensors().items()})

@@ -1,6 +1,7 @@
 """The shared store: PostgreSQL. The server's write-ahead log does what SQLite's does in a file."""
 
 import threading
+import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from coterie.service.store import Append, BrokenError, FullError, InUseError, Ke
 
 VERSION = 1
 LOCK = 0x636F746572696500  # one process owns a database at a time
+PATIENCE = 2.0  # seconds
 
 SCHEMA = """
 CREATE TABLE coterie_version (version INTEGER NOT NULL);
@@ -45,16 +47,25 @@ class PostgresStore:
             self._write = psycopg.connect(url, autocommit=True, connect_timeout=10)
             level = "on" if durability is Durability.LOSE_NOTHING else "off"
             self._write.execute(f"SET synchronous_commit = {level}")
-            if not beside_owner:
-                held = self._write.execute("SELECT pg_try_advisory_lock(%s)", (LOCK,)).fetchone()
-                if held is None or not held[0]:
-                    self._write.close()
-                    raise InUseError("the database is in use by another coterie; stop that one first")
+            if not beside_owner and not self._own():
+                self._write.close()
+                raise InUseError("the database is in use by another coterie; stop that one first")
             self._prepare()
             self._read = psycopg.connect(url, autocommit=True, connect_timeout=10)
         except psycopg.Error as error:
             # The URL may hold a password, so it is not part of the message.
             raise FileError(f"the PostgreSQL store cannot be opened: {error}") from error
+
+    def _own(self) -> bool:
+        """Take the database; an owner who has just gone may hold it for another moment."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            row = self._write.execute("SELECT pg_try_advisory_lock(%s)", (LOCK,)).fetchone()
+            if row is not None and row[0]:
+                return True
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.05)
 
     def append(self, appends: Append) -> None:
         """Keep a batch: one transaction, one sync on the server."""

@@ -150,6 +150,16 @@ def read(body: bytes, kind: type[T]) -> T:
         raise Problem(400, "invalid_request", f"the body cannot be read: {said}") from error
 
 
+def read_counts(body: bytes, kind: type[T]) -> T:
+    """Decode a body that holds counts. JSON has one kind of number: 5.0 is a count too."""
+    try:
+        values = msgspec.json.decode(body, type=dict[str, Any])
+        whole = {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in values.items()}
+        return msgspec.convert(whole, kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Problem(400, "invalid_request", f"the body cannot be read: {error}") from error
+
+
 def question_in(body: bytes, desk: Desk) -> Question:
     """Return what the body of a rank asks."""
     data = read(body, RankBody)
@@ -260,13 +270,7 @@ async def show_configuration(state: State) -> Response[Any]:
 @put("/v1/configuration", operation_id="change_configuration")
 async def change_configuration(body: RawBody, state: State) -> Response[Any]:
     """Change the rules from here on. Another policy first learns what the log holds, then takes over."""
-    try:
-        values = msgspec.json.decode(body, type=dict[str, Any])
-        # JSON has one kind of number: 5.0 is a count too.
-        whole = {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in values.items()}
-        data = msgspec.convert(whole, ConfigBody)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise Problem(400, "invalid_request", f"the body cannot be read: {error}") from error
+    data = read_counts(body, ConfigBody)
     await state.desk.configure(Config(**msgspec.structs.asdict(data)))
     return _config(state.desk.engine.config)
 
@@ -274,7 +278,7 @@ async def change_configuration(body: RawBody, state: State) -> Response[Any]:
 @put("/v1/shards", operation_id="rebalance")
 async def rebalance(body: RawBody, state: State) -> ShardsBody:
     """Share the users among so many shards; decisions and rewards go on meanwhile. Answered when all have moved."""
-    data = read(body, ShardsBody)
+    data = read_counts(body, ShardsBody)
     await state.desk.rebalance(data.shards)
     return data
 

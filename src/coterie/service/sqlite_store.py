@@ -18,6 +18,7 @@ from coterie.service.store import Append, BrokenError, FullError, InUseError, Ke
 
 APPLICATION = 0x636F7465  # "cote"
 VERSION = 1
+PAGES = 256  # given back at a time
 
 SCHEMA = """
 CREATE TABLE log (first INTEGER PRIMARY KEY, count INTEGER NOT NULL, version INTEGER NOT NULL,
@@ -197,8 +198,16 @@ class SqliteStore:
         start, _ = self.bounds()
         with self._changing() as cursor:
             cursor.execute("DELETE FROM log WHERE first + count <= ?", (before,))
-        self._write.execute("PRAGMA incremental_vacuum").fetchall()
+        self._give_back()
         return self.bounds()[0] - start
+
+    def _give_back(self) -> None:
+        """Return free pages to the file system, some at a time, so that commits need not wait for all."""
+        while self._rows("PRAGMA freelist_count")[0][0]:
+            # Under the lock: the committer cannot commit while this runs on its connection. As a script, because
+            # a statement without columns is left by Python after its first step, which frees one page.
+            with self._lock:
+                self._write.executescript(f"PRAGMA incremental_vacuum({PAGES})")
 
     def size(self) -> int:
         """Return the bytes of the file and its write-ahead log."""
