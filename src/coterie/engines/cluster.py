@@ -109,7 +109,9 @@ _held = _Held()
 
 def _start(stack: ExitStack, cpus: int | None) -> str:
     """Start a cluster that nobody else can reach."""
-    stack.enter_context(_environment({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}))
+    settings = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    # Ray's workers are nice to all others by 15; shards that answer requests must not starve on a busy machine.
+    stack.enter_context(_environment({"RAY_worker_niceness": "0", **settings}))
     stack.enter_context(_on_loopback())
     found = _init(stack, "local", num_cpus=cpus or os.cpu_count(), include_dashboard=False)
     if found["node_ip_address"] != LOOPBACK:

@@ -110,9 +110,9 @@ class Shard:
         return os.getpid()
 
     def memory(self) -> int:
-        """Return the resident memory of this process, in bytes."""
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        """Return the resident memory of this process, in bytes, without what it shares with others."""
+        resident, shared = map(int, Path("/proc/self/statm").read_text().split()[1:3])
+        return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
 
     # Changes.
 

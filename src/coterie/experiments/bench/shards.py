@@ -82,6 +82,8 @@ def _break_even(
         slope = (costs[-1][which] - costs[0][which]) / (sizes[-1] - sizes[0])  # seconds a user
         for machines in MACHINES:
             pays = messages[which] / (slope * (1 - 1 / machines)) if slope > 0 else float("inf")
+            if pays > 1e9:
+                continue  # compute does not grow with users: shards are for memory, not for time
             what = f"{case.title}: {machines} machines pay from, {name}"
             yield Row(SUITE, what, pays, "users", "", **only_told(pays / sizes[-1]))
 
@@ -171,7 +173,7 @@ class _Cluster:
         return _median(few, ask.one), _median(max(5, few // 4), ask.many) / BATCH
 
     def memory(self) -> int:
-        """Return the resident memory of all shards, in bytes, with what Python and its libraries take."""
+        """Return the memory of all shards, in bytes, with what Python and its libraries take of their own."""
         return sum(self.crew.take(self.crew.ask(shard, "memory")) for shard in range(SHARDS))
 
 
