@@ -1,12 +1,15 @@
 #!/bin/sh
-# Makes everything in this folder. Needs COTERIE_DATA; keeps traces in out/reproduce, so it can be interrupted.
+# Makes everything in this folder, or the folders named. Needs COTERIE_DATA; keeps traces in out/reproduce, so it can be
+# interrupted. Hours on two cores; what is done is not done again.
 set -eu
 cd "$(dirname "$0")/.."
 coterie=${COTERIE:-.venv/bin/coterie}
+wanted=" $* "
 
 one() { # folder, then the words after `coterie reproduce`
     folder=$1
     shift
+    case $wanted in "  " | *" $folder "*) ;; *) return 0 ;; esac
     "$coterie" reproduce "$@" --out "out/reproduce/$folder"
     mkdir -p "results/$folder"
     made=$(ls -d "out/reproduce/$folder"/*/)
@@ -15,18 +18,21 @@ one() { # folder, then the words after `coterie reproduce`
     echo "coterie reproduce $* --out out/reproduce/$folder" >"results/$folder/command.txt"
 }
 
-for dataset in ${*:-lastfm delicious tuenti kddcup-twin avazu-twin}; do
-    one "$dataset" "$dataset" --policies all
-done
+few=cab,linucb-single,linucb-multiple,random
+one lastfm lastfm --policies $few,club,dynucb,sclub
+one delicious delicious --policies $few,club,dynucb,sclub
+one tuenti tuenti --policies $few,club:alpha2=0.3,dynucb:k=16
+one kddcup-twin kddcup-twin --policies $few,club:alpha2=0.3,dynucb:k=16
+one avazu-twin avazu-twin --rounds 8000000 --policies $few,club:alpha2=0.3
 
-# The other readings of LastFM, and γ.
-if [ $# -eq 0 ]; then
-    few=cab,linucb-single,linucb-multiple,random
-    one lastfm-pool-all lastfm --policies $few --setting pool=all
-    one lastfm-untagged-drop lastfm --policies $few --setting untagged=drop
-    one lastfm-uncentred lastfm --policies $few --setting centre=false
-    one lastfm-unit lastfm --policies $few --setting scale=unit
-    gammas=cab:gamma=0,cab:gamma=0.05,cab:gamma=0.1,cab:gamma=0.2,cab:gamma=0.4,cab:gamma=0.8,random
-    one lastfm-gamma lastfm --policies $gammas
-    one tuenti-gamma tuenti --policies $gammas
-fi
+# Policies whose loops are in Python, on the first 3,000 rounds, beside the others.
+one lastfm-short lastfm --rounds 3000 --runs 3 --policies \
+    cab,linucb-single,linucb-multiple,club,dynucb:k=8,sclub,cofiba:alpha2=0.1,dccb,gob-lin:graph=friends,sparse-cab,random
+
+# What CAB's settings do, and another reading of the paper.
+one lastfm-alpha lastfm --policies \
+    cab:alpha=0,cab:alpha=0.02,cab:alpha=0.03,cab:alpha=0.05,cab:alpha=0.1,cab:alpha=0.2,random
+one lastfm-gamma lastfm --runs 3 --policies \
+    cab:alpha=0.01:gamma=0,cab:alpha=0.01:gamma=0.1,cab:alpha=0.01:gamma=0.2,cab:alpha=0.01:gamma=0.4,random
+one tuenti-gamma tuenti --runs 3 --policies cab:alpha=0.01:gamma=0,cab:alpha=0.01:gamma=0.1,cab:alpha=0.01:gamma=0.4,random
+one lastfm-pool-all lastfm --runs 3 --policies $few --setting pool=all
