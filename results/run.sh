@@ -23,16 +23,16 @@ one lastfm lastfm --policies $few,club,dynucb,sclub
 one delicious delicious --policies $few,club,dynucb,sclub
 one tuenti tuenti --policies $few,club:alpha2=0.3,dynucb:k=16
 one kddcup-twin kddcup-twin --policies $few,club:alpha2=0.3,dynucb:k=16
-one avazu-twin avazu-twin --rounds 8000000 --policies $few,club:alpha2=0.3
+one avazu-twin avazu-twin --rounds 8000000 --runs 3 --policies $few,club:alpha2=0.3:alpha=0.05
 
 # Policies whose loops are in Python, on the first 3,000 rounds, beside the others.
 one lastfm-short lastfm --rounds 3000 --runs 3 --policies \
     cab,linucb-single,linucb-multiple,club,dynucb:k=8,sclub,cofiba:alpha2=0.1,dccb,gob-lin:graph=friends,sparse-cab,random
 
-# What CAB's settings do, and another reading of the paper.
+# What CAB's settings do; γ = 0 turns learning together off.
 one lastfm-alpha lastfm --policies \
     cab:alpha=0,cab:alpha=0.02,cab:alpha=0.03,cab:alpha=0.05,cab:alpha=0.1,cab:alpha=0.2,random
 one lastfm-gamma lastfm --runs 3 --policies \
     cab:alpha=0.01:gamma=0,cab:alpha=0.01:gamma=0.1,cab:alpha=0.01:gamma=0.2,cab:alpha=0.01:gamma=0.4,random
-one tuenti-gamma tuenti --runs 3 --policies cab:alpha=0.01:gamma=0,cab:alpha=0.01:gamma=0.1,cab:alpha=0.01:gamma=0.4,random
-one lastfm-pool-all lastfm --runs 3 --policies $few --setting pool=all
+one lastfm-alone lastfm --policies cab:gamma=0,cab:alpha=0.03:gamma=0,random
+one delicious-alone delicious --policies cab:gamma=0,random
