@@ -34,5 +34,4 @@ one lastfm-alpha lastfm --policies \
     cab:alpha=0,cab:alpha=0.02,cab:alpha=0.03,cab:alpha=0.05,cab:alpha=0.1,cab:alpha=0.2,random
 one lastfm-gamma lastfm --runs 3 --policies \
     cab:alpha=0.01:gamma=0,cab:alpha=0.01:gamma=0.1,cab:alpha=0.01:gamma=0.2,cab:alpha=0.01:gamma=0.4,random
-one lastfm-alone lastfm --policies cab:gamma=0,cab:alpha=0.03:gamma=0,random
-one delicious-alone delicious --policies cab:gamma=0,random
+one lastfm-alone lastfm --policies cab:gamma=0,random
