@@ -94,7 +94,8 @@ class _Held:
                 with ExitStack() as stack:
                     self.address = _start(stack, cpus) if asked == "local" else _join(stack, asked)
                     self._leaving = stack.pop_all()
-            self._asked = asked
+            if not self._holders:
+                self._asked = asked
             self._holders += 1
 
     def leave(self) -> None:

@@ -2,6 +2,7 @@
 
 from contextlib import ExitStack
 from typing import Any, final
+from weakref import WeakSet
 
 from coterie.engines.cluster import connect, need_ray
 from coterie.engines.keeper import LostError, WhenDown
@@ -40,16 +41,23 @@ class Ray:
         self.when_down: WhenDown = when_down
         self.snapshot_every = snapshot_every
         self.timeout = check_number("timeout", timeout)
+        self._made: WeakSet[Sharded] = (
+            WeakSet()
+        )  # the actors of models that nobody holds any more end by themselves
         self._leaving = ExitStack()
         self._leaving.enter_context(connect(address))
 
     def models(self, n_features: int | None, one_hot: bool, eligible: Eligible) -> Sharded:
         """Return empty models, in actors of their own."""
         kind = Kind(n_features, one_hot, eligible)
-        return Sharded(Actors(self.timeout), kind, self.shards, self.when_down, self.snapshot_every)
+        made = Sharded(Actors(self.timeout), kind, self.shards, self.when_down, self.snapshot_every)
+        self._made.add(made)
+        return made
 
     def close(self) -> None:
-        """Leave the cluster, with which all models made here end; one that was started here ends as well."""
+        """End the actors of all models made here, and leave the cluster; one that was started here ends as well."""
+        for made in list(self._made):
+            made.close()
         self._leaving.close()
 
     def __enter__(self) -> "Ray":

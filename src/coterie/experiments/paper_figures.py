@@ -35,8 +35,8 @@ class Line(NamedTuple):
 
 
 def figure_1(comparison: Comparison) -> list[Line]:
-    """Return click-through rate against kept records, a line for each policy."""
-    return [Line(result.spec.title, result.curve) for result in _as_planned(comparison)]
+    """Return click-through rate against kept records, a line for each policy; the first few are all chance."""
+    return [Line(result.spec.title, _late(result.curve)) for result in _as_planned(comparison)]
 
 
 def figure_2(comparison: Comparison) -> list[Line]:
@@ -50,10 +50,16 @@ def figure_2(comparison: Comparison) -> list[Line]:
     for result in _as_planned(comparison):
         own = [_regret(path) for _, path in plan.tasks(result.spec)]
         ratios = [mine / theirs for mine, theirs in zip(own, random, strict=True)]
-        thin = curve(ratios)
-        late = thin.time > min(FROM, int(thin.time[-1]) - 1)
-        lines.append(Line(result.spec.title, Curve(thin.time[late], thin.mean[late], thin.spread[late])))
+        lines.append(Line(result.spec.title, _late(curve(ratios))))
     return lines
+
+
+def _late(whole: Curve) -> Curve:
+    """Leave out the first points, where a ratio of small numbers jumps."""
+    if not len(whole.time):
+        return whole
+    late = whole.time > min(FROM, int(whole.time[-1]) - 1)
+    return Curve(whole.time[late], whole.mean[late], whole.spread[late])
 
 
 def _as_planned(comparison: Comparison) -> list[Result]:
