@@ -1,9 +1,14 @@
 """The decorators of all compiled loops."""
 
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 from numba import njit
+
+with suppress(ImportError):  # not on Windows, which then has no lock
+    import fcntl
 
 Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 
@@ -17,8 +22,27 @@ def jit(function: Compiled, **options: Any) -> Compiled:
     try:
         compiled: Compiled = njit(cache=True, **options)(function)
     except RuntimeError:  # nowhere to write the machine code: compile anew in each process
-        compiled = njit(**options)(function)
+        return njit(**options)(function)  # type: ignore[no-any-return]
+    _save_one_at_a_time(compiled)
     return compiled
+
+
+def _save_one_at_a_time(compiled: Any) -> None:
+    """Let no two processes write a function's machine code at once.
+
+    Numba names the files by counting what is there. Two processes that compile a function for different types at the
+    same moment take the same name, and a third would run the code of the one on the arrays of the other.
+    """
+    file = compiled._cache._cache_file
+    save, lock = file.save, Path(file._cache_path) / ".coterie.lock"
+
+    def save_alone(key: Any, data: Any) -> None:
+        with open(lock, "w") as held:
+            if "fcntl" in globals():
+                fcntl.flock(held, fcntl.LOCK_EX)
+            save(key, data)
+
+    file.save = save_alone
 
 
 def bare(function: Compiled) -> Compiled:
