@@ -216,6 +216,9 @@ class Engine:
     def models(self, n_features: int | None, one_hot: bool, eligible: Eligible) -> Sharded:
         return Sharded(self.crew, Kind(n_features, one_hot, eligible), *self.rest)
 
+    def close(self) -> None:
+        pass
+
 
 @pytest.mark.parametrize("kind", KINDS, ids=["one-hot", "dense"])
 @pytest.mark.parametrize("after", [False, True], ids=["before the call", "after the call"])

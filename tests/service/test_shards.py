@@ -239,3 +239,4 @@ def test_a_service_on_ray_survives_itself_and_its_shards(tmp_path: Path) -> None
         assert "partial" not in chosen
         code, said = process.stop()
     assert code == 0, said
+    assert "Traceback" not in said

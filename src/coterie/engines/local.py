@@ -23,6 +23,9 @@ class Local:
         kind = Kind(n_features, one_hot, eligible)
         return Sharded(Here(), kind, self.shards, self.when_down, self.snapshot_every)
 
+    def close(self) -> None:
+        """Do nothing: what is in this process ends with it."""
+
 
 @final
 class Here:

@@ -145,6 +145,8 @@ class Desk:
                     await asyncio.to_thread(self.store.save_snapshot, self.engine.position, state)
         finally:
             self.store.close()
+            if self.shards is not None:
+                self.shards.close()
 
     # Writes.
 
