@@ -1,10 +1,12 @@
 """The cache of machine code, written by many processes at once."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+SOURCE = Path(__file__).parents[1] / "src"
 KINDS = 3
 MODULE = """
 import sys
@@ -44,13 +46,76 @@ if __name__ == "__main__":
         assert {str(s[0]) for s in twice.signatures} == {key[0] for key in found}, twice.signatures
 """
 
+LINKED = """
+import sys
+import numpy as np
+from coterie.models import make_bank
+from coterie.models._kernels import bank
+from coterie.models._kernels.jit import jit
+
+@jit
+def refresh(rows, i):
+    bank.refresh(rows, i)
+    if i > 3:                                    # called twice, it is not copied into its caller
+        bank.refresh(rows, i + 1)
+
+@jit
+def clear(rows, i):
+    bank.clear(rows, i)
+    if i > 3:
+        bank.clear(rows, i + 1)
+
+for name in sys.argv[1:]:
+    function = globals()[name]
+    rows = make_bank(n_features=4, one_hot=False).rows
+    for array in rows:
+        array[...] = 3
+    function(rows, 1)
+    print(name, sum(float(array.sum()) for array in rows), "kept" if function.stats.cache_hits else "compiled")
+"""
+
+
+def run(command: list[str], environment: dict[str, str]) -> list[list[str]]:
+    found = subprocess.run(command, check=True, env=environment, capture_output=True, text=True)
+    return [line.split() for line in found.stdout.splitlines()]
+
+
+def test_code_that_two_processes_kept_calls_its_own_functions(tmp_path: Path) -> None:
+    module = tmp_path / "kernel.py"
+    module.write_text(LINKED)
+    command = [sys.executable, str(module)]
+    environment = environment_of(tmp_path)
+    [refresh] = run([*command, "refresh"], environment)
+    [clear] = run([*command, "clear"], environment)
+    assert refresh[1] != clear[1]
+    for names in (["refresh", "clear"], ["clear", "refresh"]):
+        found = {name: (total, how) for name, total, how in run([*command, *names], environment)}
+        assert found == {"refresh": (refresh[1], "kept"), "clear": (clear[1], "kept")}
+
+
+def test_code_is_compiled_again_when_something_it_calls_was_edited(tmp_path: Path) -> None:
+    package = tmp_path / "src" / "coterie"
+    shutil.copytree(SOURCE / "coterie", package, ignore=shutil.ignore_patterns("__pycache__"))
+    module = tmp_path / "kernel.py"
+    module.write_text(LINKED)
+    command, environment = [sys.executable, str(module), "clear"], environment_of(tmp_path, package.parent)
+    [first], [second] = run(command, environment), run(command, environment)
+    assert (first[2], second[2]) == ("compiled", "kept")
+    with open(package / "models" / "_kernels" / "ridges.py", "a") as ridges:
+        ridges.write("# edited\n")
+    [third] = run(command, environment)
+    assert third == first
+
+
+def environment_of(folder: Path, source: Path = SOURCE) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(source), "NUMBA_CACHE_DIR": str(folder / "cache")}
+
 
 def test_processes_that_compile_together_do_not_take_each_others_code(tmp_path: Path) -> None:
     module = tmp_path / "kernel.py"
     module.write_text(MODULE)
     command = [sys.executable, str(module)]
-    source = str(Path(__file__).parents[1] / "src")
-    environment = {**os.environ, "PYTHONPATH": source, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    environment = environment_of(tmp_path)
     started = [
         subprocess.Popen(
             [*command, str(kind)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment

@@ -25,6 +25,9 @@ def _either(name: str) -> Callable[..., Any]:
         def call(first: Any, *rest: Any) -> Any:
             return chosen(first, *rest)
 
+        # Machine code is linked by this name, the types and a number that starts at 1 in every process: with one name
+        # for all of them, code that two processes kept would call each other's functions.
+        call.__qualname__ = f"{name}.{'items' if one_hot else 'vectors'}"
         return call
 
     return stub

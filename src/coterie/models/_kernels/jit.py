@@ -10,6 +10,9 @@ from numba import njit
 with suppress(ImportError):  # not on Windows, which then has no lock
     import fcntl
 
+LOOPS = sorted(
+    (file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in Path(__file__).parent.glob("*.py")
+)
 Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 
 
@@ -23,8 +26,18 @@ def jit(function: Compiled, **options: Any) -> Compiled:
         compiled: Compiled = njit(cache=True, **options)(function)
     except RuntimeError:  # nowhere to write the machine code: compile anew in each process
         return njit(**options)(function)  # type: ignore[no-any-return]
+    _follow_all_loops(compiled)
     _save_one_at_a_time(compiled)
     return compiled
+
+
+def _follow_all_loops(compiled: Any) -> None:
+    """Forget a function's machine code when any of the compiled loops was edited, not only its own file.
+
+    The code of a function holds that of all it calls, wherever they are; Numba looks at the one file alone.
+    """
+    file = compiled._cache._cache_file
+    file._source_stamp = (file._source_stamp, LOOPS)
 
 
 def _save_one_at_a_time(compiled: Any) -> None:

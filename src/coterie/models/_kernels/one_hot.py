@@ -15,8 +15,6 @@ enough to meet another class: `near` keeps its sums, with the item's version and
 Ids of classes that became equal are merged, the one pointing to the other (union-find); an id is free again
 when no entry, mark or other id points to it. Segments are powers of two, with a list of free ones for each
 size. Nothing grows in here: what lacks room is named to the caller, who enlarges it and calls again.
-
-All of it is in one file, because numba's cache of a compiled function looks for changes in that file only.
 """
 
 import math
