@@ -98,7 +98,6 @@ class User(Struct, gc=False, array_like=True):
 class Plan(NamedTuple):
     """What the policy is asked, of a question."""
 
-    user: int
     ids: list[str]
     open_to: Sequence[int]  # positions of the actions that are not excluded
     featured: bool
@@ -158,8 +157,8 @@ class Engine:
         if self.position == 0 or (config, kept) != (self.config, self.contract):
             self._emit(Configure(self._at(at), config, kept))
 
-    def rank(self, question: Question, at: int, decision: Decision | None = None) -> Rank | Event:
-        """Decide, or take over a `decision` made ahead; a retry gets the event back, whose decision is in the log."""
+    def rank(self, question: Question, at: int, ahead: tuple[Plan, Decision] | None = None) -> Rank | Event:
+        """Decide, or take over what was decided `ahead`; a retry gets the event back, whose decision is logged."""
         at = self._at(at)
         digest = question.digest()
         known = self.events.get(question.event)
@@ -172,7 +171,7 @@ class Engine:
                     "the same body again to get the same answer",
                 )
             return known
-        record, _ = self._decide(question, digest, at, decision)
+        record, _ = self._decide(question, digest, at, ahead)
         self._name(record.user, question.user)
         self._emit(record)
         return record
@@ -186,19 +185,20 @@ class Engine:
                 plans.append(self._plan(question))
             except CoterieError:
                 plans.append(None)  # `rank` finds it again, and says so
-        ahead: list[Decision | None] = [None] * len(questions)
+        ahead: list[tuple[Plan, Decision] | None] = [None] * len(questions)
         for featured in (False, True):
             those = [
                 (k, plan) for k, plan in enumerate(plans) if plan is not None and plan.featured == featured
             ]
-            users, contexts = [plan.user for _, plan in those], [plan.contexts for _, plan in those]
+            users = [self._number(questions[k].user) for k, _ in those]
+            contexts = [plan.contexts for _, plan in those]
             decisions = self._policy(featured).decide_many(users, contexts) if those else []
-            for (k, _), made in zip(those, decisions, strict=True):
-                ahead[k] = made
+            for (k, plan), made in zip(those, decisions, strict=True):
+                ahead[k] = plan, made
         found: list[Answer] = []
-        for question, decision in zip(questions, ahead, strict=True):
+        for question, decided in zip(questions, ahead, strict=True):
             try:
-                found.append(self.rank(question, at, decision))
+                found.append(self.rank(question, at, decided))
             except CoterieError as error:
                 found.append(error)
         return found
@@ -236,7 +236,7 @@ class Engine:
 
     def observe(self, user: str, value: float, at: int, item: str | None, x: bytes | None = None) -> None:
         """Learn a payoff from elsewhere."""
-        number = self.names.get(user, self.next_user)
+        number = self._number(user)
         at = self._at(at)
         self._name(number, user)
         self._emit(Observe(at, number, value, item, x))
@@ -303,7 +303,6 @@ class Engine:
         """Return what the policy is asked."""
         actions, excluded = question.actions, question.excluded
         ids = [action.id for action in actions]
-        user = self.names.get(question.user, self.next_user)
         open_to = [k for k, name in enumerate(ids) if name not in excluded] if excluded else range(len(ids))
         if not open_to:
             raise Problem(422, "no_action_left", "every action is excluded; leave at least one to choose")
@@ -315,13 +314,18 @@ class Engine:
         else:
             contexts = [ids[k] for k in open_to] if excluded else ids
             self.check_items(contexts)
-        return Plan(user, ids, open_to, featured, contexts)
+        return Plan(ids, open_to, featured, contexts)
+
+    def _number(self, user: str) -> int:
+        """Return a user's number: for a stranger the one that the next newcomer gets."""
+        return self.names.get(user, self.next_user)
 
     def _decide(
-        self, question: Question, digest: bytes, at: int, decision: Decision | None = None
+        self, question: Question, digest: bytes, at: int, ahead: tuple[Plan, Decision] | None = None
     ) -> tuple[Rank, Decision]:
         config, excluded = self.config, question.excluded
-        user, ids, open_to, featured, contexts = self._plan(question)
+        plan, decision = ahead or (self._plan(question), None)
+        user, (ids, open_to, featured, contexts) = self._number(question.user), plan
         policy = self._policy(featured)
         chance, which = draw(question.event)
         if policy.rng is not None:
