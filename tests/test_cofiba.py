@@ -9,9 +9,11 @@ import pytest
 
 from coterie.errors import FileError, ParameterError
 from coterie.models.files import State, read_file, write_file
+from coterie.models.web import Web
 from coterie.policies import COFIBA
 from tests.duel import duel, make_world
 from tests.naive import NaiveCOFIBA
+from tests.twins.cofiba import component
 
 
 def test_two_users_decide_together_and_part_by_hand() -> None:
@@ -144,6 +146,29 @@ def test_vectors_are_items_by_their_numbers() -> None:
     policy.learn("ann", [-0.0, 1.0], 1.0)
     policy.learn("ann", [1e-300, 1.0], 1.0)
     assert [len(cluster) for cluster in policy.item_clusters] == [2]
+
+
+def test_components_are_those_of_a_search() -> None:
+    """Compiled components against sets, on random graphs, with edges that arrived after the layer's last deletion."""
+    rng = np.random.default_rng(8)
+    sizes = set()
+    for n in (1, 2, 5, 30, 80):
+        web = Web()
+        for _ in range(n):
+            web.arrive(rng)
+        for share in (0.0, 0.5, 0.9, 1.0):
+            layer = rng.random(len(web.ends) - n // 2 * (share == 0.9)) >= share
+            alive = {frozenset(map(int, e)) for e in web.ends[web.alive(layer)]}
+            labels = web.labels(layer)
+            for node in range(n):
+                assert set(np.flatnonzero(labels == labels[node]).tolist()) == component(node, alive)
+                edges, others = web.touching(node, layer)
+                assert {frozenset((node, int(other))) for other in others} == {e for e in alive if node in e}
+                assert web.alive(layer)[edges].all()
+            first = [int(np.flatnonzero(labels == label)[0]) for label in range(labels.max() + 1)]
+            assert first == sorted(first)  # numbered by first appearance
+            sizes.add(len(first))
+    assert len(sizes) > 4
 
 
 def test_random_graphs_are_sparse_and_seeded() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from coterie.errors import FileError, ParameterError
 from coterie.models.files import State, read_file, write_file
+from coterie.models.gossip import Buffers, Payoff
 from coterie.policies import DCCB, LinUCB
 from tests.duel import World, duel, make_world
 from tests.naive import NaiveDCCB
@@ -101,13 +102,46 @@ def test_gossip_loses_nothing_and_doubles_nothing(one_hot: bool) -> None:
     kind: dict[str, Any] = {"one_hot": True} if one_hot else {"n_features": 3}
     world = make_world(6, n_users=7, d=3, n_items=5, n_clusters=2, one_hot=one_hot)
     policy = played(DCCB(alpha2=100.0, delay=0.7, **kind), world, 120, 6)
-    total = [shared.sum(axis=0) for shared in policy._shared]
-    for column, payoff, share in policy._waiting:
+    total = [shared.rows.sum(axis=0) for shared in policy._shared]
+    for (column, payoff), share in zip(policy._buffers.payoffs, policy._buffers.shares, strict=True):
         gram, moment = np.zeros((1, len(total[0]))), np.zeros((1, len(total[1])))
         policy.sums.add(gram, moment, share.sum(keepdims=True), column, payoff)
         total[0], total[1] = total[0] + gram[0], total[1] + moment[0]
     for found, local in zip(total, policy._local, strict=True):
         assert found == pytest.approx(local.sum(axis=0), abs=1e-9)
+
+
+def test_buffers_are_a_queue_of_shares() -> None:
+    """Against a plain list of (payoff, shares), with peers who come, go and start over."""
+    rng = np.random.default_rng(9)
+    buffers, plain = Buffers(), list[tuple[float, list[float]]]()
+    peers = 0
+    for t in range(600):
+        if peers < 3 or (peers < 9 and rng.random() < 0.05):
+            buffers.add_peer()
+            plain = [(y, [*share, 0.0]) for y, share in plain]
+            peers += 1
+        elif peers > 3 and rng.random() < 0.03:
+            gone = int(rng.integers(peers))
+            buffers.drop_peer(gone)
+            plain = [(y, share[:gone] + share[gone + 1 :]) for y, share in plain]
+            plain = [(y, share) for y, share in plain if any(share)]
+            peers -= 1
+        meets = rng.permutation(peers)
+        buffers.average(meets)
+        plain = [(y, [(share[i] + share[meets[i]]) / 2 for i in range(peers)]) for y, share in plain]
+        if rng.random() < 0.2:
+            buffers.clear([0, 2])
+            plain = [(y, [0.0 if i in (0, 2) else s for i, s in enumerate(share)]) for y, share in plain]
+        share = (rng.random(peers) < 0.4).astype(float)
+        buffers.put(Payoff(np.array([t]), float(t)), share)
+        plain.append((float(t), share.tolist()))
+        while len(plain) > 5 + t // 10:
+            (column, payoff), found = buffers.pop()
+            assert (column[0], payoff, found.tolist()) == (payoff, *plain.pop(0))
+        assert [payoff for _, payoff in buffers.payoffs] == [y for y, _ in plain]
+        assert buffers.shares.tolist() == [share for _, share in plain]
+    assert len(plain) > 32  # more than fit at first
 
 
 def test_local_weights_follow_local_statistics() -> None:

@@ -10,6 +10,7 @@ from typing import Any, Protocol, final
 import numpy as np
 
 from coterie.models import make_models
+from coterie.models._kernels.sums import add_outer
 from coterie.models.checks import read_items, read_vectors
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.protocol import Floats, View
@@ -75,8 +76,8 @@ class VectorSums:
 
     def add(self, gram: Floats, moment: Floats, share: Floats, column: Floats, payoff: float) -> None:
         """Add a payoff to rows."""
-        gram += np.outer(share, column[self._upper[0]] * column[self._upper[1]])
-        moment += np.outer(share, payoff * column)
+        add_outer(gram, share, column[self._upper[0]] * column[self._upper[1]])
+        add_outer(moment, share, payoff * column)
 
     def view(self, gram: Floats, moment: Floats, contexts: Floats) -> View:
         """Return estimates and spreads."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from coterie.errors import FileError
 from coterie.models import make_models
+from coterie.models._kernels.sums import total
 from coterie.models.checks import read_items, read_vectors
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.protocol import Floats, View
@@ -143,14 +144,9 @@ class VectorTable:
 
     def pooled(self, rows: Rows, contexts: Floats) -> View:
         """Return the estimates and spreads of the rows' sum."""
-        if 4 * len(rows) < self.n_rows:
-            return solve_view(self.gram[rows].sum(axis=0), self.moment[rows].sum(axis=0), contexts)
-        inside = np.zeros(self.n_rows)  # a product with this reads all rows, but copies none
-        inside[rows] = 1.0
-        gram = (inside @ self.gram.reshape(self.n_rows, self.n_features**2)).reshape(
-            self.n_features, self.n_features
-        )
-        return solve_view(gram, inside @ self.moment, contexts)
+        d = self.n_features
+        gram = total(self.gram.reshape(self.n_rows, d * d), rows).reshape(d, d)
+        return solve_view(gram, total(self.moment, rows), contexts)
 
     def tensors(self) -> Tensors:
         """Return all rows as arrays, the caches too, so that a loaded table goes on bit for bit."""

@@ -36,11 +36,11 @@ from coterie.models.checks import check_number, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.protocol import ROUNDING
 from coterie.models.tables import make_table
+from coterie.models.web import EVERYWHERE, Alive, Numbers, Web
 from coterie.policies.clock import Alpha, check_alpha, scale_at
 from coterie.policies.decision import Decision
 from coterie.policies.policy import Policy
 from coterie.policies.random import Seed, make_rng
-from coterie.policies.web import EVERYWHERE, Alive, Numbers, Web
 
 
 @final

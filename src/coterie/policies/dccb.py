@@ -28,7 +28,7 @@ statistics go with the user; what has reached other peers stays with them.
 
 import math
 from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from coterie.errors import FileError, UserError
 from coterie.models.checks import check_number, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
+from coterie.models.gossip import Buffers, Gossip, Payoff
 from coterie.models.protocol import Floats
 from coterie.models.sums import make_sums
 from coterie.policies.clock import Alpha, check_alpha, scale_at
@@ -45,14 +46,6 @@ from coterie.policies.random import Seed, make_rng
 
 Numbers = NDArray[np.int64]
 STATISTICS = ("local_gram", "local_moment", "shared_gram", "shared_moment")
-
-
-class Waiting(NamedTuple):
-    """A payoff in the buffers, and how much of it each peer has."""
-
-    column: Floats  # the context
-    payoff: float
-    share: Floats  # (peers,)
 
 
 @final
@@ -87,12 +80,12 @@ class DCCB(Policy):
         self._row: dict[Hashable, int] = {}
         self._times: Numbers = np.empty(0, dtype=np.int64)  # each peer's own payoffs
         self._local = [np.empty((0, width)) for width in self.sums.widths]  # gram, moment: (peers, columns)
-        self._shared = [np.empty((0, width)) for width in self.sums.widths]
+        self._shared = [Gossip(np.empty((0, width))) for width in self.sums.widths]
         self._weights = np.empty(
             (0, self.sums.widths[1])
         )  # follows from `_local`; `_learn_locally` writes both
         self._parted: list[int] = []  # bit j of the i-th: i and j have parted
-        self._waiting: list[Waiting] = []  # the oldest first
+        self._buffers = Buffers()
         self._sharers: tuple[Numbers, Numbers] | None = (
             None  # each peer's group and its size; None: to be found
         )
@@ -110,7 +103,8 @@ class DCCB(Policy):
         else:
             sharers = int(self._groups()[1][row])
             own = self.sums.view(self._local[0][row], self._local[1][row], contexts)
-            near = self.sums.view(sharers * self._shared[0][row], sharers * self._shared[1][row], contexts)
+            gram, moment = (sharers * shared.rows[row] for shared in self._shared)
+            near = self.sums.view(gram, moment, contexts)
         members = np.full(len(contexts), sharers, dtype=np.int64)
         width = scale * near.spread
         return Decision(
@@ -140,7 +134,7 @@ class DCCB(Policy):
         self._share(cycle)
         share = np.zeros(len(self._row))
         share[row] = row not in restarted  # who starts over has it already
-        self._waiting.append(Waiting(column, payoff, share))
+        self._buffers.put(Payoff(column, payoff), share)
         self._release()
         self.learned += 1
         return 1
@@ -167,9 +161,8 @@ class DCCB(Policy):
             self._sharers = None
             rows = sorted(restarted)
             for shared, local in zip(self._shared, self._local, strict=True):
-                shared[rows] = local[rows]
-            for waiting in self._waiting:
-                waiting.share[rows] = 0.0
+                shared.rows[rows] = local[rows]
+            self._buffers.clear(rows)
         return restarted
 
     def _share(self, cycle: Numbers) -> None:
@@ -183,34 +176,32 @@ class DCCB(Policy):
         partner[ends] = grouped[starts]
         meets = np.empty_like(cycle)
         meets[grouped] = partner
-        for k, shared in enumerate(self._shared):
-            self._shared[k] = (shared + shared[meets]) / 2
-        for k, (column, payoff, share) in enumerate(self._waiting):
-            self._waiting[k] = Waiting(column, payoff, (share + share[meets]) / 2)
+        for shared in self._shared:
+            shared.average(meets)
+        self._buffers.average(meets)
 
     def _release(self) -> None:
         """Let payoffs that have waited long enough count."""
         t = self.learned + 1
         length = math.ceil(self.delay * math.log2(len(self._row) ** 1.5 * t))
-        while len(self._waiting) > length:
-            column, payoff, share = self._waiting.pop(0)
-            self.sums.add(self._shared[0], self._shared[1], share, column, payoff)
+        while len(self._buffers) > length:
+            (column, payoff), share = self._buffers.pop()
+            self.sums.add(self._shared[0].rows, self._shared[1].rows, share, column, payoff)
 
     def _groups(self) -> tuple[Numbers, Numbers]:
         """Return for each peer the group of those with the same local cluster, and the group's size."""
         if self._sharers is None:
-            number: dict[int, int] = {}
-            group = [number.setdefault(parted, len(number)) for parted in self._parted]
-            found = np.array(group, dtype=np.int64)
+            number = {parted: row for row, parted in enumerate(self._parted)}
+            found = np.array([number[parted] for parted in self._parted], dtype=np.int64)
             self._sharers = found, np.bincount(found, minlength=1)[found]
         return self._sharers
 
     def _widen(self) -> None:
         """Give every peer the columns of items that are new."""
-        gram, moment = self.sums.widths
-        for arrays in (self._local, self._shared):
-            arrays[0], arrays[1] = _with_columns(arrays[0], gram), _with_columns(arrays[1], moment)
-        self._weights = _with_columns(self._weights, moment)
+        for k, width in enumerate(self.sums.widths):
+            self._local[k] = _with_columns(self._local[k], width)
+            self._shared[k].rows = _with_columns(self._shared[k].rows, width)
+        self._weights = _with_columns(self._weights, self.sums.widths[1])
 
     def add(self, user: Hashable) -> None:
         """Register a user: a peer who knows nothing and has parted from nobody."""
@@ -218,12 +209,13 @@ class DCCB(Policy):
         if user in self._row:
             return
         self._row[user] = len(self._row)
-        for arrays in (self._local, self._shared):
-            arrays[:] = [np.pad(array, ((0, 1), (0, 0))) for array in arrays]
-        self._weights = np.pad(self._weights, ((0, 1), (0, 0)))
+        more = ((0, 1), (0, 0))
+        for k, shared in enumerate(self._shared):
+            self._local[k], shared.rows = np.pad(self._local[k], more), np.pad(shared.rows, more)
+        self._weights = np.pad(self._weights, more)
         self._times = np.append(self._times, 0)
         self._parted.append(0)
-        self._waiting = [waiting._replace(share=np.append(waiting.share, 0.0)) for waiting in self._waiting]
+        self._buffers.add_peer()
         self._sharers = None
 
     def drop(self, user: Hashable) -> None:
@@ -233,15 +225,14 @@ class DCCB(Policy):
             raise UserError(f"user {user!r} is not known, so cannot be dropped")
         row = self._row.pop(user)
         self._row = {name: r - (r > row) for name, r in self._row.items()}
-        for arrays in (self._local, self._shared):
-            arrays[:] = [np.delete(array, row, axis=0) for array in arrays]
+        for k, shared in enumerate(self._shared):
+            self._local[k], shared.rows = (np.delete(a, row, axis=0) for a in (self._local[k], shared.rows))
         self._weights = np.delete(self._weights, row, axis=0)
         self._times = np.delete(self._times, row)
         below = (1 << row) - 1
         del self._parted[row]
         self._parted = [parted & below | parted >> 1 & ~below for parted in self._parted]
-        kept = [waiting._replace(share=np.delete(waiting.share, row)) for waiting in self._waiting]
-        self._waiting = [waiting for waiting in kept if waiting.share.any()]
+        self._buffers.drop_peer(row)
         self._sharers = None
 
     @property
@@ -263,19 +254,17 @@ class DCCB(Policy):
         n = len(self._row)
         size = (n + 7) // 8
         bits = b"".join(parted.to_bytes(size, "little") for parted in self._parted)
-        columns = [waiting.column for waiting in self._waiting]
+        waiting = self._buffers.payoffs
         width = self.n_features or 1
         return {
             "users": pack_ids(self._row),
             "times": self._times,
-            **dict(zip(STATISTICS, [*self._local, *self._shared], strict=True)),
+            **dict(zip(STATISTICS, [*self._local, *(shared.rows for shared in self._shared)], strict=True)),
             "local_weights": self._weights,
             "parted": np.frombuffer(bits, dtype=np.uint8).reshape(n, size),
-            "waiting_context": np.array(columns, dtype=np.float64).reshape(-1, width),
-            "waiting_payoff": np.array([waiting.payoff for waiting in self._waiting], dtype=np.float64),
-            "waiting_share": np.array([w.share for w in self._waiting], dtype=np.float64).reshape(
-                len(columns), n
-            ),
+            "waiting_context": np.array([x for x, _ in waiting], dtype=np.float64).reshape(-1, width),
+            "waiting_payoff": np.array([y for _, y in waiting], dtype=np.float64),
+            "waiting_share": self._buffers.shares,
             **self.sums.tensors(),
         }
 
@@ -303,12 +292,12 @@ class DCCB(Policy):
         if not sound:
             raise FileError("the peers in the model file contradict each other")
         self.sums, self._row, self._times = sums, {name: row for row, name in enumerate(names)}, times
-        self._local, self._shared, self._weights = arrays[:2], arrays[2:], weights
+        self._local, self._shared = arrays[:2], [Gossip(rows) for rows in arrays[2:]]
+        self._weights = weights
         self._parted = [int.from_bytes(row.tobytes(), "little") for row in parted]
-        self._waiting = [
-            Waiting(x.astype(np.float64), y, share.astype(np.float64))
-            for x, y, share in zip(contexts, payoffs.tolist(), shares, strict=True)
-        ]
+        waiting = [Payoff(x.astype(np.float64), y) for x, y in zip(contexts, payoffs.tolist(), strict=True)]
+        self._buffers = Buffers()
+        self._buffers.restore(waiting, shares.astype(np.float64))
         self._sharers = None
 
 

@@ -10,10 +10,9 @@ from typing import final
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from coterie.errors import FileError
+from coterie.models._kernels import web as kernels
 from coterie.models.files import Tensors, take
 
 Numbers = NDArray[np.int64]
@@ -57,7 +56,7 @@ class Web:
 
     def touching(self, node: int, layer: Alive) -> tuple[Numbers, Numbers]:
         """Return a node's edges that are alive on a layer, and the nodes at their other ends."""
-        edges = np.flatnonzero((self.ends == node).any(axis=1) & self.alive(layer))
+        edges = kernels.touching(self.ends, layer, node)
         return edges, self.ends[edges].sum(axis=1) - node
 
     def without(self, layer: Alive, edges: Numbers) -> Alive:
@@ -68,11 +67,7 @@ class Web:
 
     def labels(self, layer: Alive) -> Numbers:
         """Return each node's connected component on a layer, numbered by first appearance."""
-        ends = self.ends[self.alive(layer)]
-        weights = csr_array(
-            (np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(self.n_nodes, self.n_nodes)
-        )
-        return np.asarray(connected_components(weights, directed=False)[1], dtype=np.int64)
+        return kernels.components(self.ends, layer, self.n_nodes)
 
     def tensors(self, name: str) -> Tensors:
         """Return the edges as an array."""

@@ -1,0 +1,49 @@
+"""The loops of layered graphs: connected components of the edges that are alive on a layer."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.models._kernels.jit import jit
+
+Numbers = NDArray[np.int64]
+
+
+@jit
+def components(ends: Numbers, alive: NDArray[np.bool_], n_nodes: int) -> Numbers:
+    """Return each node's component, numbered by first appearance; edges beyond the end of `alive` are alive."""
+    parent = np.arange(n_nodes)
+    for e in range(len(ends)):
+        if e >= len(alive) or alive[e]:
+            a, b = ends[e, 0], ends[e, 1]
+            while parent[a] != a:
+                parent[a] = parent[parent[a]]
+                a = parent[a]
+            while parent[b] != b:
+                parent[b] = parent[parent[b]]
+                b = parent[b]
+            if a < b:  # the first node of a component stands for it
+                parent[b] = a
+            else:
+                parent[a] = b
+    found = 0
+    for node in range(n_nodes):  # what a node points to comes before it, and has its number already
+        if parent[node] == node:
+            parent[node] = found
+            found += 1
+        else:
+            parent[node] = parent[parent[node]]
+    return parent
+
+
+@jit
+def touching(ends: Numbers, alive: NDArray[np.bool_], node: int) -> Numbers:
+    """Return the edges of a node that are alive."""
+    found = np.empty(16, dtype=np.int64)
+    n = 0
+    for e in range(len(ends)):
+        if (ends[e, 0] == node or ends[e, 1] == node) and (e >= len(alive) or alive[e]):
+            if n == len(found):
+                found = np.concatenate((found, np.empty(n, dtype=np.int64)))
+            found[n] = e
+            n += 1
+    return found[:n]
