@@ -165,6 +165,12 @@ def test_components_are_those_of_a_search() -> None:
                 edges, others = web.touching(node, layer)
                 assert {frozenset((node, int(other))) for other in others} == {e for e in alive if node in e}
                 assert web.alive(layer)[edges].all()
+            for known in range(
+                1, n
+            ):  # from the components of the first nodes, as long as no edge was lost since
+                early = Web()
+                early.ends, early.n_nodes = web.ends[web.ends[:, 1] < known], known
+                assert (web.labels(layer, early.labels(layer[: len(early.ends)])) == labels).all()
             first = [int(np.flatnonzero(labels == label)[0]) for label in range(labels.max() + 1)]
             assert first == sorted(first)  # numbered by first appearance
             sizes.add(len(first))

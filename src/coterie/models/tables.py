@@ -178,6 +178,9 @@ class ItemTable:
     def __init__(self) -> None:
         self.n_rows = 0
         self._items: dict[Hashable, dict[int, tuple[int, float]]] = {}  # item → row → times, total
+        self._laid: dict[
+            Hashable, tuple[Rows, Rows, Floats]
+        ] = {}  # the same as arrays, until the item is updated
 
     def read(self, contexts: Any) -> list[Hashable]:
         """Check candidates and return them as a list of ids."""
@@ -195,6 +198,7 @@ class ItemTable:
             for item, pairs in self._items.items()
         }
         self._items = {item: pairs for item, pairs in moved.items() if pairs}
+        self._laid.clear()
         self.n_rows -= 1
 
     def update(self, row: int, context: Hashable, payoff: float) -> None:
@@ -202,6 +206,7 @@ class ItemTable:
         pairs = self._items.setdefault(context, {})
         times, total = pairs.get(row, (0, 0.0))
         pairs[row] = (times + 1, total + payoff)
+        self._laid.pop(context, None)
 
     def view(self, row: int | None, contexts: Sequence[Hashable]) -> View:
         """Return a row's estimates and spreads."""
@@ -256,12 +261,14 @@ class ItemTable:
         found: dict[Hashable, dict[int, tuple[int, float]]] = {name: {} for name in items}
         for r, i, n, y in zip(row.tolist(), item.tolist(), count.tolist(), total.tolist(), strict=True):
             found[items[i]][r] = (n, y)
-        self._items, self.n_rows = found, n_rows
+        self._items, self._laid, self.n_rows = found, {}, n_rows
 
     def _columns(self, item: Hashable) -> tuple[Rows, Rows, Floats]:
         """Return who was shown an item, how often, and what they paid in all."""
-        pairs = self._items.get(item, {})
-        rows = np.fromiter(pairs, dtype=np.int64, count=len(pairs))
-        times = np.fromiter((n for n, _ in pairs.values()), dtype=np.int64, count=len(pairs))
-        total = np.fromiter((y for _, y in pairs.values()), dtype=np.float64, count=len(pairs))
-        return rows, times, total
+        if item not in self._laid:
+            pairs = self._items.get(item, {})
+            rows = np.fromiter(pairs, dtype=np.int64, count=len(pairs))
+            times = np.fromiter((n for n, _ in pairs.values()), dtype=np.int64, count=len(pairs))
+            total = np.fromiter((y for _, y in pairs.values()), dtype=np.float64, count=len(pairs))
+            self._laid[item] = rows, times, total
+        return self._laid[item]

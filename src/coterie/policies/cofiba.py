@@ -36,7 +36,7 @@ from coterie.models.checks import check_number, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.protocol import ROUNDING
 from coterie.models.tables import make_table
-from coterie.models.web import EVERYWHERE, Alive, Numbers, Web
+from coterie.models.web import EVERYWHERE, NOBODY, Alive, Numbers, Web
 from coterie.policies.clock import Alpha, check_alpha, scale_at
 from coterie.policies.decision import Decision
 from coterie.policies.policy import Policy
@@ -80,7 +80,9 @@ class COFIBA(Policy):
         self._layers: dict[int, Alive] = {
             0: EVERYWHERE
         }  # which of the users' edges are alive, by item cluster
-        self._labels: dict[int, Numbers] = {}  # the users' components on a layer: forgotten when edges change
+        self._labels: dict[
+            int, Numbers
+        ] = {}  # the users' components on a layer: forgotten when it loses edges
         self._item: dict[Hashable, int] = {}  # items: ids, or the bytes of vectors
         self._item_keys: list[Hashable] = []
         self._items_web = Web()
@@ -169,9 +171,10 @@ class COFIBA(Policy):
 
     def _component(self, row: int, layer: int) -> Numbers:
         """Return the users who are connected with this one on a layer."""
-        if layer not in self._labels:
-            self._labels[layer] = self._users_web.labels(self._layers.get(layer, EVERYWHERE))
-        labels = self._labels[layer]
+        labels = self._labels.get(layer, NOBODY)
+        if len(labels) < self._users_web.n_nodes:
+            labels = self._users_web.labels(self._layers.get(layer, EVERYWHERE), labels)
+            self._labels[layer] = labels
         return np.flatnonzero(labels == labels[row])
 
     def _keys(self, contexts: Any) -> list[Hashable]:
@@ -211,7 +214,6 @@ class COFIBA(Policy):
         if user not in self._row:
             self._users_web.arrive(None if self.complete else self.rng)
             self._row[user] = self.table.grow()
-            self._labels.clear()
 
     def drop(self, user: Hashable) -> None:
         """Forget a user: payoffs and edges."""

@@ -36,6 +36,38 @@ def components(ends: Numbers, alive: NDArray[np.bool_], n_nodes: int) -> Numbers
 
 
 @jit
+def extend(ends: Numbers, alive: NDArray[np.bool_], labels: Numbers, n_nodes: int) -> Numbers:
+    """Return `components` from those of the first nodes, if the others joined no two of them; else nothing.
+
+    Edges lie in the order of their later ends.
+    """
+    known = len(labels)
+    first, end = 0, len(ends)
+    while first < end:  # the first edge of a node that is not known
+        middle = (first + end) // 2
+        if ends[middle, 1] < known:
+            first = middle + 1
+        else:
+            end = middle
+    found = np.full(n_nodes, -1)
+    found[:known] = labels
+    next_label = labels.max() + 1 if known else 0
+    e = first
+    for node in range(known, n_nodes):
+        while e < len(ends) and ends[e, 1] == node:
+            if e >= len(alive) or alive[e]:
+                label = found[ends[e, 0]]
+                if found[node] >= 0 and found[node] != label:
+                    return found[:0]
+                found[node] = label
+            e += 1
+        if found[node] < 0:
+            found[node] = next_label
+            next_label += 1
+    return found
+
+
+@jit
 def touching(ends: Numbers, alive: NDArray[np.bool_], node: int) -> Numbers:
     """Return the edges of a node that are alive."""
     found = np.empty(16, dtype=np.int64)
