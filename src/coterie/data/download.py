@@ -1,6 +1,5 @@
 """Fetching the published archives, and keeping only files that are what they should be."""
 
-import os
 import tempfile
 import urllib.error
 import urllib.request
@@ -11,6 +10,7 @@ from typing import IO
 
 from coterie.data.catalogue import File, Source, mismatch, source
 from coterie.errors import FileError
+from coterie.models.files import written_whole
 
 LARGEST = 200 * 2**20  # bytes: the archives have a few MB; anything beyond this is something else
 PATIENCE = 60.0  # seconds without an answer
@@ -96,10 +96,6 @@ def _keep(raw: bytes, file: File, place: Path, address: str) -> Path:
     if wrong:
         raise FileError(f"{address}: {file.name} has {wrong}; nothing of it was kept")
     path = place / file.name
-    beside = place / f".{file.name}.{os.getpid()}.tmp"
-    try:
-        beside.write_bytes(content)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with written_whole(path) as draft:
+        draft.write_bytes(content)
     return path

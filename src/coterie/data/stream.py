@@ -8,6 +8,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from coterie.data.files import need
 from coterie.errors import FileError
+from coterie.models.files import written_whole
 
 PIECE = 32 * 2**20  # bytes read at a time
 FORMAT = 1  # of the kept selection
@@ -193,12 +195,9 @@ def kept_selection(path: Path, settings: dict[str, Any], make: Callable[[], Sele
             return Selection(found["users"], found["items"], found["clicks"], *sizes)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         made = make()
-    beside = kept.with_name(f".{kept.name}.{os.getpid()}.npz")
-    try:
+    with suppress(OSError):  # nowhere to keep it: the next call makes it anew
         kept.parent.mkdir(parents=True, exist_ok=True)
         sizes_now = np.array([made.n_users, made.n_items, made.n_read])
-        np.savez(beside, users=made.users, items=made.items, clicks=made.clicks, sizes=sizes_now)
-        beside.replace(kept)
-    except OSError:
-        beside.unlink(missing_ok=True)  # nowhere to keep it: the next call makes it anew
+        with written_whole(kept) as draft, draft.open("wb") as file:
+            np.savez(file, users=made.users, items=made.items, clicks=made.clicks, sizes=sizes_now)
     return made

@@ -110,9 +110,9 @@ class Keeper:
                 answers |= self.ask({shard: calls[shard] for shard in lost}, anyway)
         return answers
 
-    def ask_all(self, method: str) -> dict[int, Any]:
+    def ask_all(self, method: str, anyway: bool = False) -> dict[int, Any]:
         """Ask every shard the same."""
-        return self.ask(dict.fromkeys(range(len(self)), (method,)))
+        return self.ask(dict.fromkeys(range(len(self)), (method,)), anyway)
 
     def _wait_or_not(self, anyway: bool) -> bool:
         """Wait for those that are being rebuilt, or refuse, or go on without them and return False."""

@@ -204,7 +204,7 @@ class Sharded:
             self._keeper.change("drop_slot", {source: (slot,)})
             self.placement.table[slot] = target
             yield done, len(moves)
-        self._keeper.ask(dict.fromkeys(range(self.shards), ("settle",)), anyway=True)
+        self._keeper.ask_all("settle", anyway=True)
         while self.shards > shards:
             self._keeper.close()
         for shard in range(shards):

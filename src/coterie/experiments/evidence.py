@@ -1,7 +1,6 @@
 """The report of a reproduction: one HTML file that works offline, and says what the data are and are not."""
 
 import json
-import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from coterie.experiments.metrics import Spread
 from coterie.experiments.paper_figures import in_page
 from coterie.experiments.reproduce import Evidence, statistics
 from coterie.experiments.words import is_clear
+from coterie.models.files import written_whole
 
 FIGURES = {
     "figure-1": (
@@ -38,9 +38,8 @@ FIGURES = {
 def write_evidence(evidence: Evidence, command: Sequence[str]) -> Path:
     """Write report.html beside the numbers, and return its path. `command` is what makes all this again."""
     path = evidence.protocol.out / "report.html"
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    beside.write_text(page(evidence, command), encoding="utf-8")
-    beside.replace(path)
+    with written_whole(path) as draft:
+        draft.write_text(page(evidence, command), encoding="utf-8")
     return path
 
 

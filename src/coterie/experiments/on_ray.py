@@ -6,7 +6,6 @@ here or on the cluster. A run is played whole, or again.
 """
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -19,6 +18,7 @@ from coterie.errors import ClusterError
 from coterie.experiments.parallel import ONE_THREAD, Task, Told, Work, Workers
 from coterie.experiments.runs import Run
 from coterie.experiments.worlds import keep_at_hand, make_world, whole_of
+from coterie.models.files import written_whole
 
 RETRIES = 3  # of a run whose worker died
 PAUSE = 0.2  # seconds between two looks at what came
@@ -170,12 +170,5 @@ def _write(path: Path, files: dict[str, bytes]) -> None:
     """Write a run's files, each whole or not at all, the one that says that the run is done last."""
     path.parent.mkdir(parents=True, exist_ok=True)
     for suffix in sorted(files, key=path.suffix.__eq__):
-        beside = path.with_name(f".{path.stem}.{os.getpid()}.tmp")
-        try:
-            with beside.open("wb") as file:
-                file.write(files[suffix])
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(path.with_suffix(suffix))
-        finally:
-            beside.unlink(missing_ok=True)
+        with written_whole(path.with_suffix(suffix)) as draft:
+            draft.write_bytes(files[suffix])

@@ -15,6 +15,7 @@ from coterie.experiments.figures import curves_figure, neighbourhood_figures
 from coterie.experiments.svg import SERIES
 from coterie.experiments.table import table
 from coterie.experiments.words import about, headline, lead, reasons, reasons_title
+from coterie.models.files import written_whole
 
 LOST = (
     "The curves show what each program has lost so far by not showing the best candidate, which only we "
@@ -34,9 +35,8 @@ def write_report(comparison: Comparison, path: str | os.PathLike[str]) -> Path:
     """Write the report to `path`, and return it."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    beside.write_text(report(comparison), encoding="utf-8")
-    beside.replace(path)
+    with written_whole(path) as draft:
+        draft.write_text(report(comparison), encoding="utf-8")
     return path
 
 

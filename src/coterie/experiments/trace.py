@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from coterie.errors import FileError
 from coterie.experiments.play import Row
 from coterie.experiments.runs import FORMAT
+from coterie.models.files import written_whole
 
 KEY = b"coterie"
 SCHEMA = pa.schema(
@@ -60,17 +61,9 @@ def as_table(rows: Sequence[Row]) -> pa.Table:
 def write_trace(path: Path, tables: Iterable[pa.Table], header: dict[str, Any]) -> None:
     """Write a trace, whole or not at all; each table becomes one row group."""
     schema = SCHEMA.with_metadata({KEY: json.dumps(header).encode()})
-    beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        with beside.open("wb") as file:
-            with pq.ParquetWriter(file, schema, compression="zstd") as writer:
-                for table in tables:
-                    writer.write_table(table.replace_schema_metadata(schema.metadata))
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with written_whole(path) as draft, pq.ParquetWriter(draft, schema, compression="zstd") as writer:
+        for table in tables:
+            writer.write_table(table.replace_schema_metadata(schema.metadata))
 
 
 def _metadata(path: Path) -> Any:

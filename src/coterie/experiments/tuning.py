@@ -7,7 +7,6 @@ default is the paper's 0.2. A parameter that the spec fixes (`cab:alpha=0.1`) is
 
 import itertools
 import json
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ from coterie.experiments.metrics import Summary, summarise
 from coterie.experiments.record import tables
 from coterie.experiments.runs import Run
 from coterie.experiments.specs import Spec, defaults, parse_spec
+from coterie.models.files import written_whole
 
 STEP = 50_000  # rounds between two words on how far a run is
 
@@ -68,9 +68,8 @@ def score(run: Run, path: Path, *, tick: Callable[[int], None] = lambda done: No
     trace = pl.DataFrame(pa.concat_tables(parts))
     told = {"run": run.header(), "summary": summarise(trace)._asdict()}
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    beside.write_text(json.dumps(told))
-    beside.replace(path)
+    with written_whole(path) as draft:
+        draft.write_text(json.dumps(told))
 
 
 def read_score(path: Path, run: Run) -> Summary:

@@ -3,7 +3,8 @@
 import base64
 import json
 import os
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -30,7 +31,6 @@ class State(NamedTuple):
 def write_file(path: str | os.PathLike[str], policy: str, state: State) -> None:
     """Write `state` so that `path` is at every moment either the old file or the new one, whole."""
     target = Path(path)
-    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     header = {
         "format": "coterie",
         "version": str(VERSION),
@@ -39,12 +39,21 @@ def write_file(path: str | os.PathLike[str], policy: str, state: State) -> None:
         "progress": json.dumps(state.progress),
     }
     try:
-        save_file({k: np.ascontiguousarray(v) for k, v in state.tensors.items()}, draft, header)
-        _sync(draft)
-        os.replace(draft, target)
-        _sync(target.parent)
+        with written_whole(target) as draft:
+            save_file({k: np.ascontiguousarray(v) for k, v in state.tensors.items()}, draft, header)
     except (OSError, SafetensorError) as error:
         raise FileError(f"cannot write {target}: {error}; the old file, if any, is untouched") from error
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Give a draft to write to, beside `path`; it takes the name only when it is whole and on the disk."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield draft
+        _sync(draft)
+        draft.replace(path)
+        _sync(path.parent)
     finally:
         draft.unlink(missing_ok=True)
 

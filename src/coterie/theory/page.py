@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.errors import MissingExtraError
+from coterie.models.files import written_whole
 
 # Figures are drawn in these stand-ins, which become the style sheet's variables: one picture, light and dark.
 INK, FAINT, GRID = "#010101", "#020202", "#030303"
@@ -111,7 +112,6 @@ def write_page(path: str | os.PathLike[str], *, kicker: str, title: str, body: I
         + "\n".join(body)
         + "\n</main></body></html>\n"
     )
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
+    with written_whole(path) as draft:
+        draft.write_text(text, encoding="utf-8")
     return path

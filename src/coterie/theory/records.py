@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, final
 
@@ -11,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.data.blocks import Block
+from coterie.data.files import need
 from coterie.data.rounds import Round
-from coterie.errors import FileError, MissingExtraError, ParameterError
+from coterie.errors import FileError, ParameterError
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -153,12 +153,9 @@ def read_log(path: str | os.PathLike[str]) -> Records:
     Features are one column `features` of equally long lists (Parquet), or several number columns whose names start
     with `feature`; with them, `item` is not needed.
     """
-    if find_spec("polars") is None:
-        raise MissingExtraError("reading a log needs polars: pip install 'coterie[experiments]'")
-    import polars as pl
-
+    pl = need("polars", "reading a log")
     path = Path(path)
-    readers: dict[str, Callable[[Path], pl.DataFrame]] = {".csv": pl.read_csv, ".parquet": pl.read_parquet}
+    readers: dict[str, Callable[[Path], Any]] = {".csv": pl.read_csv, ".parquet": pl.read_parquet}
     if path.suffix.lower() not in readers:
         raise FileError(f"{path} is neither .csv nor .parquet; a log is one of them")
     try:
