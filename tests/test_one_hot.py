@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from coterie import CAB
 from coterie.errors import ContextError, FileError, ParameterError, PayoffError, UserError
 from coterie.models import OneHot
-from coterie.models._kernels.one_hot import FREE_ID, IDS, scale_after
+from coterie.models._kernels.classes import FREE_ID, IDS
+from coterie.models._kernels.one_hot import scale_after
 from coterie.models.batches import distinct, positions
 from coterie.models.files import Tensors
 from coterie.policies.batch import Batch, Outcome, run_one_by_one

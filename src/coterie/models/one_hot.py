@@ -3,7 +3,7 @@
 On item k a user is only a pair (times, total payoff): w = total / (1 + times), spread = 1 / √(1 + times).
 Users with equal pairs are interchangeable for that item, so a neighbourhood is a scan over the classes of
 equal pairs, and a shared update moves whole classes. Whoever was never touched on the item is in the class
-(0, 0), which is implied and not stored. The classes themselves are in `_kernels/one_hot.py`; here ids become
+(0, 0), which is implied and not stored. The classes themselves are in `_kernels/classes.py`; here ids become
 rows and columns of its arrays.
 """
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from coterie.errors import FileError, UserError
 from coterie.models import one_hot_files
 from coterie.models._kernels import one_hot as kernel
-from coterie.models._kernels.one_hot import (
+from coterie.models._kernels.classes import (
     ELSEWHERE,
     ENOUGH,
     NEAR,
@@ -26,6 +26,7 @@ from coterie.models._kernels.one_hot import (
     VERSION,
     Ints,
     State,
+    empty_state,
 )
 from coterie.models.batches import positions
 from coterie.models.checks import check_user, read_items
@@ -42,7 +43,7 @@ class OneHot:
         self._rows: dict[Hashable, int] = {}  # the known users
         self._columns: dict[Hashable, int] = {}  # the items that somebody learned
         self._free_columns: list[int] = []
-        self._state = kernel.empty_state()
+        self._state = empty_state()
 
     seen: Seen | None = None  # everybody
 

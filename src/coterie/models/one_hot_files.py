@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import FileError
+from coterie.models._kernels import classes as layout
 from coterie.models._kernels import one_hot as kernel
-from coterie.models._kernels.one_hot import ENTRIES, NONE, Ints, State
+from coterie.models._kernels.classes import ENTRIES, NONE, Ints, State
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.protocol import Eligible, Floats
 
@@ -98,32 +99,32 @@ def unpack(tensors: Tensors, eligible: Eligible) -> tuple[list[Hashable], list[H
     np.add.at(size, mark_class, below)
     _expect(bool((size >= 1).all()))
 
-    state = kernel.empty_state()
+    state = layout.empty_state()
     bits, starts, used = _segments(np.bincount(class_item, minlength=len(items)), 2)
     mark_bits, mark_starts, marks_used = _segments(np.bincount(mark_item, minlength=len(items)), 0)
     state = State(
-        np.zeros(max(16, len(names)), kernel.USER),
-        np.zeros(max(16, len(items)), kernel.ITEM),
-        np.zeros(64 + 3 * len(pair_user), kernel.ENTRY),
-        np.zeros(64 + used, kernel.CLASS),
-        np.zeros(16 + marks_used, kernel.MARK),
-        np.zeros(64 + n_classes, kernel.ID),
-        np.zeros(64 + int(np.bincount(class_item, minlength=1).max()), kernel.CLASS),
-        np.zeros(64 + used, kernel.NEAR),
-        np.zeros(max(16, len(items)), kernel.NEAR),
+        np.zeros(max(16, len(names)), layout.USER),
+        np.zeros(max(16, len(items)), layout.ITEM),
+        np.zeros(64 + 3 * len(pair_user), layout.ENTRY),
+        np.zeros(64 + used, layout.CLASS),
+        np.zeros(16 + marks_used, layout.MARK),
+        np.zeros(64 + n_classes, layout.ID),
+        np.zeros(64 + int(np.bincount(class_item, minlength=1).max()), layout.CLASS),
+        np.zeros(64 + used, layout.NEAR),
+        np.zeros(max(16, len(items)), layout.NEAR),
         state.heaps,
         state.counts,
     )
     for place, count in (
-        (kernel.ELIGIBLE, n_eligible),
-        (kernel.ORDER, n_eligible),
-        (kernel.BORN, len(items)),
-        (kernel.IDS, n_classes),
-        (kernel.VERSION, len(items)),
-        (kernel.ROWS, len(names)),
+        (layout.ELIGIBLE, n_eligible),
+        (layout.ORDER, n_eligible),
+        (layout.BORN, len(items)),
+        (layout.IDS, n_classes),
+        (layout.VERSION, len(items)),
+        (layout.ROWS, len(names)),
     ):
         state.counts[place] = count
-    state.heaps[kernel.CLASSES, 0], state.heaps[kernel.MARKS, 0] = used, marks_used
+    state.heaps[layout.CLASSES, 0], state.heaps[layout.MARKS, 0] = used, marks_used
 
     users = state.users[: len(names)]
     users["order"], users["start"] = order, NONE
@@ -138,7 +139,7 @@ def unpack(tensors: Tensors, eligible: Eligible) -> tuple[list[Hashable], list[H
     np.add.at(columns["touched"], class_item, size)
 
     slot = _place(class_item)
-    cells = np.zeros(n_classes, kernel.CLASS)
+    cells = np.zeros(n_classes, layout.CLASS)
     cells["times"], cells["total"], cells["size"] = times, total, size
     cells["estimate"], cells["spread"] = total / (1 + times), 1 / np.sqrt(1 + times)
     cells["id"] = np.arange(n_classes)
@@ -147,13 +148,13 @@ def unpack(tensors: Tensors, eligible: Eligible) -> tuple[list[Hashable], list[H
     ids["parent"], ids["slot"] = NONE, slot
     ids["refs"] = np.bincount(pair_class, minlength=n_classes) + np.bincount(mark_class, minlength=n_classes)
 
-    marks = np.zeros(len(until), kernel.MARK)
+    marks = np.zeros(len(until), layout.MARK)
     marks["until"], marks["id"] = until, mark_class
     state.marks[mark_starts[mark_item] + _place(mark_item)] = marks
 
     done = 0
     while (done := kernel.put_entries(tuple(state), pair_user, pair_item, pair_class, done)) < len(pair_user):
-        more = np.zeros(2 * len(state.entries), kernel.ENTRY)
+        more = np.zeros(2 * len(state.entries), layout.ENTRY)
         more[: state.heaps[ENTRIES, 0]] = state.entries[: state.heaps[ENTRIES, 0]]
         state = state._replace(entries=more)
     return names, items, state
