@@ -18,19 +18,17 @@ others keep all that they learned. A dropped user who returns is new, and outsid
 `near_estimate` are the same: the model of a user is the mixture over the user's neighbours.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, ClassVar, final
+from collections.abc import Hashable, Iterable
+from typing import ClassVar, final
 
 import numpy as np
 
 from coterie.errors import ParameterError
 from coterie.models import make_models
-from coterie.models.checks import check_count, check_number, check_user, read_payoff
-from coterie.models.files import Tensors
+from coterie.models.checks import check_count, check_number
 from coterie.models.joint import Block, Joint
-from coterie.policies.clock import Alpha, check_alpha, scale_at
-from coterie.policies.decision import Decision
-from coterie.policies.policy import Policy
+from coterie.policies.clock import Alpha, check_alpha
+from coterie.policies.coupled import Coupled
 from coterie.policies.social import (
     Edge,
     Floats,
@@ -38,15 +36,12 @@ from coterie.policies.social import (
     Social,
     check_size,
     components,
-    pack_graph,
     read_graph,
-    unpack_graph,
-    without_user,
 )
 
 
 @final
-class CoLin(Policy):
+class CoLin(Coupled):
     """A user's payoff is a mixture of the user's own taste and the neighbours', with given weights.
 
     `graph` is edges (user, user) or (user, user, weight), {user: neighbours} or {(user, user): weight}; its users
@@ -95,47 +90,6 @@ class CoLin(Policy):
             )
             for nodes in found
         ]
-
-    def decide(self, user: Hashable, contexts: Any) -> Decision:
-        """Score each candidate by the user's mixture of estimates and its bound."""
-        check_user(user)
-        contexts = self.models.read(contexts)
-        estimate, spread = self.models.view(user, contexts)
-        width = scale_at(self.alpha, self.learned) * spread
-        members = np.full(len(estimate), self.models.members(user), dtype=np.int64)
-        return Decision(user, contexts, estimate, width, members, estimate, width, estimate + width)
-
-    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
-        """Update the joint estimate of the user's component; everybody in it learns."""
-        check_user(user)
-        contexts = self.models.read([context])
-        payoff = read_payoff(payoff)
-        scale_at(self.alpha, self.learned)  # an alpha that fails must fail before anything changes
-        self.learned += 1
-        return self.models.update(user, contexts[0], payoff)
-
-    def add(self, user: Hashable) -> None:
-        """Register a user; one who is not in the graph is coupled with nobody."""
-        self.models.add(user)
-
-    def drop(self, user: Hashable) -> None:
-        """Forget a user, in the models and in the graph. What the others learned from the user stays."""
-        self.models.drop(user)
-        self.graph = without_user(self.graph, user)
-
-    @property
-    def users(self) -> Sequence[Hashable]:
-        """The known users."""
-        return self.models.users
-
-    def tensors(self) -> Tensors:
-        """Return all that was learned, and the graph, as arrays."""
-        return {**pack_graph(self.users, self.graph), **self.models.tensors()}
-
-    def restore(self, tensors: Tensors) -> None:
-        """Take over what `tensors` returned."""
-        self.models.restore(tensors)
-        self.graph, _ = unpack_graph(self.users, tensors)
 
 
 def mixture_kernel(weights: Floats, self_weight: float) -> Floats:

@@ -23,20 +23,18 @@ the others would believe of themselves anyway: they keep all that they learned. 
 and outside the graph. `estimate` and `near_estimate` are the same: there is no model of the user alone.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, ClassVar, Literal, final
+from collections.abc import Hashable, Iterable
+from typing import ClassVar, Literal, final
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from coterie.errors import ParameterError
 from coterie.models import make_models
-from coterie.models.checks import check_count, check_user, read_payoff
-from coterie.models.files import Tensors
+from coterie.models.checks import check_count
 from coterie.models.joint import Block, Joint
-from coterie.policies.clock import Alpha, check_alpha, scale_at
-from coterie.policies.decision import Decision
-from coterie.policies.policy import Policy
+from coterie.policies.clock import Alpha, check_alpha
+from coterie.policies.coupled import Coupled
 from coterie.policies.random import Seed, make_rng
 from coterie.policies.social import (
     Edge,
@@ -47,18 +45,15 @@ from coterie.policies.social import (
     components,
     cut,
     label_users,
-    pack_graph,
     read_graph,
     read_groups,
-    unpack_graph,
-    without_user,
 )
 
 Variant = Literal["block", "macro", "exact"]
 
 
 @final
-class GOBLin(Policy):
+class GOBLin(Coupled):
     """Neighbours in a given social graph learn from each other's payoffs.
 
     `graph` is edges (user, user) or (user, user, weight), {user: neighbours} or {(user, user): weight}; its users
@@ -136,49 +131,6 @@ class GOBLin(Policy):
             Block(laplacian_kernel(between[nodes][:, nodes].toarray()), [members[k] for k in nodes])
             for nodes in found
         ]
-
-    def decide(self, user: Hashable, contexts: Any) -> Decision:
-        """Score each candidate by the user's part of the joint estimate and bound."""
-        check_user(user)
-        contexts = self.models.read(contexts)
-        estimate, spread = self.models.view(user, contexts)
-        width = scale_at(self.alpha, self.learned) * spread
-        members = np.full(len(estimate), self.models.members(user), dtype=np.int64)
-        return Decision(user, contexts, estimate, width, members, estimate, width, estimate + width)
-
-    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
-        """Update the joint estimate of the user's block; everybody in it learns."""
-        check_user(user)
-        contexts = self.models.read([context])
-        payoff = read_payoff(payoff)
-        scale_at(self.alpha, self.learned)  # an alpha that fails must fail before anything changes
-        self.learned += 1
-        return self.models.update(user, contexts[0], payoff)
-
-    def add(self, user: Hashable) -> None:
-        """Register a user; one who is not in the graph is coupled with nobody."""
-        self.models.add(user)
-
-    def drop(self, user: Hashable) -> None:
-        """Forget a user, in the models and in the graph. What the others learned from the user stays."""
-        self.models.drop(user)
-        self.graph = without_user(self.graph, user)
-        if self.clusters is not None:
-            self.clusters = [[name for name in group if name != user] for group in self.clusters]
-
-    @property
-    def users(self) -> Sequence[Hashable]:
-        """The known users."""
-        return self.models.users
-
-    def tensors(self) -> Tensors:
-        """Return all that was learned, and the graph, as arrays."""
-        return {**pack_graph(self.users, self.graph, self.clusters), **self.models.tensors()}
-
-    def restore(self, tensors: Tensors) -> None:
-        """Take over what `tensors` returned."""
-        self.models.restore(tensors)
-        self.graph, self.clusters = unpack_graph(self.users, tensors)
 
 
 def laplacian_kernel(weights: Floats) -> Floats:

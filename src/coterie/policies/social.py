@@ -233,7 +233,7 @@ def without_user(edges: Sequence[Edge], user: Hashable) -> list[Edge]:
 
 
 def pack_graph(
-    users: Sequence[Hashable], edges: Sequence[Edge], clusters: Sequence[Sequence[Hashable]] | None = None
+    users: Sequence[Hashable], edges: Sequence[Edge], clusters: Sequence[Sequence[Hashable]] | None
 ) -> Tensors:
     """Return edges and clusters as arrays; users are positions in `users`."""
     row = {user: i for i, user in enumerate(users)}
