@@ -8,28 +8,26 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Self, final
 
 import numpy as np
-from numpy.random import Generator
 from numpy.typing import NDArray
 
 from coterie.errors import FileError
-from coterie.models.bank import kernels
+from coterie.models.bank import Bank
 from coterie.models.checks import read_items
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.models.protocol import Floats, View
 
 Numbers = NDArray[np.int64]
 SOUND = 1e-6  # how far rounding may have taken a sum from what its parts allow
 
 
 @final
-class Means:
+class Means(Bank):
     """A bank over item ids."""
 
     one_hot = True
 
     def __init__(self, items: dict[Hashable, int] | None = None) -> None:
+        super().__init__("means")
         self.items = {} if items is None else items  # each learned item and its number; siblings share it
-        self._kernels = kernels("means")
         self.rows = self._kernels.make(16)
 
     def sibling(self) -> Self:
@@ -60,6 +58,11 @@ class Means:
         for name in names:
             self.items[name] = len(self.items)
 
+    @property
+    def entries(self) -> int:
+        """How many (row, item) pairs there are."""
+        return int(self.rows.size[4])
+
     def fit(self, n_rows: int, entries: int) -> None:
         """Make room for so many rows and entries in all."""
         rows, room = len(self.rows.head), len(self.rows.row)
@@ -68,64 +71,6 @@ class Means:
         while room < entries:
             room *= 2
         self.rows = self._kernels.grown(self.rows, rows if rows >= n_rows else max(n_rows, 2 * rows), room)
-
-    def take(self) -> int:
-        """Return a row that nobody uses."""
-        self.fit(int(self.rows.size[0]) + 1, 0)
-        return int(self._kernels.take(self.rows))
-
-    def give(self, row: int) -> None:
-        """Take a row back."""
-        self._kernels.give(self.rows, row)
-
-    def replace(self, row: int) -> None:
-        """Forget a row and let the last one take its place."""
-        self._kernels.swap_in(self.rows, row)
-
-    def times(self, row: int) -> int:
-        """Return how many payoffs a row has learned."""
-        return int(self.rows.times[row])
-
-    def view(self, row: int, items: Numbers) -> View:
-        """Return a row's estimates and spreads."""
-        found = View(np.empty(len(items)), np.empty(len(items)))
-        self._kernels.view(self.rows, row, items, np.arange(len(items)), *found)
-        return found
-
-    def draw(self, row: int, items: Numbers, scale: float, rng: Generator) -> Floats:
-        """Return the candidates' payoffs under one draw; an item listed twice gets one draw."""
-        score = np.empty(len(items))
-        self._kernels.draw(self.rows, row, items, np.arange(len(items)), scale, rng, score)
-        return score
-
-    def update(self, row: int, items: Numbers, payoff: float) -> None:
-        """Let a row learn."""
-        self.fit(0, int(self.rows.size[4]) + 1)
-        self._kernels.update(self.rows, row, items, 0, payoff)
-
-    def pool(self, row: int, source: Self, source_row: int, sign: int = 1) -> None:
-        """Add another row's statistics, or subtract them."""
-        self.fit(0, int(self.rows.size[4] + source.rows.size[4]))
-        self._kernels.pool(self.rows, row, source.rows, source_row, sign)
-
-    def pool_all(self, row: int, source: Self, source_rows: NDArray[np.int64]) -> None:
-        """Add many rows' statistics."""
-        self.fit(0, int(self.rows.size[4] + source.rows.size[4]))
-        for source_row in source_rows.tolist():
-            self._kernels.move(self.rows, row, source.rows, source_row, 1)
-        self._kernels.refresh(self.rows, row)
-
-    def clear(self, row: int) -> None:
-        """Let a row have learned nothing."""
-        self._kernels.clear(self.rows, row)
-
-    def gap(self, row: int, others: Self, other: int) -> float:
-        """Return ‖w − w'‖² of two rows."""
-        return float(self._kernels.gap(self.rows, row, others.rows, other))
-
-    def apart(self, row: int, others: Self, other: int) -> float:
-        """Return ‖w − w'‖ of two rows, 0 to rounding where they are equal."""
-        return float(self._kernels.apart(self.rows, row, others.rows, other))
 
     def tensors(self, prefix: str, rows: Numbers) -> Tensors:
         """Return rows as arrays: one entry a touched (row, item) pair."""

@@ -7,28 +7,27 @@ from collections.abc import Hashable
 from typing import Any, Self, final
 
 import numpy as np
-from numpy.random import Generator
 from numpy.typing import NDArray
 
 from coterie.errors import FileError
-from coterie.models.bank import kernels
+from coterie.models.bank import Bank
 from coterie.models.checks import read_vectors
 from coterie.models.files import Tensors, take
-from coterie.models.protocol import Floats, View
+from coterie.models.protocol import Floats
 
 # A file whose caches are further than this from its facts is damaged.
 SOUND = 1e-6
 
 
 @final
-class Ridges:
+class Ridges(Bank):
     """A bank over vectors of `n_features`."""
 
     one_hot = False
 
     def __init__(self, n_features: int) -> None:
+        super().__init__("ridges")
         self.n_features = n_features
-        self._kernels = kernels("ridges")
         self.rows = self._kernels.make(n_features, 16)
 
     def sibling(self) -> Self:
@@ -48,65 +47,15 @@ class Ridges:
     def items_named(self, names: list[Hashable]) -> None:
         """Do nothing: vectors need no numbers."""
 
+    @property
+    def entries(self) -> int:
+        """None: rows are all there is."""
+        return 0
+
     def fit(self, n_rows: int, entries: int) -> None:
         """Make room for so many rows in all."""
         if len(self.rows.times) < n_rows:
             self.rows = self._kernels.grown(self.rows, max(n_rows, 2 * len(self.rows.times)), entries)
-
-    def take(self) -> int:
-        """Return a row that nobody uses."""
-        self.fit(int(self.rows.size[0]) + 1, 0)
-        return int(self._kernels.take(self.rows))
-
-    def give(self, row: int) -> None:
-        """Take a row back."""
-        self._kernels.give(self.rows, row)
-
-    def replace(self, row: int) -> None:
-        """Forget a row and let the last one take its place."""
-        self._kernels.swap_in(self.rows, row)
-
-    def times(self, row: int) -> int:
-        """Return how many payoffs a row has learned."""
-        return int(self.rows.times[row])
-
-    def view(self, row: int, items: Floats) -> View:
-        """Return a row's estimates and spreads."""
-        found = View(np.empty(len(items)), np.empty(len(items)))
-        self._kernels.view(self.rows, row, items, np.arange(len(items)), *found)
-        return found
-
-    def draw(self, row: int, items: Floats, scale: float, rng: Generator) -> Floats:
-        """Return the candidates' payoffs under one draw of the weights."""
-        score = np.empty(len(items))
-        self._kernels.draw(self.rows, row, items, np.arange(len(items)), scale, rng, score)
-        return score
-
-    def update(self, row: int, items: Floats, payoff: float) -> None:
-        """Let a row learn."""
-        self._kernels.update(self.rows, row, items, 0, payoff)
-
-    def pool(self, row: int, source: Self, source_row: int, sign: int = 1) -> None:
-        """Add another row's statistics, or subtract them, and factorise anew."""
-        self._kernels.pool(self.rows, row, source.rows, source_row, sign)
-
-    def pool_all(self, row: int, source: Self, source_rows: NDArray[np.int64]) -> None:
-        """Add many rows' statistics."""
-        for source_row in source_rows.tolist():
-            self._kernels.move(self.rows, row, source.rows, source_row, 1)
-        self._kernels.refresh(self.rows, row)
-
-    def clear(self, row: int) -> None:
-        """Let a row have learned nothing."""
-        self._kernels.clear(self.rows, row)
-
-    def gap(self, row: int, others: Self, other: int) -> float:
-        """Return ‖w − w'‖² of two rows."""
-        return float(self._kernels.gap(self.rows, row, others.rows, other))
-
-    def apart(self, row: int, others: Self, other: int) -> float:
-        """Return ‖w − w'‖ of two rows, 0 to rounding where they are equal."""
-        return float(self._kernels.apart(self.rows, row, others.rows, other))
 
     def tensors(self, prefix: str, rows: NDArray[np.int64]) -> Tensors:
         """Return rows as arrays: the facts, and the caches too, so that a loaded row goes on bit for bit."""
