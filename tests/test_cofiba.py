@@ -212,6 +212,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
         ("deleted", np.full_like(state.tensors["deleted"], 99), "deletes edges that are not there"),
         ("item_cluster", np.array([7, 7]), "contradict"),
         ("users_edges", np.array([[0, 9]]), "contradict"),
+        ("users_edges", state.tensors["users_edges"][::-1].copy(), "contradict"),
     ]:
         write_file(
             tmp_path / "bad",

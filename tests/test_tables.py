@@ -25,7 +25,6 @@ def test_inverses_and_weights_follow_their_facts() -> None:
 
 
 def test_a_pool_is_the_ridge_regression_of_all_its_payoffs() -> None:
-    """Small pools and large ones are summed in two ways, which must agree."""
     table = trained(2, 20, 4, 300)
     contexts = unit_vectors(np.random.default_rng(3), 5, 4)
     for size in (1, 4, 5, 12, 20):
@@ -68,6 +67,30 @@ def test_items_are_one_hot_vectors() -> None:
     ]:
         assert mine.estimate == pytest.approx(theirs.estimate)
         assert mine.spread == pytest.approx(theirs.spread)
+
+
+def test_columns_of_items_are_never_stale() -> None:
+    """After every change, what is kept of an item is what a table fed anew says; strangers leave nothing."""
+    rng = np.random.default_rng(4)
+    table, told = ItemTable(), list[tuple[int, str, float]]()
+    for _ in range(5):
+        table.grow()
+    for t in range(80):
+        row, item, payoff = int(rng.integers(table.n_rows)), f"i{rng.integers(4)}", float(rng.random())
+        table.update(row, item, payoff)
+        told.append((row, item, payoff))
+        if t == 50:
+            table.delete(2)
+            told = [(r - (r > 2), i, y) for r, i, y in told if r != 2]
+        fresh = ItemTable()
+        for _ in range(table.n_rows):
+            fresh.grow()
+        for past in told:
+            fresh.update(*past)
+        items = ["i0", "i1", "i2", "i3", f"stranger{t}"]
+        assert np.array_equal(table.views(items), fresh.views(items))
+        assert np.array_equal(table.pooled(np.array([0, 3]), items), fresh.pooled(np.array([0, 3]), items))
+    assert len(table._columns_of) <= 4
 
 
 def test_a_file_whose_parts_contradict_each_other_is_refused() -> None:

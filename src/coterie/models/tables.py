@@ -5,7 +5,7 @@ A row's facts are Σ x xᵀ and Σ y x. Over vectors the inverse and the weights
 """
 
 from collections.abc import Hashable, Sequence
-from typing import Any, Protocol, final
+from typing import Any, Protocol, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.protocol import Floats, View
 
 Rows = NDArray[np.int64]
+Column: TypeAlias = tuple[Rows, Rows, Floats]  # who was shown an item, how often, and what they paid in all
+NOTHING: Column = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0))
 SOUND = 1e-6  # how far rounding may have taken a cache from its facts
 
 
@@ -178,9 +180,7 @@ class ItemTable:
     def __init__(self) -> None:
         self.n_rows = 0
         self._items: dict[Hashable, dict[int, tuple[int, float]]] = {}  # item → row → times, total
-        self._laid: dict[
-            Hashable, tuple[Rows, Rows, Floats]
-        ] = {}  # the same as arrays, until the item is updated
+        self._columns_of: dict[Hashable, Column] = {}  # the same as arrays, until the item is updated
 
     def read(self, contexts: Any) -> list[Hashable]:
         """Check candidates and return them as a list of ids."""
@@ -198,7 +198,7 @@ class ItemTable:
             for item, pairs in self._items.items()
         }
         self._items = {item: pairs for item, pairs in moved.items() if pairs}
-        self._laid.clear()
+        self._columns_of.clear()
         self.n_rows -= 1
 
     def update(self, row: int, context: Hashable, payoff: float) -> None:
@@ -206,7 +206,7 @@ class ItemTable:
         pairs = self._items.setdefault(context, {})
         times, total = pairs.get(row, (0, 0.0))
         pairs[row] = (times + 1, total + payoff)
-        self._laid.pop(context, None)
+        self._columns_of.pop(context, None)
 
     def view(self, row: int | None, contexts: Sequence[Hashable]) -> View:
         """Return a row's estimates and spreads."""
@@ -261,14 +261,16 @@ class ItemTable:
         found: dict[Hashable, dict[int, tuple[int, float]]] = {name: {} for name in items}
         for r, i, n, y in zip(row.tolist(), item.tolist(), count.tolist(), total.tolist(), strict=True):
             found[items[i]][r] = (n, y)
-        self._items, self._laid, self.n_rows = found, {}, n_rows
+        self._items, self._columns_of, self.n_rows = found, {}, n_rows
 
-    def _columns(self, item: Hashable) -> tuple[Rows, Rows, Floats]:
+    def _columns(self, item: Hashable) -> Column:
         """Return who was shown an item, how often, and what they paid in all."""
-        if item not in self._laid:
-            pairs = self._items.get(item, {})
+        if item not in self._items:
+            return NOTHING
+        if item not in self._columns_of:
+            pairs = self._items[item]
             rows = np.fromiter(pairs, dtype=np.int64, count=len(pairs))
             times = np.fromiter((n for n, _ in pairs.values()), dtype=np.int64, count=len(pairs))
             total = np.fromiter((y for _, y in pairs.values()), dtype=np.float64, count=len(pairs))
-            self._laid[item] = rows, times, total
-        return self._laid[item]
+            self._columns_of[item] = rows, times, total
+        return self._columns_of[item]

@@ -17,13 +17,13 @@ from coterie.models.files import Tensors, take
 
 Numbers = NDArray[np.int64]
 Alive = NDArray[np.bool_]
-NOBODY: Numbers = np.empty(0, dtype=np.int64)
+NO_LABELS: Numbers = np.empty(0, dtype=np.int64)
 EVERYWHERE: Alive = np.ones(0, dtype=np.bool_)  # a layer without deleted edges
 
 
 @final
 class Web:
-    """Nodes 0 … n_nodes-1 and the edges that they arrived with."""
+    """Nodes 0 … n_nodes-1 and the edges that they arrived with, in the order of arrival."""
 
     def __init__(self) -> None:
         self.n_nodes = 0
@@ -66,7 +66,7 @@ class Web:
         full[edges] = False
         return full
 
-    def labels(self, layer: Alive, known: Numbers = NOBODY) -> Numbers:
+    def labels(self, layer: Alive, known: Numbers = NO_LABELS) -> Numbers:
         """Return each node's connected component on a layer, numbered by first appearance.
 
         `known` are those of the first nodes, if no edge between them was deleted since: they save time.
@@ -84,6 +84,7 @@ class Web:
     def restore(self, name: str, tensors: Tensors, n_nodes: int) -> None:
         """Take over saved edges."""
         ends = take(tensors, f"{name}_edges", "i", (None, 2)).astype(np.int64)
-        if not ((ends >= 0) & (ends < n_nodes)).all() or (ends[:, 0] >= ends[:, 1]).any():
+        sound = ((ends >= 0) & (ends < n_nodes)).all() and (ends[:, 0] < ends[:, 1]).all()
+        if not (sound and (np.diff(ends[:, 1]) >= 0).all()):
             raise FileError(f"the edges of {name} in the model file contradict each other")
         self.ends, self.n_nodes = ends, n_nodes

@@ -36,7 +36,7 @@ from coterie.models.checks import check_number, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.protocol import ROUNDING
 from coterie.models.tables import make_table
-from coterie.models.web import EVERYWHERE, NOBODY, Alive, Numbers, Web
+from coterie.models.web import EVERYWHERE, NO_LABELS, Alive, Numbers, Web
 from coterie.policies.clock import Alpha, check_alpha, scale_at
 from coterie.policies.decision import Decision
 from coterie.policies.policy import Policy
@@ -171,7 +171,7 @@ class COFIBA(Policy):
 
     def _component(self, row: int, layer: int) -> Numbers:
         """Return the users who are connected with this one on a layer."""
-        labels = self._labels.get(layer, NOBODY)
+        labels = self._labels.get(layer, NO_LABELS)
         if len(labels) < self._users_web.n_nodes:
             labels = self._users_web.labels(self._layers.get(layer, EVERYWHERE), labels)
             self._labels[layer] = labels
