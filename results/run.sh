@@ -25,9 +25,22 @@ one tuenti tuenti --policies $few,club:alpha2=0.3,dynucb:k=16
 one kddcup-twin kddcup-twin --policies $few,club:alpha2=0.3,dynucb:k=16
 one avazu-twin avazu-twin --rounds 8000000 --runs 3 --policies $few,club:alpha2=0.3:alpha=0.05
 
-# Policies whose loops are in Python, on the first 3,000 rounds, beside the others.
+# The other policies, at the same sizes; and all of them while hardly anybody is known.
+others=cofiba:alpha2=0.1,dccb:alpha2=0.3,gob-lin:graph=friends,sparse-cab,random
+one lastfm-others lastfm --policies $others
+one delicious-others delicious --policies $others
 one lastfm-short lastfm --rounds 3000 --runs 3 --policies \
     cab,linucb-single,linucb-multiple,club,dynucb:k=8,sclub,cofiba:alpha2=0.1,dccb,gob-lin:graph=friends,sparse-cab,random
+most=cab,linucb-single,linucb-multiple,club:alpha2=0.3,dynucb:k=16,sclub,cofiba:alpha2=0.1
+one tuenti-short tuenti --rounds 300000 --runs 3 --policies $most,dccb:alpha2=0.3,random
+one tuenti-short-alpha tuenti --rounds 300000 --runs 3 --policies \
+    cab:alpha=0,cab:alpha=0.01,cab:alpha=0.05,cab:alpha=0.1,cab:alpha=0.17,random
+one kddcup-twin-short kddcup-twin --rounds 300000 --runs 3 --policies $most,random
+one avazu-twin-short avazu-twin --rounds 300000 --runs 3 --policies $most,random
+
+# Other readings of the paper's preparation.
+one lastfm-pool lastfm --policies cab,linucb-single,linucb-multiple,club:alpha2=0.3,random --setting pool=all
+one lastfm-untagged lastfm --policies cab,linucb-single,linucb-multiple,club:alpha2=0.3,random --setting untagged=drop
 
 # What CAB's settings do; γ = 0 turns learning together off.
 one lastfm-alpha lastfm --policies \
