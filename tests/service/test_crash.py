@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,12 @@ async def _press_and_kill(url: str, child: int, after: float, seed: int) -> Tall
     )
     await asyncio.sleep(after)
     os.kill(child, signal.SIGKILL)
-    return await work
+    tally = await work
+    with suppress(ProcessLookupError):
+        while True:  # until it is gone, and its store free
+            os.kill(child, 0)
+            await asyncio.sleep(0.01)
+    return tally
 
 
 def _wait_for(port: int) -> None:

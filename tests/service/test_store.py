@@ -249,6 +249,25 @@ def test_old_batches_go_while_new_ones_come(again: Open) -> None:
     assert store.bounds() == (400 * 150, end)
 
 
+def test_a_reader_goes_on_where_old_batches_were_removed_under_it(again: Open) -> None:
+    """Readers take pages of 64 batches; what is removed between two pages is passed over, not called damage."""
+    store = again()
+    for first in range(200):
+        store.append(_ticks(first, 1))
+    reader = store.read()
+    seen = [next(reader).first]
+    assert store.compact(150) == 150
+    seen += [batch.first for batch in reader]
+    assert seen == [*range(64), *range(150, 200)]
+    reader = store.read()
+    seen = [next(reader).first]
+    for first in range(200, 300):
+        store.append(_ticks(first, 1))
+    store.compact(300)  # nothing is left
+    assert [*seen, *(batch.first for batch in reader)] == [*range(150, 200)]
+    assert list(store.read()) == []
+
+
 def test_what_goes_leaves_the_file_and_commits_are_kept_out_meanwhile(tmp_path: Path) -> None:
     store = SqliteStore(str(tmp_path / "log.db"))
     for k in range(900):

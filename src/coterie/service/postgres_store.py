@@ -113,8 +113,12 @@ class PostgresStore:
                 "ORDER BY first LIMIT 64",
                 position,
             )
-            if not rows:
-                raise _gap(position, end)
+            if not rows or rows[0][0] > position:
+                found = rows[0][0] if rows else end
+                if self.bounds()[0] < found:
+                    raise _gap(position, found)
+                position = found  # `compact` has removed what was here meanwhile
+                continue
             for row in rows:
                 batch = Batch(row[0], row[1], bytes(row[2]), row[3], row[4])
                 if batch.first != position:

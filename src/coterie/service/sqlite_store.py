@@ -115,8 +115,12 @@ class SqliteStore:
                 "SELECT first, count, body, checksum, version FROM log WHERE first >= ? ORDER BY first LIMIT 64",
                 position,
             )
-            if not rows:
-                raise _gap(self.path, position, end)
+            if not rows or rows[0][0] > position:
+                found = rows[0][0] if rows else end
+                if self.bounds()[0] < found:
+                    raise _gap(self.path, position, found)
+                position = found  # `compact` has removed what was here meanwhile
+                continue
             for row in rows:
                 batch = Batch(*row)
                 if batch.first != position:
