@@ -23,7 +23,7 @@ one lastfm lastfm --policies $few,club,dynucb,sclub
 one delicious delicious --policies $few,club,dynucb,sclub
 one tuenti tuenti --policies $few,club:alpha2=0.3,dynucb:k=16
 one kddcup-twin kddcup-twin --policies $few,club:alpha2=0.3,dynucb:k=16
-one avazu-twin avazu-twin --rounds 8000000 --runs 3 --policies $few,club:alpha2=0.3:alpha=0.05
+one avazu-twin avazu-twin --policies $few,club:alpha2=0.3:alpha=0.05
 
 # The other policies, at the same sizes; and all of them while hardly anybody is known.
 others=cofiba:alpha2=0.1,dccb:alpha2=0.3,gob-lin:graph=friends,sparse-cab,random
