@@ -90,4 +90,5 @@ class Buffers:
         """Take over payoffs and shares."""
         room = max(room, len(payoffs))
         self.payoffs, self._oldest = payoffs, 0
-        self._shares.rows = np.pad(shares.T, ((0, 0), (0, room - len(payoffs))))
+        rows = np.ascontiguousarray(shares.T)  # a peer after the other, as they are averaged
+        self._shares.rows = np.pad(rows, ((0, 0), (0, room - len(payoffs))))
