@@ -13,7 +13,7 @@ from psycopg import errors
 from coterie.errors import FileError
 from coterie.service.records import Batch
 from coterie.service.settings import Durability
-from coterie.service.store import Append, BrokenError, FullError, InUseError, KeyRow, StoreError
+from coterie.service.store import Append, BrokenError, FullError, InUseError, KeyRow, StoreError, pages
 
 VERSION = 1
 LOCK = 0x636F746572696500  # one process owns a database at a time
@@ -107,24 +107,16 @@ class PostgresStore:
         position = max(first, start)
         found = self._rows("SELECT max(first) FROM coterie_log WHERE first <= %s", position)[0][0]
         position = found if found is not None else position
-        while position < end:
+
+        def page(place: int) -> list[Batch]:
             rows = self._rows(
                 "SELECT first, count, body, checksum, version FROM coterie_log WHERE first >= %s "
                 "ORDER BY first LIMIT 64",
-                position,
+                place,
             )
-            if not rows or rows[0][0] > position:
-                found = rows[0][0] if rows else end
-                if self.bounds()[0] < found:
-                    raise _gap(position, found)
-                position = found  # `compact` has removed what was here meanwhile
-                continue
-            for row in rows:
-                batch = Batch(row[0], row[1], bytes(row[2]), row[3], row[4])
-                if batch.first != position:
-                    raise _gap(position, batch.first)
-                yield batch
-                position += batch.count
+            return [Batch(row[0], row[1], bytes(row[2]), row[3], row[4]) for row in rows]
+
+        yield from pages(self, position, end, page, _gap)
 
     def bounds(self) -> tuple[int, int]:
         """Return where the log begins and ends."""

@@ -7,6 +7,7 @@ import threading
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
@@ -14,7 +15,7 @@ from coterie.errors import FileError
 from coterie.service.records import Batch
 from coterie.service.settings import Durability
 from coterie.service.sqlite_wal import check_wal
-from coterie.service.store import Append, BrokenError, FullError, InUseError, KeyRow, StoreError
+from coterie.service.store import Append, BrokenError, FullError, InUseError, KeyRow, StoreError, pages
 
 APPLICATION = 0x636F7465  # "cote"
 VERSION = 1
@@ -110,23 +111,16 @@ class SqliteStore:
         position = max(first, start)
         found = self._rows("SELECT max(first) FROM log WHERE first <= ?", position)[0][0]
         position = found if found is not None else position
-        while position < end:
+
+        def page(place: int) -> list[Batch]:
             rows = self._rows(
-                "SELECT first, count, body, checksum, version FROM log WHERE first >= ? ORDER BY first LIMIT 64",
-                position,
+                "SELECT first, count, body, checksum, version FROM log WHERE first >= ? "
+                "ORDER BY first LIMIT 64",
+                place,
             )
-            if not rows or rows[0][0] > position:
-                found = rows[0][0] if rows else end
-                if self.bounds()[0] < found:
-                    raise _gap(self.path, position, found)
-                position = found  # `compact` has removed what was here meanwhile
-                continue
-            for row in rows:
-                batch = Batch(*row)
-                if batch.first != position:
-                    raise _gap(self.path, position, batch.first)
-                yield batch
-                position += batch.count
+            return [Batch(*row) for row in rows]
+
+        yield from pages(self, position, end, page, partial(_gap, self.path))
 
     def bounds(self) -> tuple[int, int]:
         """Return where the log begins and ends."""
