@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from coterie.errors import CoterieError
 
 if TYPE_CHECKING:
+    from coterie.models.candidates import Candidate, Candidates
     from coterie.models.recovery import sparse_recovery
     from coterie.policies import (
         CAB,
@@ -41,6 +42,8 @@ __all__ = [
     "COFIBA",
     "DCCB",
     "SCLUB",
+    "Candidate",
+    "Candidates",
     "CoLin",
     "CoterieError",
     "DynUCB",
@@ -55,11 +58,19 @@ __all__ = [
 ]
 
 
+# Where the names come from that are not policies.
+HOMES = {
+    "Candidate": "coterie.models.candidates",
+    "Candidates": "coterie.models.candidates",
+    "sparse_recovery": "coterie.models.recovery",
+}
+
+
 def __getattr__(name: str) -> Any:
     """Import a policy when it is first asked for, so that `import coterie` does not wait for the compiler."""
     if name not in __all__:
         raise AttributeError(f"module 'coterie' has no attribute {name!r}")
-    home = "coterie.models.recovery" if name == "sparse_recovery" else "coterie.policies"
+    home = HOMES.get(name, "coterie.policies")
     value = globals()[name] = getattr(import_module(home), name)
     return value
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from coterie.data.blocks import Block
 from coterie.experiments.trace import SCHEMA
+from coterie.models.candidates import project
 from coterie.policies import Policy
 from coterie.policies.batch import Batch, Outcome
 
@@ -65,6 +66,7 @@ def _table(block: Block, outcome: Outcome, start: int) -> pa.Table:
 
 
 def _items(block: Block, chosen: Any) -> pa.Array:
-    if isinstance(block.items, np.ndarray):
+    names = project(block.items, "ids")
+    if isinstance(names, np.ndarray):
         return pa.nulls(len(chosen), pa.string())
-    return pa.array([str(item) for item in block.items]).take(pa.array(chosen))
+    return pa.array([str(item) for item in names]).take(pa.array(chosen))
