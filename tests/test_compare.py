@@ -84,10 +84,10 @@ def test_a_spec_names_a_policy_and_its_parameters() -> None:
     assert spec.name == "cab"
     assert spec.parameters == {"alpha": 0.05, "gamma": 0.1, "eligible": "all"}
     assert spec.title == "CAB (alpha=0.05, gamma=0.1, eligible=all)"
-    single = parse_spec("linucb-single").complete(one_hot=False, n_features=3, seed=9)
+    single = parse_spec("linucb-single").complete(view="features", n_features=3, seed=9)
     assert (single["shared"], single["n_features"], single["one_hot"]) == (True, 3, False)
     assert single["seed"] == 9
-    assert "seed" not in parse_spec("sclub").complete(one_hot=True, n_features=None, seed=9)
+    assert "seed" not in parse_spec("sclub").complete(view="ids", n_features=None, seed=9)
 
 
 def test_every_policy_of_the_registry_has_a_spec_and_a_title() -> None:
@@ -101,11 +101,12 @@ def test_every_policy_of_the_registry_has_a_spec_and_a_title() -> None:
         ("cat", "unknown policy 'cat'; choose among cab, club, cofiba, "),
         (
             "cab:beta=1",
-            "unknown setting 'beta=1' in 'cab:beta=1'; write name=value with alpha, eligible, gamma",
+            "unknown setting 'beta=1' in 'cab:beta=1'; write name=value with alpha, eligible, gamma, items",
         ),
         ("cab:alpha", "unknown setting 'alpha'"),
         ("linucb-single:shared=false", "unknown setting 'shared=false'"),
-        ("random:seed=3", "unknown setting 'seed=3' in 'random:seed=3'; .* it has none"),
+        ("random:seed=3", "unknown setting 'seed=3' in 'random:seed=3'; .* with items"),
+        ("cab:items=all", "items=all in 'cab:items=all'; expected items=features, items=ids, items=both"),
         ("cab,cab", "policy 'cab' is listed twice"),
         (" , ", "names no policy; choose among"),
     ],

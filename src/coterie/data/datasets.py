@@ -79,6 +79,11 @@ class Part:
         return bool(self.of.one_hot)
 
     @property
+    def has_ids(self) -> bool:
+        """Whether items with features are known by their ids too."""
+        return bool(getattr(self.of, "has_ids", False))
+
+    @property
     def n_features(self) -> int | None:
         """How many features an item has."""
         features: int | None = self.of.n_features
