@@ -105,15 +105,17 @@ def read_ids(ids: Any) -> list[Hashable]:
 
 def read_table(features: Any, n_features: int | None = None) -> Floats:
     """Return features as float64 (items, n_features), all finite, of any norm."""
+    what = "features" if n_features is None else "contexts"
     try:
         table = np.asarray(features, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ContextError(f"features must be numbers, one row a candidate ({error})") from error
+        raise ContextError(f"{what} must be numbers, one row a candidate ({error})") from error
     if table.ndim in (1, 2) and table.shape[0] == 0:
         raise ContextError("the candidate list is empty; give at least one candidate")
     if table.ndim != 2 or table.shape[1] == 0:
         raise ContextError(
-            f"features have shape {table.shape}, expected (candidates, n_features): one row a candidate"
+            f"{what} have shape {table.shape}, expected (candidates, {n_features or 'n_features'}): one row a "
+            "candidate"
         )
     if n_features not in (None, table.shape[1]):
         raise ContextError(
@@ -123,6 +125,30 @@ def read_table(features: Any, n_features: int | None = None) -> Floats:
         k = int(np.argmin(np.isfinite(table).all(axis=1)))
         raise ContextError(f"context {k} holds NaN or infinity; every feature must be a finite number")
     return table
+
+
+def read_both(contexts: Any, n_features: int) -> Candidates:
+    """Return candidates of a policy that was made with n_features and one_hot."""
+    if not isinstance(contexts, Candidates):
+        raise ContextError(
+            f"contexts is a {type(contexts).__name__}, expected Candidates(ids, features): this policy was made "
+            f"with n_features={n_features} and one_hot=True"
+        )
+    if contexts.n_features != n_features:
+        raise ContextError(
+            f"context has {contexts.n_features} features, this policy was made with n_features={n_features}"
+        )
+    return contexts
+
+
+def read_one(context: Any, n_features: int) -> Candidates:
+    """Return what `learn` got, of a policy that was made with n_features and one_hot, as a list of one."""
+    if not isinstance(context, Candidate):
+        raise ContextError(
+            f"context is a {type(context).__name__}, expected a Candidate such as candidates[k]: this policy was "
+            f"made with n_features={n_features} and one_hot=True"
+        )
+    return read_both(Candidates([context.id], [context.features]), n_features)
 
 
 def pick(items: Any, rows: NDArray[np.int64]) -> Any:

@@ -18,6 +18,7 @@ from coterie.policies.policy import Policy
 from coterie.policies.random import Random
 from coterie.policies.sclub import SCLUB
 from coterie.policies.sparse_cab import SparseCAB
+from coterie.policies.vw import VW
 
 __all__ = [
     "CAB",
@@ -26,6 +27,7 @@ __all__ = [
     "DCCB",
     "POLICIES",
     "SCLUB",
+    "VW",
     "CoLin",
     "Decision",
     "DynUCB",
@@ -37,9 +39,9 @@ __all__ = [
     "load",
 ]
 
-# In the order in which they are listed: the paper's own, its rivals, the yardstick.
+# In the order in which they are listed: the paper's own, its rivals, one from outside, the yardstick.
 KINDS: tuple[type[Policy], ...] = (
-    CAB, SparseCAB, LinUCB, CLUB, DynUCB, SCLUB, COFIBA, GOBLin, CoLin, DCCB, Random,
+    CAB, SparseCAB, LinUCB, CLUB, DynUCB, SCLUB, COFIBA, GOBLin, CoLin, DCCB, VW, Random,
 )  # fmt: skip
 POLICIES: dict[str, type[Policy]] = {kind.name: kind for kind in KINDS}
 
