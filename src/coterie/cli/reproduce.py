@@ -29,6 +29,7 @@ from coterie.experiments.specs import names
 from coterie.policies import POLICIES
 
 PAPER = ("cab", "club", "dynucb", "linucb-single", "linucb-multiple", "random")
+VERIFIED = ("lastfm", "delicious", "movielens", "movielens-repeat")  # their files are known by hash
 ALL = ("lastfm", "delicious", "tuenti", "kddcup", "avazu")
 
 
@@ -124,7 +125,7 @@ def _open(name: str, settings: list[str], unverified: bool, notes: Console, *, f
     chosen = dict(_setting(text) for text in settings)
     if Path(name).suffix.lower() in READERS:
         return open_log(name, **chosen)
-    if unverified and name in ("lastfm", "delicious"):
+    if unverified and name in VERIFIED:
         chosen["verify"] = False
     if name in ("kddcup", "avazu"):
         chosen["told"] = lambda what: notes.print(f"{name}: {what}", highlight=False)

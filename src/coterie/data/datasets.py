@@ -14,15 +14,18 @@ from coterie.data.kddcup import kddcup
 from coterie.data.labelled import Labelled
 from coterie.data.lastfm import lastfm
 from coterie.data.logged import Logged
+from coterie.data.movielens import MovieLens, movielens, movielens_repeat
 from coterie.data.open_bandit import open_bandit
 from coterie.data.rounds import Round
 from coterie.data.twins import TWINS, twin
 from coterie.errors import ParameterError
 
-Dataset = Labelled | Logged
+Dataset = Labelled | MovieLens | Logged
 DATASETS: dict[str, Callable[..., Dataset]] = {
     "lastfm": lastfm,
     "delicious": delicious,
+    "movielens": movielens,
+    "movielens-repeat": movielens_repeat,
     "kddcup": kddcup,
     "avazu": avazu,
     **{name: partial(twin, name) for name in TWINS},

@@ -18,6 +18,8 @@ def setting(comparison: Comparison) -> str:
             "only what the shown item paid, so a round counts only if the program picks that very item. What "
             "matters in the end is the average payoff of the rounds that count."
         )
+    if hasattr(world, "about"):
+        return str(world.about)
     if hasattr(world, "provenance"):
         return (
             f"{_provenance(world)}The rounds are drawn from what {world.n_users:,} users of {plan.name} are known "

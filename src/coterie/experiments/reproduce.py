@@ -21,6 +21,8 @@ from coterie.experiments.table import as_json
 TITLES = {
     "lastfm": "LastFM",
     "delicious": "Delicious",
+    "movielens": "MovieLens, every list new",
+    "movielens-repeat": "MovieLens, lists that repeat",
     "kddcup": "KDD Cup",
     "avazu": "Avazu",
     "tuenti": "Tuenti (generated twin)",
