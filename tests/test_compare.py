@@ -18,10 +18,13 @@ from coterie.experiments.metrics import (
     ratio_to_random,
     summarise,
 )
+from coterie.experiments.report import report
 from coterie.experiments.specs import DEFAULT
+from coterie.experiments.table import as_json
 from coterie.experiments.trace import as_table, read_trace
 from coterie.experiments.worlds import make_world
 from coterie.policies import POLICIES
+from coterie.policies.vw import SETTINGS
 
 SMALL = {"kind": "one-hot", "n_users": 12, "n_items": 8, "n_candidates": 4}
 
@@ -181,3 +184,30 @@ def test_the_picture_holds_what_the_policy_and_the_world_say(tmp_path: Path) -> 
         alike = plan.world.neighbours(int(row["user"]), int(row["item"]))  # type: ignore[attr-defined]
         assert row["truth"] == (int(row["other"]) in alike)
     assert picture["found"].any()
+
+
+def test_plain_vw_stands_for_five_settings_and_the_best_in_hindsight_is_shown(tmp_path: Path) -> None:
+    pytest.importorskip("vowpalwabbit")
+    plan = make_plan(tmp_path, "vw,random")
+    assert len(plan.all_tasks()) == 6 * plan.n_runs
+    comparison = compare(plan, workers=1)
+    found = comparison.hindsight["vw"]
+    assert list(found) == [f"vw:setting={name}" for name in SETTINGS]
+    best = min(found, key=lambda text: found[text].mean)
+    [shown] = [result for result in comparison.results if result.spec.name == "vw"]
+    assert (shown.spec.text, shown.spec.stands_for) == (best, "vw")
+    assert shown.over("regret") == found[best]
+    assert shown.spec.title == f"VW (best of 5: {shown.spec.parameters['setting']})"
+    assert [spec.text for spec in comparison.plan.specs] == [best, "random"]
+    told = as_json(comparison)
+    assert told["hindsight"]["vw"][best]["mean"] == found[best].mean
+    assert "--policies vw,random" in report(comparison)
+
+
+def test_one_setting_of_vw_is_just_that_one() -> None:
+    assert [spec.text for spec in parse_spec("vw:setting=slow").variants()] == ["vw:setting=slow"]
+    assert parse_spec("vw:setting=slow").title == "VW (setting=slow)"
+    assert [spec.title for spec in parse_spec("vw:items=ids").variants()][
+        3
+    ] == "VW (items=ids, best of 5: squarecb)"
+    assert parse_spec("cab").variants() == [parse_spec("cab")]

@@ -175,8 +175,9 @@ def _bars(protocol: Protocol, console: Console) -> Iterator[tuple[Told, Any]]:
         title = title_of(protocol.name, protocol.data)
         n_tasks = sum(len(own) for spec in protocol.specs for _, own in protocol.tuning_tasks(spec))
         first = progress.add_task(f"{title}: tuning", total=max(n_tasks * protocol.n_tuned, 1))
+        n_policies = sum(len(spec.variants()) for spec in protocol.specs)
         second = progress.add_task(
-            f"{title}: runs", total=len(protocol.specs) * protocol.n_runs * protocol.n_reported, start=False
+            f"{title}: runs", total=n_policies * protocol.n_runs * protocol.n_reported, start=False
         )
 
         def tuning(done: Sequence[int]) -> None:

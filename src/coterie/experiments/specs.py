@@ -2,12 +2,14 @@
 
 import inspect
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 from coterie.errors import ParameterError
 from coterie.models.candidates import VIEWS
 from coterie.policies import POLICIES, Policy
+from coterie.policies.vw import SETTINGS
 
 # The paper's names for one class with one parameter set.
 NICKNAMES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -19,6 +21,8 @@ TITLES = {"linucb-single": "LinUCB-SINGLE", "linucb-multiple": "LinUCB-MULTIPLE"
 GIVEN = ("n_features", "one_hot", "seed")
 # What of an item the policy is shown. Every policy takes this setting, and none sees it.
 ITEMS = "items"
+# Names that stand for several settings: all are played, and the best in hindsight is reported.
+IN_HINDSIGHT: dict[str, tuple[str, Sequence[str]]] = {"vw": ("setting", tuple(SETTINGS))}
 DEFAULT = "cab,linucb-single,linucb-multiple,random"
 
 
@@ -31,13 +35,25 @@ class Spec:
     name: str
     parameters: dict[str, Any]
     items: str | None = None  # what of an item the policy is shown, where the spec says so
+    stands_for: str = ""  # the spec whose best setting in hindsight this is
 
     @property
     def title(self) -> str:
         """What tables and figures call the policy."""
         name, *settings = self.text.split(":")
+        if self.stands_for:
+            key, values = IN_HINDSIGHT[self.name]
+            settings = [one for one in settings if not one.startswith(f"{key}=")]
+            settings.append(f"best of {len(values)}: {self.parameters[key]}")
         title = TITLES.get(name) or POLICIES[self.name].__name__
         return f"{title} ({', '.join(settings)})" if settings else title
+
+    def variants(self) -> list["Spec"]:
+        """Return the settings that this spec stands for, of which the best in hindsight counts; else itself."""
+        key, values = IN_HINDSIGHT.get(self.name, ("", ()))
+        if not key or key in self.parameters:
+            return [self]
+        return [replace(parse_spec(f"{self.text}:{key}={v}"), stands_for=self.text) for v in values]
 
     def view(self, world: Any) -> str:
         """Return what of an item the policy is shown on `world`: "features", "ids" or "both".

@@ -55,6 +55,10 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "seeds": plan.seeds,
         "measure": "ctr" if plan.is_log else "regret",
         "policies": [_policy(comparison, result) for result in comparison.results],
+        "hindsight": {
+            text: {one: _spread(value) for one, value in found.items()}
+            for text, found in comparison.hindsight.items()
+        },
         "report": str(plan.out / "report.html"),
     }
 
