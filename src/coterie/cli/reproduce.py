@@ -15,9 +15,11 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from coterie.cli.at_work import RayOption, at_work
 from coterie.cli.closing import closing_table
+from coterie.data import WORLDS, make_world
 from coterie.data.datasets import DATASETS, open_dataset
 from coterie.data.files import VARIABLE
 from coterie.data.log import READERS, open_log
+from coterie.data.stage import N_ROUNDS, Stage
 from coterie.errors import CoterieError, ParameterError
 from coterie.experiments import Plan, Run, Spec, parse_spec, parse_specs
 from coterie.experiments.evidence import final_table, warnings, write_evidence
@@ -37,8 +39,8 @@ def reproduce(
     dataset: Annotated[
         str,
         typer.Argument(
-            help=f"A dataset ({', '.join(DATASETS)}), `all` for the paper's five, or a log of your own "
-            "(.csv, .parquet)."
+            help=f"A dataset ({', '.join(DATASETS)}), `all` for the paper's five, a built-in world "
+            f"({', '.join(WORLDS)}), or a log of your own (.csv, .parquet)."
         ),
     ],
     data: Annotated[
@@ -52,12 +54,18 @@ def reproduce(
         typer.Option(help="Policies, separated by commas, or `all`. [default: those of the paper]"),
     ] = None,
     runs: Annotated[int | None, typer.Option(help="Runs of each policy. [default: 5; quick: 2]")] = None,
-    rounds: Annotated[int | None, typer.Option(help="Use only so many rounds of the data.")] = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option(help=f"Use only so many rounds of the data. [default: all; {N_ROUNDS} of a world]"),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the first run; the next has seed + 1.")] = 0,
     tuning_runs: Annotated[int, typer.Option(help="Runs over which each setting is tuned.")] = 1,
     setting: Annotated[
         list[str] | None,
-        typer.Option(help="Another reading of the data, as name=value: pool=all, untagged=drop. Repeatable."),
+        typer.Option(
+            help="Another reading of the data, as name=value: pool=all, untagged=drop; for a world, one of its "
+            "parameters. Repeatable."
+        ),
     ] = None,
     unverified: Annotated[
         bool, typer.Option("--unverified", help="Take files that differ from the published ones.")
@@ -82,7 +90,7 @@ def reproduce(
     notes = Console(stderr=True)
     plans = []
     for name in ALL if dataset == "all" else [dataset]:
-        place = _open(name, setting or [], unverified, notes, fall_back=dataset == "all")
+        place = _open(name, setting or [], unverified, notes, rounds, fall_back=dataset == "all")
         name = getattr(place, "name", name)
         chosen = _all(place, seed) if policies == "all" else parse_specs(policies or ",".join(_known(PAPER)))
         protocol = Protocol(
@@ -121,8 +129,13 @@ def _all(place: Any, seed: int) -> list[Spec]:
     return able
 
 
-def _open(name: str, settings: list[str], unverified: bool, notes: Console, *, fall_back: bool) -> Any:
+def _open(
+    name: str, settings: list[str], unverified: bool, notes: Console, rounds: int | None, *, fall_back: bool
+) -> Any:
     chosen = dict(_setting(text) for text in settings)
+    if name in WORLDS:
+        world = make_world({"seed": 0, **WORLDS[name].parameters, **chosen})
+        return Stage(name, world, N_ROUNDS if rounds is None else rounds)
     if Path(name).suffix.lower() in READERS:
         return open_log(name, **chosen)
     if unverified and name in VERIFIED:

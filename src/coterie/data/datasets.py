@@ -17,6 +17,7 @@ from coterie.data.logged import Logged
 from coterie.data.movielens import MovieLens, movielens, movielens_repeat
 from coterie.data.open_bandit import open_bandit
 from coterie.data.rounds import Round
+from coterie.data.stage import Rest
 from coterie.data.twins import TWINS, twin
 from coterie.errors import ParameterError
 
@@ -66,6 +67,11 @@ def open_dataset(name: str, **settings: Any) -> Dataset:
 def _opened(name: str, settings: tuple[tuple[str, Any], ...], folder: str | None) -> Dataset:
     """Open a dataset; `folder` is where it looks by itself, here so that another folder is another dataset."""
     return DATASETS[name](**dict(settings))
+
+
+def part_of(data: Any, first: int) -> "Part | Rest":
+    """Return the rounds from `first` on, of a dataset or of a world."""
+    return Part(data, first) if hasattr(data, "blocks") else Rest(data, first)
 
 
 @final

@@ -137,7 +137,8 @@ def _in_hindsight(plan: Plan, runs: dict[str, list[Summary]]) -> tuple[Plan, dic
         found = [
             over_runs([run.ctr if plan.is_log else run.regret for run in runs[one.text]]) for one in variants
         ]
-        specs.append(variants[int(np.argmin([sign * value.mean for value in found]))])
+        worth = [np.inf if np.isnan(value.mean) else sign * value.mean for value in found]
+        specs.append(variants[int(np.argmin(worth))])
         if len(variants) > 1:
             told[spec.text] = {one.text: value for one, value in zip(variants, found, strict=True)}
     return replace(plan, specs=specs), told
