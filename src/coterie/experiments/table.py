@@ -69,6 +69,7 @@ def _policy(comparison: Comparison, result: Result) -> dict[str, Any]:
     return {
         "policy": result.spec.text,
         "title": result.spec.title,
+        "items": comparison.plan.tasks(result.spec)[0][0].items,
         **numbers,
         "regret_to_random": to_random,
         "runs": [{name: _plain(value) for name, value in run._asdict().items()} for run in result.runs],
