@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes everything in this folder, or the folders named (`contest`: the table and picture of what is kept). Needs COTERIE_DATA; keeps traces in out/reproduce, so it can be
-# interrupted. Hours on two cores; what is done is not done again.
+# Makes everything in this folder, or the folders named; `contest` is the table and the picture of what is kept. Needs
+# COTERIE_DATA; keeps traces in out/reproduce, so it can be interrupted. Hours on two cores; what is done is not done again.
 set -eu
 cd "$(dirname "$0")/.."
 coterie=${COTERIE:-.venv/bin/coterie}
@@ -60,14 +60,14 @@ one lastfm-gamma lastfm --runs 3 --policies \
 one lastfm-alone lastfm --policies cab:gamma=0,random
 
 # The contest: what we recommend, with its defaults, against everybody, tuned; Vowpal Wabbit with the best of five settings.
-# Rivals on LastFM, Delicious and the twins are those above. With ids, COFIBA and DCCB would take hours on MovieLens.
-both=hierarchical,hierarchical:items=features,vw,vw:items=features,random
+# The rivals on LastFM's and Delicious' features and on the twins are those above.
+shown_ids=cab:items=ids,linucb-single:items=ids,linucb-multiple:items=ids,club:items=ids:alpha2=0.3
+both=hierarchical,hierarchical:items=features,vw,vw:items=features,$shown_ids,random
 one lastfm-contest lastfm --policies $both
 one delicious-contest delicious --policies $both
-rivals=cab,linucb-single,linucb-multiple,club:alpha2=0.3,dynucb,sclub,cofiba:alpha2=0.1,dccb:alpha2=0.3
-one movielens movielens --policies hierarchical,vw,$rivals,linucb-single:items=ids,linucb-multiple:items=ids,random
-one movielens-repeat movielens-repeat --policies \
-    hierarchical,vw,$rivals,linucb-single:items=ids,linucb-multiple:items=ids,random
+rivals=cab,linucb-single,linucb-multiple,club,dynucb,sclub,cofiba:alpha2=0.1,dccb:alpha2=0.3
+one movielens movielens --policies hierarchical,vw,$rivals,$shown_ids,random
+one movielens-repeat movielens-repeat --policies hierarchical,vw,$rivals,$shown_ids,random
 one tuenti-contest tuenti --policies hierarchical,random
 one kddcup-twin-contest kddcup-twin --policies hierarchical,random
 one avazu-twin-contest avazu-twin --policies hierarchical,random

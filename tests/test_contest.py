@@ -96,7 +96,7 @@ def test_a_log_is_judged_by_its_click_through_rate_and_a_short_one_is_another_li
     assert [line.title for line in lines] == [
         "LastFM",
         "Tuenti (generated twin)",
-        "Tuenti (generated twin), first 300,000",
+        "Tuenti (generated twin), first 300,000 records",
     ]
     assert [line.best() for line in lines] == ["hierarchical", "cab", "cab"]
     assert lines[1].lost("cab") == pytest.approx(0.5)  # as good as twice RAN

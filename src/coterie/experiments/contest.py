@@ -126,7 +126,7 @@ def _lines(group: dict[str, Any], *, is_short: bool) -> list[Line]:
     is_log = comparison["measure"] == "ctr"
     title = numbers["statistics"]["dataset"]
     if is_short:
-        title += f", first {numbers['statistics']['rounds']:,}"
+        title += f", first {numbers['statistics']['rounds']:,} {'records' if is_log else 'rounds'}"
     facts = (is_log, comparison["n_rounds"], group["n_runs"])
     of_both = {name for name, view in scores if view == "both"}
     plain = {name: score for (name, view), score in scores.items() if view == "features"}

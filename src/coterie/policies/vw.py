@@ -37,6 +37,7 @@ SETTINGS: dict[str, str] = {
     "squarecb": "--cb_explore_adf --squarecb -q UA",
     "slow": "--cb_explore_adf --epsilon 0.02 -l 0.1 -q UA",
 }
+MANY = 50_000  # items whose lines are kept
 # Counters are kept with the model, so that a model that was read and written again is the same file.
 ALWAYS = ["--quiet", "--preserve_performance_counters"]
 
@@ -90,6 +91,9 @@ class VW(Policy):
         self._label_type = self._vw.get_label_type().value
         self._known: dict[Hashable, None] = {}
         self._last: Shown | None = None
+        self._texts: dict[
+            tuple[Hashable, bytes], str
+        ] = {}  # items with features as lines: numbers are slow to write
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
         """Draw a candidate from Vowpal Wabbit's probabilities. They are the scores; the one drawn has 1 more."""
@@ -178,11 +182,17 @@ class VW(Policy):
         if self.n_features is None:
             return [f"|A i{_text(item)}" for item in contexts]
         both = isinstance(contexts, Candidates)
-        lines = []
-        for k, row in enumerate((contexts.features if both else contexts).tolist()):
-            name = f" i{_text(contexts.ids[k])}" if both else ""
-            values = " ".join(f"x{feature}:{value!r}" for feature, value in enumerate(row) if value)
-            lines.append(f"|A{name} {values}")
+        lines, texts = [], self._texts
+        for k, row in enumerate(contexts.features if both else contexts):
+            name = contexts.ids[k] if both else None
+            key = (name, row.tobytes())
+            if key not in texts:
+                if len(texts) >= MANY:
+                    texts.clear()
+                label = f" i{_text(name)}" if both else ""
+                values = " ".join(f"x{place}:{value!r}" for place, value in enumerate(row.tolist()) if value)
+                texts[key] = f"|A{label} {values}"
+            lines.append(texts[key])
         return lines
 
     def _parse(self, lines: list[str]) -> list[Any]:
