@@ -37,8 +37,8 @@ SETTINGS: dict[str, str] = {
     "squarecb": "--cb_explore_adf --squarecb -q UA",
     "slow": "--cb_explore_adf --epsilon 0.02 -l 0.1 -q UA",
 }
-# With VW's default of 18 bits too many pairs of users and items share a weight: on MovieLens the best setting comes to
-# 0.744 (new lists) and 0.362 (repeated ones) of RAN's regret, with 22 to 0.732 and 0.350. 24 bits bring no more.
+# With VW's default of 18 bits too many pairs of users and items share a weight: on MovieLens the best setting comes
+# to 0.744 (new lists) and 0.362 (repeated ones) of RAN's regret, with 22 to 0.732 and 0.350. 24 bring no more.
 FIXED = ["-b", "22", "--random_seed", "1"]
 MANY = 50_000  # items whose lines are kept
 # Counters are kept with the model, so that a model that was read and written again is the same file.
