@@ -65,6 +65,10 @@ shown_ids=cab:items=ids,linucb-single:items=ids,linucb-multiple:items=ids,club:i
 both=hierarchical,hierarchical:items=features,vw,vw:items=features,$shown_ids,random
 one lastfm-contest lastfm --policies $both
 one delicious-contest delicious --policies $both
+# There, an id that never came up before is likely the one liked; not so when all items are available from the start.
+one lastfm-pool-contest lastfm --policies $both --setting pool=all
+one delicious-pool-contest delicious --setting pool=all --policies \
+    $both,cab,linucb-single,linucb-multiple,club:alpha2=0.3
 rivals=cab,linucb-single,linucb-multiple,club,dynucb,sclub,cofiba:alpha2=0.1,dccb:alpha2=0.3
 one movielens movielens --policies hierarchical,vw,$rivals,$shown_ids,random
 one movielens-repeat movielens-repeat --policies hierarchical,vw,$rivals,$shown_ids,random
@@ -75,7 +79,8 @@ one tuenti-short-contest tuenti --rounds 300000 --runs 3 --policies hierarchical
 one kddcup-twin-short-contest kddcup-twin --rounds 300000 --runs 3 --policies hierarchical,vw,random
 one avazu-twin-short-contest avazu-twin --rounds 300000 --runs 3 --policies hierarchical,vw,random
 for world in music-and-news dense lonely; do one world-$world $world --policies hierarchical,vw,$rivals,random; done
-contest lastfm lastfm-others lastfm-contest delicious delicious-others delicious-contest movielens movielens-repeat \
+contest lastfm lastfm-others lastfm-contest lastfm-pool lastfm-pool-contest \
+    delicious delicious-others delicious-contest delicious-pool-contest movielens movielens-repeat \
     tuenti tuenti-contest kddcup-twin kddcup-twin-contest avazu-twin avazu-twin-contest \
     tuenti-short tuenti-short-contest kddcup-twin-short kddcup-twin-short-contest avazu-twin-short avazu-twin-short-contest \
     world-music-and-news world-dense world-lonely

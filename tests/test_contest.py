@@ -25,6 +25,7 @@ def write(
     measure: str = "regret",
     rounds: int = 50_000,
     seeds: int = 5,
+    **settings: str,
 ) -> Path:
     """Write a numbers.json with as much as the contest reads."""
     policies: list[dict[str, Any]] = []
@@ -33,7 +34,7 @@ def write(
         own = {"ctr": value, "regret_to_random": None} if measure == "ctr" else {"regret_to_random": value}
         policies.append({"policy": spec, "title": name, **({"items": items} if items else {}), **own})
     comparison = {
-        "world_parameters": {"kind": "part", "of": {"kind": dataset}},
+        "world_parameters": {"kind": "part", "of": {"kind": dataset, **settings}},
         "n_rounds": rounds * 4 // 5,
         "seeds": list(range(seeds)),
         "measure": measure,
@@ -106,6 +107,17 @@ def test_a_log_is_judged_by_its_click_through_rate_and_a_short_one_is_another_li
         "| click-through rate ↑ | 12,000,000 | 5 | – | **0.1000 ± 0.0041** | 0.0800 ± 0.0041 (friends) |"
         in text
     )
+
+
+def test_another_reading_of_a_dataset_is_another_line(tmp_path: Path) -> None:
+    plain = write(tmp_path / "plain", [OURS, BLIND], pool="growing")
+    other = write(tmp_path / "other", [OURS, BLIND], pool="all")
+    short = write(tmp_path / "short", [OURS, BLIND], pool="all", rounds=3_000)
+    assert [line.title for line in read_contest([plain, short, other])] == [
+        "LastFM",
+        "LastFM, pool=all",
+        "LastFM, pool=all, first 3,000 rounds",
+    ]
 
 
 def test_the_picture_shows_the_lines_we_took_part_in(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from coterie.experiments.runs import Run
 from coterie.policies import VW
 from tests.miniature import write_lastfm
 
+pytest.importorskip("vowpalwabbit", reason="Vowpal Wabbit is not installed: pip install 'coterie[rivals]'")
+
 SETTINGS: dict[str, Any] = {"verify": False, "components": 4, "n_candidates": 5, "n_rounds": 60}
 
 

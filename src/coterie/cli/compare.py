@@ -34,7 +34,7 @@ def compare(
         str,
         typer.Option(
             help=f"Policies, separated by commas: {', '.join(names())}. Parameters follow with colons: "
-            "cab:alpha=0.05:gamma=0.1."
+            "cab:alpha=0.05:gamma=0.1. items=features, ids or both says what of the items a policy is shown."
         ),
     ] = DEFAULT,
     rounds: Annotated[

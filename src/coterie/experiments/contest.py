@@ -17,6 +17,7 @@ from coterie.errors import FileError, ParameterError
 from coterie.experiments.reproduce import TITLES
 from coterie.experiments.runs import FRIENDS
 from coterie.experiments.specs import NICKNAMES
+from coterie.experiments.worlds import whole_of
 from coterie.models.files import written_whole
 from coterie.policies import POLICIES
 
@@ -76,13 +77,25 @@ def read_contest(folders: Sequence[Path]) -> list[Line]:
         key=lambda group: (
             order.index(group["numbers"]["dataset"]) if group["numbers"]["dataset"] in order else len(order),
             -group["numbers"]["statistics"]["rounds"],
-        ),
+        ),  # else as named
     )
-    names = [group["numbers"]["dataset"] for group in ordered]
+    first: dict[str, dict[str, Any]] = {}
     lines = []
-    for place, group in enumerate(ordered):
-        lines += _lines(group, is_short=group["numbers"]["dataset"] in names[:place])
+    for group in ordered:
+        numbers = group["numbers"]
+        lines += _lines(group, _apart(numbers, first.setdefault(numbers["dataset"], numbers)))
     return lines
+
+
+def _apart(numbers: dict[str, Any], other: dict[str, Any]) -> str:
+    """Return in what a dataset's rounds differ from those of the dataset's first line, to be put behind its name."""
+    mine, theirs = (whole_of(one["comparison"]["world_parameters"]) for one in (numbers, other))
+    told = [f"{key}={value}" for key, value in mine.items() if theirs.get(key) != value]
+    n_rounds = numbers["statistics"]["rounds"]
+    if n_rounds != other["statistics"]["rounds"]:
+        is_log = numbers["comparison"]["measure"] == "ctr"
+        told.append(f"first {n_rounds:,} {'records' if is_log else 'rounds'}")
+    return "".join(f", {part}" for part in told)
 
 
 def _read(folder: Path) -> dict[str, Any]:
@@ -119,14 +132,12 @@ def _scores(comparison: dict[str, Any]) -> dict[tuple[str, str], Score]:
     return found
 
 
-def _lines(group: dict[str, Any], *, is_short: bool) -> list[Line]:
+def _lines(group: dict[str, Any], apart: str) -> list[Line]:
     """Return a dataset's line, or two where policies that take both were also shown features alone."""
     numbers, scores = group["numbers"], group["scores"]
     comparison = numbers["comparison"]
     is_log = comparison["measure"] == "ctr"
-    title = numbers["statistics"]["dataset"]
-    if is_short:
-        title += f", first {numbers['statistics']['rounds']:,} {'records' if is_log else 'rounds'}"
+    title = numbers["statistics"]["dataset"] + apart
     facts = (is_log, comparison["n_rounds"], group["n_runs"])
     of_both = {name for name, view in scores if view == "both"}
     plain = {name: score for (name, view), score in scores.items() if view == "features"}
