@@ -16,6 +16,7 @@ from coterie.experiments.svg import FAINT, GRID, INK, SERIES
 
 OURS, OUTSIDE = FIRST
 GREY = "#b9bcc4"
+LETTER = 0.082  # inches, about
 HEIGHT = 0.46  # inches a line
 ABOVE, BELOW = 0.95, 0.62  # inches
 CAPTION = "What each policy loses, over what choosing at random loses"
@@ -41,8 +42,12 @@ def _dots(line: Line) -> dict[str, float]:
 def _draw(lines: Sequence[Line]) -> Figure:
     ink, faint, grid, accent = (PLAIN[colour] for colour in (INK, FAINT, GRID, SERIES[0]))
     tall = ABOVE + HEIGHT * len(lines) + BELOW
-    figure = Figure(figsize=(8.4, tall))
-    axes: Any = figure.add_axes((0.33, BELOW / tall, 0.64, HEIGHT * len(lines) / tall))
+    left = max(2.6, 0.25 + LETTER * max(len(_name(line)) for line in lines))
+    wide = left + 5.6
+    figure = Figure(figsize=(wide, tall))
+    axes: Any = figure.add_axes(
+        (left / wide, BELOW / tall, 1 - (left + 0.25) / wide, HEIGHT * len(lines) / tall)
+    )
     for place, line in enumerate(lines):
         dots = _dots(line)
         rivals = {name: value for name, value in dots.items() if name != OURS}
@@ -70,7 +75,7 @@ def _draw(lines: Sequence[Line]) -> Figure:
     axes.spines["left"].set_visible(False)
     meaning = "lost, where choosing at random loses 1; for click-through rates, RAN's over the policy's"
     axes.set_xlabel(meaning, fontsize=8.5)
-    _title(figure, tall, any(OURS in line.scores for line in lines))
+    _title(figure, wide, tall, any(OURS in line.scores for line in lines))
     figure.draw_without_rendering()  # while the style holds
     return figure
 
@@ -93,15 +98,17 @@ def _name(line: Line) -> str:
     return line.title.replace(" (generated twin)", " twin").replace(" (built-in world)", "")
 
 
-def _title(figure: Figure, tall: float, with_us: bool) -> None:
+def _title(figure: Figure, wide: float, tall: float, with_us: bool) -> None:
     ink, faint, accent = (PLAIN[colour] for colour in (INK, FAINT, SERIES[0]))
     top = 1 - 0.30 / tall
     if with_us:
-        figure.text(0.02, top, "Hierarchical", color=accent, fontsize=14, fontweight="bold", va="center")
-        figure.text(0.19, top, "against every rival, on every dataset", color=ink, fontsize=14, va="center")
+        figure.text(
+            0.17 / wide, top, "Hierarchical", color=accent, fontsize=14, fontweight="bold", va="center"
+        )
+        figure.text(
+            1.58 / wide, top, "against every rival, on every dataset", color=ink, fontsize=14, va="center"
+        )
     else:
-        figure.text(0.02, top, "Every policy, on every dataset", color=ink, fontsize=14, va="center")
-    figure.text(
-        0.02, 1 - 0.62 / tall, "← further left is better. Dark: the best rival, and Vowpal Wabbit. Grey: the others.",
-        color=faint, fontsize=9.5, va="center",
-    )  # fmt: skip
+        figure.text(0.17 / wide, top, "Every policy, on every dataset", color=ink, fontsize=14, va="center")
+    words = "← further left is better. Dark: the best rival, and Vowpal Wabbit. Grey: the others."
+    figure.text(0.17 / wide, 1 - 0.62 / tall, words, color=faint, fontsize=9.5, va="center")
