@@ -46,6 +46,8 @@ class Decision:
     near_width: Floats  # their average width
     score: Floats  # what the policy ranks by
     seen: Seen | None = None  # whom it rests on, where a part of the users could not be asked; else None
+    parts: dict[str, Floats] | None = None  # what the estimate is made of, where the policy tells; then its sd
+    groups: Floats | None = None  # the user's probability of each group, where users are in groups
 
     @property
     def choice(self) -> int:
@@ -69,6 +71,7 @@ class Decision:
                 "members": int(self.members[k]),
                 "near_estimate": float(self.near_estimate[k]),
                 "near_width": float(self.near_width[k]),
+                **{name: float(part[k]) for name, part in (self.parts or {}).items()},
                 "score": float(self.score[k]),
                 "chosen": k == choice,
             }
@@ -83,11 +86,15 @@ class Decision:
 
     def _caption(self) -> str:
         text = f"user {self.user!r}: candidate {self.choice} of {len(self.score)}"
+        if self.groups is not None and len(self.groups) > 1:
+            text += f", groups {' '.join(f'{chance:.2f}' for chance in self.groups)}"
         if self.seen is None:
             return text
         return f"{text} (partial: {self.seen.users} users, on {self.seen.shards} of {self.seen.of} shards)"
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
+        if self.parts is not None:
+            return self._table_of_parts(list(self.parts))
         head = ["", "candidate", "estimate ± width", "neighbours", "their estimate ± width", "score"]
         body = [
             [
@@ -101,6 +108,19 @@ class Decision:
             for row in self.rows()
         ]
         return head, body
+
+    def _table_of_parts(self, names: list[str]) -> tuple[list[str], list[list[str]]]:
+        """Return the table of a policy that tells what its estimates are made of."""
+        body = [
+            [
+                "→" if row["chosen"] else "",
+                str(row["candidate"]) if row["item"] is None else str(row["item"]),
+                *(f"{row[name]:.4f}" if name == "sd" else f"{row[name]:+.4f}" for name in names),
+                f"{row['score']:+.4f}",
+            ]
+            for row in self.rows()
+        ]
+        return ["", "candidate", *names, "score"], body
 
     def __str__(self) -> str:
         head, body = self._table()

@@ -64,3 +64,11 @@ def bare(function: Compiled) -> Compiled:
     Numba counts references to arrays in every call, atomically; in short calls that is most of the time.
     """
     return jit(function, _nrt=False, nogil=False)
+
+
+def inner(function: Compiled) -> Compiled:
+    """Compile for calls from compiled code alone: there is no wrapper that takes Python's arguments apart.
+
+    For arguments with dozens of arrays the wrappers take most of the compiler's time.
+    """
+    return jit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)

@@ -1,0 +1,113 @@
+"""Symmetric positive definite matrices, as small as one user's: factors and inverses.
+
+All inner loops run along rows, so that the compiler can use vector instructions without changing the order of
+any sum: the same input gives the same bits on every call.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.models._kernels.jit import inner, jit
+
+Floats = NDArray[np.float64]
+
+
+@jit
+def invert(matrix: Floats, d: int, root: Floats, inverse: Floats) -> float:
+    """Invert the first d × d entries of `matrix` and return log det(matrix).
+
+    `matrix` is overwritten. `root` becomes the lower triangular R with RᵀR = matrix⁻¹, so Rᵀz has covariance
+    `inverse` for standard normal z.
+    """
+    log_det = 0.0
+    # Cholesky, matrix = UᵀU, row by row: after step j the rows below hold what is left to factor.
+    for j in range(d):
+        pivot = math.sqrt(matrix[j, j])
+        log_det += math.log(pivot)
+        top = matrix[j]
+        for k in range(j, d):
+            top[k] /= pivot
+        for i in range(j + 1, d):
+            factor, row = top[i], matrix[i]
+            for k in range(i, d):
+                row[k] -= factor * top[k]
+    # R = (Uᵀ)⁻¹, row by row: each from the rows above.
+    for i in range(d):
+        row = root[i]
+        for k in range(i + 1):
+            row[k] = 0.0
+        row[i] = 1.0
+        for j in range(i):
+            factor, above = matrix[j, i], root[j]
+            for k in range(j + 1):
+                row[k] -= factor * above[k]
+        scale = matrix[i, i]
+        for k in range(i + 1):
+            row[k] /= scale
+    for i in range(d):
+        for k in range(d):
+            inverse[i, k] = 0.0
+    for j in range(d):
+        row = root[j]
+        for i in range(j + 1):
+            factor, out = row[i], inverse[i]
+            for k in range(i + 1):
+                out[k] += factor * row[k]
+    for i in range(d):
+        for k in range(i):
+            inverse[k, i] = inverse[i, k]
+    return 2.0 * log_det
+
+
+@inner
+def times(matrix: Floats, d: int, x: Floats, out: Floats) -> None:
+    """Write matrix · x for a symmetric matrix."""
+    for i in range(d):
+        out[i] = 0.0
+    for i in range(d):
+        factor, row = x[i], matrix[i]
+        if factor != 0.0:
+            for k in range(d):
+                out[k] += factor * row[k]
+
+
+@inner
+def dot(x: Floats, y: Floats, d: int) -> float:
+    """Return x·y over the first d entries."""
+    total = 0.0
+    for i in range(d):
+        total += x[i] * y[i]
+    return total
+
+
+@inner
+def add_outer(matrix: Floats, d: int, weight: float, x: Floats) -> None:
+    """Add weight · x xᵀ."""
+    for i in range(d):
+        factor, row = weight * x[i], matrix[i]
+        if factor != 0.0:
+            for k in range(d):
+                row[k] += factor * x[k]
+
+
+@inner
+def unpack(packed: Floats, d: int, full: Floats) -> None:
+    """Write a packed lower triangle as a symmetric matrix."""
+    at = 0
+    for i in range(d):
+        for k in range(i + 1):
+            full[i, k] = full[k, i] = packed[at]
+            at += 1
+
+
+@inner
+def add_packed(packed: Floats, d: int, weight: float, x: Floats) -> None:
+    """Add weight · x xᵀ to a packed lower triangle."""
+    at = 0
+    for i in range(d):
+        factor = weight * x[i]
+        for k in range(i + 1):
+            packed[at + k] += factor * x[k]
+        at += i + 1

@@ -1,0 +1,333 @@
+"""Hierarchical: every user is a draw from a population whose prior is learned from everybody's payoffs.
+
+Users' weights w come from one or more groups with a common covariance. Means, covariance, groups, the spread of
+items' own effects and the noise are all fitted to the payoffs by likelihood, a little with each payoff; there is
+nothing to tune. A user without payoffs is judged as the population, one with many by the own payoffs alone, and
+in between each direction of w counts for as much as the data say. `docs/hierarchical.md` derives it all.
+
+    payoff = x·w_u + e_i + g_ui + noise       x: a constant 1, then the features
+    w_u ~ Σ_k share_k N(mean_k, Σ),  e_i ~ N(0, τ²),  g_ui ~ N(0, φκ),  noise ~ N(0, (1−φ)κ)
+
+With ids alone and up to 64 items, w has one entry per item and Σ is over items: it finds families of items.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.errors import FileError, ParameterError
+from coterie.models import Means
+from coterie.models.bank import kernels
+from coterie.models.candidates import Candidates, read_both, read_one, read_table
+from coterie.models.checks import check_count, check_flag, check_number, check_user, read_items, read_payoff
+from coterie.models.files import Tensors, pack_ids, take, unpack_ids
+from coterie.models.loops import Chunk, Items, Log
+from coterie.models.population import Population
+from coterie.policies.batch import Batch, Outcome, read_batch, run_one_by_one
+from coterie.policies.compiled import CHUNK
+from coterie.policies.decision import Decision
+from coterie.policies.policy import Policy
+from coterie.policies.random import Seed, make_rng
+from coterie.policies.roster import Roster
+
+Floats = NDArray[np.float64]
+PARTS = ("population", "own", "item", "pair")  # what a score is made of, before exploration
+
+
+class Group(NamedTuple):
+    """A group of users, as `Hierarchical.groups` returns it."""
+
+    share: float  # of the population
+    users: list[Hashable]  # those who are more likely here than in any other group
+    differs: list[tuple[Hashable, float]]  # features (by position) or items, and how far from the mean of all
+
+
+@final
+class Hierarchical(Policy):
+    """Learns the population's prior with each user's weights, so that every user starts with what all know.
+
+    Items have features (`n_features=25`, contexts are an array), ids (`one_hot=True`, a sequence of ids), or both
+    (`Candidates(ids, features)`). Features may have any scale. `explore` widens the search for what is not known:
+    1 suits all data we tried, 0 is greedy. `seed` starts the stream of posterior draws.
+
+    >>> policy = Hierarchical(one_hot=True)
+    >>> for user in ("ann", "bob", "carl"):
+    ...     for item, payoff in (("jazz", 1.0), ("news", 0.0)):
+    ...         policy.learn(user, item, payoff)
+    1
+    1
+    1
+    1
+    1
+    1
+    >>> policy.choose("dora", ["news", "jazz"])
+    1
+    """
+
+    name = "hierarchical"
+    reference = "linear mixed effects with a learned prior (empirical Bayes); docs/hierarchical.md"
+    takes_both = True
+    rng: np.random.Generator
+
+    def __init__(
+        self,
+        *,
+        n_features: int | None = None,
+        one_hot: bool = False,
+        explore: float = 1.0,
+        seed: Seed = 0,
+    ) -> None:
+        self.n_features = None if n_features is None else check_count("n_features", n_features)
+        self.one_hot = check_flag("one_hot", one_hot)
+        if n_features is None and not one_hot:
+            raise ParameterError(
+                "n_features is None and one_hot is False, expected at least one kind of context: n_features=25 "
+                "for feature vectors, one_hot=True for item ids, both for Candidates(ids, features)"
+            )
+        self.explore = check_number("explore", explore)
+        self.seed = seed
+        self.rng = make_rng(seed)
+        self._loops = kernels("hierarchical")
+        self._code = kernels("population")
+        self._roster = Roster()
+        self._pairs = Means()  # what each user paid for each item, and the items' numbers
+        self._many = Population(1 + (n_features or 0), ids=one_hot)
+        self._few = Population(1 + self._loops.FEW if self._ids_alone else 1, unit=True)
+        self._deciding = np.array([int(self._ids_alone)])  # 1 while `_few` decides
+
+    @property
+    def _ids_alone(self) -> bool:
+        return self.n_features is None
+
+    @property
+    def _wider(self) -> float:
+        return float(self._loops.EXPLORE_MANY) if self._ids_alone else 1.0
+
+    @property
+    def _explore(self) -> float:
+        return self.explore * (self._loops.EXPLORE_FEW if self._deciding[0] else self._wider)
+
+    @property
+    def _model(self) -> Population:
+        """The model that decides."""
+        return self._few if self._deciding[0] else self._many
+
+    def decide(self, user: Hashable, contexts: Any) -> Decision:
+        """Score each candidate by its estimate, a bonus for what is not known, and a posterior draw."""
+        check_user(user)
+        contexts = self._read(contexts)
+        row = self._roster.row(user)
+        parts, chance = self._view(row, *self._arrays(contexts))
+        score = np.empty(len(parts))
+        self._code.score(parts, self._explore, score)
+        estimate = parts[:, :4].sum(axis=1)
+        members = np.full(len(parts), len(self._roster) + (user not in self._roster), dtype=np.int64)
+        width = self._explore * self._code.BONUS * parts[:, 4]
+        shown = {name: parts[:, i] for i, name in enumerate(PARTS) if i < 2 or self._shows_items()}
+        return Decision(
+            user, contexts, estimate, width, members, parts[:, 0], np.zeros(len(parts)), score,
+            parts=shown | {"sd": parts[:, 4]}, groups=chance,
+        )  # fmt: skip
+
+    def _shows_items(self) -> bool:
+        return self.one_hot and not self._deciding[0]
+
+    def _view(self, row: int, table: Floats, numbers: NDArray[np.int64]) -> tuple[Floats, Floats]:
+        """Return the parts of each candidate's score, and the user's probability of each group."""
+        population = self._model
+        noise = np.array([self.rng.standard_normal() for _ in range(population.n_used)])
+        parts, chance = np.empty((len(table), 6)), np.empty(population.n_groups)
+        self._code.view(
+            population.model, self._pairs.rows, row, table, numbers, np.arange(len(table)), noise, parts, chance
+        )
+        return parts, chance
+
+    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+        """Update the user, the item and the population."""
+        check_user(user)
+        table, numbers = self._arrays(self._read_one(context))
+        payoff = read_payoff(payoff)
+        self.add(user)
+        if self.one_hot:
+            numbers = self._pairs.learnable([self._name(context)])
+        self._make_room()
+        self._loops.learn_one(
+            self._few.model, self._many.model, self._deciding, self._pairs.rows, self._roster.row(user), table,
+            numbers, 0, payoff, self.one_hot,
+        )  # fmt: skip
+        self._settle(len(self._pairs.items))
+        self.learned += 1
+        return 1
+
+    def run(self, batch: Batch) -> Outcome:
+        """Play many rounds in a compiled loop."""
+        candidates, payoffs, served = read_batch(batch)
+        contexts = self._read(batch.items)
+        names = self._names(contexts)
+        if not len(candidates) or len(set(names)) < len(names):
+            return run_one_by_one(self, batch)
+        users = batch.users.tolist() if isinstance(batch.users, np.ndarray) else batch.users
+        table, _ = self._arrays(contexts)
+        items = Items(self._pairs, names)
+        parts = []
+        for start in range(0, len(users), CHUNK):
+            part = slice(start, start + CHUNK)
+            log = Log(users[part], candidates[part], payoffs[part], served[part])
+            chunk = Chunk(log, self._roster.rows)
+            self._play(chunk, table, items)
+            items.settle()
+            done = chunk.rounds
+            parts.append(Outcome(done.choice, done.kept, done.members, done.updated))
+        return Outcome(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+    def _play(self, chunk: Chunk, table: Floats, items: Items) -> None:
+        so_far = np.array([0, self.learned])
+        while so_far[0] < len(chunk.rounds.who):
+            self._make_room(int(items.named[0]))
+            self._loops.play(
+                self._few.model, self._many.model, self._deciding, self._pairs.rows, table, items.numbers,
+                items.named, chunk.rounds, chunk.people, so_far, self.explore, self._wider, self.one_hot,
+                self.rng,
+            )  # fmt: skip
+            self._settle(int(items.named[0]))
+        self.learned = int(so_far[1])
+        for user in chunk.joined:
+            self._roster.join(user)
+
+    def _settle(self, n_items: int) -> None:
+        """Learn from a pass over the users, if one has just ended."""
+        self._many.settle(self._pairs.rows, n_items)
+        if self._deciding[0]:
+            self._few.settle(self._pairs.rows, n_items)
+
+    def _make_room(self, n_items: int | None = None) -> None:
+        """Make room for one more user, item and pair."""
+        rows = self._many.n_rows + 1
+        n_items = len(self._pairs.items) if n_items is None else n_items
+        self._many.fit(rows, n_items + 1 if self.one_hot else 0)
+        if self.one_hot:
+            self._few.fit(rows)
+            self._pairs.fit(rows, self._pairs.entries + 1)
+
+    def add(self, user: Hashable) -> None:
+        """Register a user."""
+        check_user(user)
+        if user not in self._roster:
+            self._make_room()
+            self._loops.add_row(self._few.model, self._many.model, self._pairs.rows, self.one_hot)
+            self._roster.join(user)
+
+    def drop(self, user: Hashable) -> None:
+        """Forget a user. What the population learned from the user's payoffs stays."""
+        check_user(user)
+        row = self._roster.leave(user)
+        self._many.replace(row)
+        if self.one_hot:
+            self._few.replace(row)
+            self._pairs.replace(row)
+
+    @property
+    def users(self) -> Sequence[Hashable]:
+        """The known users."""
+        return list(self._roster.names)
+
+    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
+        """Return the users whose payoff for `context` cannot be told from this user's, the user among them.
+
+        Two users are told apart if their estimates differ by more than the sum of their standard deviations.
+        """
+        check_user(user)
+        one = self._arrays(self._read_one(context))
+        before = self.rng.bit_generator.state
+
+        def seen(row: int) -> tuple[float, float]:
+            parts, _ = self._view(row, *one)
+            return float(parts[0, :4].sum()), float(parts[0, 4])
+
+        estimate, spread = seen(self._roster.row(user))
+        near = []
+        for row, name in enumerate(self._roster.names):
+            theirs, doubt = seen(row)
+            if name == user or abs(theirs - estimate) <= spread + doubt:
+                near.append(name)
+        self.rng.bit_generator.state = before
+        return near if user in self._roster else [user, *near]
+
+    def groups(self, most: int = 5) -> list[Group]:
+        """Return the groups that were found, largest first.
+
+        Each tells its share, who is in it, and the `most` features (by position) or items on which its mean
+        differs most from the mean of all.
+        """
+        prior, k, d = self._model.model.prior, self._model.n_groups, self._model.n_used
+        share, means = prior.share[:k] / prior.share[:k].sum(), prior.means[:k, :d]
+        apart = means - share @ means
+        names: list[Hashable] = list(self._pairs.items) if self._deciding[0] else list(range(d - 1))
+        people: list[list[Hashable]] = [[] for _ in range(k)]
+        before = self.rng.bit_generator.state
+        blank = (np.zeros((1, self.n_features or 0)), np.array([-1] if self.one_hot else [], dtype=np.int64))
+        for row, name in enumerate(self._roster.names):
+            people[int(np.argmax(self._view(row, *blank)[1]))].append(name)
+        self.rng.bit_generator.state = before
+        found = []
+        for g in np.argsort(-share, kind="stable").tolist():
+            places = np.argsort(-np.abs(apart[g, 1:]), kind="stable")[:most].tolist()
+            differs = [(names[place], float(apart[g, 1 + place])) for place in places]
+            found.append(Group(float(share[g]), people[g], differs))
+        return found
+
+    def tensors(self) -> Tensors:
+        """Return all that was learned, as arrays."""
+        n_items = len(self._pairs.items)
+        found = {
+            "users": pack_ids(self._roster.names),
+            "deciding": self._deciding.copy(),
+            **self._many.tensors("many", n_items),
+        }
+        if self.one_hot:
+            found |= self._pairs.tensors("pair", np.arange(len(self._roster)))
+            found |= self._few.tensors("few", 0)
+        return found
+
+    def restore(self, tensors: Tensors) -> None:
+        """Take over what `tensors` returned."""
+        names = unpack_ids(tensors, "users")
+        deciding = take(tensors, "deciding", "i", (1,))
+        if deciding[0] not in (0, 1) or (deciding[0] and not self._ids_alone):
+            raise FileError("the model file does not say which of two models decides")
+        if self.one_hot:
+            self._pairs.rows = self._pairs.restore("pair", tensors, len(names))
+            self._few.restore("few", tensors, len(names), 0)
+        self._many.restore("many", tensors, len(names), len(self._pairs.items))
+        self._roster, self._deciding = Roster(names), deciding.copy()
+
+    def _read(self, contexts: Any) -> Any:
+        """Return candidates as a decision shows them, checked."""
+        if self.n_features is None:
+            return read_items(contexts)
+        return read_both(contexts, self.n_features) if self.one_hot else read_table(contexts, self.n_features)
+
+    def _read_one(self, context: Any) -> Any:
+        """Return one context as a list of one, checked."""
+        if self.n_features is not None and self.one_hot:
+            return read_one(context, self.n_features)
+        return self._read([context])
+
+    def _name(self, context: Any) -> Hashable:
+        return context.id if self.n_features is not None else context  # type: ignore[no-any-return]
+
+    def _names(self, contexts: Any) -> list[Hashable]:
+        if not self.one_hot:
+            return []
+        return contexts.ids if isinstance(contexts, Candidates) else contexts
+
+    def _arrays(self, contexts: Any) -> tuple[Floats, NDArray[np.int64]]:
+        """Return checked contexts as the compiled code takes them: features and items' numbers."""
+        names = self._names(contexts)
+        numbers = self._pairs.numbers(names) if self.one_hot else np.empty(0, dtype=np.int64)
+        features = contexts.features if isinstance(contexts, Candidates) else contexts
+        if self.n_features is None:
+            features = np.empty((len(names), 0))
+        return np.require(features, dtype=np.float64, requirements=["C", "W"]), numbers
