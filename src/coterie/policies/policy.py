@@ -5,6 +5,7 @@ import inspect
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
+from threading import RLock
 from typing import Any, ClassVar, Self
 
 from numpy.random import Generator
@@ -13,20 +14,32 @@ from coterie.errors import FileError, ParameterError
 from coterie.models.files import State, Tensors, read_file, write_file
 from coterie.policies.batch import Batch, Outcome, run_one_by_one
 from coterie.policies.decision import Decision
+from coterie.policies.turns import take_turns
 
 
 class Policy(ABC):
     """Chooses one of several candidates for a user and learns from the payoff.
 
-    Constructors take keyword parameters and keep them under the same names.
+    Constructors take keyword parameters and keep them under the same names. Every policy may be called from several
+    threads: calls wait for each other.
     """
 
     name: ClassVar[str]  # what files and commands call it
     reference: ClassVar[str]  # where the algorithm is described
     in_tensors: ClassVar[tuple[str, ...]] = ()  # parameters that `tensors` holds, because JSON could not
     not_saved: ClassVar[tuple[str, ...]] = ()  # parameters of the running program, that `load` may be given
+    _lock: RLock  # held by every public method while it runs
     learned: int = 0  # how many payoffs were learned
     rng: Generator | None = None  # where randomness comes from, if any is used
+
+    def __new__(cls, *_args: Any, **_parameters: Any) -> Self:
+        """Give each policy its lock, whatever its constructor does."""
+        policy = super().__new__(cls)
+        policy._lock = RLock()
+        return policy
+
+    def __init_subclass__(cls) -> None:
+        take_turns(cls)
 
     @abstractmethod
     def decide(self, user: Hashable, contexts: Any) -> Decision:
@@ -122,3 +135,6 @@ class Policy(ABC):
         except (ParameterError, TypeError, ValueError, KeyError) as error:
             raise FileError(f"{path} is damaged ({error}); use an older copy") from error
         return policy
+
+
+take_turns(Policy)
