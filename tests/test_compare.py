@@ -20,6 +20,7 @@ from coterie.experiments.metrics import (
 )
 from coterie.experiments.specs import DEFAULT
 from coterie.experiments.trace import as_table, read_trace
+from coterie.experiments.words import reasons
 from coterie.experiments.worlds import make_world
 from coterie.policies import POLICIES
 
@@ -180,3 +181,13 @@ def test_the_picture_holds_what_the_policy_and_the_world_say(tmp_path: Path) -> 
         alike = plan.world.neighbours(int(row["user"]), int(row["item"]))  # type: ignore[attr-defined]
         assert row["truth"] == (int(row["other"]) in alike)
     assert picture["found"].any()
+
+
+def test_policies_that_find_neighbours_are_pictured_and_others_are_not(tmp_path: Path) -> None:
+    drawn = compare(make_plan(tmp_path / "1", "dccb,random", n_rounds=40, n_runs=1), workers=1)
+    assert drawn.pictured is not None
+    assert drawn.pictured.text == "dccb"
+    assert any("did not decide alone" in text and "teach" not in text for _, text in reasons(drawn))
+    undrawn = compare(make_plan(tmp_path / "2", "linucb-single,random", n_rounds=40, n_runs=1), workers=1)
+    assert undrawn.pictured is None
+    assert undrawn.picture is None

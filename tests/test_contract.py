@@ -104,6 +104,26 @@ def test_explain_tells_what_choose_and_rank_then_do(make: Callable[[], Policy], 
 
 
 @each_policy
+def test_neighbours_are_the_users_that_a_decision_rests_on(make: Callable[[], Policy], one_hot: bool) -> None:
+    policy = make()
+    context = candidates(np.random.default_rng(0), one_hot)[0]
+    assert policy.neighbours("nobody", context) == ["nobody"]
+    play(policy, one_hot, 60, seed=12)
+    before = fingerprint(policy)
+    for user in (*policy.users, "a stranger"):
+        near = policy.neighbours(user, context)
+        assert user in near
+        assert len(near) == len(set(near)) == policy.explain(user, [context]).members[0]
+        assert set(near) - {user} <= set(policy.users)
+    with pytest.raises(UserError, match="is unhashable"):
+        policy.neighbours([], context)  # type: ignore[arg-type]
+    with pytest.raises(ContextError):
+        policy.neighbours("user 0", [[1]])
+    assert fingerprint(policy) == before
+    assert not hasattr(policy, "cluster")
+
+
+@each_policy
 def test_a_saved_policy_goes_on_identically(
     make: Callable[[], Policy], one_hot: bool, tmp_path: Path
 ) -> None:

@@ -130,6 +130,6 @@ def _picture(plan: Plan) -> tuple[Spec | None, pl.DataFrame | None]:
     for spec in plan.specs:
         run, path = plan.tasks(spec)[0]
         policy = load(policy_path(path))
-        if hasattr(policy, "neighbours") and len(policy.users) > 1:
+        if policy.finds_neighbours and len(policy.users) > 1:
             return spec, neighbourhoods(policy, plan.world, run.rounds(), read_trace(path, ["user"]))
     return None, None

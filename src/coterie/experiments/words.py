@@ -2,7 +2,7 @@
 
 from coterie.experiments.compare import Comparison, Result
 from coterie.experiments.metrics import over_runs
-from coterie.experiments.specs import Spec
+from coterie.experiments.specs import Spec, defaults
 from coterie.policies import POLICIES
 
 ABOUT = {
@@ -94,7 +94,7 @@ def reasons(comparison: Comparison) -> list[tuple[Spec, str]]:
     told = []
     for result in comparison.results:
         parts = [_paid(result) if comparison.plan.is_log else _pace(result)]
-        if hasattr(POLICIES[result.spec.name], "neighbours"):
+        if POLICIES[result.spec.name].finds_neighbours:
             parts.append(_company(result))
         if result is not best and not comparison.plan.is_log:
             parts.append(_trouble(result, best, comparison))
@@ -115,6 +115,8 @@ def _company(result: Result) -> str:
     users = result.over("neighbours").mean
     shared, taught = result.over("share_rate").mean, result.over("shared_with").mean
     text = f"It did not decide alone: on average {users:,.0f} users' experience went into a decision."
+    if "gamma" not in defaults(result.spec.name):  # a payoff teaches one user, by design
+        return text
     if not shared >= 0.005:
         return text + " It was hardly ever sure enough to let one payoff teach several users."
     return text + f" And {shared:.0%} of the payoffs taught several users at once, {taught:,.0f} on average."

@@ -107,6 +107,11 @@ class Joint:
         place = self._place.get(user)
         return 1 if place is None else self.blocks[place[0]].n_users
 
+    def coupled_with(self, user: Hashable) -> list[Hashable]:
+        """Return the users who are coupled with `user`, who is among them."""
+        place = self._place.get(user)
+        return [user] if place is None else [name for node in self.blocks[place[0]].nodes for name in node]
+
     def update(self, user: Hashable, context: Any, payoff: float) -> int:
         """Learn one payoff, and return how many users it is learned for."""
         self.add(user)

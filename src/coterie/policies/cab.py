@@ -49,6 +49,7 @@ class CAB(Policy):
 
     name = "cab"
     not_saved = ("engine",)
+    finds_neighbours = True
     reference = (
         "Gentile, Li, Kar, Karatzoglou, Etrue, Zappella 2017: On context-dependent clustering of bandits"
     )

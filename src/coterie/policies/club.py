@@ -48,6 +48,7 @@ class CLUB(Policy):
     """
 
     name = "club"
+    finds_neighbours = True
     reference = "Gentile, Li, Zappella 2014: Online clustering of bandits"
     rng: np.random.Generator
 
@@ -126,8 +127,10 @@ class CLUB(Policy):
         for user in chunk.joined:
             self._roster.join(user)
 
-    def cluster(self, user: Hashable) -> list[Hashable]:
-        """Return the users of the user's component, the user among them."""
+    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
+        """Return the users of the user's component, the user among them: the same for every context."""
+        check_user(user)
+        self.people.read([context])
         row = self._roster.row(user)
         return [user] if row < 0 else [self._roster.names[i] for i in self.graph.component_rows(row)]
 

@@ -52,6 +52,7 @@ class COFIBA(Policy):
     """
 
     name = "cofiba"
+    finds_neighbours = True
     reference = "Li, Karatzoglou, Gentile 2016: Collaborative filtering bandits"
     rng: np.random.Generator
 

@@ -56,6 +56,7 @@ class DCCB(Policy):
     """
 
     name = "dccb"
+    finds_neighbours = True
     reference = "Korda, Szörényi, Li 2016: Distributed clustering of linear bandits in peer to peer networks"
     rng: np.random.Generator
 
@@ -240,9 +241,10 @@ class DCCB(Policy):
         """The known users."""
         return list(self._row)
 
-    def neighbours(self, user: Hashable) -> list[Hashable]:
-        """Return the peers who share with `user` now, `user` among them."""
+    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
+        """Return the peers who share with `user` now, `user` among them: the same for every context."""
         check_user(user)
+        self.sums.read([context])
         if user not in self._row:
             return [user]
         group = self._groups()[0]

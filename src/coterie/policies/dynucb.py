@@ -41,6 +41,7 @@ class DynUCB(Policy):
     """
 
     name = "dynucb"
+    finds_neighbours = True
     reference = "Nguyen, Lauw 2014: Dynamic clustering of contextual multi-armed bandits"
     rng: np.random.Generator
 
@@ -77,7 +78,7 @@ class DynUCB(Policy):
         items = self.people.numbers(contexts)
         scale = scale_at(self.alpha, self.learned)
         row = self._roster.row(user)
-        cluster = self.cluster(user)
+        cluster = self._cluster_of(row)
         own, near = self.people.view(row, items), self.pools.view(cluster, items)
         width = scale * near.spread
         score = self.pools.draw(cluster, items, scale, self.rng) if self.thompson else near.estimate + width
@@ -94,7 +95,8 @@ class DynUCB(Policy):
         scale_at(self.alpha, self.learned)  # an alpha that fails must fail before anything changes
         self.add(user)
         items = self.people.learnable(contexts)
-        row, cluster = self._roster.row(user), self.cluster(user)
+        row = self._roster.row(user)
+        cluster = self._cluster_of(row)
         self.people.update(row, items, payoff)
         self.pools.update(cluster, items, payoff)
         better = nearest(self.people, row, self.pools, self.k, cluster)
@@ -137,10 +139,17 @@ class DynUCB(Policy):
         if n > len(self._home):
             self._home = np.concatenate([self._home, np.zeros(n, dtype=np.int64)])
 
-    def cluster(self, user: Hashable) -> int:
-        """Return the user's cluster: for a stranger, the one that a first payoff would lead to."""
-        row = self._roster.row(user)
+    def _cluster_of(self, row: int) -> int:
+        """Return a user's cluster: for a stranger, the one that a first payoff would lead to."""
         return int(self._home[row]) if row >= 0 else self._upcoming
+
+    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
+        """Return the users of the user's cluster, the user among them: the same for every context."""
+        check_user(user)
+        self.people.read([context])
+        row = self._roster.row(user)
+        rows = np.flatnonzero(self._home[: len(self._roster)] == self._cluster_of(row))
+        return [self._roster.names[r] for r in rows] + ([user] if row < 0 else [])
 
     def add(self, user: Hashable) -> None:
         """Register a user in a random cluster."""

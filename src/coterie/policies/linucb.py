@@ -113,6 +113,12 @@ class LinUCB(Policy):
             if not self.shared:
                 self._learners.join(user)
 
+    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
+        """Return the users whose payoffs decide for `user`: all, `user` among them, or `user` alone."""
+        check_user(user)
+        self.bank.read([context])
+        return list(self._known | {user: None}) if self.shared else [user]
+
     def add(self, user: Hashable) -> None:
         """Register a user."""
         check_user(user)

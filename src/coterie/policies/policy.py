@@ -27,6 +27,7 @@ class Policy(ABC):
     name: ClassVar[str]  # what files and commands call it
     reference: ClassVar[str]  # where the algorithm is described
     in_tensors: ClassVar[tuple[str, ...]] = ()  # parameters that `tensors` holds, because JSON could not
+    finds_neighbours: ClassVar[bool] = False  # whether what it learns decides who decides with whom
     not_saved: ClassVar[tuple[str, ...]] = ()  # parameters of the running program, that `load` may be given
     _lock: RLock  # held by every public method while it runs
     learned: int = 0  # how many payoffs were learned
@@ -95,6 +96,11 @@ class Policy(ABC):
             return self.decide(user, contexts)
         finally:
             self.rng.bit_generator.state = before
+
+    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
+        """Return the users who decide with `user` on `context` now, `user` among them. Here: `user` alone."""
+        self.explain(user, [context])  # raises if either cannot be read
+        return [user]
 
     def run(self, batch: Batch) -> Outcome:
         """Play many rounds: `decide`, then `learn` what was kept. Compiled where the policy has a kernel."""

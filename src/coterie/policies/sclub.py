@@ -50,6 +50,7 @@ class SCLUB(Policy):
     """
 
     name = "sclub"
+    finds_neighbours = True
     reference = "Li, Chen, Li, Leung 2019: Improved algorithm on online clustering of bandits"
 
     def __init__(
@@ -197,8 +198,10 @@ class SCLUB(Policy):
         self._rate[c] = times / len(self._clusters[c])
         self._near[c] = self.alpha_theta / 2 * certainty(times)
 
-    def cluster(self, user: Hashable) -> list[Hashable]:
-        """Return the users of the user's cluster, the user among them."""
+    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
+        """Return the users of the user's cluster, the user among them: the same for every context."""
+        check_user(user)
+        self.people.read([context])
         row = self._roster.row(user)
         c = self._home[row] if row >= 0 else next(iter(self._clusters), -1)
         names = [self._roster.names[i] for i in sorted(self._clusters.get(c, ()))]

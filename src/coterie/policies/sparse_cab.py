@@ -47,6 +47,7 @@ class SparseCAB(Policy):
     """
 
     name = "sparse-cab"
+    finds_neighbours = True
     reference = (
         "Gentile, Li, Kar, Karatzoglou, Etrue, Zappella 2017: On context-dependent clustering of bandits, "
         "appendix on sparse user models"
