@@ -1,6 +1,8 @@
 """What every policy promises, checked on every policy and both kinds of contexts."""
 
+import copy
 import inspect
+import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -138,6 +140,26 @@ def test_a_saved_policy_goes_on_identically(
         assert loaded.parameters == policy.parameters
     assert play(loaded, one_hot, 60, seed=6) == play(policy, one_hot, 60, seed=6)
     assert fingerprint(loaded) == fingerprint(policy)
+
+
+@each_policy
+def test_copies_and_pickles_go_on_identically(make: Callable[[], Policy], one_hot: bool) -> None:
+    policy = make()
+    play(policy, one_hot, 40, seed=5)
+    policy.learn(
+        frozenset("ab"), candidates(np.random.default_rng(1), one_hot)[0], 1.0
+    )  # no file could hold this id
+    others = [copy.deepcopy(policy), pickle.loads(pickle.dumps(policy))]  # noqa: S301 (our own bytes)
+    for other in others:
+        assert type(other) is type(policy)
+        assert other.parameters == policy.parameters
+        assert other.learned == policy.learned
+    expected = play(policy, one_hot, 60, seed=6)
+    policy.drop(frozenset("ab"))
+    for other in others:
+        assert play(other, one_hot, 60, seed=6) == expected
+        other.drop(frozenset("ab"))
+        assert fingerprint(other) == fingerprint(policy)
 
 
 @each_policy

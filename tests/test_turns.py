@@ -1,5 +1,6 @@
 """Every policy may be called from several threads: calls are serialised inside."""
 
+import copy
 import inspect
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,8 @@ import numpy as np
 import pytest
 
 from coterie import CAB, CLUB, COFIBA, SCLUB, LinUCB, Policy, load
+from coterie.engines.local import Local
+from coterie.errors import ParameterError
 from coterie.policies import POLICIES
 
 D, THREADS, ROUNDS = 6, 8, 120
@@ -83,3 +86,29 @@ def test_a_policy_that_calls_itself_does_not_wait_for_itself() -> None:
     policy.learn("ann", "jazz", 1.0)
     assert policy.choose("ann", ["jazz", "news"]) == 0
     assert told
+
+
+def test_a_copy_has_its_own_lock_and_its_own_stream() -> None:
+    rng = np.random.default_rng(3)
+    policy = LinUCB(one_hot=True, thompson=True, seed=rng, alpha=lambda t: 0.5)
+    twin = copy.deepcopy(policy)
+    assert twin._lock is not policy._lock
+    assert twin.seed is twin.rng is not rng
+    assert twin.explain("ann", [1, 2, 3]).score.tolist() == policy.explain("ann", [1, 2, 3]).score.tolist()
+
+
+def test_a_copy_made_while_others_learn_is_sound(tmp_path: Path) -> None:
+    policy = CLUB(one_hot=True)
+    with ThreadPoolExecutor(2) as pool:
+        learning = pool.submit(lambda: [policy.learn(t % 50, t % 30, 1.0) for t in range(2000)])
+        copies = [copy.deepcopy(policy) for _ in range(20)]
+        learning.result()
+    for number, twin in enumerate(copies):
+        twin.save(tmp_path / f"{number}")
+        assert load(tmp_path / f"{number}").learned == twin.learned
+
+
+def test_a_policy_whose_users_are_elsewhere_cannot_be_copied() -> None:
+    policy = CAB(one_hot=True, engine=Local(shards=2))
+    with pytest.raises(ParameterError, match="made with engine=…, which cannot be copied or pickled; save"):
+        copy.deepcopy(policy)

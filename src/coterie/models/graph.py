@@ -13,13 +13,13 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from coterie.errors import FileError
-from coterie.models.bank import Bank, kernels
+from coterie.models.bank import Bank, Compiled
 from coterie.models.files import Tensors, take
 from coterie.models.loops import entries
 
 
 @final
-class Graph:
+class Graph(Compiled):
     """Edges, components and their pools, over the rows of `people`, which must join and leave in step.
 
     `p` is the probability of an edge between a newcomer and each earlier row. None is 3·log(n)/n, where n
@@ -27,10 +27,10 @@ class Graph:
     """
 
     def __init__(self, people: Bank, p: float | None) -> None:
+        super().__init__("graph")
         self.people = people
         self.pools = people.sibling()
         self.p = -1.0 if p is None else p
-        self._kernels = kernels("graph")
         self.complete = p == 1
         self.rows = self._kernels.make(self.complete)
 

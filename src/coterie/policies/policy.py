@@ -39,6 +39,25 @@ class Policy(ABC):
         policy._lock = RLock()
         return policy
 
+    def __getstate__(self) -> dict[str, Any]:
+        return self._copied({})
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        twin = memo[id(self)] = type(self).__new__(type(self))
+        vars(twin).update(self._copied(memo))
+        return twin
+
+    def _copied(self, memo: dict[int, Any]) -> dict[str, Any]:
+        """Return all but the lock, as it is between two calls: what copies and pickles hold."""
+        for name in self.not_saved:
+            if getattr(self, name) is not None:
+                raise ParameterError(
+                    f"this policy was made with {name}=…, which cannot be copied or pickled; save the policy, and "
+                    f"load it with {name}=…"
+                )
+        with self._lock:
+            return {name: copy.deepcopy(value, memo) for name, value in vars(self).items() if name != "_lock"}
+
     def __init_subclass__(cls) -> None:
         take_turns(cls)
 
