@@ -12,8 +12,10 @@ import pytest
 from coterie import CAB, Random
 from coterie.data.log import open_log
 from coterie.errors import FileError, ParameterError
-from coterie.experiments import open_world, play
+from coterie.experiments import Plan, compare, open_world, parse_specs, play, read_trace
+from coterie.experiments.protocol import Protocol, run_protocol
 from coterie.experiments.worlds import make_world
+from coterie.models.batches import distinct
 from coterie.policies.batch import Batch
 
 
@@ -158,3 +160,31 @@ def test_a_missing_log_and_a_list_of_one_are_refused(tmp_path: Path) -> None:
         open_world(str(tmp_path / "none.csv"))
     with pytest.raises(ParameterError, match="candidates=1; a list needs at least 2"):
         open_log(make_log(tmp_path), candidates=1)
+
+
+@pytest.mark.parametrize("first", [2**63, 2**64 - 40, 2**64, 2**70, -(2**70)])
+def test_ids_of_any_size_are_compared_and_tuned(first: int, tmp_path: Path) -> None:
+    records = [(first + t % 7, first + 5 * t % 11, t % 2) for t in range(400)]
+    rows = "".join(f"{user},{item},{payoff}\n" for user, item, payoff in records)
+    log = open_log(write(tmp_path / "log.csv", "user,item,payoff\n" + rows))
+    assert (log.n_users, set(log.items)) == (7, {first + k for k in range(11)})
+    specs = parse_specs("cab,linucb-multiple,club,random")
+    found = compare(Plan("big", log, specs, 400, 1, 0, tmp_path / "out"), workers=1)
+    trace = read_trace(found.plan.tasks(specs[0])[0][1])
+    assert set(trace["user"]) <= {str(first + k) for k in range(7)}
+    protocol = Protocol(
+        "big", log, parse_specs("random,linucb-multiple:alpha=0.1"), tmp_path / "two", n_runs=1
+    )
+    assert run_protocol(protocol, workers=1).results
+
+
+def test_users_of_a_batch_may_be_unsigned_and_large() -> None:
+    users = np.array([2**63, 2**64 - 1, 2**63], dtype=np.uint64)
+    policy = CAB(one_hot=True)
+    policy.run(Batch(users, np.zeros((3, 1), dtype=np.int64), ["a"], np.ones((3, 1))))  # type: ignore[arg-type]
+    assert set(policy.users) == {2**63, 2**64 - 1}
+    near = np.array([2**63 + 5, 2**63, 2**63 + 5], dtype=np.uint64)
+    found, where = distinct(near)
+    assert (found.tolist(), where.tolist()) == ([2**63, 2**63 + 5], [1, 0, 1])
+    small, where = distinct(np.array([-128, 127], dtype=np.int8))
+    assert (small.tolist(), where.tolist()) == ([-128, 127], [0, 1])

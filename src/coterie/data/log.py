@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from coterie.data.lists import DRAWS, thinned
 from coterie.data.logged import Logged, from_arrays
@@ -24,6 +25,7 @@ READERS: dict[str, Any] = {
     ".csv": partial(pl.read_csv, infer_schema_length=None),
     ".parquet": pl.read_parquet,
 }
+NUMPY_INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64)
 MOST = 20  # candidates, unless there are few items
 WORDS = "a log has the columns user, item (or features) and payoff"
 
@@ -55,7 +57,7 @@ def open_log(
     if n_items < 2:
         raise FileError(f"{path} shows only one item; there is nothing to choose")
     length = n_items if draw == "all" else min(candidates or max(2, min(MOST, n_items // 2)), n_items)
-    users, payoffs = table["user"].to_numpy(), table["payoff"].cast(pl.Float64).to_numpy()
+    users, payoffs = _users(table["user"]), table["payoff"].cast(pl.Float64).to_numpy()
     notes = []
     if draw == "balanced":
         keep = thinned(served, n_items, length)
@@ -79,6 +81,13 @@ def open_log(
         draw=draw,
         notes=notes,
     )
+
+
+def _users(ids: pl.Series) -> NDArray[Any]:
+    """Return the ids as an array; integers that NumPy has no type for as Python's own."""
+    if ids.dtype.is_integer() and ids.dtype not in NUMPY_INTEGERS:
+        return np.array(ids.to_list(), dtype=object)
+    return ids.to_numpy()
 
 
 def _kept(table: Any) -> Path:
