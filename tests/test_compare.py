@@ -91,6 +91,18 @@ def test_a_spec_names_a_policy_and_its_parameters() -> None:
     assert "seed" not in parse_spec("sclub").complete(one_hot=True, n_features=None, seed=9)
 
 
+def test_a_spec_may_be_written_as_python_json_or_a_table_would() -> None:
+    for text in ("linucb:shared=True", "LinUCB:shared=true", "LINUCB:Shared=TRUE"):
+        spec = parse_spec(text)
+        assert (spec.name, spec.parameters) == ("linucb", {"shared": True})
+    assert parse_spec("club:p=None").parameters == {"p": None}
+    for text, name in (("RAN", "random"), ("GOBLin", "gob-lin"), ("SparseCAB", "sparse-cab"), ("Cab", "cab")):
+        assert parse_spec(text).text == name
+    assert parse_spec("LinUCB-SINGLE:alpha=0.2").title == "LinUCB-SINGLE (alpha=0.2)"
+    with pytest.raises(ParameterError, match="policy 'cab' is listed twice"):
+        parse_specs("cab,CAB")
+
+
 def test_every_policy_of_the_registry_has_a_spec_and_a_title() -> None:
     for name in POLICIES:
         assert parse_spec(name).title

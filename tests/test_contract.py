@@ -205,6 +205,11 @@ def test_bad_input_is_named_and_changes_nothing(make: Callable[[], Policy], one_
             (ContextError, "is unhashable", lambda: policy.learn("new", [1], 1.0)),
             (ContextError, "contexts is the single string 'jazz'", lambda: policy.choose("new", "jazz")),
             (ContextError, "contexts is 3, expected a sequence", lambda: policy.choose("new", 3)),
+            (
+                ContextError,
+                "item id nan is not equal to itself",
+                lambda: policy.choose("new", [1.0, float("nan")]),
+            ),
         ]
     else:
         long, loud, hole = np.zeros((3, D + 1)), np.full((3, D), 0.9), np.zeros((3, D))
@@ -219,11 +224,42 @@ def test_bad_input_is_named_and_changes_nothing(make: Callable[[], Policy], one_
             (ContextError, r"contexts have shape \(5,\)", lambda: policy.choose("new", np.zeros(D))),
             (ContextError, "contexts must be numbers", lambda: policy.choose("new", [["a"] * D])),
             (ContextError, "context has 2 features", lambda: policy.learn("new", [0.1, 0.2], 1.0)),
+            (ContextError, "norm 1.0002, expected at most 1; it is 0.0002 over",
+             lambda: policy.choose("new", [[0.0] * D, [1.0002] + [0.0] * (D - 1)])),
+            (ContextError, "complex numbers", lambda: policy.choose("new", np.full((2, D), 0.1 + 0.1j))),
+            (ContextError, "complex numbers", lambda: policy.learn("new", np.full(D, 0.1j), 1.0)),
+            (ContextError, "masked values",
+             lambda: policy.learn("new", np.ma.masked_less(np.array([-1, 0, 0, 0, 0.5]), 0), 1.0)),
         ]  # fmt: skip
+    nan = float("nan")
+    bad += [
+        (UserError, "user id nan is not equal to itself", lambda: policy.choose(nan, good)),
+        (UserError, "not equal to itself", lambda: policy.learn(np.float64("nan"), good[0], 1.0)),
+        (UserError, "not equal to itself", lambda: policy.add(("shop", nan))),
+        (PayoffError, "payoff is .*2j", lambda: policy.learn("new", good[0], np.complex128(1 + 2j))),  # type: ignore[arg-type]
+        (ContextError, "contexts is a set, which has no order", lambda: policy.choose("new", {1, 2})),
+        (ContextError, "is a frozenset, which has no order", lambda: policy.choose("new", frozenset("ab"))),
+        (ContextError, "masked values", lambda: policy.choose("new", np.ma.masked_equal([[1, 2]], 2))),
+    ]
     for error, message, call in bad:
         with pytest.raises(error, match=message):
             call()
     assert (fingerprint(policy), set(policy.users)) == before
+
+
+@each_policy
+def test_unit_vectors_may_be_rounded(make: Callable[[], Policy], one_hot: bool) -> None:
+    if one_hot:
+        return  # items have no norm
+    x = candidates(np.random.default_rng(0), one_hot) * (1 + 9e-5)
+    exact, rounded = make(), make()
+    for k in range(4):
+        exact.learn("ann", x[k] / np.linalg.norm(x[k]), 0.5)
+        rounded.learn("ann", x[k], 0.5)
+    for contexts in (x, x.astype(np.float32), (x / (1 + 9e-5)).astype(np.float32)):
+        expected = exact.explain("ann", x / np.linalg.norm(x, axis=1, keepdims=True)).near_estimate
+        assert rounded.explain("ann", contexts).near_estimate == pytest.approx(expected, abs=1e-6)
+    assert x[0] @ x[0] > 1 + 1e-5  # what the caller gave is as it was
 
 
 @each_policy

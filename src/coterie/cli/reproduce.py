@@ -17,7 +17,8 @@ from coterie.cli.at_work import RayOption, at_work
 from coterie.cli.closing import closing_table
 from coterie.data.datasets import DATASETS, open_dataset
 from coterie.data.files import VARIABLE
-from coterie.data.log import READERS, open_log
+from coterie.data.log import open_log
+from coterie.data.log_file import READERS
 from coterie.errors import CoterieError, ParameterError
 from coterie.experiments import Plan, Run, Spec, parse_spec, parse_specs
 from coterie.experiments.evidence import final_table, warnings, write_evidence

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import ContextError, PayoffError
-from coterie.models.checks import check_user
+from coterie.models.checks import check_user, check_whole
 
 
 class Batch(NamedTuple):
@@ -55,6 +55,7 @@ def read_batch(batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.float64], ND
             f"{len(batch.items)} items"
         )
     shape = (rounds,) if batch.served is not None else candidates.shape
+    check_whole("payoffs", batch.payoffs, PayoffError)
     payoffs = np.asarray(batch.payoffs, dtype=np.float64)
     if payoffs.shape != shape:
         raise PayoffError(f"payoffs have shape {payoffs.shape}, expected {shape}")
