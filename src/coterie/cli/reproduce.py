@@ -193,7 +193,8 @@ def _bars(protocol: Protocol, console: Console) -> Iterator[tuple[Told, Any]]:
 def _print(evidence: Evidence, report: Path) -> None:
     protocol = evidence.protocol
     title = (
-        f"{evidence.title}: {protocol.n_reported:,} rounds reported, {protocol.n_runs} runs, mean ± spread"
+        f"{evidence.title}: {protocol.n_reported:,} rounds reported, {protocol.n_runs} runs, mean ± "
+        f"{'sampling error' if protocol.data.is_log else 'spread'}"
     )
     console = Console()
     console.print(closing_table(title, *final_table(evidence)))
