@@ -30,7 +30,7 @@ def test_dynucb_equals_its_twin_choice_for_choice(one_hot: bool, thompson: bool)
                 for model in (policy, twin):
                     model.drop(visit.user)
                     model.add("waiting")
-            assert policy.explain(visit.user, visit.contexts).members[0] == twin.members(visit.user)
+            assert policy.explain(visit.user, visit.contexts, draws=0).members[0] == twin.members(visit.user)
             home = twin.cluster.get(visit.user, twin.next)
             near = {user for user, cluster in twin.cluster.items() if cluster == home}
             assert set(policy.neighbours(visit.user, visit.contexts[0])) == near | {visit.user}

@@ -10,10 +10,22 @@
 1
 """
 
+from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from coterie.errors import CoterieError
+from coterie.errors import (
+    ClusterError,
+    ContextError,
+    CoterieError,
+    FileError,
+    MissingExtraError,
+    ParameterError,
+    PayoffError,
+    UnavailableError,
+    UserError,
+)
 
 if TYPE_CHECKING:
     from coterie.models.recovery import sparse_recovery
@@ -23,7 +35,9 @@ if TYPE_CHECKING:
         COFIBA,
         DCCB,
         SCLUB,
+        Batch,
         CoLin,
+        Decision,
         DynUCB,
         GOBLin,
         LinUCB,
@@ -33,6 +47,10 @@ if TYPE_CHECKING:
         load,
     )
 
+    # Not imported, not even for types: the rooms below must not come to know those above through this one.
+    open_log: Callable[..., Any]
+    replay: Callable[..., Any]
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -41,25 +59,46 @@ __all__ = [
     "COFIBA",
     "DCCB",
     "SCLUB",
+    "Batch",
+    "ClusterError",
     "CoLin",
+    "ContextError",
     "CoterieError",
+    "Decision",
     "DynUCB",
+    "FileError",
     "GOBLin",
     "LinUCB",
+    "MissingExtraError",
+    "ParameterError",
+    "PayoffError",
     "Policy",
     "Random",
     "SparseCAB",
+    "UnavailableError",
+    "UserError",
     "__version__",
     "load",
+    "open_log",
+    "replay",
     "sparse_recovery",
 ]
+
+# Where names live that are not policies.
+HOMES = {
+    "open_log": "coterie.data.log",
+    "replay": "coterie.experiments.replay",
+    "sparse_recovery": "coterie.models.recovery",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import a policy when it is first asked for, so that `import coterie` does not wait for the compiler."""
     if name not in __all__:
         raise AttributeError(f"module 'coterie' has no attribute {name!r}")
-    home = "coterie.models.recovery" if name == "sparse_recovery" else "coterie.policies"
+    home = HOMES.get(name, "coterie.policies")
+    if name == "open_log" and find_spec("polars") is None:
+        raise MissingExtraError("open_log needs polars: pip install 'coterie[experiments]'")
     value = globals()[name] = getattr(import_module(home), name)
     return value
 

@@ -15,7 +15,7 @@ import polars as pl
 
 from coterie.data.lists import DRAWS, thinned
 from coterie.data.log_file import read_log_file
-from coterie.data.logged import Logged, from_arrays
+from coterie.data.logged import Logged, Records, from_arrays
 from coterie.data.stream import cache_folder
 from coterie.data.tags import check_choice
 from coterie.errors import FileError, ParameterError
@@ -50,6 +50,7 @@ def open_log(
     if n_items < 2:
         raise FileError(f"{path} shows only one item; there is nothing to choose")
     length = n_items if draw == "all" else min(candidates or max(2, min(MOST, n_items // 2)), n_items)
+    everything = Records(users, served, payoffs)
     if draw == "balanced":
         keep = thinned(served, n_items, length)
         users, served, payoffs = users[keep], served[keep], payoffs[keep]
@@ -71,6 +72,7 @@ def open_log(
         n_candidates=length,
         draw=draw,
         notes=notes,
+        everything=everything,
     )
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from coterie.errors import FileError
 from coterie.models.files import read_policy_name
+from coterie.policies.batch import Batch, Outcome
 from coterie.policies.cab import CAB
 from coterie.policies.club import CLUB
 from coterie.policies.cofiba import COFIBA
@@ -26,11 +27,13 @@ __all__ = [
     "DCCB",
     "POLICIES",
     "SCLUB",
+    "Batch",
     "CoLin",
     "Decision",
     "DynUCB",
     "GOBLin",
     "LinUCB",
+    "Outcome",
     "Policy",
     "Random",
     "SparseCAB",

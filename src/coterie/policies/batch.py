@@ -56,7 +56,10 @@ def read_batch(batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.float64], ND
         )
     shape = (rounds,) if batch.served is not None else candidates.shape
     check_whole("payoffs", batch.payoffs, PayoffError)
-    payoffs = np.asarray(batch.payoffs, dtype=np.float64)
+    try:
+        payoffs = np.asarray(batch.payoffs, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise PayoffError(f"payoffs must be numbers in [-1, 1] ({error})") from error
     if payoffs.shape != shape:
         raise PayoffError(f"payoffs have shape {payoffs.shape}, expected {shape}")
     wrong = ~((payoffs >= -1) & (payoffs <= 1))

@@ -20,6 +20,7 @@ from coterie.errors import ParameterError
 from coterie.models import Eligible, Models, Near, View, make_models
 from coterie.models.checks import check_flag, check_number, check_user, read_payoff
 from coterie.models.files import Tensors
+from coterie.models.forget import without_item
 from coterie.models.protocol import Floats
 from coterie.policies.batch import Batch, Outcome, read_batch, run_one_by_one
 from coterie.policies.clock import Alpha, check_alpha, scale_at
@@ -181,6 +182,13 @@ class CAB(Policy):
         contexts = self.models.read([context])
         scale = scale_at(self.alpha, self.learned)
         return self.models.neighbours(user, contexts, self.models.view(user, contexts), scale)
+
+    def drop_item(self, item: Hashable) -> None:
+        """Forget an item, for all users, where items are ids and the users are in this process."""
+        if not self.one_hot or self.engine is not None:
+            super().drop_item(item)
+        self.models.read([item])
+        self.models.restore(without_item(self.models.tensors(), item))
 
     def add(self, user: Hashable) -> None:
         """Register a user; with `eligible="all"` others count the user as a neighbour from now on."""

@@ -27,6 +27,7 @@ from coterie.errors import ParameterError
 from coterie.models import make_bank
 from coterie.models.checks import check_flag, check_number, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, unpack_ids
+from coterie.models.forget import without_item
 from coterie.models.graph import Graph
 from coterie.models.loops import Chunk, Items, play
 from coterie.policies.batch import Batch, Outcome
@@ -137,6 +138,13 @@ class CLUB(Policy):
     def edges(self) -> list[tuple[Hashable, Hashable]]:
         """Return the pairs of users that are still connected by an edge."""
         return [(self._roster.names[a], self._roster.names[b]) for a, b in self.graph.edges().tolist()]
+
+    def drop_item(self, item: Hashable) -> None:
+        """Forget an item: what was learned of it goes, and so does what it said about users."""
+        if not self.one_hot:
+            super().drop_item(item)
+        self.people.read([item])
+        self.restore(without_item(self.tensors(), item, ("user", "component")))
 
     def add(self, user: Hashable) -> None:
         """Register a user and draw the user's edges."""

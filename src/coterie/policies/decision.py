@@ -45,6 +45,9 @@ class Decision:
     near_width: Floats  # their average width
     score: Floats  # what the policy ranks by
     seen: Seen | None = None  # whom it rests on, where a part of the users could not be asked; else None
+    probabilities: Floats | None = (
+        None  # of each candidate to be chosen; None where nobody asked (see `explain`)
+    )
 
     @property
     def choice(self) -> int:
@@ -70,6 +73,7 @@ class Decision:
                 "near_width": float(self.near_width[k]),
                 "score": float(self.score[k]),
                 "chosen": k == choice,
+                **({} if self.probabilities is None else {"probability": float(self.probabilities[k])}),
             }
             for k in range(len(self.score))
         ]

@@ -22,6 +22,7 @@ from coterie.errors import FileError
 from coterie.models import make_bank
 from coterie.models.checks import check_count, check_flag, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
+from coterie.models.forget import without_item
 from coterie.models.loops import Chunk, Items, entries, nearest, play
 from coterie.policies.batch import Batch, Outcome
 from coterie.policies.clock import Alpha, check_alpha, scale_at
@@ -150,6 +151,13 @@ class DynUCB(Policy):
         row = self._roster.row(user)
         rows = np.flatnonzero(self._home[: len(self._roster)] == self._cluster_of(row))
         return [self._roster.names[r] for r in rows] + ([user] if row < 0 else [])
+
+    def drop_item(self, item: Hashable) -> None:
+        """Forget an item: what was learned of it goes, and so does what it said about users."""
+        if not self.one_hot:
+            super().drop_item(item)
+        self.people.read([item])
+        self.restore(without_item(self.tensors(), item, ("user", "cluster")))
 
     def add(self, user: Hashable) -> None:
         """Register a user in a random cluster."""

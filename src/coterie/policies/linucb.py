@@ -14,6 +14,7 @@ from coterie.errors import FileError, UserError
 from coterie.models import make_bank
 from coterie.models.checks import check_flag, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, unpack_ids
+from coterie.models.forget import without_item
 from coterie.models.loops import Chunk, Items, entries, play
 from coterie.policies.batch import Batch, Outcome
 from coterie.policies.clock import Alpha, check_alpha, scale_at
@@ -118,6 +119,13 @@ class LinUCB(Policy):
         check_user(user)
         self.bank.read([context])
         return list(self._known | {user: None}) if self.shared else [user]
+
+    def drop_item(self, item: Hashable) -> None:
+        """Forget an item: what was learned of it goes, and so does what it said about users."""
+        if not self.one_hot:
+            super().drop_item(item)
+        self.bank.read([item])
+        self.restore(without_item(self.tensors(), item, ("model",)))
 
     def add(self, user: Hashable) -> None:
         """Register a user."""

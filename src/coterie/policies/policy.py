@@ -3,18 +3,22 @@
 import copy
 import inspect
 import os
+import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from threading import RLock
 from typing import Any, ClassVar, Self
 
+import numpy as np
 from numpy.random import Generator
 
 from coterie.errors import FileError, ParameterError
 from coterie.models.files import State, Tensors, read_file, write_file
-from coterie.policies.batch import Batch, Outcome, run_one_by_one
+from coterie.policies.batch import Batch, Outcome, read_batch, run_one_by_one
 from coterie.policies.decision import Decision
 from coterie.policies.turns import take_turns
+from coterie.policies.warm_start import as_batch, read_log
 
 
 class Policy(ABC):
@@ -106,20 +110,101 @@ class Policy(ABC):
         """Return all candidates' positions, best first; the first is what `choose` would return."""
         return self.decide(user, contexts).ranking
 
-    def explain(self, user: Hashable, contexts: Any) -> Decision:
-        """Return what `choose` would do now and why, without moving the random stream."""
+    def explain(self, user: Hashable, contexts: Any, draws: int = 100) -> Decision:
+        """Return what `choose` would do now and why, without moving the random stream.
+
+        `probabilities` in the answer says how likely each candidate is to be chosen: 1 for the choice of a policy
+        that does not draw, 1/candidates for `Random`. A policy that draws (`thompson=True`) decides `draws` times,
+        and they are the shares; the first time is what `choose` does next, so its share is never 0. `draws=0`
+        leaves them out.
+        """
         if self.rng is None:
-            return self.decide(user, contexts)
+            return _sure(self.decide(user, contexts))
         before = copy.deepcopy(self.rng.bit_generator.state)
         try:
-            return self.decide(user, contexts)
+            told = self.decide(user, contexts)
+            if told.probabilities is not None or (self.draws and not draws):
+                return told
+            if not self.draws:
+                return _sure(told)
+            counts = np.zeros(len(told.score))
+            counts[told.choice] = 1
+            for _ in range(draws - 1):
+                counts[self.decide(user, contexts).choice] += 1
+            return replace(told, probabilities=counts / draws)
         finally:
             self.rng.bit_generator.state = before
 
+    @property
+    def draws(self) -> bool:
+        """Whether choices are random."""
+        return bool(getattr(self, "thompson", False))
+
     def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
         """Return the users who decide with `user` on `context` now, `user` among them. Here: `user` alone."""
-        self.explain(user, [context])  # raises if either cannot be read
+        self.explain(user, [context], draws=0)  # raises if either cannot be read
         return [user]
+
+    def learn_many(self, users: Sequence[Hashable], contexts: Any, payoffs: Any) -> int:
+        """Learn many payoffs in the order given, as `learn` would one by one; return how many updates that made.
+
+        `contexts` has a row of features, or an item id, for each record. All is checked before anything is learned.
+        Where the policy has a kernel this is one compiled pass.
+
+        >>> from coterie import LinUCB
+        >>> policy = LinUCB(one_hot=True)
+        >>> policy.learn_many(["ann", "bob", "ann"], ["jazz", "news", "news"], [1, 0, 0])
+        3
+        """
+        return self._learn_all(as_batch(getattr(self, "n_features", None), users, contexts, payoffs))
+
+    def fit(self, log: Any) -> Self:
+        """Learn every record of a log, in order, whatever the policy would have chosen; return the policy.
+
+        `log` is what `open_log` returns, or a table with the columns user, payoff, and item or features.
+
+        >>> from coterie import CAB
+        >>> CAB(one_hot=True).fit({"user": ["ann", "bob"], "item": ["jazz", "news"], "payoff": [1, 0]})
+        CAB(one_hot=True), 2 users, 2 payoffs learned
+        """
+        self._learn_all(read_log(log, getattr(self, "n_features", None)))
+        return self
+
+    def _learn_all(self, batch: Batch) -> int:
+        _, payoffs, _ = read_batch(batch)
+        if not len(batch.users):
+            return 0
+        if type(self).run is not Policy.run and not self.draws:
+            return int(self.run(batch).updated.sum())
+        users = batch.users.tolist() if isinstance(batch.users, np.ndarray) else batch.users
+        rows = zip(users, batch.candidates[:, 0].tolist(), payoffs[:, 0].tolist(), strict=True)
+        return sum(self.learn(user, batch.items[place], payoff) for user, place, payoff in rows)
+
+    def drop_item(self, item: Hashable) -> None:
+        """Forget an item: what was learned of it goes, and so does what it said about users.
+
+        For policies over item ids. Raises ParameterError where what was learned of one item is mixed with what was
+        learned of others: over feature vectors, and in SparseCAB, COFIBA and DCCB.
+        """
+        raise ParameterError(
+            f"{type(self).__name__} cannot forget an item here: what it learned of one is mixed with what it learned "
+            "of others; policies over item ids can (one_hot=True), but for COFIBA and DCCB, and those with an engine"
+        )
+
+    def __repr__(self) -> str:
+        given = inspect.signature(type(self)).parameters
+        told = [
+            f"{name}={_brief(value)}"
+            for name, value in self.parameters.items()
+            if name not in self.in_tensors
+            and value is not given[name].default
+            and value != given[name].default
+        ]
+        users = len(self.users)
+        return (
+            f"{type(self).__name__}({', '.join(told)}), {users:,} {'user' if users == 1 else 'users'}, "
+            f"{self.learned:,} {'payoff' if self.learned == 1 else 'payoffs'} learned"
+        )
 
     def run(self, batch: Batch) -> Outcome:
         """Play many rounds: `decide`, then `learn` what was kept. Compiled where the policy has a kernel."""
@@ -160,6 +245,17 @@ class Policy(ABC):
         except (ParameterError, TypeError, ValueError, KeyError) as error:
             raise FileError(f"{path} is damaged ({error}); use an older copy") from error
         return policy
+
+
+def _sure(decision: Decision) -> Decision:
+    """Return a decision that is not random, with its probabilities."""
+    return replace(decision, probabilities=np.eye(len(decision.score))[decision.choice])
+
+
+def _brief(value: Any) -> str:
+    """Return a parameter in a few words."""
+    text = getattr(value, "__name__", None) if callable(value) else None
+    return text or reprlib.repr(value)
 
 
 take_turns(Policy)

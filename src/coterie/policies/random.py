@@ -52,7 +52,10 @@ class Random(Policy):
         nothing = np.zeros(len(contexts))
         members = np.ones(len(contexts), dtype=np.int64)
         score = self.rng.random(len(contexts))
-        return Decision(user, contexts, nothing, nothing, members, nothing, nothing, score)
+        chance = np.full(len(contexts), 1 / len(contexts))
+        return Decision(
+            user, contexts, nothing, nothing, members, nothing, nothing, score, probabilities=chance
+        )
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
         """Remember that the user exists, and nothing else."""
@@ -77,6 +80,17 @@ class Random(Policy):
         self._known |= dict.fromkeys(compress(users, kept.tolist()))
         self.learned += int(kept.sum())
         return Outcome(choice, kept, np.ones(n, dtype=np.int64), np.zeros(n, dtype=np.int64))
+
+    @property
+    def draws(self) -> bool:
+        """Every choice is random."""
+        return True
+
+    def drop_item(self, item: Hashable) -> None:
+        """Do nothing: nothing is learned of items."""
+        if not self.one_hot:
+            super().drop_item(item)
+        self.models.read([item])
 
     def add(self, user: Hashable) -> None:
         """Register a user."""

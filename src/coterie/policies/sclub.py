@@ -28,6 +28,7 @@ from coterie.errors import FileError
 from coterie.models import make_bank
 from coterie.models.checks import check_number, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
+from coterie.models.forget import without_item
 from coterie.models.loops import partner
 from coterie.models.protocol import ROUNDING
 from coterie.policies.clock import Alpha, check_alpha, scale_at
@@ -207,6 +208,13 @@ class SCLUB(Policy):
         names = [self._roster.names[i] for i in sorted(self._clusters.get(c, ()))]
         return names if row >= 0 else [*names, user]
 
+    def drop_item(self, item: Hashable) -> None:
+        """Forget an item: what was learned of it goes, and so does what it said about users."""
+        if not self.one_hot:
+            super().drop_item(item)
+        self.people.read([item])
+        self.restore(without_item(self.tensors(), item, ("user", "cluster")))
+
     def add(self, user: Hashable) -> None:
         """Register a user in the oldest cluster."""
         check_user(user)
@@ -270,6 +278,8 @@ class SCLUB(Policy):
         pools = self.pools.restore("cluster", tensors, n_clusters)
         self._roster, self._home = Roster(names), [-1] * len(names)
         self._checked = set(np.flatnonzero(checked).tolist())
+        self.pools, self._clusters, self._unchecked, self._born = self.people.sibling(), {}, {}, 0
+        self._whole[:] = False
         for _ in range(n_clusters):
             self._found()
         self.pools.rows = pools
