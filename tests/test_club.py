@@ -25,6 +25,7 @@ def both(one_hot: bool, users: int, **given: Any) -> tuple[CLUB, NaiveCLUB]:
     """A policy with its users, and the twin with the same edges."""
     policy = make(one_hot, **given)
     twin = NaiveCLUB(4, given["alpha"], given["alpha2"], given.get("thompson", False), one_hot)
+    twin.edges_come = given.get("p") != 0
     for user in range(users):
         policy.add(user)
         twin.add(user, policy.edges())
@@ -53,6 +54,11 @@ def test_club_equals_its_twin_choice_for_choice(one_hot: bool, p: float | None, 
             )
             if t % 10 == 0:
                 assert {frozenset(edge) for edge in policy.edges()} == twin.E
+                assert policy.choose("stranger", visit.contexts) == twin.choose("stranger", visit.vectors)
+                assert set(policy.neighbours("stranger", visit.contexts[0])) == {
+                    "stranger",
+                    *twin.strangers_company(),
+                }
             sizes.add(len(twin.component(visit.user)))
 
         agree(policy, twin, visits(160, one_hot=one_hot, seed=seed, n_users=10, n_groups=3), each)
@@ -86,6 +92,10 @@ def test_pooled_statistics_are_never_stale(one_hot: bool, p: float | None) -> No
             kept = policy.graph.pools.view(policy.graph.component(row), items)
             for mine, summed in zip(kept, fresh.view(pool, items), strict=True):
                 assert mine == pytest.approx(summed, abs=1e-9)
+        everybody = policy.people.sibling()
+        everybody.pool_all(everybody.take(), policy.people, np.arange(12))
+        for mine, summed in zip(policy.graph.everybody.view(0, items), everybody.view(0, items), strict=True):
+            assert mine == pytest.approx(summed, abs=1e-9)
         splits.add(len({policy.graph.component(row) for row in range(12)}))
     assert len(splits) > 3
 

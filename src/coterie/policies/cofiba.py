@@ -17,9 +17,13 @@ byte an edge and layer; no n × n matrix is made unless `complete` asks for all 
 
 The paper knows all users and items in advance. Here they appear on first sight: a user gets edges by the rule the
 graph started with, on every layer; an item gets edges by the same rule into the largest cluster (the oldest, if two
-are as large). Until the first payoff, or `add`, a user decides alone and an item is treated as one of the largest
-cluster. An item is its id or, over vectors, exactly its feature vector: this is for a finite set of items, because
-each new vector that is learned from is remembered as an item.
+are as large). Until the first payoff, or `add`, a user belongs to everybody's component on every layer, as all users
+do when the paper's algorithm starts, and an item is treated as one of the largest cluster. An item is its id or, over
+vectors, exactly its feature vector: this is for a finite set of items, because each new vector that is learned from
+is remembered as an item.
+
+The paper leaves open whose neighbourhood of the played item is compared with that of another item. Here both are
+those of the served user, with the statistics that hold the new payoff, over all known users.
 
 Dropping a user removes the user's payoffs from every pool and the user's edges from every layer. Items, and the
 clusters they are in by then, stay.
@@ -99,7 +103,10 @@ class COFIBA(Policy):
         own = self.table.view(row, contexts)
         estimate, spread = own.estimate.copy(), own.spread.copy()
         members = np.ones(len(estimate), dtype=np.int64)
-        if row is not None:
+        if row is None and self._row:
+            estimate, spread = self.table.pooled(np.arange(len(self._row)), contexts)
+            members += len(self._row)
+        elif row is not None:
             layers = [self._layer_of(cluster) for cluster in self._clusters_of(contexts)]
             for layer in dict.fromkeys(layers):
                 shown = [k for k, other in enumerate(layers) if other == layer]
@@ -241,9 +248,9 @@ class COFIBA(Policy):
         """Return the users who decide with `user` on `context` now, `user` among them."""
         check_user(user)
         contexts = self.table.read([context])
-        if user not in self._row:
-            return [user]
         names = list(self._row)
+        if user not in self._row:
+            return [*names, user]
         layer = self._layer_of(self._clusters_of(contexts)[0])
         return [names[r] for r in self._component(self._row[user], layer)]
 

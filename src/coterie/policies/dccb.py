@@ -22,8 +22,10 @@ number of peers that have the same local cluster, makes them the sums that perfe
 A peer is simulated in O(d²) a round, so a round costs O(n·d²): this is for thousands of users. Over items every peer
 comes to hold every item that was learned from: n × items numbers. Local clusters take n²/8 bytes.
 
-A user is a peer from the first payoff, or `add`, on; a newcomer has parted from nobody. A dropped user's own
-statistics go with the user; what has reached other peers stays with them.
+A user is a peer from the first payoff, or `add`, on; a newcomer has parted from nobody. Before that a stranger
+belongs to everybody's component, as all peers do when the paper's algorithm starts, and decides with the sum of what
+gossip has brought to the peers. A dropped user's own statistics go with the user; what has reached other peers stays
+with them.
 """
 
 import math
@@ -97,10 +99,12 @@ class DCCB(Policy):
         contexts = self.sums.read(contexts)
         scale = scale_at(self.alpha, self.learned)
         row = self._row.get(user)
-        sharers = 1
         if row is None:
             gram, moment = (np.zeros(width) for width in self.sums.widths)
-            own = near = self.sums.view(gram, moment, contexts)
+            own = self.sums.view(gram, moment, contexts)
+            gram, moment = (shared.rows.sum(axis=0) for shared in self._shared)
+            near = self.sums.view(gram, moment, contexts)
+            sharers = len(self._row) + 1
         else:
             sharers = int(self._groups()[1][row])
             own = self.sums.view(self._local[0][row], self._local[1][row], contexts)
@@ -246,7 +250,7 @@ class DCCB(Policy):
         check_user(user)
         self.sums.read([context])
         if user not in self._row:
-            return [user]
+            return [*self._row, user]
         group = self._groups()[0]
         names = list(self._row)
         return [names[r] for r in np.flatnonzero(group == group[self._row[user]])]

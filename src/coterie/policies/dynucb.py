@@ -10,6 +10,7 @@ A round chooses by the cluster's bound, updates the user and the cluster, and se
 with the nearest w̄: the user's statistics are subtracted from the old cluster and added to the new one.
 The paper assigns all users at random before the first round. Users appear on first sight here, so where the
 next newcomer will go is drawn ahead: a stranger decides with the cluster that a first payoff would lead to.
+The user's own cluster has absorbed the payoff before the nearest is sought, so it is a little nearer than without.
 Of equally near clusters the user's own stays, else the first is taken. `thompson` is as in LinUCB.
 """
 
