@@ -35,7 +35,15 @@ def open_log(
     Columns are `user`, `payoff` (in [-1, 1]), and `item` or features: a column `features` of lists, or several
     named `feature_…` (see `read_log_file`). Items with equal features are the same item. `candidates` is the
     length of lists, by default half the number of items, at most 20. With `draw="balanced"` records of an item
-    that takes up more than 1/candidates of the log are left out at random, and a note says how many.
+    that takes up more than 1/candidates of the log are left out at random, and a note says how many; "uniform" and
+    "all" are told in `coterie.data.lists`. `sha256` is what the file must have, None for anything.
+
+    Returns a `Logged`: rounds for `compare` and `replay`, and all records for `Policy.fit`. Raises FileError, with
+    the record, its line and the way out, if the log cannot be read, and ParameterError if a setting cannot be.
+
+    >>> log = open_log(pl.DataFrame({"user": ["u", "v", "u"], "item": ["a", "b", "c"], "payoff": [1, 0, 1]}))
+    >>> log.n_rounds, log.n_users, log.items
+    (3, 2, ['a', 'b', 'c'])
     """
     check_choice("draw", draw, DRAWS)
     if candidates is not None and (not isinstance(candidates, int) or candidates < 2):

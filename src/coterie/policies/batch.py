@@ -15,7 +15,13 @@ class Batch(NamedTuple):
 
     With `served`, the rounds are a log: round t counts, and is learned from, only when the policy picks the
     candidate at position `served[t]`, which paid `payoffs[t]`. Without it, every candidate's payoff is known,
-    `payoffs` is (rounds, candidates), and every round is learned from.
+    `payoffs` is (rounds, candidates), and every round is learned from. `Policy.run` plays it.
+
+    >>> lists = np.array([[0, 1], [1, 0]])  # positions in the items
+    >>> batch = Batch(["ann", "bob"], lists, ["jazz", "news"], np.array([1.0, 0.0]), served=np.array([0, 0]))
+    >>> from coterie import CAB
+    >>> CAB(one_hot=True).run(batch).kept.tolist()
+    [True, True]
     """
 
     users: Sequence[Hashable]  # (rounds,)

@@ -48,9 +48,30 @@ from coterie.policies.roster import Roster
 class CLUB(Policy):
     """Decides with the users whom nothing learned so far tells apart from this user.
 
-    `alpha` widens the bound, `alpha2` the distance at which two users part, `p` is how likely a newcomer gets
-    an edge to a known user. `thompson` replaces the bound by a draw; `seed` starts the stream that edges and
-    draws come from.
+    n_features
+        How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
+    one_hot
+        True if contexts are item ids. Give either this or `n_features`.
+    alpha
+        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t) whole.
+    alpha2
+        How far apart two users' models may be, in units of their uncertainty, before their edge is cut.
+    p
+        How likely a newcomer gets an edge to a known user; None for 3·log(n)/n, 1 for the complete graph.
+    thompson
+        Rank by a draw from the component's posterior, not by the bound.
+    seed
+        Starts the stream that edges and draws come from: an integer, or a numpy.random.Generator.
+
+    Raises ParameterError if a setting cannot be.
+
+    >>> policy = CLUB(one_hot=True)
+    >>> policy.learn_many(["ann", "bob"], ["jazz", "jazz"], [1, 1])
+    2
+    >>> policy.neighbours("ann", "jazz")
+    ['ann', 'bob']
+    >>> policy.choose("a stranger", ["news", "jazz"])
+    1
     """
 
     name = "club"

@@ -51,8 +51,26 @@ from coterie.policies.random import Seed, make_rng
 class COFIBA(Policy):
     """Clusters items by whom they divide, and users anew for every cluster of items.
 
-    `alpha` widens the bounds of decisions, `alpha2` those of the two tests that delete edges: the smaller, the sooner
-    users and items part. `complete` starts from all edges instead of 3·log(n)/n of them, for small numbers of users.
+    n_features
+        How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
+    one_hot
+        True if contexts are item ids. Give either this or `n_features`.
+    alpha
+        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t) whole.
+    alpha2
+        How wide the bounds are in the two tests that delete edges: the smaller, the sooner users and items part.
+    complete
+        Start from all edges, not from 3·log(n)/n of them: for small numbers of users.
+    seed
+        Starts the stream that edges come from: an integer, or a numpy.random.Generator.
+
+    Raises ParameterError if a setting cannot be.
+
+    >>> policy = COFIBA(one_hot=True)
+    >>> policy.learn("ann", "jazz", 1.0)
+    1
+    >>> policy.choose("bob", ["news", "jazz"])
+    1
     """
 
     name = "cofiba"

@@ -54,7 +54,26 @@ STATISTICS = ("local_gram", "local_moment", "shared_gram", "shared_moment")
 class DCCB(Policy):
     """Peers average what they know with one other peer a round, and part from those who are too different.
 
-    `alpha2` widens the test that parts two peers; `delay` is how long payoffs travel before they are used.
+    n_features
+        How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
+    one_hot
+        True if contexts are item ids. Give either this or `n_features`.
+    alpha
+        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t) whole.
+    alpha2
+        How far apart two peers' models may be, in units of their uncertainty, before they part.
+    delay
+        How long payoffs travel before they are used: delay·log₂(n^1.5·t) rounds.
+    seed
+        Starts the stream that says who meets whom: an integer, or a numpy.random.Generator.
+
+    Raises ParameterError if a setting cannot be.
+
+    >>> policy = DCCB(one_hot=True, delay=0)
+    >>> policy.learn("ann", "jazz", 1.0)
+    1
+    >>> policy.choose("bob", ["news", "jazz"])
+    1
     """
 
     name = "dccb"

@@ -34,7 +34,17 @@ def ranked(score: Floats) -> list[int]:
 @final
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """One row a candidate: the user's own view, the neighbourhood's, and the score. Prints as a table."""
+    """What a policy thinks of each candidate: the user's own view, the neighbourhood's, and the score.
+
+    All arrays have one number for each candidate. Prints as a table.
+
+    >>> from coterie import CAB
+    >>> told = CAB(one_hot=True, alpha=0.5).explain("ann", ["jazz", "news"])
+    >>> told.choice, told.ranking, told.probabilities.tolist()
+    (0, [0, 1], [1.0, 0.0])
+    >>> told.rows()[0]["members"]
+    1
+    """
 
     user: Any
     contexts: Sequence[Any]

@@ -38,8 +38,26 @@ from coterie.policies.roster import Roster
 class DynUCB(Policy):
     """Decides with the cluster whose profile is nearest to the user's; users move as they are learned.
 
-    `k` is the number of clusters, `alpha` widens the bound, `thompson` replaces it by a draw. `seed` starts
-    the stream that newcomers' clusters and draws come from.
+    n_features
+        How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
+    one_hot
+        True if contexts are item ids. Give either this or `n_features`.
+    alpha
+        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t) whole.
+    k
+        The number of clusters.
+    thompson
+        Rank by a draw from the cluster's posterior, not by the bound.
+    seed
+        Starts the stream that newcomers' clusters and draws come from: an integer, or a numpy.random.Generator.
+
+    Raises ParameterError if a setting cannot be.
+
+    >>> policy = DynUCB(one_hot=True, k=1)
+    >>> policy.learn("ann", "jazz", 1.0)
+    1
+    >>> policy.choose("bob", ["news", "jazz"])
+    1
     """
 
     name = "dynucb"

@@ -31,7 +31,26 @@ EVERYBODY = 0  # the one row when the model is shared
 class LinUCB(Policy):
     """Ridge regression with an upper confidence bound: all users together, or each user alone.
 
-    `alpha` widens the bound; `thompson` replaces it by a draw, from a stream that `seed` starts.
+    n_features
+        How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
+    one_hot
+        True if contexts are item ids. Give either this or `n_features`.
+    alpha
+        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t) whole.
+    shared
+        True for one model of all users, False for one of each.
+    thompson
+        Rank by a draw from the posterior, N(w, scale²·M⁻¹), not by the bound.
+    seed
+        Starts the draws: an integer, or a numpy.random.Generator.
+
+    Raises ParameterError if a setting cannot be.
+
+    >>> policy = LinUCB(n_features=2, shared=True)
+    >>> policy.learn("ann", [1.0, 0.0], 1.0)
+    1
+    >>> policy.choose("bob", [[0.0, 1.0], [1.0, 0.0]])
+    1
     """
 
     name = "linucb"

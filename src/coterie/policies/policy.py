@@ -25,7 +25,20 @@ class Policy(ABC):
     """Chooses one of several candidates for a user and learns from the payoff.
 
     Constructors take keyword parameters and keep them under the same names. Every policy may be called from several
-    threads: calls wait for each other.
+    threads: calls wait for each other. In all methods `user` is a hashable id, `contexts` is a list of candidates (an
+    array (candidates, n_features), or item ids), `context` one of them, and `payoff` a number in [-1, 1].
+
+    What cannot be read raises UserError, ContextError or PayoffError, children of CoterieError, and changes nothing.
+
+    >>> from coterie import LinUCB
+    >>> policy = LinUCB(one_hot=True)
+    >>> k = policy.choose("ann", ["jazz", "news"])
+    >>> policy.learn("ann", ["jazz", "news"][k], payoff=1.0)
+    1
+    >>> policy.rank("ann", ["news", "jazz"])
+    [1, 0]
+    >>> list(policy.users), policy.learned
+    (['ann'], 1)
     """
 
     name: ClassVar[str]  # what files and commands call it
@@ -67,19 +80,19 @@ class Policy(ABC):
 
     @abstractmethod
     def decide(self, user: Hashable, contexts: Any) -> Decision:
-        """Choose, and return the reasons. Changes nothing but the random stream."""
+        """Choose among `contexts` for `user`, and return the reasons. Changes nothing but the random stream."""
 
     @abstractmethod
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
-        """Learn what `user` paid for `context`, and return how many users' models were updated."""
+        """Learn the `payoff` of `user` for `context`, and return how many users' models were updated."""
 
     @abstractmethod
     def add(self, user: Hashable) -> None:
-        """Register a user ahead of the first payoff. Nothing happens if the user is known."""
+        """Register `user` ahead of the first payoff. Nothing happens if the user is known."""
 
     @abstractmethod
     def drop(self, user: Hashable) -> None:
-        """Forget a user. What others learned from the user's payoffs stays."""
+        """Forget `user`. What others learned from the user's payoffs stays. Raises UserError for a stranger."""
 
     @property
     @abstractmethod
@@ -92,31 +105,43 @@ class Policy(ABC):
 
     @abstractmethod
     def restore(self, tensors: Tensors) -> None:
-        """Take over what `tensors` returned."""
+        """Take over what `tensors` returned. Raises FileError if the arrays contradict each other."""
 
     def choose(self, user: Hashable, contexts: Any) -> int:
-        """Return the position of the candidate to show. Changes nothing but the random stream."""
+        """Return the position in `contexts` of the candidate to show to `user`. Moves the random stream only."""
         return self.decide(user, contexts).choice
 
     def decide_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[Decision]:
-        """Decide for many users, each among their own candidates: what `decide` would return, one by one."""
+        """Return what `decide` would for each of `users`, each with a list of candidates from `contexts`."""
         return [self.decide(user, shown) for user, shown in zip(users, contexts, strict=True)]
 
     def choose_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[int]:
-        """Choose for many users, each among their own candidates: what `choose` would return, one by one."""
+        """Return what `choose` would for each of `users`, each with a list of candidates from `contexts`.
+
+        >>> from coterie import CAB
+        >>> CAB(one_hot=True).choose_many(["ann", "bob"], [["jazz", "news"], ["news", "film", "jazz"]])
+        [0, 0]
+        """
         return [decision.choice for decision in self.decide_many(users, contexts)]
 
     def rank(self, user: Hashable, contexts: Any) -> list[int]:
-        """Return all candidates' positions, best first; the first is what `choose` would return."""
+        """Return the positions of all `contexts`, best for `user` first; the first is what `choose` would return."""
         return self.decide(user, contexts).ranking
 
     def explain(self, user: Hashable, contexts: Any, draws: int = 100) -> Decision:
-        """Return what `choose` would do now and why, without moving the random stream.
+        """Return what `choose` would do now for `user` among `contexts` and why, without moving the random stream.
 
         `probabilities` in the answer says how likely each candidate is to be chosen: 1 for the choice of a policy
         that does not draw, 1/candidates for `Random`. A policy that draws (`thompson=True`) decides `draws` times,
         and they are the shares; the first time is what `choose` does next, so its share is never 0. `draws=0`
         leaves them out.
+
+        >>> from coterie import LinUCB
+        >>> print(LinUCB(one_hot=True, alpha=0.5).explain("ann", ["jazz", "news"]))
+        user 'ann': candidate 0 of 2
+           candidate  estimate ± width  neighbours  their estimate ± width    score
+        →       jazz  +0.0000 ± 0.4163           1        +0.0000 ± 0.4163  +0.4163
+                news  +0.0000 ± 0.4163           1        +0.0000 ± 0.4163  +0.4163
         """
         if self.rng is None:
             return _sure(self.decide(user, contexts))
@@ -148,7 +173,8 @@ class Policy(ABC):
     def learn_many(self, users: Sequence[Hashable], contexts: Any, payoffs: Any) -> int:
         """Learn many payoffs in the order given, as `learn` would one by one; return how many updates that made.
 
-        `contexts` has a row of features, or an item id, for each record. All is checked before anything is learned.
+        `contexts` has a row of features, or an item id, for each of `users`, and `payoffs` a number. All is checked
+        before anything is learned.
         Where the policy has a kernel this is one compiled pass.
 
         >>> from coterie import LinUCB
@@ -181,10 +207,17 @@ class Policy(ABC):
         return sum(self.learn(user, batch.items[place], payoff) for user, place, payoff in rows)
 
     def drop_item(self, item: Hashable) -> None:
-        """Forget an item: what was learned of it goes, and so does what it said about users.
+        """Forget `item`: what was learned of it goes, and so does what it said about users.
 
         For policies over item ids. Raises ParameterError where what was learned of one item is mixed with what was
-        learned of others: over feature vectors, and in SparseCAB, COFIBA and DCCB.
+        learned of others: over feature vectors, and in SparseCAB, COFIBA and DCCB. Raises ContextError for an item
+        that is not known.
+
+        >>> from coterie import CAB
+        >>> policy = CAB(one_hot=True).fit({"user": ["ann"], "item": ["jazz"], "payoff": [1]})
+        >>> policy.drop_item("jazz")
+        >>> policy.explain("ann", ["jazz"]).estimate.tolist()
+        [0.0]
         """
         raise ParameterError(
             f"{type(self).__name__} cannot forget an item here: what it learned of one is mixed with what it learned "
@@ -207,7 +240,17 @@ class Policy(ABC):
         )
 
     def run(self, batch: Batch) -> Outcome:
-        """Play many rounds: `decide`, then `learn` what was kept. Compiled where the policy has a kernel."""
+        """Play the rounds of `batch`: `decide`, then `learn` what was kept. Return what happened in each of them.
+
+        Compiled where the policy has a kernel. The whole batch is checked before anything is learned.
+
+        >>> import numpy as np
+        >>> from coterie import CAB, Batch
+        >>> lists = np.array([[0, 1], [1, 0]])  # positions in the items
+        >>> payoffs = np.array([[1.0, 0.0], [0.0, 1.0]])
+        >>> CAB(one_hot=True, alpha=0.5).run(Batch(["ann", "bob"], lists, ["jazz", "news"], payoffs)).choice.tolist()
+        [0, 1]
+        """
         return run_one_by_one(self, batch)
 
     @property
@@ -216,7 +259,10 @@ class Policy(ABC):
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the policy to `path`, whole or not at all: a crash leaves the old file as it was."""
+        """Write the policy to `path`, whole or not at all: a crash leaves the old file as it was.
+
+        Raises FileError if the file cannot be written, or if an id is of a type that a file cannot hold.
+        """
         elsewhere = (*self.in_tensors, *self.not_saved)
         given = {k: v for k, v in self.parameters.items() if k not in elsewhere}
         plain = {k: None if callable(v) or isinstance(v, Generator) else v for k, v in given.items()}
@@ -229,7 +275,15 @@ class Policy(ABC):
     def load(cls, path: str | os.PathLike[str], **given: Any) -> Self:
         """Read a policy that goes on exactly where the saved one stopped.
 
-        `given` are the parameters that a file cannot hold: `alpha`, where it is a function; `engine`, if any.
+        `given` are the parameters that a file cannot hold: `alpha`, where it is a function; `engine`, if any. Raises
+        FileError if there is no such file at `path` or it is damaged, ParameterError if `given` is not what it needs.
+
+        >>> import os, tempfile
+        >>> from coterie import CAB
+        >>> path = os.path.join(tempfile.mkdtemp(), "policy.safetensors")
+        >>> CAB(one_hot=True).fit({"user": ["ann"], "item": ["jazz"], "payoff": [1]}).save(path)
+        >>> CAB.load(path)
+        CAB(one_hot=True), 1 user, 1 payoff learned
         """
         state = read_file(path, cls.name)
         needed = state.progress.get("functions", [])

@@ -31,7 +31,20 @@ def make_rng(seed: Any) -> np.random.Generator:
 
 @final
 class Random(Policy):
-    """Learns nothing and picks uniformly."""
+    """Learns nothing and picks uniformly.
+
+    n_features
+        How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
+    one_hot
+        True if contexts are item ids. Give either this or `n_features`.
+    seed
+        Starts the choices: an integer, or a numpy.random.Generator.
+
+    Raises ParameterError if a setting cannot be.
+
+    >>> Random(one_hot=True).decide("ann", ["jazz", "news"]).probabilities
+    array([0.5, 0.5])
+    """
 
     name = "random"
     reference = "the paper's RAN"

@@ -47,8 +47,24 @@ def certainty(times: int) -> float:
 class SCLUB(Policy):
     """Decides with a cluster that the user leaves when unlike it, and that merges with clusters like it.
 
-    `alpha` widens the bound; `alpha_theta` and `alpha_p` widen the distances, of profiles and of frequencies,
-    at which a user leaves or two clusters merge.
+    n_features
+        How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
+    one_hot
+        True if contexts are item ids. Give either this or `n_features`.
+    alpha
+        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t) whole.
+    alpha_theta
+        How far apart profiles may be, in units of their uncertainty, before a user leaves or clusters stay apart.
+    alpha_p
+        The same for how often users come.
+
+    Raises ParameterError if a setting cannot be.
+
+    >>> policy = SCLUB(one_hot=True)
+    >>> policy.learn("ann", "jazz", 1.0)
+    1
+    >>> policy.choose("bob", ["news", "jazz"])
+    1
     """
 
     name = "sclub"
