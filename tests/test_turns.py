@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,7 @@ def test_every_public_method_of_every_policy_holds_the_lock(kind: type[Policy]) 
         if name.startswith("_") or isinstance(member, classmethod):
             continue
         function = member.fget if isinstance(member, property) else member
-        if callable(function):
+        if isinstance(function, FunctionType):
             assert function.__code__.co_name == "call", f"{kind.__name__}.{name} does not wait for its turn"
 
 

@@ -13,6 +13,7 @@ from coterie.errors import ContextError, CoterieError, ParameterError, PayoffErr
 # file, leave them up to 1e-4 above: such vectors are scaled.
 NORM = 1 + 1e-9
 ABOVE = 1 + 1e-4
+PLAIN = frozenset({str, int, bytes, bool})  # ids that cannot be NaN: most are one of these
 
 
 def read_vectors(contexts: Any, n_features: int) -> NDArray[np.float64]:
@@ -126,6 +127,8 @@ def check_user(user: Hashable) -> None:
 
 def is_nan(name: Hashable) -> bool:
     """Tell whether an id is NaN or NaT, or a tuple that holds one."""
+    if type(name) in PLAIN:
+        return False
     if isinstance(name, float | np.floating):
         return bool(name != name)
     if isinstance(name, tuple):
