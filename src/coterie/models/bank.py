@@ -108,6 +108,10 @@ class Bank(Compiled, ABC):
         self.fit(0, self.entries + 1)
         self._kernels.update(self.rows, row, items, 0, payoff)
 
+    def fade(self, row: int, keep: float) -> None:
+        """Let all that a row has learned count less."""
+        self._kernels.fade(self.rows, row, keep)
+
     def pool(self, row: int, source: Self, source_row: int, sign: int = 1) -> None:
         """Add another row's statistics, or subtract them."""
         self.fit(0, self.entries + source.entries)

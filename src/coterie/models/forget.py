@@ -30,7 +30,8 @@ def _without_entries(tensors: Tensors, prefix: str, gone: int) -> Tensors:
     row, item, count, total = (tensors[f"{prefix}_{name}"] for name in ("row", "item", "count", "total"))
     times, square = tensors[f"{prefix}_times"].copy(), tensors[f"{prefix}_square"]
     out, stays = item == gone, item != gone
-    np.subtract.at(times, row[out], count[out])
+    if count.dtype.kind == "i":  # where what is old counts less, counts are no numbers of payoffs
+        np.subtract.at(times, row[out], count[out])
     weight = total[stays] / (1 + count[stays])
     return {
         f"{prefix}_row": row[stays],

@@ -3,6 +3,9 @@
 `shared=True` is the paper's LinUCB-SINGLE, `shared=False` its LinUCB-MULTIPLE. The bound is the same as
 CAB's, α·√(xᵀM⁻¹x·log(1+t)), with t counting the payoffs of all users. With `thompson=True` the score is w̃·x
 for one draw w̃ ~ N(w, α²·log(1+t)·M⁻¹) a decision, shared by all its candidates.
+
+With `half_life`, M = I + Σ λ^age·x xᵀ and b = Σ λ^age·y x, where age counts the later payoffs of the same model and
+λ = 2^(−1/half_life): what is old is forgotten, the prior is not (discounted LinUCB, Russac, Vernade, Cappé 2019).
 """
 
 from collections.abc import Hashable, Sequence
@@ -17,7 +20,7 @@ from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.forget import without_item
 from coterie.models.loops import Chunk, Items, entries, play
 from coterie.policies.batch import Batch, Outcome
-from coterie.policies.clock import Alpha, check_alpha, scale_at
+from coterie.policies.clock import Alpha, check_alpha, check_half_life, keep_of, scale_at
 from coterie.policies.compiled import run_chunks
 from coterie.policies.decision import Decision
 from coterie.policies.policy import Policy
@@ -39,6 +42,9 @@ class LinUCB(Policy):
         How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t) whole.
     shared
         True for one model of all users, False for one of each.
+    half_life
+        After how many further payoffs of the same model (the user's, or everybody's if `shared`) one counts half;
+        None if all count alike for good. For tastes that change.
     thompson
         Rank by a draw from the posterior, N(w, scale²·M⁻¹), not by the bound.
     seed
@@ -65,6 +71,7 @@ class LinUCB(Policy):
         alpha: Alpha = 0.1,
         shared: bool = False,
         thompson: bool = False,
+        half_life: float | None = None,
         seed: Seed = 0,
     ) -> None:
         self.n_features = n_features
@@ -72,6 +79,8 @@ class LinUCB(Policy):
         self.alpha = check_alpha(alpha)
         self.shared = check_flag("shared", shared)
         self.thompson = check_flag("thompson", thompson)
+        self.half_life = check_half_life(half_life)
+        self._keep = keep_of(self.half_life)
         self.seed = seed
         self.rng = make_rng(seed)
         self.bank = make_bank(n_features, one_hot)
@@ -105,6 +114,8 @@ class LinUCB(Policy):
             self._learners.join(user)
             self.bank.take()
         row = EVERYBODY if self.shared else self._learners.row(user)
+        if self._keep < 1:
+            self.bank.fade(row, self._keep)
         self.bank.update(row, self.bank.learnable(contexts), payoff)
         self.learned += 1
         return 1
@@ -123,7 +134,7 @@ class LinUCB(Policy):
             self.bank.fit(int(self.bank.rows.size[0]) + 1, entries(self.bank) + 1)
             return (
                 self.bank.rows, items.numbers, items.named, chunk.rounds, chunk.people, so_far,
-                self.shared, self.alpha, self.thompson, self.rng,
+                self.shared, self._keep, self.alpha, self.thompson, self.rng,
             )  # fmt: skip
 
         play("play_linucb", arguments, so_far, len(chunk.rounds.who))

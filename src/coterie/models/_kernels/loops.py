@@ -10,7 +10,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from coterie.models._kernels.bank import draw, fits, gap, name, pool, take, update, used, view
+from coterie.models._kernels.bank import draw, fade, fits, gap, name, pool, take, update, used, view
 from coterie.models._kernels.graph import Graph, arrive, roomy, serve
 from coterie.models._kernels.jit import jit
 from coterie.models.protocol import ROUNDING, TIE
@@ -91,11 +91,12 @@ def play_linucb(
     people: People,
     so_far: NDArray[np.int64],
     shared: bool,
+    keep: float,
     alpha: float,
     thompson: bool,
     rng: Generator,
 ) -> None:
-    """Play LinUCB. `so_far`: the next round, payoffs learned, users known.
+    """Play LinUCB. `so_far`: the next round, payoffs learned, users known. With every payoff old ones count `keep`.
 
     Where the model is shared, row 0 is everybody's, and `people` only tells who is known.
     """
@@ -117,6 +118,8 @@ def play_linucb(
             so_far[2] += 1
         payoff = rounds.payoffs[t, 0 if rounds.served[t] >= 0 else k]
         name(items, which[k], named)
+        if keep < 1.0:
+            fade(rows, row, keep)
         update(rows, row, items, which[k], payoff)
         rounds.kept[t] = True
         rounds.updated[t] = 1
