@@ -18,11 +18,14 @@ from coterie.experiments.metrics import (
     ratio_to_random,
     summarise,
 )
+from coterie.experiments.report import report
 from coterie.experiments.specs import DEFAULT
+from coterie.experiments.table import as_json
 from coterie.experiments.trace import as_table, read_trace
 from coterie.experiments.words import reasons
 from coterie.experiments.worlds import make_world
 from coterie.policies import POLICIES
+from coterie.policies.vw import SETTINGS
 
 SMALL = {"kind": "one-hot", "n_users": 12, "n_items": 8, "n_candidates": 4}
 
@@ -86,10 +89,10 @@ def test_a_spec_names_a_policy_and_its_parameters() -> None:
     assert spec.name == "cab"
     assert spec.parameters == {"alpha": 0.05, "gamma": 0.1, "eligible": "all"}
     assert spec.title == "CAB (alpha=0.05, gamma=0.1, eligible=all)"
-    single = parse_spec("linucb-single").complete(one_hot=False, n_features=3, seed=9)
+    single = parse_spec("linucb-single").complete(view="features", n_features=3, seed=9)
     assert (single["shared"], single["n_features"], single["one_hot"]) == (True, 3, False)
     assert single["seed"] == 9
-    assert "seed" not in parse_spec("sclub").complete(one_hot=True, n_features=None, seed=9)
+    assert "seed" not in parse_spec("sclub").complete(view="ids", n_features=None, seed=9)
 
 
 def test_a_spec_may_be_written_as_python_json_or_a_table_would() -> None:
@@ -115,11 +118,12 @@ def test_every_policy_of_the_registry_has_a_spec_and_a_title() -> None:
         ("cat", "unknown policy 'cat'; choose among cab, club, cofiba, "),
         (
             "cab:beta=1",
-            "unknown setting 'beta=1' in 'cab:beta=1'; write name=value with alpha, eligible, gamma",
+            "unknown setting 'beta=1' in 'cab:beta=1'; write name=value with alpha, eligible, gamma, items",
         ),
         ("cab:alpha", "unknown setting 'alpha'"),
         ("linucb-single:shared=false", "unknown setting 'shared=false'"),
-        ("random:seed=3", "unknown setting 'seed=3' in 'random:seed=3'; .* it has none"),
+        ("random:seed=3", "unknown setting 'seed=3' in 'random:seed=3'; .* with items"),
+        ("cab:items=all", "items=all in 'cab:items=all'; expected items=features, items=ids, items=both"),
         ("cab,cab", "policy 'cab' is listed twice"),
         (" , ", "names no policy; choose among"),
     ],
@@ -204,3 +208,30 @@ def test_policies_that_find_neighbours_are_pictured_and_others_are_not(tmp_path:
     undrawn = compare(make_plan(tmp_path / "2", "linucb-single,random", n_rounds=40, n_runs=1), workers=1)
     assert undrawn.pictured is None
     assert undrawn.picture is None
+
+
+def test_plain_vw_stands_for_five_settings_and_the_best_in_hindsight_is_shown(tmp_path: Path) -> None:
+    pytest.importorskip("vowpalwabbit")
+    plan = make_plan(tmp_path, "vw,random")
+    assert len(plan.all_tasks()) == 6 * plan.n_runs
+    comparison = compare(plan, workers=1)
+    found = comparison.hindsight["vw"]
+    assert list(found) == [f"vw:setting={name}" for name in SETTINGS]
+    best = min(found, key=lambda text: found[text].mean)
+    [shown] = [result for result in comparison.results if result.spec.name == "vw"]
+    assert (shown.spec.text, shown.spec.stands_for) == (best, "vw")
+    assert shown.over("regret") == found[best]
+    assert shown.spec.title == f"VW (best of 5: {shown.spec.parameters['setting']})"
+    assert [spec.text for spec in comparison.plan.specs] == [best, "random"]
+    told = as_json(comparison)
+    assert told["hindsight"]["vw"][best]["mean"] == found[best].mean
+    assert "--policies vw,random" in report(comparison)
+
+
+def test_one_setting_of_vw_is_just_that_one() -> None:
+    assert [spec.text for spec in parse_spec("vw:setting=slow").variants()] == ["vw:setting=slow"]
+    assert parse_spec("vw:setting=slow").title == "VW (setting=slow)"
+    assert [spec.title for spec in parse_spec("vw:items=ids").variants()][
+        3
+    ] == "VW (items=ids, best of 5: squarecb)"
+    assert parse_spec("cab").variants() == [parse_spec("cab")]

@@ -77,7 +77,8 @@ def test_blocks_from_anywhere_are_the_rounds_themselves(small: Labelled) -> None
     assert len(parts) == 270
     for one, other in zip(rounds[130:], parts, strict=True):
         assert one.user == other.user
-        assert np.array_equal(one.contexts, other.contexts)
+        assert one.contexts.ids == other.contexts.ids
+        assert np.array_equal(one.contexts.features, other.contexts.features)
         assert np.array_equal(one.payoffs, other.payoffs)
 
 
@@ -195,3 +196,20 @@ def test_real_lastfm_has_the_published_size() -> None:
 def test_real_delicious_says_that_it_is_partial() -> None:
     data = delicious(folder=real_data("delicious"))
     assert (data.n_users, data.n_items, data.provenance) == (1_843, 69_226, "real, partial")
+
+
+@pytest.mark.parametrize(("pool", "low", "high"), [("growing", 0.0, 0.9), ("all", 0.98, 1.02)])
+def test_an_id_that_never_came_up_is_a_hint_in_a_growing_pool_alone(
+    pool: str, low: float, high: float
+) -> None:
+    """Show an item that never came up before, if there is one, else any: that must not beat chance."""
+    data = lastfm(folder=real_data("lastfm", "user_artists.dat.gz"), pool=pool)
+    block, rng = data.block(0).cut(0, 20_000), np.random.default_rng(0)
+    seen = np.zeros(data.n_items, dtype=np.bool_)
+    lost = blind = 0.0
+    for row, payoffs in zip(block.candidates, block.payoffs, strict=True):
+        new = np.flatnonzero(~seen[row])
+        k = rng.choice(new) if len(new) else rng.integers(len(row))
+        lost, blind = lost + 1 - payoffs[k], blind + 1 - payoffs.mean()
+        seen[row] = True
+    assert low < lost / blind < high

@@ -2,6 +2,7 @@
 
 import json
 import math
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from coterie.data import labelled
-from coterie.data.datasets import Part, open_dataset
+from coterie.data import WORLDS, labelled
+from coterie.data.datasets import Part, open_dataset, part_of
 from coterie.data.lastfm import lastfm
+from coterie.data.stage import Rest, Stage
 from coterie.data.twins import twin
 from coterie.errors import FileError, ParameterError
 from coterie.experiments import parse_spec, parse_specs, play, read_trace, record
@@ -44,7 +46,7 @@ def test_batches_play_what_the_plain_loop_plays(policy: str, kind: str, music: A
     data: Any = music if kind == "music" else twin("tuenti", **TWIN)
     run = Run.of(parse_spec(policy), data, 3, 300)
     slow = as_table([row for row in play(run.make_policy(), run.rounds()) if not math.isnan(row.payoff)])
-    parts = list(play_blocks(run.make_policy(), data.blocks(300, 3), 0, 100))
+    parts = list(play_blocks(run.make_policy(), run.blocks(0), 0, 100))
     fast = pl.concat([pl.DataFrame(table) for _, table in parts])
     assert parts[-1][0] == 300
     same = pl.DataFrame(slow)
@@ -81,7 +83,8 @@ def test_part_is_the_rest_and_is_made_again_from_its_parameters(music: Any) -> N
     rest = list(again.rounds(240, 2))
     assert part.n_rounds == 240
     assert all(
-        a.user == b.user and np.array_equal(a.contexts, b.contexts) for a, b in zip(whole, rest, strict=True)
+        a.user == b.user and np.array_equal(a.contexts.features, b.contexts.features)
+        for a, b in zip(whole, rest, strict=True)
     )
     log = Part(twin("tuenti", **TWIN), 100)
     other: Any = make_world(log.parameters())
@@ -281,3 +284,39 @@ def test_real_friends_are_those_of_the_published_file() -> None:
     pairs = data.friends()
     assert len(pairs) == 12_717  # the readme's number of bi-directional relations
     assert all(a < b for a, b in pairs)
+
+
+def test_a_built_in_world_is_tuned_and_reported_like_a_dataset(tmp_path: Path) -> None:
+    """The reported rounds are those after the tuned ones, the policy knows nothing yet, and users come and go."""
+    world = WORLDS["drifting"]()
+    stage = Stage("drifting", world, 500)
+    asked = Protocol("drifting", stage, parse_specs("cab,random"), tmp_path, n_runs=2, quick=True)
+    assert (asked.total, asked.n_tuned, asked.n_reported) == (500, 100, 400)
+    found = reproduce(asked, workers=1)
+    assert found.title == "drifting (built-in world)"
+    trace = read_trace(found.comparison.plan.tasks(found.comparison.plan.specs[0])[1][1])
+    rounds = list(world.rounds(500, 1))[100:]
+    assert trace["user"].to_list() == [str(visit.user) for visit in rounds]
+    assert trace["best"].to_list() == [float(visit.expected.max()) for visit in rounds]
+    numbers = json.loads((tmp_path / "numbers.json").read_text())
+    assert numbers["statistics"]["users"] == 300
+    assert (tmp_path / "figure-2.svg").exists()
+    assert "drifting (built-in world)" in page(found, ["coterie", "reproduce", "drifting"])
+
+
+def test_what_is_left_of_a_world_is_made_again_and_can_be_copied() -> None:
+    rest = part_of(WORLDS["dense"](), 30)
+    again: Any = make_world(json.loads(json.dumps(rest.parameters())))
+    assert isinstance(rest, Rest)
+    assert pickle.loads(pickle.dumps(again)).parameters() == rest.parameters()  # noqa: S301
+    assert again.n_features == rest.n_features
+    assert not hasattr(again, "blocks")
+    for one, other in zip(rest.rounds(5, 2), again.rounds(5, 2), strict=True):
+        assert np.array_equal(one.contexts, other.contexts)
+
+
+def test_a_stage_of_ids_has_items_and_one_of_new_items_has_none() -> None:
+    assert Stage("clicks", WORLDS["clicks"]()).n_items == 20
+    assert Stage("dense", WORLDS["dense"]()).n_items is None
+    with pytest.raises(ParameterError, match="n_rounds"):
+        Stage("clicks", WORLDS["clicks"](), 1)

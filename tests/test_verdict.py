@@ -106,6 +106,7 @@ def test_a_policy_that_pays_twice_as_much_is_named() -> None:
     )
     assert is_ahead(better, [worse])
     assert not is_ahead(worse, [better])
+    assert chance_of_best(better, [worse], tried=6) == pytest.approx(3 * chance_of_best(better, [worse]))
 
 
 def compared(folder: Path, payoffs: list[float], n_runs: int, policies: str) -> Comparison:

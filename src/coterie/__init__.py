@@ -28,6 +28,7 @@ from coterie.errors import (
 )
 
 if TYPE_CHECKING:
+    from coterie.models.candidates import Candidate, Candidates
     from coterie.models.recovery import sparse_recovery
     from coterie.policies import (
         CAB,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         COFIBA,
         DCCB,
         SCLUB,
+        VW,
         Batch,
         CoLin,
         Decision,
@@ -59,7 +61,10 @@ __all__ = [
     "COFIBA",
     "DCCB",
     "SCLUB",
+    "VW",
     "Batch",
+    "Candidate",
+    "Candidates",
     "ClusterError",
     "CoLin",
     "ContextError",
@@ -84,8 +89,10 @@ __all__ = [
     "sparse_recovery",
 ]
 
-# Where names live that are not policies.
+# Where the names come from that are not policies.
 HOMES = {
+    "Candidate": "coterie.models.candidates",
+    "Candidates": "coterie.models.candidates",
     "open_log": "coterie.data.log",
     "replay": "coterie.experiments.replay",
     "sparse_recovery": "coterie.models.recovery",

@@ -17,6 +17,7 @@ import typer
 COMMANDS = {
     "compare": "experiments",
     "reproduce": "experiments",
+    "contest": "experiments",
     "data": "experiments",
     "policies": "experiments",
     "theory": "experiments",

@@ -35,7 +35,7 @@ def compare(
         str,
         typer.Option(
             help=f"Policies, separated by commas: {', '.join(names())}. Parameters follow with colons: "
-            "cab:alpha=0.05:gamma=0.1."
+            "cab:alpha=0.05:gamma=0.1. items=features, ids or both says what of the items a policy is shown."
         ),
     ] = DEFAULT,
     rounds: Annotated[
@@ -62,7 +62,7 @@ def compare(
     n_rounds = longest or N_ROUNDS if rounds is None else min(rounds, longest or rounds)
     plan = Plan(world, place, parse_specs(policies), n_rounds, runs, seed, out)
     notes = Console(stderr=True)
-    before = sum(path.exists() for spec in plan.specs for _, path in plan.tasks(spec))
+    before = sum(path.exists() for _, path in plan.all_tasks())
     try:
         with at_work(workers, ray) as them, bars(plan, notes) as told:
             comparison = play_all(plan, told, them)
@@ -73,7 +73,7 @@ def compare(
         raise typer.Exit(130) from None
     (out / "result.json").write_text(json.dumps(as_json(comparison), indent=2))
     if before:
-        total = len(plan.specs) * runs
+        total = len(plan.all_tasks())
         _say(
             notes, f"{before} of {total} runs were there already; remove {out / 'traces'} to play them again."
         )

@@ -21,12 +21,16 @@ def bars(plan: Plan, console: Console) -> Iterator[Told]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console) as progress:
-        total = plan.n_rounds * plan.n_runs
-        tasks = [progress.add_task(spec.title, total=total) for spec in plan.specs]
+        n_runs = [plan.n_runs * len(spec.variants()) for spec in plan.specs]
+        tasks = [
+            progress.add_task(spec.title, total=plan.n_rounds * n)
+            for spec, n in zip(plan.specs, n_runs, strict=True)
+        ]
 
         def told(done: Sequence[int]) -> None:
-            for number, task in enumerate(tasks):
-                own = done[number * plan.n_runs : (number + 1) * plan.n_runs]
-                progress.update(task, completed=sum(own))
+            first = 0
+            for task, n in zip(tasks, n_runs, strict=True):
+                progress.update(task, completed=sum(done[first : first + n]))
+                first += n
 
         yield told

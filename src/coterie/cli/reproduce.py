@@ -15,10 +15,12 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from coterie.cli.at_work import RayOption, at_work
 from coterie.cli.closing import closing_table
+from coterie.data import WORLDS, make_world
 from coterie.data.datasets import DATASETS, open_dataset
 from coterie.data.files import VARIABLE
 from coterie.data.log import open_log
 from coterie.data.log_file import READERS
+from coterie.data.stage import N_ROUNDS, Stage
 from coterie.errors import CoterieError, ParameterError
 from coterie.experiments import Plan, Run, Spec, parse_spec, parse_specs
 from coterie.experiments.evidence import final_table, warnings, write_evidence
@@ -30,6 +32,7 @@ from coterie.experiments.specs import names
 from coterie.policies import POLICIES
 
 PAPER = ("cab", "club", "dynucb", "linucb-single", "linucb-multiple", "random")
+VERIFIED = ("lastfm", "delicious", "movielens", "movielens-repeat")  # their files are known by hash
 ALL = ("lastfm", "delicious", "tuenti", "kddcup", "avazu")
 
 
@@ -37,8 +40,8 @@ def reproduce(
     dataset: Annotated[
         str,
         typer.Argument(
-            help=f"A dataset ({', '.join(DATASETS)}), `all` for the paper's five, or a log of your own "
-            "(.csv, .parquet)."
+            help=f"A dataset ({', '.join(DATASETS)}), `all` for the paper's five, a built-in world "
+            f"({', '.join(WORLDS)}), or a log of your own (.csv, .parquet)."
         ),
     ],
     data: Annotated[
@@ -52,12 +55,18 @@ def reproduce(
         typer.Option(help="Policies, separated by commas, or `all`. [default: those of the paper]"),
     ] = None,
     runs: Annotated[int | None, typer.Option(help="Runs of each policy. [default: 5; quick: 2]")] = None,
-    rounds: Annotated[int | None, typer.Option(help="Use only so many rounds of the data.")] = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option(help=f"Use only so many rounds of the data. [default: all; {N_ROUNDS} of a world]"),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the first run; the next has seed + 1.")] = 0,
     tuning_runs: Annotated[int, typer.Option(help="Runs over which each setting is tuned.")] = 1,
     setting: Annotated[
         list[str] | None,
-        typer.Option(help="Another reading of the data, as name=value: pool=all, untagged=drop. Repeatable."),
+        typer.Option(
+            help="Another reading of the data, as name=value: pool=all, untagged=drop; for a world, one of its "
+            "parameters. Repeatable."
+        ),
     ] = None,
     unverified: Annotated[
         bool, typer.Option("--unverified", help="Take files that differ from the published ones.")
@@ -82,7 +91,7 @@ def reproduce(
     notes = Console(stderr=True)
     plans = []
     for name in ALL if dataset == "all" else [dataset]:
-        place = _open(name, setting or [], unverified, notes, fall_back=dataset == "all")
+        place = _open(name, setting or [], unverified, notes, rounds, fall_back=dataset == "all")
         name = getattr(place, "name", name)
         chosen = _all(place, seed) if policies == "all" else parse_specs(policies or ",".join(_known(PAPER)))
         protocol = Protocol(
@@ -121,11 +130,16 @@ def _all(place: Any, seed: int) -> list[Spec]:
     return able
 
 
-def _open(name: str, settings: list[str], unverified: bool, notes: Console, *, fall_back: bool) -> Any:
+def _open(
+    name: str, settings: list[str], unverified: bool, notes: Console, rounds: int | None, *, fall_back: bool
+) -> Any:
     chosen = dict(_setting(text) for text in settings)
+    if name in WORLDS:
+        world = make_world({"seed": 0, **WORLDS[name].parameters, **chosen})
+        return Stage(name, world, N_ROUNDS if rounds is None else rounds)
     if Path(name).suffix.lower() in READERS:
         return open_log(name, **chosen)
-    if unverified and name in ("lastfm", "delicious"):
+    if unverified and name in VERIFIED:
         chosen["verify"] = False
     if name in ("kddcup", "avazu"):
         chosen["told"] = lambda what: notes.print(f"{name}: {what}", highlight=False)
@@ -175,8 +189,9 @@ def _bars(protocol: Protocol, console: Console) -> Iterator[tuple[Told, Any]]:
         title = title_of(protocol.name, protocol.data)
         n_tasks = sum(len(own) for spec in protocol.specs for _, own in protocol.tuning_tasks(spec))
         first = progress.add_task(f"{title}: tuning", total=max(n_tasks * protocol.n_tuned, 1))
+        n_policies = sum(len(spec.variants()) for spec in protocol.specs)
         second = progress.add_task(
-            f"{title}: runs", total=len(protocol.specs) * protocol.n_runs * protocol.n_reported, start=False
+            f"{title}: runs", total=n_policies * protocol.n_runs * protocol.n_reported, start=False
         )
 
         def tuning(done: Sequence[int]) -> None:

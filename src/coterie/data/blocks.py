@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.data.rounds import Round
+from coterie.models.candidates import pick
 
 
 class Block(NamedTuple):
@@ -14,7 +15,7 @@ class Block(NamedTuple):
 
     users: Any  # (rounds,) an array of ids
     candidates: NDArray[np.int64]  # (rounds, candidates): positions in `items`
-    items: Any  # item ids as a list, or their feature vectors (items, n_features)
+    items: Any  # item ids as a list, their feature vectors (items, n_features), or `Candidates` with both
     payoffs: NDArray[np.float64]  # (rounds,) with `served`, else (rounds, candidates)
     served: NDArray[np.int64] | None = None  # (rounds,): the place of the served item in its list
 
@@ -22,7 +23,7 @@ class Block(NamedTuple):
         """Yield the same rounds one by one; payoffs that a log does not know are NaN."""
         for t, user in enumerate(self.users.tolist()):
             row = self.candidates[t]
-            contexts = self.items[row] if isinstance(self.items, np.ndarray) else [self.items[k] for k in row]
+            contexts = pick(self.items, row)
             payoffs = self.payoffs[t]
             if self.served is not None:
                 payoffs = np.full(len(row), np.nan)

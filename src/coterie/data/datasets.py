@@ -14,15 +14,19 @@ from coterie.data.kddcup import kddcup
 from coterie.data.labelled import Labelled
 from coterie.data.lastfm import lastfm
 from coterie.data.logged import Logged
+from coterie.data.movielens import MovieLens, movielens, movielens_repeat
 from coterie.data.open_bandit import open_bandit
 from coterie.data.rounds import Round
+from coterie.data.stage import Rest
 from coterie.data.twins import TWINS, twin
 from coterie.errors import ParameterError
 
-Dataset = Labelled | Logged
+Dataset = Labelled | MovieLens | Logged
 DATASETS: dict[str, Callable[..., Dataset]] = {
     "lastfm": lastfm,
     "delicious": delicious,
+    "movielens": movielens,
+    "movielens-repeat": movielens_repeat,
     "kddcup": kddcup,
     "avazu": avazu,
     **{name: partial(twin, name) for name in TWINS},
@@ -65,6 +69,11 @@ def _opened(name: str, settings: tuple[tuple[str, Any], ...], folder: str | None
     return DATASETS[name](**dict(settings))
 
 
+def part_of(data: Any, first: int) -> "Part | Rest":
+    """Return the rounds from `first` on, of a dataset or of a world."""
+    return Part(data, first) if hasattr(data, "blocks") else Rest(data, first)
+
+
 @final
 @dataclass(frozen=True)
 class Part:
@@ -77,6 +86,11 @@ class Part:
     def one_hot(self) -> bool:
         """Whether items are known by id alone."""
         return bool(self.of.one_hot)
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether items with features are known by their ids too."""
+        return bool(getattr(self.of, "has_ids", False))
 
     @property
     def n_features(self) -> int | None:

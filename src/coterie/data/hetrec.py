@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from coterie.data.catalogue import File, mismatch, source
-from coterie.data.files import find_needed, parse_integers, read_bytes, sha256
+from coterie.data.catalogue import read_known
+from coterie.data.files import parse_integers, sha256
 from coterie.data.tags import Floats, Ints, Tagging
 from coterie.errors import FileError
 
@@ -16,7 +16,7 @@ def read_published(
     dataset: str, name: str, folder: Path, verify: bool, columns: Sequence[str]
 ) -> tuple[Any, str]:
     """Return some columns of a file, as a Polars frame, and the hash of its content."""
-    path, content = _read(dataset, name, folder, verify)
+    path, content = read_known(dataset, name, folder, verify)
     table = parse_integers(path, content, columns)
     if not len(table):
         raise FileError(f"{path} holds no rows; it was cut short, fetch it again")
@@ -40,7 +40,7 @@ def read_tag_names(
     dataset: str, folder: Path, verify: bool, key: str, value: str
 ) -> tuple[dict[int, str], str]:
     """Return the tags' names by id, and the hash of the file. A tag may read "null"."""
-    path, content = _read(dataset, "tags.dat", folder, verify)
+    path, content = read_known(dataset, "tags.dat", folder, verify)
     first, *lines = content.decode("latin-1").rstrip("\n").split("\n")
     if first.split("\t") != [key, value]:
         raise FileError(f"{path}, line 1: {first[:80]!r}, expected {key} and {value}, separated by a tab")
@@ -51,20 +51,6 @@ def read_tag_names(
             raise FileError(f"{path}, line {number}: {line[:80]!r}, expected a whole number, a tab and a tag")
         names[int(tag)] = text
     return names, sha256(content)
-
-
-def _read(dataset: str, name: str, folder: Path, verify: bool) -> tuple[Path, bytes]:
-    known = source(dataset)
-    path = find_needed(folder, known.places, [name], dataset)
-    content = read_bytes(path)
-    file = next((file for file in (*known.files, *known.partial) if file.name == name), File(name))
-    wrong = mismatch(file, content) if verify else None
-    if wrong:
-        raise FileError(
-            f"{path}: {wrong}; fetch it again with `coterie data get {dataset}`, or read it as it is with "
-            "--unverified (verify=False)"
-        )
-    return path, content
 
 
 def tagging_of(

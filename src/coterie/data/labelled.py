@@ -22,6 +22,7 @@ from coterie.data.rounds import Round
 from coterie.data.tags import Floats, Ints, Tagging, check_choice, features
 from coterie.data.world import check_count
 from coterie.errors import FileError, ParameterError
+from coterie.models.candidates import Candidates
 
 POOLS = ("growing", "all")
 UNTAGGED = ("keep", "drop")
@@ -72,6 +73,7 @@ class Labelled:
     folder: str | os.PathLike[str] | None = None
 
     one_hot: ClassVar[bool] = False
+    has_ids: ClassVar[bool] = True  # items are known by their ids too
     is_log: ClassVar[bool] = False
     every: ClassVar[int] = 2_000  # rounds that a policy plays between two commits
 
@@ -206,7 +208,8 @@ def _draw(data: Labelled, seed: int) -> Block:
     drawn = draw_distinct(rng, size - inside, n_others)
     others = order[drawn + (inside[:, None] & (drawn >= place[:, None]))]
     candidates = rng.permuted(np.concatenate([one[:, None], others], axis=1), axis=1)
-    return Block(ready.user_ids[user], candidates, ready.vectors, _labels(ready, user, candidates))
+    items = Candidates.trusted(ready.item_ids.tolist(), ready.vectors)
+    return Block(ready.user_ids[user], candidates, items, _labels(ready, user, candidates))
 
 
 def _grow(first: Ints, one: Ints) -> tuple[Ints, Ints, Ints]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from coterie.data.blocks import Block
 from coterie.experiments.trace import SCHEMA
+from coterie.models.candidates import project
 from coterie.policies import Policy
 from coterie.policies.batch import Batch, Outcome
 
@@ -71,6 +72,7 @@ def _names(users: NDArray[Any]) -> pa.Array:
 
 
 def _items(block: Block, chosen: Any) -> pa.Array:
-    if isinstance(block.items, np.ndarray):
+    names = project(block.items, "ids")
+    if isinstance(names, np.ndarray):
         return pa.nulls(len(chosen), pa.string())
-    return pa.array([str(item) for item in block.items]).take(pa.array(chosen))
+    return pa.array([str(item) for item in names]).take(pa.array(chosen))

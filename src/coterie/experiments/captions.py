@@ -19,6 +19,8 @@ def setting(comparison: Comparison) -> str:
             "matters in the end is the average payoff of the rounds that count."
             + "".join(f" {note}" for note in getattr(world, "notes", ()))
         )
+    if hasattr(world, "about"):
+        return str(world.about)
     if hasattr(world, "provenance"):
         return (
             f"{_provenance(world)}The rounds are drawn from what {world.n_users:,} users of {plan.name} are known "

@@ -1,10 +1,11 @@
 """Policies side by side: every policy plays the same rounds, in several runs with different seeds."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
+import numpy as np
 import polars as pl
 
 from coterie.errors import ParameterError
@@ -73,6 +74,10 @@ class Plan:
         runs = [self._run(spec, seed) for seed in self.seeds]
         return [(run, self.out / "traces" / run.file_name()) for run in runs]
 
+    def all_tasks(self) -> list[Task]:
+        """Return the runs of all policies, one policy after the other, every setting that a spec stands for."""
+        return [task for spec in self.specs for one in spec.variants() for task in self.tasks(one)]
+
 
 @final
 @dataclass(frozen=True)
@@ -99,19 +104,22 @@ class Comparison:
     results: list[Result]
     pictured: Spec | None  # the first policy that has neighbourhoods
     picture: pl.DataFrame | None  # its neighbourhoods at the end of the first run, see `neighbourhoods`
+    # Where a spec stood for several settings, what each came to; the plan has the best of them in its place.
+    hindsight: dict[str, dict[str, Spread]] = field(default_factory=dict)
 
 
 def compare(plan: Plan, told: Told = lambda done: None, workers: int | Workers | None = None) -> Comparison:
     """Play what has not been played yet, and return what came out. `told` hears the rounds done of each run."""
-    tasks = [task for spec in plan.specs for task in plan.tasks(spec)]
-    record_all(tasks, told, workers)
+    record_all(plan.all_tasks(), told, workers)
     return read_comparison(plan)
 
 
 def read_comparison(plan: Plan) -> Comparison:
     """Return what came out, from the traces alone."""
     measure = cumulative_ctr if plan.is_log else cumulative_regret
-    read = {spec.text: _read(plan, spec, measure) for spec in plan.specs}  # runs, curve, rate of each policy
+    # Runs, curve and rate of each policy.
+    read = {one.text: _read(plan, one, measure) for spec in plan.specs for one in spec.variants()}
+    plan, hindsight = _in_hindsight(plan, {text: runs for text, (runs, _, _) in read.items()})
     blind = next((spec for spec in plan.specs if spec.name == "random"), None)
     results = []
     for spec in plan.specs:
@@ -121,7 +129,23 @@ def read_comparison(plan: Plan) -> Comparison:
             ratio = ratio_to_random([r.regret for r in runs], [r.regret for r in read[blind.text][0]])
         results.append(Result(spec, runs, series, ratio, paid))
     results.sort(key=_place)
-    return Comparison(plan, results, *_picture(plan))
+    return Comparison(plan, results, *_picture(plan), hindsight)
+
+
+def _in_hindsight(plan: Plan, runs: dict[str, list[Summary]]) -> tuple[Plan, dict[str, dict[str, Spread]]]:
+    """Return the plan with the best setting in place of each spec that stood for several, and what all came to."""
+    sign = -1 if plan.is_log else 1
+    specs, told = [], {}
+    for spec in plan.specs:
+        variants = spec.variants()
+        found = [
+            over_runs([run.ctr if plan.is_log else run.regret for run in runs[one.text]]) for one in variants
+        ]
+        worth = [np.inf if np.isnan(value.mean) else sign * value.mean for value in found]
+        specs.append(variants[int(np.argmin(worth))])
+        if len(variants) > 1:
+            told[spec.text] = {one.text: value for one, value in zip(variants, found, strict=True)}
+    return replace(plan, specs=specs), told
 
 
 def _place(result: Result) -> float:

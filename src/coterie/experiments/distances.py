@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from coterie.errors import ParameterError
+from coterie.models.candidates import project
 
 Floats = NDArray[np.float64]
 SAMPLES = ("liked", "all")
@@ -30,9 +31,10 @@ def user_distances(data: Any, n_rounds: int, seed: int, samples: str = "liked") 
     n_features = data.n_features
     for block in data.blocks(n_rounds, seed):
         users += block.users.tolist()
+        items = project(block.items, "features")
         for user, row, payoffs in zip(block.users.tolist(), block.candidates, block.payoffs, strict=True):
             chosen = payoffs == 1 if samples == "liked" else np.ones(len(row), dtype=np.bool_)
-            x, y = block.items[row[chosen]], payoffs[chosen]
+            x, y = items[row[chosen]], payoffs[chosen]
             m, b = sums.setdefault(user, (np.eye(n_features), np.zeros(n_features)))
             m += x.T @ x
             b += x.T @ y

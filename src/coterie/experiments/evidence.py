@@ -176,8 +176,10 @@ def tuning_table(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
     protocol = evidence.protocol
     lines = []
     for spec, best in zip(protocol.specs, evidence.comparison.plan.specs, strict=True):
-        tried = len(protocol.tuning_tasks(spec))
+        tried = len(spec.variants()) if best.stands_for else len(protocol.tuning_tasks(spec))
         chosen = best.text.removeprefix(spec.text).lstrip(":").replace(":", ", ") or "nothing to choose"
+        if best.stands_for:
+            chosen += " (in hindsight, on the reported rounds)"
         lines.append([spec.title, f"{tried:,}", chosen])
     return ["policy", "settings tried", "taken"], lines
 

@@ -9,6 +9,7 @@ import polars as pl
 
 from coterie.data.rounds import Round
 from coterie.experiments.worlds import World
+from coterie.models.candidates import Candidate, Candidates
 
 N_ITEMS = 32
 N_USERS = 60
@@ -71,13 +72,24 @@ def _items(world: World, rounds: Iterable[Round]) -> dict[int, list[Item]]:
     seen: set[Any] = set()
     for visit in islice(rounds, LOOK):
         for context in visit.contexts:
-            key = context.tobytes() if isinstance(context, np.ndarray) else context
+            key = context.tobytes() if isinstance(context, np.ndarray) else _id(context)
             if key not in seen:
                 seen.add(key)
                 family = int(world.family(context)) if hasattr(world, "family") else 0
-                name = f"item {len(seen)}" if isinstance(context, np.ndarray) else str(context)
+                name = f"item {len(seen)}" if isinstance(context, np.ndarray) else str(_id(context))
                 families.setdefault(family, []).append(Item(name, context, family))
     return dict(sorted(families.items()))
+
+
+def _id(context: Any) -> Any:
+    return context.id if isinstance(context, Candidate) else context
+
+
+def _alone(context: Any) -> Any:
+    """Return a list of candidates with this one alone."""
+    if isinstance(context, Candidate):
+        return Candidates.trusted([context.id], context.features[None])
+    return [context]
 
 
 def _surest(policy: Any, user: Hashable, families: dict[int, list[Item]]) -> list[Item]:
@@ -85,7 +97,7 @@ def _surest(policy: Any, user: Hashable, families: dict[int, list[Item]]) -> lis
     surest = []
     for items in families.values():
         items = items[: max(2, 2 * N_ITEMS // len(families))]
-        items.sort(key=lambda item: float(policy.explain(user, [item.context], draws=0).width[0]))
+        items.sort(key=lambda item: float(policy.explain(user, _alone(item.context), draws=0).width[0]))
         surest += items[: (len(items) + 1) // 2]
     return surest
 

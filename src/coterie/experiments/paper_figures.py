@@ -23,6 +23,12 @@ PLAIN = {
     GRID: "#dddad4",
     **dict(zip(SERIES, ["#c2410c", "#2563a8", "#0f8a6d", "#8b8f99", "#8e44ad", "#a37800"], strict=False)),
 }
+# What each kind of file says about itself but the day it was made.
+UNDATED: dict[str, dict[str, Any]] = {
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None},
+    "png": {"Software": None},
+}
 DASHES = ("-", "--", ":", "-.")
 FROM = 50  # the ratio of two regrets means nothing while both are almost 0
 
@@ -98,17 +104,21 @@ def in_page(sheet: Sheet) -> str:
 
 def save(sheet: Sheet, path: Path) -> list[Path]:
     """Write the figure as path.svg, path.pdf and path.png, the same bytes every time."""
-    figure = _draw(sheet, PLAIN)
+    return write_figure(_draw(sheet, PLAIN), path, sheet.caption, tuple(UNDATED))
+
+
+def write_figure(figure: Figure, path: Path, caption: str, kinds: Sequence[str]) -> list[Path]:
+    """Write a figure in PLAIN colours as files of some kinds, the same bytes every time."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    undated: dict[str, dict[str, Any]] = {
-        "svg": {"Date": None},
-        "pdf": {"CreationDate": None},
-        "png": {"Software": None},
-    }
-    for kind, metadata in undated.items():
-        with rc_context({**_style(PLAIN), "svg.hashsalt": sheet.caption}):
-            figure.savefig(path.with_suffix(f".{kind}"), dpi=160, facecolor="white", metadata=metadata)
-    return [path.with_suffix(f".{kind}") for kind in undated]
+    for kind in kinds:
+        with rc_context({**plain_style(), "svg.hashsalt": caption}):
+            figure.savefig(path.with_suffix(f".{kind}"), dpi=160, facecolor="white", metadata=UNDATED[kind])
+    return [path.with_suffix(f".{kind}") for kind in kinds]
+
+
+def plain_style() -> dict[Any, Any]:
+    """Return the style of figures in files."""
+    return _style(PLAIN)
 
 
 def _style(palette: dict[str, str]) -> dict[Any, Any]:

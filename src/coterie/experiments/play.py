@@ -4,14 +4,16 @@ Rounds are played a few hundred at a time, because a policy plays a batch in one
 where batches end: `Policy.run` gives what `choose` and `learn` give one by one.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coterie.data.rounds import Round
 from coterie.errors import UserError
+from coterie.models.candidates import Candidate, Candidates
 from coterie.policies import Policy
 from coterie.policies.batch import Batch
 
@@ -53,7 +55,7 @@ def play(policy: Policy, rounds: Iterable[Round], start: int = 0) -> Iterator[Ro
             yield Row(
                 round=start,
                 user=str(visit.user),
-                item=None if isinstance(context, np.ndarray) else str(context),
+                item=_name(context),
                 choice=choice,
                 payoff=float(visit.payoffs[choice]),
                 expected=float(visit.expected[choice]),
@@ -62,6 +64,13 @@ def play(policy: Policy, rounds: Iterable[Round], start: int = 0) -> Iterator[Ro
                 updated=updated,
             )
             start += 1
+
+
+def _name(context: Any) -> str | None:
+    """Return an item's id as text; None where it has features alone."""
+    if isinstance(context, np.ndarray):
+        return None
+    return str(context.id if isinstance(context, Candidate) else context)
 
 
 def _batches(rounds: Iterable[Round]) -> Iterator[list[Round]]:
@@ -81,8 +90,11 @@ def _as_batch(visits: list[Round]) -> Batch:
     """Lay rounds out as arrays. A log's rounds have one known payoff each, the others are NaN."""
     users = [visit.user for visit in visits]
     payoffs = np.array([visit.payoffs for visit in visits])  # (rounds, candidates)
-    if isinstance(visits[0].contexts, np.ndarray) and visits[0].contexts.ndim == 2:
-        items: Any = np.concatenate([visit.contexts for visit in visits])
+    items: Any
+    if isinstance(visits[0].contexts, Candidates):
+        items, candidates = _gathered([visit.contexts for visit in visits])
+    elif isinstance(visits[0].contexts, np.ndarray) and visits[0].contexts.ndim == 2:
+        items = np.concatenate([visit.contexts for visit in visits])
         candidates = np.arange(len(items)).reshape(payoffs.shape)
     else:
         place = {item: i for i, item in enumerate(dict.fromkeys(item for v in visits for item in v.contexts))}
@@ -93,3 +105,20 @@ def _as_batch(visits: list[Round]) -> Batch:
         return Batch(users, candidates, items, payoffs)
     served = np.argmax(known, axis=1)
     return Batch(users, candidates, items, payoffs[np.arange(len(visits)), served], served)
+
+
+def _gathered(lists: list[Candidates]) -> tuple[Candidates, NDArray[np.int64]]:
+    """Return the different items of several lists, and each list as positions in them.
+
+    An item whose features changed from one list to the next is two items with one id.
+    """
+    place: dict[tuple[Hashable, bytes], int] = {}
+    items: list[Candidate] = []
+    for shown in lists:
+        for item in shown:
+            key = (item.id, item.features.tobytes())
+            if place.setdefault(key, len(items)) == len(items):
+                items.append(item)
+    rows = [[place[item.id, item.features.tobytes()] for item in shown] for shown in lists]
+    features = np.array([item.features for item in items])
+    return Candidates.trusted([item.id for item in items], features), np.array(rows)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, final
 
 import polars as pl
 
-from coterie.data.datasets import Part
+from coterie.data.datasets import part_of
 from coterie.errors import ParameterError
 from coterie.experiments.compare import Comparison, Plan, compare
 from coterie.experiments.metrics import over_runs
@@ -133,7 +133,7 @@ class Protocol:
         """Return the comparison of the tuned policies on the reported part."""
         return Plan(
             self.name,
-            Part(self.data, self.n_tuned),
+            part_of(self.data, self.n_tuned),
             [self.best(spec) for spec in self.specs],
             self.n_reported,
             self.n_runs,

@@ -67,8 +67,7 @@ def tables(
     """Play `run` from the round `start` on; yield how many rounds are done, and the rows since the last yield."""
     world: Any = run.make_world()
     if hasattr(world, "blocks"):
-        blocks = world.blocks(run.n_rounds, run.seed, start)
-        yield from play_blocks(policy, blocks, start, every or world.every, tick)
+        yield from play_blocks(policy, run.blocks(start), start, every or world.every, tick)
         return
     tick(start)
     done, rounds = start, iter(islice(run.rounds(), start, None))

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from coterie.errors import ContextError, ParameterError, PayoffError, UserError
 from coterie.models.batches import distinct
+from coterie.models.candidates import Candidates, project, read_table
 from coterie.models.checks import check_user, read_items, read_vectors
 from coterie.policies import Policy
 from coterie.policies.batch import Batch
@@ -60,9 +61,9 @@ def replay(
     """Let `policy` choose in every record, and learn from those in which it picks what was served.
 
     `users` has an id for each record, `candidates` is (records, candidates) of integers: item ids, or
-    positions in `items`, a table of features or a list of ids. `served` is the place of the logged item among
-    the candidates, `payoffs` what it paid. `progress(done, records)` is called now and then. An interrupt
-    leaves the policy as it is after the records done by then.
+    positions in `items`, a table of features, a list of ids, or `Candidates`. `served` is the place of the
+    logged item among the candidates, `payoffs` what it paid. `progress(done, records)` is called now and then.
+    An interrupt leaves the policy as it is after the records done by then.
 
     Returns what happened with each record. Raises UserError, ContextError or PayoffError before anything is learned
     if the log cannot be read, and ParameterError if `items` are missing.
@@ -154,14 +155,23 @@ def _array(name: str, values: Any) -> NDArray[Any]:
 
 
 def _read_table(policy: Policy, items: Any) -> Any:
-    """Return what candidates are positions in: features, ids, or None where they are ids themselves."""
-    n_features = getattr(policy, "n_features", None)
+    """Return what candidates are positions in: features, ids, both, or None where they are ids themselves."""
+    n_features, one_hot = getattr(policy, "n_features", None), getattr(policy, "one_hot", False)
+    if n_features is not None and one_hot:
+        if not isinstance(items, Candidates):
+            raise ParameterError(
+                f"this policy was made with n_features={n_features} and one_hot=True; give items=Candidates(ids, "
+                "features)"
+            )
+        read_table(items.features, n_features)
+        return items
+    items = project(items, "features" if n_features is not None else "ids")
     if n_features is not None:
         if items is None:
             raise ParameterError(
                 f"this policy was made with n_features={n_features}; give items=…, the features of each candidate"
             )
-        return read_vectors(items, n_features)
+        return (read_table if policy.takes_both else read_vectors)(items, n_features)
     return None if items is None else read_items(items)
 
 

@@ -69,7 +69,7 @@ def report(comparison: Comparison) -> str:
 def command(comparison: Comparison) -> str:
     """Return the command that does this comparison again."""
     plan = comparison.plan
-    policies = ",".join(spec.text for spec in plan.specs)
+    policies = ",".join(spec.stands_for or spec.text for spec in plan.specs)
     options = {
         "--world": plan.name,
         "--policies": policies,

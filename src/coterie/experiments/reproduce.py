@@ -8,6 +8,7 @@ from typing import Any, final
 
 import polars as pl
 
+from coterie.data import WORLDS
 from coterie.data.datasets import TABLE_1, Part, open_dataset
 from coterie.errors import CoterieError
 from coterie.experiments.compare import Comparison, Plan
@@ -21,6 +22,8 @@ from coterie.experiments.table import as_json
 TITLES = {
     "lastfm": "LastFM",
     "delicious": "Delicious",
+    "movielens": "MovieLens, every list new",
+    "movielens-repeat": "MovieLens, lists that repeat",
     "kddcup": "KDD Cup",
     "avazu": "Avazu",
     "tuenti": "Tuenti (generated twin)",
@@ -55,7 +58,7 @@ class Evidence:
 
 def title_of(name: str, data: Any) -> str:
     """Return what reports call a dataset: whether it is whole, partial or generated is part of it."""
-    title = TITLES.get(name, name)
+    title = TITLES.get(name, f"{name} (built-in world)" if name in WORLDS else name)
     return f"{title} (partial)" if data.provenance == "real, partial" else title
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -11,11 +11,13 @@ from typing import Any, final
 import numpy as np
 
 import coterie
+from coterie.data.blocks import Block
 from coterie.data.datasets import Part
 from coterie.data.rounds import Round
 from coterie.errors import ParameterError
 from coterie.experiments.specs import Spec, make_policy
 from coterie.experiments.worlds import World, make_world
+from coterie.models.candidates import project
 from coterie.policies import Policy
 
 FRIENDS = "friends"
@@ -36,13 +38,15 @@ class Run:
     world: dict[str, Any]  # from which `make_world` makes the world again
     seed: int  # of the rounds
     n_rounds: int
+    items: str = "features"  # what of items known by features and ids the policy is shown: one of VIEWS
 
     @classmethod
     def of(cls, spec: Spec, world: World, seed: int, n_rounds: int) -> "Run":
         """Describe the run of `spec` on `world`. The policy's own randomness is seeded apart from the world's."""
         own_seed = int(np.random.SeedSequence([seed, 1]).generate_state(1)[0])
-        parameters = spec.complete(one_hot=world.one_hot, n_features=world.n_features, seed=own_seed)
-        return cls(spec.text, spec.name, parameters, world.parameters(), seed, n_rounds)
+        view = spec.view(world)
+        parameters = spec.complete(view=view, n_features=world.n_features, seed=own_seed)
+        return cls(spec.text, spec.name, parameters, world.parameters(), seed, n_rounds, view)
 
     def make_policy(self) -> Policy:
         """Make the untrained policy. `graph=friends` stands for who is whose friend in the data."""
@@ -59,9 +63,16 @@ class Run:
             parameters = parameters | {"graph": world.friends()}
         return make_policy(self.policy, parameters)
 
-    def rounds(self) -> Iterable[Round]:
-        """Return the run's rounds, from the first."""
-        return self.make_world().rounds(self.n_rounds, self.seed)
+    def rounds(self) -> Iterator[Round]:
+        """Yield the run's rounds, from the first, with what the policy is shown of the items."""
+        for visit in self.make_world().rounds(self.n_rounds, self.seed):
+            yield visit._replace(contexts=project(visit.contexts, self.items))
+
+    def blocks(self, start: int) -> Iterator[Block]:
+        """Yield the same rounds from `start` on as blocks, where the world gives blocks."""
+        world: Any = self.make_world()
+        for block in world.blocks(self.n_rounds, self.seed, start):
+            yield block._replace(items=project(block.items, self.items))
 
     def make_world(self) -> World:
         """Make the world again."""
@@ -76,7 +87,7 @@ class Run:
     @classmethod
     def from_header(cls, header: dict[str, Any]) -> "Run":
         """Return the run that a trace's header describes."""
-        return cls(**{key: header[key] for key in cls.__dataclass_fields__})
+        return cls(**{key: header[key] for key in cls.__dataclass_fields__ if key in header})
 
     def file_name(self) -> str:
         """Return a name for the trace that no other run has."""

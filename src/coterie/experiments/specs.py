@@ -1,12 +1,15 @@
-"""Policies as one writes them on a command line: `cab`, `linucb-single`, `cab:alpha=0.05:gamma=0.1`."""
+"""Policies as one writes them on a command line: `cab`, `linucb-single`, `cab:alpha=0.05:items=ids`."""
 
 import inspect
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 from coterie.errors import ParameterError
+from coterie.models.candidates import VIEWS
 from coterie.policies import POLICIES, Policy
+from coterie.policies.vw import SETTINGS
 
 # The paper's names for one class with one parameter set.
 NICKNAMES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -17,6 +20,10 @@ TITLES = {"linucb-single": "LinUCB-SINGLE", "linucb-multiple": "LinUCB-MULTIPLE"
 # These come from the world and from the run, not from whoever writes the spec.
 GIVEN = ("n_features", "one_hot", "seed")
 WORDS = {"true": True, "false": False, "none": None, "null": None}
+# What of an item the policy is shown. Every policy takes this setting, and none sees it.
+ITEMS = "items"
+# Names that stand for several settings: all are played, and the best in hindsight is reported.
+IN_HINDSIGHT: dict[str, tuple[str, Sequence[str]]] = {"vw": ("setting", tuple(SETTINGS))}
 DEFAULT = "cab,linucb-single,linucb-multiple,random"
 
 
@@ -28,18 +35,60 @@ class Spec:
     text: str
     name: str
     parameters: dict[str, Any]
+    items: str | None = None  # what of an item the policy is shown, where the spec says so
+    stands_for: str = ""  # the spec whose best setting in hindsight this is
 
     @property
     def title(self) -> str:
         """What tables and figures call the policy."""
         name, *settings = self.text.split(":")
+        if self.stands_for:
+            key, values = IN_HINDSIGHT[self.name]
+            settings = [one for one in settings if not one.startswith(f"{key}=")]
+            settings.append(f"best of {len(values)}: {self.parameters[key]}")
         title = TITLES.get(name) or POLICIES[self.name].__name__
         return f"{title} ({', '.join(settings)})" if settings else title
 
-    def complete(self, *, one_hot: bool, n_features: int | None, seed: int) -> dict[str, Any]:
+    def variants(self) -> list["Spec"]:
+        """Return the settings that this spec stands for, of which the best in hindsight counts; else itself."""
+        key, values = IN_HINDSIGHT.get(self.name, ("", ()))
+        if not key or key in self.parameters:
+            return [self]
+        return [replace(parse_spec(f"{self.text}:{key}={v}"), stands_for=self.text) for v in values]
+
+    def view(self, world: Any) -> str:
+        """Return what of an item the policy is shown on `world`: "features", "ids" or "both".
+
+        Unless the spec says so itself: both where the data know both and the policy takes both, else features
+        if there are any, else ids.
+        """
+        has_features = world.n_features is not None
+        has_ids = bool(world.one_hot or getattr(world, "has_ids", False))
+        known = [
+            v for v, has in zip(VIEWS, (has_features, has_ids, has_features and has_ids), strict=True) if has
+        ]
+        takes_both = POLICIES[self.name].takes_both
+        if self.items is None:
+            return "both" if takes_both and "both" in known else known[0]
+        if self.items not in known:
+            raise ParameterError(
+                f"items={self.items} in {self.text!r}: these data know items by {known[0]} alone; leave items= out"
+            )
+        if self.items == "both" and not takes_both:
+            raise ParameterError(
+                f"items=both in {self.text!r}: {self.name} takes features or ids, not both; write items=features "
+                "or items=ids"
+            )
+        return self.items
+
+    def complete(self, *, view: str, n_features: int | None, seed: int) -> dict[str, Any]:
         """Return every parameter of the policy's constructor, for one world and one run."""
         accepted = defaults(self.name)
-        given = {"seed": seed} | ({"one_hot": True} if one_hot else {"n_features": n_features})
+        given: dict[str, Any] = {"seed": seed}
+        if view != "ids":
+            given["n_features"] = n_features
+        if view != "features":
+            given["one_hot"] = True
         return accepted | {key: value for key, value in given.items() if key in accepted} | self.parameters
 
 
@@ -76,16 +125,20 @@ def parse_spec(text: str) -> Spec:
         raise ParameterError(f"unknown policy {written!r}; choose among {', '.join(names())}")
     text = ":".join([name, *settings])
     name, parameters = NICKNAMES.get(name, (name, {}))
-    choices = sorted(set(defaults(name)) - set(GIVEN) - set(parameters))
+    choices = sorted({*defaults(name), ITEMS} - set(GIVEN) - set(parameters))
     chosen: dict[str, Any] = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
         key = next((name for name in choices if name.lower() == key.strip().lower()), key)
         if not equals or key not in choices:
-            listed = ", ".join(choices) or "it has none"
-            raise ParameterError(f"unknown setting {setting!r} in {text!r}; write name=value with {listed}")
+            raise ParameterError(
+                f"unknown setting {setting!r} in {text!r}; write name=value with {', '.join(choices)}"
+            )
         chosen[key] = _value(value)
-    return Spec(text, name, parameters | chosen)
+    items = chosen.pop(ITEMS, None)
+    if items not in (None, *VIEWS):
+        raise ParameterError(f"items={items} in {text!r}; expected items={', items='.join(VIEWS)}")
+    return Spec(text, name, parameters | chosen, items)
 
 
 def _spelled(text: str) -> str | None:

@@ -66,6 +66,10 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "measure": "ctr" if plan.is_log else "regret",
         "clear_winner": len(comparison.results) > 1 and is_clear(comparison),
         "policies": [_policy(comparison, result) for result in comparison.results],
+        "hindsight": {
+            text: {one: _spread(value) for one, value in found.items()}
+            for text, found in comparison.hindsight.items()
+        },
         "report": str(plan.out / "report.html"),
     }
 
@@ -78,6 +82,7 @@ def _policy(comparison: Comparison, result: Result) -> dict[str, Any]:
     return {
         "policy": result.spec.text,
         "title": result.spec.title,
+        "items": comparison.plan.tasks(result.spec)[0][0].items,
         **numbers,
         "regret_to_random": to_random,
         "runs": [{name: _plain(value) for name, value in run._asdict().items()} for run in result.runs],

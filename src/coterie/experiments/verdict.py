@@ -87,20 +87,21 @@ def chance(first: Rate, second: Rate) -> float:
     return float(stdtr(carriers, -ahead / math.sqrt(variance)))
 
 
-def chance_of_best(first: Rate, others: list[Rate]) -> float:
+def chance_of_best(first: Rate, others: list[Rate], tried: int = 0) -> float:
     """Return in which share of logs, at most, some policy would be this far ahead of all, if all paid the same.
 
-    Any of them could have come first, so the chance that one does is counted for each (Bonferroni's bound).
+    Any of them could have come first, so the chance that one does is counted for each (Bonferroni's bound). `tried`
+    is how many there were, where only the best of several settings is among the others.
     """
     if not others:
         return 1.0
-    return min(1.0, (1 + len(others)) * max(chance(first, other) for other in others))
+    return min(1.0, max(tried, 1 + len(others)) * max(chance(first, other) for other in others))
 
 
-def is_ahead(first: Rate, others: list[Rate]) -> bool:
+def is_ahead(first: Rate, others: list[Rate], tried: int = 0) -> bool:
     """Tell whether the first is ahead of all others by more than chance explains."""
     enough = min(one.fewest for one in (first, *others)) >= FEW
-    return enough and chance_of_best(first, others) <= LEVEL
+    return enough and chance_of_best(first, others, tried) <= LEVEL
 
 
 def _summed(records: Ints, parts: Floats) -> Floats:

@@ -46,7 +46,7 @@ def is_clear(comparison: Comparison) -> bool:
     by more than runs differ from each other.
     """
     if comparison.plan.is_log:
-        return is_ahead(*_rates(comparison))
+        return is_ahead(*_rates(comparison), _tried(comparison))
     first, second = comparison.results[:2]
     ahead = [b.regret - a.regret for a, b in zip(first.runs, second.runs, strict=True)]
     mean, spread = over_runs(ahead)
@@ -57,6 +57,11 @@ def _rates(comparison: Comparison) -> tuple[Rate, list[Rate]]:
     """Return the first's click-through rate and the others'."""
     first, *others = [result.rate for result in comparison.results if result.rate is not None]
     return first, others
+
+
+def _tried(comparison: Comparison) -> int:
+    """Return how many settings were played, also those of which only the best is shown."""
+    return len(comparison.results) + sum(len(found) - 1 for found in comparison.hindsight.values())
 
 
 def lead(comparison: Comparison) -> str:
@@ -102,7 +107,7 @@ def _lead_log(comparison: Comparison) -> str:
         return (
             f"{text} But {few.spec.title} kept only {fewest} records in one of its runs, too few to compare."
         )
-    found = chance_of_best(rate, rest)
+    found = chance_of_best(rate, rest, _tried(comparison))
     if is_clear(comparison):
         return f"{text} Such a lead would be found in fewer than 1 in 100 logs where all pay the same."
     often = f"up to {100 * found:.0f} in 100 logs" if found < 0.995 else "nearly every log"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from coterie import data
-from coterie.data.datasets import DATASETS, Part, open_dataset
+from coterie.data.datasets import DATASETS, open_dataset, part_of
 from coterie.data.log import open_log
 from coterie.data.log_file import READERS
 from coterie.data.rounds import Round
@@ -56,7 +56,7 @@ def make_world(parameters: dict[str, Any]) -> World:
     if kind == "log":
         return open_log(**settings)
     if kind == "part":
-        return Part(make_world(settings["of"]), settings["first"])
+        return part_of(make_world(settings["of"]), settings["first"])
     if kind in DATASETS:
         return open_dataset(kind, **settings)
     return data.make_world(parameters)

@@ -18,8 +18,8 @@ PLAIN = frozenset({str, int, bytes, bool})  # ids that cannot be NaN: most are o
 
 def read_vectors(contexts: Any, n_features: int) -> NDArray[np.float64]:
     """Return candidates as float64 (candidates, n_features), each of norm at most 1."""
-    _check_order(contexts)
-    array = _read_numbers(contexts, n_features)
+    check_order(contexts)
+    array = read_numbers("contexts", contexts, f"one row of {n_features} features a candidate")
     if array.ndim in (1, 2) and array.shape[0] == 0:
         raise ContextError("the candidate list is empty; give at least one context")
     if array.ndim != 2:
@@ -47,21 +47,19 @@ def read_vectors(contexts: Any, n_features: int) -> NDArray[np.float64]:
     return array
 
 
-def _read_numbers(contexts: Any, n_features: int) -> NDArray[np.float64]:
+def read_numbers(name: str, contexts: Any, expected: str) -> NDArray[np.float64]:
     """Return contexts as an array of float64, if nothing is lost by that."""
     if isinstance(contexts, np.ndarray) and contexts.dtype == np.float64 and type(contexts) is np.ndarray:
         return contexts
-    check_whole("contexts", contexts, ContextError)
+    check_whole(name, contexts, ContextError)
     try:
         array = np.asarray(contexts)
-        check_whole("contexts", array, ContextError)
+        check_whole(name, array, ContextError)
         return array.astype(np.float64, copy=False)
     except (TypeError, ValueError) as error:
         if isinstance(error, ContextError):
             raise
-        raise ContextError(
-            f"contexts must be numbers, one row of {n_features} features a candidate ({error})"
-        ) from error
+        raise ContextError(f"{name} must be numbers, {expected} ({error})") from error
 
 
 def check_whole(name: str, values: Any, error: type[CoterieError]) -> None:
@@ -75,7 +73,8 @@ def check_whole(name: str, values: Any, error: type[CoterieError]) -> None:
             raise error(f"{name} hold complex numbers, expected real ones; give both parts as features")
 
 
-def _check_order(contexts: Any) -> None:
+def check_order(contexts: Any) -> None:
+    """Raise if candidates come without an order."""
     if isinstance(contexts, Set):
         raise ContextError(
             f"contexts is a {type(contexts).__name__}, which has no order, so that the chosen position would say "
@@ -89,7 +88,7 @@ def read_items(contexts: Any) -> list[Hashable]:
         raise ContextError(
             f"contexts is the single string {contexts!r}; give a list of item ids, such as [{contexts!r}]"
         )
-    _check_order(contexts)
+    check_order(contexts)
     check_whole("contexts", contexts, ContextError)
     try:
         items = contexts.tolist() if isinstance(contexts, np.ndarray) else list(contexts)

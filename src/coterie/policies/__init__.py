@@ -19,6 +19,7 @@ from coterie.policies.policy import Policy
 from coterie.policies.random import Random
 from coterie.policies.sclub import SCLUB
 from coterie.policies.sparse_cab import SparseCAB
+from coterie.policies.vw import VW
 
 __all__ = [
     "CAB",
@@ -27,6 +28,7 @@ __all__ = [
     "DCCB",
     "POLICIES",
     "SCLUB",
+    "VW",
     "Batch",
     "CoLin",
     "Decision",
@@ -40,9 +42,9 @@ __all__ = [
     "load",
 ]
 
-# In the order in which they are listed: the paper's own, its rivals, the yardstick.
+# In the order in which they are listed: the paper's own, its rivals, one from outside, the yardstick.
 KINDS: tuple[type[Policy], ...] = (
-    CAB, SparseCAB, LinUCB, CLUB, DynUCB, SCLUB, COFIBA, GOBLin, CoLin, DCCB, Random,
+    CAB, SparseCAB, LinUCB, CLUB, DynUCB, SCLUB, COFIBA, GOBLin, CoLin, DCCB, VW, Random,
 )  # fmt: skip
 POLICIES: dict[str, type[Policy]] = {kind.name: kind for kind in KINDS}
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import ContextError, PayoffError
+from coterie.models.candidates import pick
 from coterie.models.checks import check_user, check_whole
 
 
@@ -26,7 +27,7 @@ class Batch(NamedTuple):
 
     users: Sequence[Hashable]  # (rounds,)
     candidates: NDArray[np.int64]  # (rounds, candidates): positions in `items`
-    items: Any  # item ids, or their feature vectors (items, n_features)
+    items: Any  # item ids, their feature vectors (items, n_features), or `Candidates` with both
     payoffs: NDArray[np.float64]  # (rounds,) with `served`, else (rounds, candidates)
     served: NDArray[np.int64] | None = None  # (rounds,)
 
@@ -97,10 +98,7 @@ def run_one_by_one(policy: Any, batch: Batch) -> Outcome:
         np.zeros(rounds, dtype=np.int64),
     )
     for t, user in enumerate(batch.users):
-        rows = batch.candidates[t]
-        contexts = (
-            batch.items[rows] if isinstance(batch.items, np.ndarray) else [batch.items[i] for i in rows]
-        )
+        contexts = pick(batch.items, batch.candidates[t])
         decision = policy.decide(user, contexts)
         k = decision.choice
         outcome.choice[t], outcome.members[t] = k, decision.members[k]

@@ -8,6 +8,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.models.candidates import Candidates
 from coterie.models.protocol import TIE, Seen
 
 Floats = NDArray[np.float64]
@@ -47,7 +48,7 @@ class Decision:
     """
 
     user: Any
-    contexts: Sequence[Any]
+    contexts: Sequence[Any] | Candidates
     estimate: Floats  # the user's own estimate of the payoff
     width: Floats  # how far the truth may lie from it: the confidence bound
     members: NDArray[np.int64]  # how many users the decision rests on, the user among them
@@ -75,7 +76,7 @@ class Decision:
         return [
             {
                 "candidate": k,
-                "item": None if isinstance(self.contexts, np.ndarray) else self.contexts[k],
+                "item": self._item(k),
                 "estimate": float(self.estimate[k]),
                 "width": float(self.width[k]),
                 "members": int(self.members[k]),
@@ -87,6 +88,12 @@ class Decision:
             }
             for k in range(len(self.score))
         ]
+
+    def _item(self, k: int) -> Any:
+        """Return a candidate's id; None where it has features alone."""
+        if isinstance(self.contexts, Candidates):
+            return self.contexts.ids[k]
+        return None if isinstance(self.contexts, np.ndarray) else self.contexts[k]
 
     def _caption(self) -> str:
         text = f"user {self.user!r}: candidate {self.choice} of {len(self.score)}"

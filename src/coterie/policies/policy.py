@@ -46,6 +46,7 @@ class Policy(ABC):
     in_tensors: ClassVar[tuple[str, ...]] = ()  # parameters that `tensors` holds, because JSON could not
     finds_neighbours: ClassVar[bool] = False  # whether what it learns decides who decides with whom
     not_saved: ClassVar[tuple[str, ...]] = ()  # parameters of the running program, that `load` may be given
+    takes_both: ClassVar[bool] = False  # whether it may be made with n_features and one_hot: for `Candidates`
     _lock: RLock  # held by every public method while it runs
     learned: int = 0  # how many payoffs were learned
     rng: Generator | None = None  # where randomness comes from, if any is used
@@ -61,8 +62,11 @@ class Policy(ABC):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         twin = memo[id(self)] = type(self).__new__(type(self))
-        vars(twin).update(self._copied(memo))
+        twin.__setstate__(self._copied(memo))
         return twin
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
 
     def _copied(self, memo: dict[int, Any]) -> dict[str, Any]:
         """Return all but the lock, as it is between two calls: what copies and pickles hold."""
@@ -182,7 +186,7 @@ class Policy(ABC):
         >>> policy.learn_many(["ann", "bob", "ann"], ["jazz", "news", "news"], [1, 0, 0])
         3
         """
-        return self._learn_all(as_batch(getattr(self, "n_features", None), users, contexts, payoffs))
+        return self._learn_all(as_batch(self, users, contexts, payoffs))
 
     def fit(self, log: Any) -> Self:
         """Learn every record of a log, in order, whatever the policy would have chosen; return the policy.
@@ -193,7 +197,7 @@ class Policy(ABC):
         >>> CAB(one_hot=True).fit({"user": ["ann", "bob"], "item": ["jazz", "news"], "payoff": [1, 0]})
         CAB(one_hot=True), 2 users, 2 payoffs learned
         """
-        self._learn_all(read_log(log, getattr(self, "n_features", None)))
+        self._learn_all(read_log(self, log))
         return self
 
     def _learn_all(self, batch: Batch) -> int:

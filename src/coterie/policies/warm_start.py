@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 
 from coterie.errors import ContextError, ParameterError, PayoffError
+from coterie.models.candidates import Candidates, project, read_both, read_table
 from coterie.models.checks import read_items, read_vectors
 from coterie.policies.batch import Batch
 
 
-def as_batch(n_features: int | None, users: Any, contexts: Any, payoffs: Any) -> Batch:
+def as_batch(policy: Any, users: Any, contexts: Any, payoffs: Any) -> Batch:
     """Return records as rounds with a single candidate, which was served."""
     counts = []
     for name, values in (("users", users), ("contexts", contexts), ("payoffs", payoffs)):
@@ -27,12 +28,22 @@ def as_batch(n_features: int | None, users: Any, contexts: Any, payoffs: Any) ->
         )
     if not counts[0]:
         return of_places(users, [], np.zeros(0, dtype=np.int64), payoffs)
-    if n_features is not None:
-        vectors = read_vectors(contexts, n_features)
-        return of_places(users, vectors, np.arange(len(vectors)), payoffs)
+    if isinstance(contexts, Candidates) or policy.n_features is not None:
+        items = _read(policy, contexts)
+        return of_places(users, items, np.arange(len(items)), payoffs)
     place: dict[Hashable, int] = {}
     places = [place.setdefault(item, len(place)) for item in read_items(contexts)]
     return of_places(users, list(place), np.array(places, dtype=np.int64), payoffs)
+
+
+def _read(policy: Any, items: Any) -> Any:
+    """Return items of any number as a policy takes them: features, ids, or both."""
+    if policy.n_features is None:
+        return read_items(project(items, "ids"))
+    if getattr(policy, "one_hot", False):
+        return read_both(items, policy.n_features)
+    read = read_table if policy.takes_both else read_vectors
+    return read(project(items, "features"), policy.n_features)
 
 
 def of_places(users: Any, items: Any, places: Any, payoffs: Any) -> Batch:
@@ -44,16 +55,16 @@ def of_places(users: Any, items: Any, places: Any, payoffs: Any) -> Batch:
     return Batch(users, np.asarray(places)[:, None], items, paid, np.zeros(len(places), dtype=np.int64))
 
 
-def read_log(log: Any, n_features: int | None) -> Batch:
+def read_log(policy: Any, log: Any) -> Batch:
     """Return all records of what `open_log` returned, or of a table with user, item (or features) and payoff."""
     if hasattr(log, "every_record"):
         users, places, payoffs = log.every_record()
-        if isinstance(log.items, np.ndarray) != (n_features is not None):
-            kinds = ("ids", "features") if n_features is None else ("features", "ids")
-            raise ContextError(f"this policy knows items by {kinds[0]}, those of the log have {kinds[1]}")
-        items = log.items if n_features is None else read_vectors(log.items, n_features)
-        return of_places(users, items, places, payoffs)
-    what = "item" if n_features is None else "features"
+        by = "ids" if policy.n_features is None else "features"
+        has = "ids" if isinstance(log.items, list) else "features"
+        if not isinstance(log.items, Candidates) and by != has:
+            raise ContextError(f"this policy knows items by {by}, those of the log have {has}")
+        return of_places(users, _read(policy, log.items), places, payoffs)
+    what = "item" if policy.n_features is None else "features"
     found = {}
     for name in ("user", what, "payoff"):
         try:
@@ -65,7 +76,7 @@ def read_log(log: Any, n_features: int | None) -> Batch:
                 f"fit takes a log: what open_log(…) returns, or a table with the columns user, {what} and payoff; "
                 f"got {type(log).__name__} without {name!r}"
             ) from error
-    return as_batch(n_features, found["user"], found[what], found["payoff"])
+    return as_batch(policy, found["user"], found[what], found["payoff"])
 
 
 def _as_list(column: Any) -> Any:

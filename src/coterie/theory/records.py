@@ -13,6 +13,7 @@ from coterie.data.blocks import Block
 from coterie.data.files import need
 from coterie.data.rounds import Round
 from coterie.errors import ParameterError
+from coterie.models.candidates import project
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -131,7 +132,7 @@ def from_blocks(blocks: Iterable[Block]) -> Records:
     payoffs: list[Floats] = []
     names: Any = None
     for block in blocks:
-        names, (rounds, width) = block.items, block.candidates.shape
+        names, (rounds, width) = project(block.items, "features"), block.candidates.shape
         if block.served is not None:
             items.append(block.candidates[np.arange(rounds), block.served])
             users += block.users.tolist()

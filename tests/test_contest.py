@@ -1,0 +1,176 @@
+"""The contest: results of several folders in one table and one picture."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coterie.errors import FileError, ParameterError
+from coterie.experiments.contest import BEGIN, END, columns, put_into, read_contest, table
+from coterie.experiments.contest_figure import save_contest
+from tests.test_cli_reproduce import call
+
+Entry = tuple[str, str, str | None, float]  # spec, title, items, mean
+OURS: Entry = ("hierarchical", "Hierarchical", "both", 0.65)
+BLIND: Entry = ("random", "RAN", "features", 1.0)
+
+
+def write(
+    folder: Path,
+    entries: list[Entry],
+    *,
+    dataset: str = "lastfm",
+    title: str = "LastFM",
+    measure: str = "regret",
+    rounds: int = 50_000,
+    seeds: int = 5,
+    **settings: str,
+) -> Path:
+    """Write a numbers.json with as much as the contest reads."""
+    policies: list[dict[str, Any]] = []
+    for spec, name, items, mean in entries:
+        value = {"mean": mean, "spread": 0.0041}
+        own = {"ctr": value, "regret_to_random": None} if measure == "ctr" else {"regret_to_random": value}
+        policies.append({"policy": spec, "title": name, **({"items": items} if items else {}), **own})
+    comparison = {
+        "world_parameters": {"kind": "part", "of": {"kind": dataset, **settings}},
+        "n_rounds": rounds * 4 // 5,
+        "seeds": list(range(seeds)),
+        "measure": measure,
+        "policies": policies,
+    }
+    told = {"dataset": dataset, "statistics": {"dataset": title, "rounds": rounds}, "comparison": comparison}
+    folder.mkdir()
+    (folder / "numbers.json").write_text(json.dumps(told))
+    return folder
+
+
+def test_folders_of_one_dataset_become_one_line_and_the_best_is_bold(tmp_path: Path) -> None:
+    """Results from before the view was written down are of features; the later folder's CLUB counts."""
+    old = write(
+        tmp_path / "old", [("club:alpha=0.1", "CLUB (alpha=0.1)", None, 0.7), ("random", "RAN", None, 1.0)]
+    )
+    new = write(tmp_path / "new", [("club", "CLUB", "features", 0.757), BLIND], seeds=3)
+    [line] = read_contest([old, new])
+    assert {name: score.mean for name, score in line.scores.items()} == {"club": 0.757, "random": 1.0}
+    assert (line.n_rounds, line.n_runs) == (40_000, 5)
+    assert table([line]) == (
+        "| data | measure | rounds | runs | CLUB | RAN |\n"
+        "| --- | --- | --- | --- | --- | --- |\n"
+        "| LastFM | regret over RAN's ↓ | 40,000 | 5 | **0.757 ± 0.004** | 1.000 ± 0.004 |\n"
+    )
+
+
+def test_ours_comes_first_vw_next_and_ran_last(tmp_path: Path) -> None:
+    vw: Entry = ("vw:setting=squarecb", "VW (best of 5: squarecb)", "both", 0.827)
+    cab: Entry = ("cab:alpha=0.01", "CAB (alpha=0.01)", "features", 0.831)
+    lines = read_contest([write(tmp_path / "one", [BLIND, cab, vw, OURS])])
+    assert columns(lines) == ["hierarchical", "vw", "cab", "random"]
+    assert "| **0.650 ± 0.004** | 0.827 ± 0.004 (squarecb) | 0.831 ± 0.004 | 1.000 ± 0.004 |" in table(lines)
+
+
+def test_who_was_shown_features_alone_has_a_line_of_its_own(tmp_path: Path) -> None:
+    """In the second line a policy that takes features or ids counts with the better of the two."""
+    plain: Entry = ("hierarchical:items=features", "Hierarchical (items=features)", "features", 0.718)
+    single: list[Entry] = [
+        ("linucb-single", "LinUCB-SINGLE", "features", 0.9),
+        ("linucb-single:items=ids", "LinUCB-SINGLE (items=ids)", "ids", 0.8),
+    ]
+    first, second = read_contest([write(tmp_path / "one", [OURS, plain, *single, BLIND])])
+    assert (first.title, second.title) == ("LastFM, features only", "LastFM, features and ids")
+    assert first.scores["hierarchical"].mean == 0.718
+    assert first.scores["linucb-single"].mean == 0.9
+    assert second.scores["hierarchical"].mean == 0.65
+    assert second.scores["linucb-single"].mean == 0.8
+    assert "0.800 ± 0.004 (ids)" in table([second])
+
+
+def test_a_log_is_judged_by_its_click_through_rate_and_a_short_one_is_another_line(tmp_path: Path) -> None:
+    log = {"dataset": "tuenti", "title": "Tuenti (generated twin)", "measure": "ctr"}
+    friends: Entry = ("gob-lin:graph=friends", "GOBLin (graph=friends)", None, 0.08)
+    entries: list[Entry] = [("cab", "CAB", None, 0.1), friends, ("random", "RAN", None, 0.05)]
+    short = write(tmp_path / "short", entries, rounds=300_000, **log)  # type: ignore[arg-type]
+    long = write(tmp_path / "long", entries, rounds=15_000_000, **log)  # type: ignore[arg-type]
+    music = write(tmp_path / "music", [OURS, BLIND])
+    lines = read_contest([short, long, music])
+    assert [line.title for line in lines] == [
+        "LastFM",
+        "Tuenti (generated twin)",
+        "Tuenti (generated twin), first 300,000 records",
+    ]
+    assert [line.best() for line in lines] == ["hierarchical", "cab", "cab"]
+    assert lines[1].lost("cab") == pytest.approx(0.5)  # as good as twice RAN
+    assert lines[0].lost("hierarchical") == 0.65
+    text = table(lines)
+    assert (
+        "| click-through rate ↑ | 12,000,000 | 5 | – | **0.1000 ± 0.0041** | 0.0800 ± 0.0041 (friends) |"
+        in text
+    )
+
+
+def test_another_reading_of_a_dataset_is_another_line(tmp_path: Path) -> None:
+    plain = write(tmp_path / "plain", [OURS, BLIND], pool="growing")
+    other = write(tmp_path / "other", [OURS, BLIND], pool="all")
+    short = write(tmp_path / "short", [OURS, BLIND], pool="all", rounds=3_000)
+    assert [line.title for line in read_contest([plain, short, other])] == [
+        "LastFM",
+        "LastFM, pool=all",
+        "LastFM, pool=all, first 3,000 rounds",
+    ]
+
+
+def test_the_picture_shows_the_lines_we_took_part_in(tmp_path: Path) -> None:
+    rivals: list[Entry] = [("vw", "VW (best of 5: fast)", "both", 0.83), ("club", "CLUB", "features", 0.76)]
+    lines = read_contest([
+        write(tmp_path / "one", [OURS, *rivals, BLIND]),
+        write(tmp_path / "two", [rivals[1], BLIND], dataset="dense", title="dense (built-in world)"),
+    ])  # fmt: skip
+    svg, png = save_contest(lines, tmp_path / "picture" / "contest")
+    drawn = svg.read_text()
+    for text in ("Hierarchical", "LastFM", "CLUB", "VW"):
+        assert text in drawn
+    assert "dense" not in drawn
+    assert png.read_bytes().startswith(b"\x89PNG")
+    again, _ = save_contest(lines, tmp_path / "again")
+    assert again.read_text() == drawn
+    without, _ = save_contest(lines[1:], tmp_path / "without")
+    assert "dense" in without.read_text()
+
+
+def test_what_cannot_be_read_or_drawn_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match="no folder is named"):
+        read_contest([])
+    with pytest.raises(FileError, match=r"there is no .*nothing/numbers.json; give folders that"):
+        read_contest([tmp_path / "nothing"])
+    folder = write(tmp_path / "bad", [])
+    with pytest.raises(ParameterError, match="there is nothing to draw"):
+        save_contest(read_contest([folder]), tmp_path / "picture")
+    (folder / "numbers.json").write_text("{}")
+    with pytest.raises(FileError, match=r"numbers.json is damaged \(KeyError"):
+        read_contest([folder])
+    page = tmp_path / "page.md"
+    with pytest.raises(FileError, match="cannot be read"):
+        put_into(page, "x")
+    page.write_text("no marks")
+    with pytest.raises(FileError, match="has no place for the table; write <!-- contest -->"):
+        put_into(page, "x")
+    assert page.read_text() == "no marks"
+
+
+def test_the_command_writes_table_and_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write(tmp_path / "one", [OURS, BLIND])
+    page = tmp_path / "page.md"
+    page.write_text(f"# Results\n\n{BEGIN}\nold\n{END}\n\nmore\n")
+    words = ["contest", str(folder), "--out", str(tmp_path / "out"), "--into", str(page)]
+    assert call(monkeypatch, *words) == 0
+    text = (tmp_path / "out" / "contest.md").read_text()
+    assert capsys.readouterr().out == text
+    assert page.read_text() == f"# Results\n\n{BEGIN}\n{text}{END}\n\nmore\n"
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "contest.md",
+        "contest.svg",
+        "contest.png",
+    }
