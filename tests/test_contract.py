@@ -17,6 +17,7 @@ from coterie.errors import ContextError, CoterieError, PayoffError, UserError
 from coterie.policies import POLICIES
 
 D = 5
+LEARNED_PRIOR = ("hierarchical", "sparse-hierarchical")  # decide with everybody; neighbours are those alike
 Case = tuple[str, Callable[[], Policy], bool]
 
 
@@ -118,7 +119,9 @@ def test_neighbours_are_the_users_that_a_decision_rests_on(make: Callable[[], Po
     for user in (*policy.users, "a stranger"):
         near = policy.neighbours(user, context)
         assert user in near
-        assert len(near) == len(set(near)) == policy.explain(user, [context]).members[0]
+        assert len(near) == len(set(near))
+        if policy.name not in LEARNED_PRIOR:
+            assert len(near) == policy.explain(user, [context], draws=0).members[0]
         assert set(near) - {user} <= set(policy.users)
     with pytest.raises(UserError, match="is unhashable"):
         policy.neighbours([], context)  # type: ignore[arg-type]

@@ -137,22 +137,22 @@ def test_probabilities_say_how_likely_each_candidate_is(make: Callable[[], Polic
     before = None if policy.rng is None else copy.deepcopy(policy.rng.bit_generator.state)
     told = policy.explain("user 1", shown, draws=50)
     assert before is None or policy.rng.bit_generator.state == before  # type: ignore[union-attr]
-    assert told.probabilities is not None
-    assert told.probabilities.sum() == pytest.approx(1)
-    assert told.probabilities[told.choice] > 0
-    assert [row["probability"] for row in told.rows()] == told.probabilities.tolist()
+    assert told.probability is not None
+    assert told.probability.sum() == pytest.approx(1)
+    assert told.probability[told.choice] > 0
+    assert [row["probability"] for row in told.rows()] == told.probability.tolist()
     if not policy.draws:
-        assert told.probabilities[told.choice] == 1
+        assert told.probability[told.choice] == 1
     if isinstance(policy, Random):
-        assert policy.decide("user 1", shown).probabilities == pytest.approx([0.25] * 4)
+        assert policy.decide("user 1", shown).probability == pytest.approx([0.25] * 4)
     elif getattr(policy, "thompson", False):
-        assert policy.explain("user 1", shown, draws=0).probabilities is None
+        assert policy.explain("user 1", shown, draws=0).probability is None
 
 
 def test_probabilities_of_draws_are_those_of_the_gaussian() -> None:
     """Two items nobody was shown: each comes first half of the time. 2,000 draws are off by 0.011 on average."""
     told = LinUCB(one_hot=True, thompson=True, alpha=1.0).explain("ann", ["a", "b"], draws=2000)
-    assert told.probabilities == pytest.approx([0.5, 0.5], abs=0.05)
+    assert told.probability == pytest.approx([0.5, 0.5], abs=0.05)
 
 
 def test_policies_introduce_themselves() -> None:

@@ -41,7 +41,7 @@ class Decision:
 
     >>> from coterie import CAB
     >>> told = CAB(one_hot=True, alpha=0.5).explain("ann", ["jazz", "news"])
-    >>> told.choice, told.ranking, told.probabilities.tolist()
+    >>> told.choice, told.ranking, told.probability.tolist()
     (0, [0, 1], [1.0, 0.0])
     >>> told.rows()[0]["members"]
     1
@@ -56,9 +56,7 @@ class Decision:
     near_width: Floats  # their average width
     score: Floats  # what the policy ranks by
     seen: Seen | None = None  # whom it rests on, where a part of the users could not be asked; else None
-    probabilities: Floats | None = (
-        None  # of each candidate to be chosen; None where nobody asked (see `explain`)
-    )
+    probability: Floats | None = None  # how likely each candidate is, where somebody asked (see `explain`)
 
     @property
     def choice(self) -> int:
@@ -84,7 +82,7 @@ class Decision:
                 "near_width": float(self.near_width[k]),
                 "score": float(self.score[k]),
                 "chosen": k == choice,
-                **({} if self.probabilities is None else {"probability": float(self.probabilities[k])}),
+                **({} if self.probability is None else {"probability": float(self.probability[k])}),
             }
             for k in range(len(self.score))
         ]

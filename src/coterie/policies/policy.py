@@ -135,7 +135,7 @@ class Policy(ABC):
     def explain(self, user: Hashable, contexts: Any, draws: int = 100) -> Decision:
         """Return what `choose` would do now for `user` among `contexts` and why, without moving the random stream.
 
-        `probabilities` in the answer says how likely each candidate is to be chosen: 1 for the choice of a policy
+        `probability` in the answer says how likely each candidate is to be chosen: 1 for the choice of a policy
         that does not draw, 1/candidates for `Random`. A policy that draws (`thompson=True`) decides `draws` times,
         and they are the shares; the first time is what `choose` does next, so its share is never 0. `draws=0`
         leaves them out.
@@ -152,21 +152,22 @@ class Policy(ABC):
         before = copy.deepcopy(self.rng.bit_generator.state)
         try:
             told = self.decide(user, contexts)
-            if told.probabilities is not None or (self.draws and not draws):
+            drew = self.rng.bit_generator.state != before
+            if told.probability is not None or (drew and not draws):
                 return told
-            if not self.draws:
+            if not drew:
                 return _sure(told)
             counts = np.zeros(len(told.score))
             counts[told.choice] = 1
             for _ in range(draws - 1):
                 counts[self.decide(user, contexts).choice] += 1
-            return replace(told, probabilities=counts / draws)
+            return replace(told, probability=counts / draws)
         finally:
             self.rng.bit_generator.state = before
 
     @property
     def draws(self) -> bool:
-        """Whether choices are random."""
+        """Whether `decide` draws from the random stream. Policies that do by other means than `thompson` say so."""
         return bool(getattr(self, "thompson", False))
 
     def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
@@ -307,7 +308,7 @@ class Policy(ABC):
 
 def _sure(decision: Decision) -> Decision:
     """Return a decision that is not random, with its probabilities."""
-    return replace(decision, probabilities=np.eye(len(decision.score))[decision.choice])
+    return replace(decision, probability=np.eye(len(decision.score))[decision.choice])
 
 
 def _brief(value: Any) -> str:

@@ -42,7 +42,7 @@ class Random(Policy):
 
     Raises ParameterError if a setting cannot be.
 
-    >>> Random(one_hot=True).decide("ann", ["jazz", "news"]).probabilities
+    >>> Random(one_hot=True).decide("ann", ["jazz", "news"]).probability
     array([0.5, 0.5])
     """
 
@@ -67,7 +67,7 @@ class Random(Policy):
         score = self.rng.random(len(contexts))
         chance = np.full(len(contexts), 1 / len(contexts))
         return Decision(
-            user, contexts, nothing, nothing, members, nothing, nothing, score, probabilities=chance
+            user, contexts, nothing, nothing, members, nothing, nothing, score, probability=chance
         )
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:

@@ -136,7 +136,7 @@ class VW(Policy):
             nothing,
             nothing,
             score,
-            probabilities=np.array(chances),
+            probability=np.array(chances),
         )
 
     @property
