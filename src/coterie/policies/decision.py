@@ -81,8 +81,8 @@ class Decision:
                 "near_estimate": float(self.near_estimate[k]),
                 "near_width": float(self.near_width[k]),
                 "score": float(self.score[k]),
-                "chosen": k == choice,
                 **({} if self.probability is None else {"probability": float(self.probability[k])}),
+                "chosen": k == choice,
             }
             for k in range(len(self.score))
         ]
