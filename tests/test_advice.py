@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from coterie.cli.app import app
 from coterie.data import DenseWorld, OneHotWorld
 from coterie.errors import FileError, ParameterError
+from coterie.experiments import parse_spec
 from coterie.theory.advice import advise
 from coterie.theory.advice_page import write_advice
 from coterie.theory.distances import measure_distances
@@ -110,6 +111,7 @@ def test_sharing_pays_where_users_are_alike() -> None:
     assert found.gain > 0.1
     advice = advise(one_hot(1, 0.3))
     assert advice.settings == {"policy": "linucb", "shared": True, "alpha": 0.1}
+    assert parse_spec(advice.command()).parameters == {"shared": True, "alpha": 0.1}
 
 
 def test_sharing_pays_where_users_form_groups() -> None:
@@ -117,6 +119,7 @@ def test_sharing_pays_where_users_form_groups() -> None:
     advice = advise(from_rounds(world.rounds(3000), served="random"))
     assert advice.sharing.verdict == "pays"
     assert advice.settings["policy"] == "cab"
+    assert parse_spec(advice.command()).name == "cab"
     assert advice.words()[0].startswith("Let users teach each other")
     assert advice.code().startswith("CAB(one_hot=True, alpha=")
 
@@ -126,6 +129,7 @@ def test_sharing_does_not_pay_among_strangers() -> None:
     assert advice.sharing.verdict == "does not pay"
     assert advice.settings == {"policy": "linucb", "shared": False, "alpha": 0.1}
     assert advice.code() == "LinUCB(n_features=5, shared=False, alpha=0.1)"
+    assert parse_spec(advice.command()).parameters == {"shared": False, "alpha": 0.1}
     assert advice.distances.ratio > 2
 
 
@@ -182,9 +186,13 @@ def test_many_features_are_projected() -> None:
         ("log.txt", {"user": [1]}, "neither .csv nor .parquet"),
         ("log.csv", {"user": [1], "payoff": [1]}, "no column 'item'"),
         ("log.csv", {"user": [1], "item": [1]}, "no column 'payoff'"),
-        ("log.csv", {"user": [1], "item": [1], "payoff": [2]}, "payoff is 2.0"),
-        ("log.csv", {"user": [1], "item": [1], "payoff": ["x"]}, "conversion"),
-        ("log.csv", {"user": [1, None], "item": [1, 2], "payoff": [0, 1]}, "empty cells"),
+        ("log.csv", {"user": [1], "item": [1], "payoff": [2]}, "payoff=2; expected all three"),
+        (
+            "log.csv",
+            {"user": [1], "item": [1], "payoff": ["x"]},
+            "record 1 .line 2.: payoff is 'x', expected a number",
+        ),
+        ("log.csv", {"user": [1, None], "item": [1, 2], "payoff": [0, 1]}, "record 2 .line 3.: user=None"),
         ("log.parquet", {"user": [1], "payoff": [0], "feature": [float("nan")]}, "NaN"),
     ],
 )

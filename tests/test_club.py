@@ -25,6 +25,7 @@ def both(one_hot: bool, users: int, **given: Any) -> tuple[CLUB, NaiveCLUB]:
     """A policy with its users, and the twin with the same edges."""
     policy = make(one_hot, **given)
     twin = NaiveCLUB(4, given["alpha"], given["alpha2"], given.get("thompson", False), one_hot)
+    twin.edges_come = given.get("p") != 0
     for user in range(users):
         policy.add(user)
         twin.add(user, policy.edges())
@@ -47,10 +48,17 @@ def test_club_equals_its_twin_choice_for_choice(one_hot: bool, p: float | None, 
                 policy.add((t // 40) % 10)
                 twin.add((t // 40) % 10, policy.edges())
                 twin.rng.bit_generator.state = policy.rng.bit_generator.state
-            assert set(policy.cluster(visit.user)) == twin.component(visit.user)
-            assert policy.explain(visit.user, visit.contexts).members[0] == len(twin.component(visit.user))
+            assert set(policy.neighbours(visit.user, visit.contexts[0])) == twin.component(visit.user)
+            assert policy.explain(visit.user, visit.contexts, draws=0).members[0] == len(
+                twin.component(visit.user)
+            )
             if t % 10 == 0:
                 assert {frozenset(edge) for edge in policy.edges()} == twin.E
+                assert policy.choose("stranger", visit.contexts) == twin.choose("stranger", visit.vectors)
+                assert set(policy.neighbours("stranger", visit.contexts[0])) == {
+                    "stranger",
+                    *twin.strangers_company(),
+                }
             sizes.add(len(twin.component(visit.user)))
 
         agree(policy, twin, visits(160, one_hot=one_hot, seed=seed, n_users=10, n_groups=3), each)
@@ -84,6 +92,10 @@ def test_pooled_statistics_are_never_stale(one_hot: bool, p: float | None) -> No
             kept = policy.graph.pools.view(policy.graph.component(row), items)
             for mine, summed in zip(kept, fresh.view(pool, items), strict=True):
                 assert mine == pytest.approx(summed, abs=1e-9)
+        everybody = policy.people.sibling()
+        everybody.pool_all(everybody.take(), policy.people, np.arange(12))
+        for mine, summed in zip(policy.graph.everybody.view(0, items), everybody.view(0, items), strict=True):
+            assert mine == pytest.approx(summed, abs=1e-9)
         splits.add(len({policy.graph.component(row) for row in range(12)}))
     assert len(splits) > 3
 
@@ -113,12 +125,12 @@ def test_the_edge_test_reads_both_users_by_hand() -> None:
     policy.learn("ann", "jazz", 1.0)
     policy.learn("bob", "jazz", -1.0)
     assert 2 * 0.6 * math.sqrt((1 + math.log(2)) / 2) > 1
-    assert policy.cluster("ann") == ["ann", "bob"]
+    assert policy.neighbours("ann", "jazz") == ["ann", "bob"]
     assert policy.decide("ann", ["jazz"]).near_estimate[0] == 0.0
     policy.learn("ann", "jazz", 1.0)
     radius = 0.6 * math.sqrt((1 + math.log(2)) / 2) + 0.6 * math.sqrt((1 + math.log(3)) / 3)
     assert radius < 2 / 3 + 1 / 2
-    assert policy.cluster("ann") == ["ann"]
+    assert policy.neighbours("ann", "jazz") == ["ann"]
     assert policy.decide("ann", ["jazz"]).near_estimate[0] == pytest.approx(2 / 3)
     assert policy.decide("bob", ["jazz"]).near_estimate[0] == pytest.approx(-1 / 2)
 
@@ -128,7 +140,7 @@ def test_components_have_more_than_one_member_on_items() -> None:
     policy, _ = both(True, 20, alpha=0.1, alpha2=0.5)
     for visit in visits(400, one_hot=True, seed=3, n_users=20):
         policy.learn(visit.user, visit.contexts[0], visit.payoffs[0])
-    sizes = [len(policy.cluster(user)) for user in range(20)]
+    sizes = [len(policy.neighbours(user, 0)) for user in range(20)]
     assert max(sizes) > 3
 
 
@@ -137,8 +149,9 @@ def test_two_planted_groups_are_found(one_hot: bool) -> None:
     policy, _ = both(one_hot, 20, alpha=0.1, alpha2=0.7, p=1.0, seed=1)
     for visit in visits(3000, one_hot=one_hot, seed=8, n_users=20, noise=0.05):
         policy.learn(visit.user, visit.contexts[0], visit.payoffs[0])
-    assert sorted(map(str, policy.cluster(0))) == sorted(str(u) for u in range(0, 20, 2))
-    assert sorted(map(str, policy.cluster(1))) == sorted(str(u) for u in range(1, 20, 2))
+    x: Any = 0 if one_hot else np.zeros(4)
+    assert sorted(map(str, policy.neighbours(0, x))) == sorted(str(u) for u in range(0, 20, 2))
+    assert sorted(map(str, policy.neighbours(1, x))) == sorted(str(u) for u in range(1, 20, 2))
 
 
 def test_newcomers_get_edges_at_the_rate_of_the_rule() -> None:
@@ -201,7 +214,7 @@ def test_room_for_edges_is_used_again() -> None:
     twin = NaiveCLUB(1, 0.1, 0.3)
     for name in policy.users:
         twin.add(name, policy.edges())
-    assert set(policy.cluster(799)) == twin.component(799)
+    assert set(policy.neighbours(799, "x")) == twin.component(799)
 
 
 @graphs

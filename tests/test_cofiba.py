@@ -135,7 +135,7 @@ def test_a_dropped_user_leaves_every_pool_and_every_layer(tmp_path: Path) -> Non
     policy.drop("ann")
     assert policy.explain("bob", ["jazz"]).near_estimate[0] == pytest.approx(2 / 3)
     assert policy.explain("bob", ["jazz"]).members.tolist() == [2]
-    assert policy.neighbours("ann", "jazz") == ["ann"]
+    assert policy.neighbours("ann", "jazz") == ["bob", "cid", "ann"]  # a stranger, who belongs to everybody's
     policy.save(tmp_path / "model")
     assert b"ann" not in (tmp_path / "model").read_bytes()
 

@@ -22,6 +22,7 @@ from coterie.experiments.report import report
 from coterie.experiments.specs import DEFAULT
 from coterie.experiments.table import as_json
 from coterie.experiments.trace import as_table, read_trace
+from coterie.experiments.words import reasons
 from coterie.experiments.worlds import make_world
 from coterie.policies import POLICIES
 from coterie.policies.vw import SETTINGS
@@ -74,7 +75,8 @@ def test_numbers_of_a_log_by_hand() -> None:
 def test_mean_and_spread_over_runs_by_hand() -> None:
     assert over_runs([1.0, 3.0]).mean == 2.0
     assert over_runs([1.0, 3.0]).spread == pytest.approx(math.sqrt(2))
-    assert over_runs([5.0]) == (5.0, 0.0)
+    assert over_runs([5.0]).mean == 5.0
+    assert math.isnan(over_runs([5.0]).spread)  # one run has none
     assert ratio_to_random([1.0, 2.0], [4.0, 4.0]).mean == 0.375
     found = curve([np.array([1.0, 2.0, 3.0]), np.array([3.0, 4.0, 5.0, 6.0])], n_points=2)
     assert found.time.tolist() == [1, 3]
@@ -91,6 +93,18 @@ def test_a_spec_names_a_policy_and_its_parameters() -> None:
     assert (single["shared"], single["n_features"], single["one_hot"]) == (True, 3, False)
     assert single["seed"] == 9
     assert "seed" not in parse_spec("sclub").complete(view="ids", n_features=None, seed=9)
+
+
+def test_a_spec_may_be_written_as_python_json_or_a_table_would() -> None:
+    for text in ("linucb:shared=True", "LinUCB:shared=true", "LINUCB:Shared=TRUE"):
+        spec = parse_spec(text)
+        assert (spec.name, spec.parameters) == ("linucb", {"shared": True})
+    assert parse_spec("club:p=None").parameters == {"p": None}
+    for text, name in (("RAN", "random"), ("GOBLin", "gob-lin"), ("SparseCAB", "sparse-cab"), ("Cab", "cab")):
+        assert parse_spec(text).text == name
+    assert parse_spec("LinUCB-SINGLE:alpha=0.2").title == "LinUCB-SINGLE (alpha=0.2)"
+    with pytest.raises(ParameterError, match="policy 'cab' is listed twice"):
+        parse_specs("cab,CAB")
 
 
 def test_every_policy_of_the_registry_has_a_spec_and_a_title() -> None:
@@ -184,6 +198,16 @@ def test_the_picture_holds_what_the_policy_and_the_world_say(tmp_path: Path) -> 
         alike = plan.world.neighbours(int(row["user"]), int(row["item"]))  # type: ignore[attr-defined]
         assert row["truth"] == (int(row["other"]) in alike)
     assert picture["found"].any()
+
+
+def test_policies_that_find_neighbours_are_pictured_and_others_are_not(tmp_path: Path) -> None:
+    drawn = compare(make_plan(tmp_path / "1", "dccb,random", n_rounds=40, n_runs=1), workers=1)
+    assert drawn.pictured is not None
+    assert drawn.pictured.text == "dccb"
+    assert any("did not decide alone" in text and "teach" not in text for _, text in reasons(drawn))
+    undrawn = compare(make_plan(tmp_path / "2", "linucb-single,random", n_rounds=40, n_runs=1), workers=1)
+    assert undrawn.pictured is None
+    assert undrawn.picture is None
 
 
 def test_plain_vw_stands_for_five_settings_and_the_best_in_hindsight_is_shown(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """What every policy promises, checked on every policy and both kinds of contexts."""
 
+import copy
 import inspect
+import pickle
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +17,7 @@ from coterie.errors import ContextError, CoterieError, PayoffError, UserError
 from coterie.policies import POLICIES
 
 D = 5
+LEARNED_PRIOR = ("hierarchical", "sparse-hierarchical")  # decide with everybody; neighbours are those alike
 Case = tuple[str, Callable[[], Policy], bool]
 
 
@@ -107,6 +110,28 @@ def test_explain_tells_what_choose_and_rank_then_do(make: Callable[[], Policy], 
 
 
 @each_policy
+def test_neighbours_are_the_users_that_a_decision_rests_on(make: Callable[[], Policy], one_hot: bool) -> None:
+    policy = make()
+    context = candidates(np.random.default_rng(0), one_hot)[0]
+    assert policy.neighbours("nobody", context) == ["nobody"]
+    play(policy, one_hot, 60, seed=12)
+    before = fingerprint(policy)
+    for user in (*policy.users, "a stranger"):
+        near = policy.neighbours(user, context)
+        assert user in near
+        assert len(near) == len(set(near))
+        if policy.name not in LEARNED_PRIOR:
+            assert len(near) == policy.explain(user, [context], draws=0).members[0]
+        assert set(near) - {user} <= set(policy.users)
+    with pytest.raises(UserError, match="is unhashable"):
+        policy.neighbours([], context)  # type: ignore[arg-type]
+    with pytest.raises(ContextError):
+        policy.neighbours("user 0", [[1]])
+    assert fingerprint(policy) == before
+    assert not hasattr(policy, "cluster")
+
+
+@each_policy
 def test_a_saved_policy_goes_on_identically(
     make: Callable[[], Policy], one_hot: bool, tmp_path: Path
 ) -> None:
@@ -121,6 +146,26 @@ def test_a_saved_policy_goes_on_identically(
         assert loaded.parameters == policy.parameters
     assert play(loaded, one_hot, 60, seed=6) == play(policy, one_hot, 60, seed=6)
     assert fingerprint(loaded) == fingerprint(policy)
+
+
+@each_policy
+def test_copies_and_pickles_go_on_identically(make: Callable[[], Policy], one_hot: bool) -> None:
+    policy = make()
+    play(policy, one_hot, 40, seed=5)
+    policy.learn(
+        frozenset("ab"), candidates(np.random.default_rng(1), one_hot)[0], 1.0
+    )  # no file could hold this id
+    others = [copy.deepcopy(policy), pickle.loads(pickle.dumps(policy))]  # noqa: S301 (our own bytes)
+    for other in others:
+        assert type(other) is type(policy)
+        assert other.parameters == policy.parameters
+        assert other.learned == policy.learned
+    expected = play(policy, one_hot, 60, seed=6)
+    policy.drop(frozenset("ab"))
+    for other in others:
+        assert play(other, one_hot, 60, seed=6) == expected
+        other.drop(frozenset("ab"))
+        assert fingerprint(other) == fingerprint(policy)
 
 
 @each_policy
@@ -166,6 +211,11 @@ def test_bad_input_is_named_and_changes_nothing(make: Callable[[], Policy], one_
             (ContextError, "is unhashable", lambda: policy.learn("new", [1], 1.0)),
             (ContextError, "contexts is the single string 'jazz'", lambda: policy.choose("new", "jazz")),
             (ContextError, "contexts is 3, expected a sequence", lambda: policy.choose("new", 3)),
+            (
+                ContextError,
+                "item id nan is not equal to itself",
+                lambda: policy.choose("new", [1.0, float("nan")]),
+            ),
         ]
     else:
         long, loud, hole = np.zeros((3, D + 1)), np.full((3, D), 0.9), np.zeros((3, D))
@@ -179,14 +229,45 @@ def test_bad_input_is_named_and_changes_nothing(make: Callable[[], Policy], one_
             (ContextError, r"contexts have shape \(5,\)", lambda: policy.choose("new", np.zeros(D))),
             (ContextError, "contexts must be numbers", lambda: policy.choose("new", [["a"] * D])),
             (ContextError, "context has 2 features", lambda: policy.learn("new", [0.1, 0.2], 1.0)),
+            (ContextError, "complex numbers", lambda: policy.choose("new", np.full((2, D), 0.1 + 0.1j))),
+            (ContextError, "complex numbers", lambda: policy.learn("new", np.full(D, 0.1j), 1.0)),
+            (ContextError, "masked values",
+             lambda: policy.learn("new", np.ma.masked_less(np.array([-1, 0, 0, 0, 0.5]), 0), 1.0)),
         ]  # fmt: skip
         if not policy.takes_both:  # those that do have no bound to keep, and scale features for themselves
             bad.append((ContextError, "context 0 has norm 2.01246, expected at most 1",
                         lambda: policy.choose("new", loud)))  # fmt: skip
+            bad.append((ContextError, "norm 1.0002, expected at most 1; it is 0.0002 over",
+                        lambda: policy.choose("new", [[0.0] * D, [1.0002] + [0.0] * (D - 1)])))  # fmt: skip
+    nan = float("nan")
+    bad += [
+        (UserError, "user id nan is not equal to itself", lambda: policy.choose(nan, good)),
+        (UserError, "not equal to itself", lambda: policy.learn(np.float64("nan"), good[0], 1.0)),
+        (UserError, "not equal to itself", lambda: policy.add(("shop", nan))),
+        (PayoffError, "payoff is .*2j", lambda: policy.learn("new", good[0], np.complex128(1 + 2j))),  # type: ignore[arg-type]
+        (ContextError, "contexts is a set, which has no order", lambda: policy.choose("new", {1, 2})),
+        (ContextError, "is a frozenset, which has no order", lambda: policy.choose("new", frozenset("ab"))),
+        (ContextError, "masked values", lambda: policy.choose("new", np.ma.masked_equal([[1, 2]], 2))),
+    ]
     for error, message, call in bad:
         with pytest.raises(error, match=message):
             call()
     assert (fingerprint(policy), set(policy.users)) == before
+
+
+@each_policy
+def test_unit_vectors_may_be_rounded(make: Callable[[], Policy], one_hot: bool) -> None:
+    if one_hot:
+        return  # items have no norm
+    x = candidates(np.random.default_rng(0), one_hot) * (1 + 9e-5)
+    exact, rounded = make(), make()
+    for k in range(4):
+        exact.learn("ann", x[k] / np.linalg.norm(x[k]), 0.5)
+        rounded.learn("ann", x[k], 0.5)
+    for contexts in (x, x.astype(np.float32), (x / (1 + 9e-5)).astype(np.float32)):
+        expected = exact.explain("ann", x / np.linalg.norm(x, axis=1, keepdims=True)).near_estimate
+        assert rounded.explain("ann", contexts).near_estimate == pytest.approx(expected, abs=1e-6)
+    assert x[0] @ x[0] > 1 + 1e-5  # what the caller gave is as it was
 
 
 @each_policy

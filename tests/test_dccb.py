@@ -164,7 +164,9 @@ def test_planted_clusters_are_found_and_share() -> None:
         taste = np.array([1.0, 0.0]) if user % 2 else np.array([-1.0, 0.0])
         policy.learn(user, x, float(np.clip(taste @ x + rng.normal(0, 0.05), -1, 1)))
     for user in range(12):
-        assert set(policy.neighbours(user)) == {other for other in range(12) if other % 2 == user % 2}
+        assert set(policy.neighbours(user, [1.0, 0.0])) == {
+            other for other in range(12) if other % 2 == user % 2
+        }
         told = policy.explain(user, [[1.0, 0.0]])
         assert told.members.tolist() == [6]
         assert told.near_estimate[0] == pytest.approx(1 if user % 2 else -1, abs=0.1)
@@ -183,25 +185,25 @@ def test_parted_peers_stay_parted(tmp_path: Path) -> None:
     for _ in range(10):
         policy.learn("ann", [1.0], 1.0)
         policy.learn("bob", [1.0], -1.0)
-    assert policy.neighbours("ann") == ["ann"]
+    assert policy.neighbours("ann", [1.0]) == ["ann"]
     for _ in range(300):
         policy.learn("bob", [1.0], 1.0)
     policy.save(tmp_path / "model")
     policy = DCCB.load(tmp_path / "model")
     policy.learn("cid", [1.0], 1.0)
-    assert "bob" not in policy.neighbours("ann")
+    assert "bob" not in policy.neighbours("ann", [1.0])
 
 
 def test_dropping_a_peer_moves_the_others_bits() -> None:
     policy = DCCB(n_features=1, alpha2=0.3, delay=0.0)
     for t in range(40):
         policy.learn("abcd"[t % 4], [1.0], 1.0 if t % 4 in (0, 3) else -1.0)
-    assert set(policy.neighbours("d")) == {"a", "d"}
+    assert set(policy.neighbours("d", [1.0])) == {"a", "d"}
     before = policy.explain("d", [[1.0]]).near_estimate[0]
     policy.drop("b")
     assert policy.users == ["a", "c", "d"]
-    assert set(policy.neighbours("d")) == {"a", "d"}
-    assert policy.neighbours("c") == ["c"]
+    assert set(policy.neighbours("d", [1.0])) == {"a", "d"}
+    assert policy.neighbours("c", [1.0]) == ["c"]
     assert policy.explain("d", [[1.0]]).near_estimate[0] == pytest.approx(before)
     assert policy.explain("b", [[1.0]]).estimate[0] == 0
     for user in "acd":

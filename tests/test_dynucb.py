@@ -30,8 +30,10 @@ def test_dynucb_equals_its_twin_choice_for_choice(one_hot: bool, thompson: bool)
                 for model in (policy, twin):
                     model.drop(visit.user)
                     model.add("waiting")
-            assert policy.explain(visit.user, visit.contexts).members[0] == twin.members(visit.user)
-            assert policy.cluster(visit.user) == twin.cluster.get(visit.user, twin.next)
+            assert policy.explain(visit.user, visit.contexts, draws=0).members[0] == twin.members(visit.user)
+            home = twin.cluster.get(visit.user, twin.next)
+            near = {user for user, cluster in twin.cluster.items() if cluster == home}
+            assert set(policy.neighbours(visit.user, visit.contexts[0])) == near | {visit.user}
 
         agree(policy, twin, visits(250, one_hot=one_hot, seed=seed), each)
 
@@ -47,15 +49,19 @@ def test_cluster_statistics_are_never_stale(one_hot: bool) -> None:
     """After every round each cluster's model is what its present members' histories give, summed anew."""
     policy = make(one_hot, k=3, seed=2)
     moves = 0
+
+    def home(user: Any) -> int:
+        return policy._cluster_of(policy._roster.row(user))
+
     for visit in visits(200, one_hot=one_hot, seed=9):
-        before = policy.cluster(visit.user)
+        before = home(visit.user)
         known = visit.user in policy.users
         policy.learn(visit.user, visit.contexts[0], visit.payoffs[0])
-        moves += known and policy.cluster(visit.user) != before
+        moves += known and home(visit.user) != before
         for cluster in range(3):
             fresh = policy.people.sibling()
             row = fresh.take()
-            members = [i for i, user in enumerate(policy.users) if policy.cluster(user) == cluster]
+            members = [i for i, user in enumerate(policy.users) if home(user) == cluster]
             fresh.pool_all(row, policy.people, np.array(members, dtype=np.int64))
             items = policy.people.numbers(visit.contexts)
             for kept, summed in zip(policy.pools.view(cluster, items), fresh.view(row, items), strict=True):
@@ -74,10 +80,11 @@ def test_a_user_moves_to_the_nearest_cluster_by_hand() -> None:
     policy._upcoming = 0
     for _ in range(3):
         policy.learn("ann", "jazz", 1.0)
-    assert policy.cluster("ann") == 0
+    assert policy._cluster_of(0) == 0
     policy._upcoming = 0
     policy.learn("bob", "jazz", -1.0)
-    assert policy.cluster("bob") == 1
+    assert policy._cluster_of(1) == 1
+    assert policy.neighbours("bob", "jazz") == ["bob"]
     assert policy.decide("ann", ["jazz"]).near_estimate[0] == pytest.approx(3 / 4)
     assert policy.decide("bob", ["jazz"]).near_estimate[0] == pytest.approx(-1 / 2)
 

@@ -12,9 +12,12 @@ import pytest
 from coterie import CAB, Random
 from coterie.data.log import open_log
 from coterie.errors import FileError, ParameterError
-from coterie.experiments import open_world, play
+from coterie.experiments import Plan, compare, open_world, parse_specs, play, read_trace
+from coterie.experiments.protocol import Protocol, run_protocol
 from coterie.experiments.worlds import make_world
+from coterie.models.batches import distinct
 from coterie.policies.batch import Batch
+from coterie.theory.records import read_log
 
 
 def write(path: Path, text: str) -> Path:
@@ -83,7 +86,7 @@ def test_items_with_features_come_as_lists_or_as_columns(tmp_path: Path) -> None
     ("features", "said"),
     [
         ([[0.6, 0.0], [0.0]], "record 2: 1 features, the first record has 2"),
-        ([[0.6, 0.0], [3.0, 4.0]], "record 2: its features have norm 5, expected at most 1"),
+        ([[0.6, 0.0], [3.0, math.nan]], "record 2: its features hold NaN or infinity"),
         ([["a"], ["b"]], "column 'features' holds List.*, expected lists of numbers"),
     ],
 )
@@ -92,6 +95,30 @@ def test_features_that_cannot_be_are_named(tmp_path: Path, features: list[list[o
     frame.write_parquet(tmp_path / "log.parquet")
     with pytest.raises(FileError, match=said):
         open_log(tmp_path / "log.parquet")
+
+
+def test_unit_vectors_with_five_decimals_are_read_by_compare_and_advise_alike(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(60, 3))
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).round(5)
+    assert np.linalg.norm(vectors, axis=1).max() > 1 + 1e-6
+    lines = [f"u{t % 5},{t % 2},{','.join(map(str, x))}" for t, x in enumerate(vectors)]
+    path = write(tmp_path / "log.csv", "user,payoff,feature_0,feature_1,feature_2\n" + "\n".join(lines))
+    log, records = open_log(path), read_log(path)
+    assert not log.notes
+    assert not records.notes
+    assert records.vectors is not None
+    assert log.items.tolist() == records.vectors.tolist()
+    assert CAB(n_features=3).run(Batch(*next(log.blocks(60, 0)))).kept.any()
+
+
+def test_features_of_any_length_are_scaled_with_a_note_by_compare_and_advise_alike(tmp_path: Path) -> None:
+    path = write(tmp_path / "log.csv", "user,payoff,feature1,feature2\na,1,3,4\nb,0,0,1\na,1,1,0\n")
+    log, records = open_log(path, draw="uniform"), read_log(path)
+    assert sorted(log.items.tolist()) == [[0.0, 0.2], [0.2, 0.0], [0.6, 0.8]]
+    for notes in (log.notes, records.notes):
+        assert len(notes) == 1
+        assert "divided by 5, the largest norm" in notes[0]
 
 
 def test_any_arrow_table_is_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,9 +152,28 @@ def test_the_same_seed_gives_the_same_rounds_and_a_log_is_opened_again(tmp_path:
             "user,item\nann,a\n",
             "has no column 'payoff'; a log has the columns user, item",
         ),
-        ("a.csv", "user,item,payoff\nann,a,1\nbob,b,2\n", "record 2: .*payoff=2; expected .* in \\[-1, 1\\]"),
-        ("a.csv", "user,item,payoff\nann,,1\n", "record 1: user='ann', item=None"),
-        ("a.csv", "user,item,payoff\nann,a,yes\n", "column 'payoff' holds String, expected numbers"),
+        (
+            "a.csv",
+            "user,item,payoff\nann,a,1\nbob,b,2\n",
+            r"record 2 \(line 3\): .*payoff=2; expected .* in \[-1, 1\]",
+        ),
+        ("a.csv", "user,item,payoff\nann,,1\n", r"record 1 \(line 2\): user='ann', item=None"),
+        (
+            "a.csv",
+            "user,item,payoff\nann,a,1\nann,b,yes\n",
+            r"record 2 \(line 3\): payoff is 'yes', .*: write 1 for yes",
+        ),
+        ("a.csv", "user,item,payoff\nann,a,nan\n", r"record 1 \(line 2\): .*payoff.*nan.* \[-1, 1\]"),
+        ("a.csv", "user,item,payoff\n", "the columns 'user', 'item', 'payoff', but no records"),
+        ("a.csv", "User,Item,payoff\nann,a,1\n", "has no column 'user', but 'User'; rename it"),
+        ("a.csv", "who,what,paid\nann,a,1\n", "no column 'user'; .*; this one has 'who', 'what', 'paid'"),
+        ("a.csv", "user;item;payoff\nann;a;1\n", "line 1: fields are separated by ';', .*separator=';'"),
+        ("a.csv", "user\titem\tpayoff\nann\ta\t1\n", "line 1: fields are separated by tabs"),
+        (
+            "a.csv",
+            "user,item,item,payoff\nann,a,b,1\n",
+            "line 1: the column 'item' is there 2 times; the columns",
+        ),
         ("a.csv", "user,item,payoff\nann,a,1\n", "shows only one item"),
         ("a.csv", "", "cannot be read"),
         ("a.parquet", "PAR1", "cannot be read"),
@@ -158,3 +204,31 @@ def test_a_missing_log_and_a_list_of_one_are_refused(tmp_path: Path) -> None:
         open_world(str(tmp_path / "none.csv"))
     with pytest.raises(ParameterError, match="candidates=1; a list needs at least 2"):
         open_log(make_log(tmp_path), candidates=1)
+
+
+@pytest.mark.parametrize("first", [2**63, 2**64 - 40, 2**64, 2**70, -(2**70)])
+def test_ids_of_any_size_are_compared_and_tuned(first: int, tmp_path: Path) -> None:
+    records = [(first + t % 7, first + 5 * t % 11, t % 2) for t in range(400)]
+    rows = "".join(f"{user},{item},{payoff}\n" for user, item, payoff in records)
+    log = open_log(write(tmp_path / "log.csv", "user,item,payoff\n" + rows))
+    assert (log.n_users, set(log.items)) == (7, {first + k for k in range(11)})
+    specs = parse_specs("cab,linucb-multiple,club,random")
+    found = compare(Plan("big", log, specs, 400, 1, 0, tmp_path / "out"), workers=1)
+    trace = read_trace(found.plan.tasks(specs[0])[0][1])
+    assert set(trace["user"]) <= {str(first + k) for k in range(7)}
+    protocol = Protocol(
+        "big", log, parse_specs("random,linucb-multiple:alpha=0.1"), tmp_path / "two", n_runs=1
+    )
+    assert run_protocol(protocol, workers=1).results
+
+
+def test_users_of_a_batch_may_be_unsigned_and_large() -> None:
+    users = np.array([2**63, 2**64 - 1, 2**63], dtype=np.uint64)
+    policy = CAB(one_hot=True)
+    policy.run(Batch(users, np.zeros((3, 1), dtype=np.int64), ["a"], np.ones((3, 1))))  # type: ignore[arg-type]
+    assert set(policy.users) == {2**63, 2**64 - 1}
+    near = np.array([2**63 + 5, 2**63, 2**63 + 5], dtype=np.uint64)
+    found, where = distinct(near)
+    assert (found.tolist(), where.tolist()) == ([2**63, 2**63 + 5], [1, 0, 1])
+    small, where = distinct(np.array([-128, 127], dtype=np.int8))
+    assert (small.tolist(), where.tolist()) == ([-128, 127], [0, 1])

@@ -127,6 +127,14 @@ def test_a_single_run_is_called_one(tmp_path: Path) -> None:
     assert "neighbour of user" not in report(alone)  # it has none to show
 
 
+def test_a_single_run_of_a_world_names_no_winner(tmp_path: Path) -> None:
+    plan = Plan("small", make_world(SMALL), parse_specs("linucb-multiple,random"), 300, 1, 0, tmp_path)
+    found = compare(plan, workers=1)
+    assert headline(found).startswith("No clear winner in a single run: LinUCB-MULTIPLE came before RAN")
+    assert "luck" in lead(found)
+    assert "±" not in str(table(found))
+
+
 def test_a_log_is_reported_by_what_was_paid(tmp_path: Path) -> None:
     log = pl.DataFrame(
         {

@@ -41,13 +41,14 @@ def test_sclub_equals_its_twin_choice_for_choice(one_hot: bool) -> None:
                 for model in (policy, twin):
                     model.drop((t // 50) % 6)
                     model.add(f"late {t}")
-            assert set(policy.cluster(visit.user)) == twin.of(visit.user) | {visit.user}
-            members = policy.explain(visit.user, visit.contexts).members[0]
+            assert set(policy.neighbours(visit.user, visit.contexts[0])) == twin.of(visit.user) | {visit.user}
+            members = policy.explain(visit.user, visit.contexts, draws=0).members[0]
             assert members == len(twin.of(visit.user) | {visit.user})
             counts.append(len(twin.clusters))
 
         agree(policy, twin, visits(200, one_hot=one_hot, seed=seed, n_users=8, n_groups=3), each)
-        assert [sorted(map(str, policy.cluster(min(c, key=str)))) for c in twin.clusters] == [
+        x: Any = 0 if one_hot else np.zeros(4)
+        assert [sorted(map(str, policy.neighbours(min(c, key=str), x))) for c in twin.clusters] == [
             sorted(map(str, c)) for c in twin.clusters
         ]
         seen |= set(counts)
@@ -86,7 +87,7 @@ def test_a_user_leaves_and_comes_back_by_hand() -> None:
     policy.learn("bob", "jazz", -1.0)
     f = [math.sqrt((1 + math.log(1 + n)) / (1 + n)) for n in (1, 5)]
     assert 0.5 * sum(f) == pytest.approx(0.80, abs=0.005)
-    assert policy.cluster("bob") == ["bob"]
+    assert policy.neighbours("bob", "jazz") == ["bob"]
     assert policy.decide("ann", ["jazz"]).near_estimate[0] == pytest.approx(4 / 5)
     assert policy.decide("stranger", ["jazz"]).members[0] == 2
 
@@ -98,13 +99,13 @@ def test_frequency_alone_splits_a_cluster() -> None:
         policy.add(user)
     for _ in range(60):
         policy.learn("ann", "jazz", 0.0)
-    assert policy.cluster("ann") == ["ann"]
+    assert policy.neighbours("ann", "jazz") == ["ann"]
     patient = SCLUB(one_hot=True, alpha_theta=1.0, alpha_p=9.0)
     for user in ["ann", *range(9)]:
         patient.add(user)
     for _ in range(60):
         patient.learn("ann", "jazz", 0.0)
-    assert len(patient.cluster("ann")) == 10
+    assert len(patient.neighbours("ann", "jazz")) == 10
 
 
 @kinds
@@ -112,8 +113,9 @@ def test_two_planted_groups_are_found(one_hot: bool) -> None:
     policy = make(one_hot, alpha_theta=0.7, alpha_p=2.0)
     for visit in visits(3000, one_hot=one_hot, seed=8, n_users=20, noise=0.05):
         policy.learn(visit.user, visit.contexts[0], visit.payoffs[0])
-    assert sorted(map(str, policy.cluster(0))) == sorted(str(u) for u in range(0, 20, 2))
-    assert sorted(map(str, policy.cluster(1))) == sorted(str(u) for u in range(1, 20, 2))
+    x: Any = 0 if one_hot else np.zeros(4)
+    assert sorted(map(str, policy.neighbours(0, x))) == sorted(str(u) for u in range(0, 20, 2))
+    assert sorted(map(str, policy.neighbours(1, x))) == sorted(str(u) for u in range(1, 20, 2))
 
 
 def test_a_file_with_gaps_between_clusters_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from coterie.errors import FileError
 from coterie.experiments import Run, parse_spec, read_header, read_trace, record
 from coterie.experiments.lock import locked
 from coterie.experiments.record import policy_path
+from coterie.experiments.runs import code_files
 from coterie.experiments.trace import write_trace
 from coterie.experiments.worlds import make_world
 
@@ -207,3 +209,20 @@ def test_a_trace_is_complete_or_absent(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="disk full"):
         write_trace(tmp_path / "x.parquet", broken(), {"format": 1})
     assert os.listdir(tmp_path) == []
+
+
+def test_the_fingerprint_covers_every_module_that_a_run_is_played_through() -> None:
+    """From `record` on, follow the imports within experiments; only the lock has no say in what is written."""
+    home = Path(coterie.__file__).parent / "experiments"
+    found, waiting = set(), ["record"]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += re.findall(
+                r"from coterie\.experiments\.(\w+) import", (home / f"{name}.py").read_text()
+            )
+    covered = code_files()
+    for name in found - {"lock"}:
+        assert home / f"{name}.py" in covered, f"{name}.py writes traces, so WRITERS in runs.py must name it"
+    assert all(path.exists() for path in covered)

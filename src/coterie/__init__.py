@@ -10,10 +10,22 @@
 1
 """
 
+from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from coterie.errors import CoterieError
+from coterie.errors import (
+    ClusterError,
+    ContextError,
+    CoterieError,
+    FileError,
+    MissingExtraError,
+    ParameterError,
+    PayoffError,
+    UnavailableError,
+    UserError,
+)
 
 if TYPE_CHECKING:
     from coterie.models.candidates import Candidate, Candidates
@@ -25,7 +37,9 @@ if TYPE_CHECKING:
         DCCB,
         SCLUB,
         VW,
+        Batch,
         CoLin,
+        Decision,
         DynUCB,
         GOBLin,
         Hierarchical,
@@ -36,6 +50,10 @@ if TYPE_CHECKING:
         load,
     )
 
+    # Not imported, not even for types: the rooms below must not come to know those above through this one.
+    open_log: Callable[..., Any]
+    replay: Callable[..., Any]
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -45,27 +63,40 @@ __all__ = [
     "DCCB",
     "SCLUB",
     "VW",
+    "Batch",
     "Candidate",
     "Candidates",
+    "ClusterError",
     "CoLin",
+    "ContextError",
     "CoterieError",
+    "Decision",
     "DynUCB",
+    "FileError",
     "GOBLin",
     "Hierarchical",
     "LinUCB",
+    "MissingExtraError",
+    "ParameterError",
+    "PayoffError",
     "Policy",
     "Random",
     "SparseCAB",
+    "UnavailableError",
+    "UserError",
     "__version__",
     "load",
+    "open_log",
+    "replay",
     "sparse_recovery",
 ]
-
 
 # Where the names come from that are not policies.
 HOMES = {
     "Candidate": "coterie.models.candidates",
     "Candidates": "coterie.models.candidates",
+    "open_log": "coterie.data.log",
+    "replay": "coterie.experiments.replay",
     "sparse_recovery": "coterie.models.recovery",
 }
 
@@ -75,6 +106,8 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'coterie' has no attribute {name!r}")
     home = HOMES.get(name, "coterie.policies")
+    if name == "open_log" and find_spec("polars") is None:
+        raise MissingExtraError("open_log needs polars: pip install 'coterie[experiments]'")
     value = globals()[name] = getattr(import_module(home), name)
     return value
 

@@ -19,7 +19,9 @@ class NaiveCLUB:
         thompson: bool = False,
         one_hot: bool = False,
         rng: np.random.Generator | None = None,
+        edges_come: bool = True,
     ) -> None:
+        self.edges_come = edges_come
         self.d, self.alpha, self.alpha2, self.thompson, self.one_hot = d, alpha, alpha2, thompson, one_hot
         self.rng = rng or np.random.default_rng(0)
         self.M: dict[Hashable, Vector] = {}
@@ -48,10 +50,14 @@ class NaiveCLUB:
 
     def pooled(self, user: Hashable) -> tuple[Vector, Vector]:
         M, b = np.eye(self.d), np.zeros(self.d)
-        for j in self.component(user) if user in self.M else ():
+        for j in self.component(user) if user in self.M else self.strangers_company():
             M = M + (self.M[j] - np.eye(self.d))
             b = b + self.b[j]
         return M, b
+
+    def strangers_company(self) -> set[Hashable]:
+        """Everybody, unless nobody ever has an edge."""
+        return set(self.M) if self.edges_come else set()
 
     def choose(self, user: Hashable, contexts: Sequence[Vector]) -> int:
         M, b = self.pooled(user)

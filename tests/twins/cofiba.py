@@ -76,7 +76,8 @@ class NaiveCOFIBA:
         for x in contexts:
             item = self.item(x)
             cluster = self.largest() if item is None else self.cluster[item]
-            pool = component(self.number[user], self.graphs[cluster]) if user in self.number else set()
+            everybody = set(self.number.values())
+            pool = component(self.number[user], self.graphs[cluster]) if user in self.number else everybody
             M = np.eye(self.d) + sum(self.M[j] - np.eye(self.d) for j in pool)
             b = np.zeros(self.d) + sum(self.b[j] for j in pool)
             inverse = np.linalg.inv(M)

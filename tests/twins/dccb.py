@@ -42,6 +42,11 @@ class NaiveDCCB:
         if user in self.peers:
             m = self.sharers(user)
             M, b = M + m * self.peers[user].A, m * self.peers[user].b
+        else:
+            M, b = (
+                M + sum(peer.A for peer in self.peers.values()),
+                b + sum(peer.b for peer in self.peers.values()),
+            )
         inverse = np.linalg.inv(M)
         scale = self.alpha * math.sqrt(math.log(1 + self.t))
         return np.array([x @ inverse @ b + scale * math.sqrt(x @ inverse @ x) for x in contexts])

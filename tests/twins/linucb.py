@@ -50,7 +50,9 @@ class NaiveLinUCB:
         thompson: bool = False,
         seed: int = 0,
         one_hot: bool = False,
+        keep: float = 1.0,
     ) -> None:
+        self.keep = keep  # what an old payoff counts after one more
         self.d, self.alpha, self.shared, self.thompson, self.one_hot = d, alpha, shared, thompson, one_hot
         self.rng = np.random.default_rng(seed)
         self.M: dict[Hashable, Vector] = {}
@@ -72,6 +74,6 @@ class NaiveLinUCB:
 
     def learn(self, user: Hashable, x: Any, y: float) -> None:
         who, M, b = self.model(user)
-        self.M[who] = M + np.outer(x, x)
-        self.b[who] = b + y * x
+        self.M[who] = np.eye(self.d) + self.keep * (M - np.eye(self.d)) + np.outer(x, x)
+        self.b[who] = self.keep * b + y * x
         self.t += 1

@@ -17,6 +17,7 @@ from coterie.experiments import Comparison, Plan, open_world, parse_specs, write
 from coterie.experiments import compare as play_all
 from coterie.experiments.specs import DEFAULT, names
 from coterie.experiments.table import as_json, table
+from coterie.experiments.words import headline, lead
 
 FIRST_WORLD = next(iter(WORLDS))
 N_ROUNDS = 10_000
@@ -89,7 +90,12 @@ def _say(console: Console, text: str) -> None:
 
 def _print(comparison: Comparison, report: Path) -> None:
     plan = comparison.plan
-    title = f"{plan.name}: {plan.n_rounds:,} rounds, {plan.n_runs} runs, mean ± spread"
+    runs = "1 run" if plan.n_runs == 1 else f"{plan.n_runs} runs"
+    shown = "mean ± sampling error" if plan.is_log else "mean ± spread" if plan.n_runs > 1 else "no spread"
+    title = f"{plan.name}: {plan.n_rounds:,} rounds, {runs}, {shown}"
     console = Console()
     console.print(closing_table(title, *table(comparison)))
+    _say(
+        console, f"{headline(comparison)}. {lead(comparison)}" if plan.is_log else headline(comparison) + "."
+    )
     _say(console, f"Report: {report}")

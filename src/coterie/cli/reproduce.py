@@ -18,7 +18,8 @@ from coterie.cli.closing import closing_table
 from coterie.data import WORLDS, make_world
 from coterie.data.datasets import DATASETS, open_dataset
 from coterie.data.files import VARIABLE
-from coterie.data.log import READERS, open_log
+from coterie.data.log import open_log
+from coterie.data.log_file import READERS
 from coterie.data.stage import N_ROUNDS, Stage
 from coterie.errors import CoterieError, ParameterError
 from coterie.experiments import Plan, Run, Spec, parse_spec, parse_specs
@@ -207,7 +208,8 @@ def _bars(protocol: Protocol, console: Console) -> Iterator[tuple[Told, Any]]:
 def _print(evidence: Evidence, report: Path) -> None:
     protocol = evidence.protocol
     title = (
-        f"{evidence.title}: {protocol.n_reported:,} rounds reported, {protocol.n_runs} runs, mean ± spread"
+        f"{evidence.title}: {protocol.n_reported:,} rounds reported, {protocol.n_runs} runs, mean ± "
+        f"{'sampling error' if protocol.data.is_log else 'spread'}"
     )
     console = Console()
     console.print(closing_table(title, *final_table(evidence)))

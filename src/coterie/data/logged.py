@@ -44,6 +44,7 @@ class Logged:
     n_candidates: int
     draw: str = "balanced"
     notes: Sequence[str] = ()  # what a reader of results must know
+    everything: Records | None = None  # all records, where some were left out of the rounds
 
     is_log: ClassVar[bool] = True
     every: ClassVar[int] = 500_000  # records that a policy plays between two commits
@@ -77,6 +78,10 @@ class Logged:
     def parameters(self) -> dict[str, Any]:
         """Return all it takes to make the same rounds again."""
         return dict(self.described)
+
+    def every_record(self) -> Records:
+        """Return all records in the order of time, also those that were left out of the rounds."""
+        return self.records(0, self.n_rounds) if self.everything is None else self.everything
 
     def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Block]:
         """Yield the rounds from `start` up to `n_rounds`, or to the log's end; `seed` draws the lists."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from coterie.data.blocks import Block
 from coterie.experiments.trace import SCHEMA
@@ -53,7 +54,7 @@ def _table(block: Block, outcome: Outcome, start: int) -> pa.Table:
         best = np.full(len(kept), np.nan)  # a log does not say
     columns = {
         "round": start + kept,
-        "user": pa.array(np.asarray(block.users)[kept]).cast(pa.string()),
+        "user": _names(np.asarray(block.users)[kept]),
         "item": _items(block, block.candidates[kept, choice]),
         "choice": choice.astype(np.int32),
         "payoff": payoff,
@@ -63,6 +64,11 @@ def _table(block: Block, outcome: Outcome, start: int) -> pa.Table:
         "updated": outcome.updated[kept].astype(np.int32),
     }
     return pa.table(columns, schema=SCHEMA)
+
+
+def _names(users: NDArray[Any]) -> pa.Array:
+    """Return ids as text. Arrow has no integers beyond 64 bits, so Python writes those."""
+    return pa.array(map(str, users.tolist()) if users.dtype == object else users).cast(pa.string())
 
 
 def _items(block: Block, chosen: Any) -> pa.Array:

@@ -16,6 +16,7 @@ from coterie.experiments.metrics import (
     cumulative_ctr,
     cumulative_regret,
     curve,
+    kept_records,
     over_runs,
     ratio_to_random,
     summarise,
@@ -26,6 +27,7 @@ from coterie.experiments.record import policy_path
 from coterie.experiments.runs import Run
 from coterie.experiments.specs import Spec
 from coterie.experiments.trace import read_trace
+from coterie.experiments.verdict import Rate, rate
 from coterie.experiments.worlds import World
 from coterie.policies import load
 
@@ -86,6 +88,7 @@ class Result:
     runs: list[Summary]  # in the order of the seeds
     curve: Curve  # regret against rounds; for a log, click-through rate against kept records
     to_random: Spread | None  # regret over RAN's, where RAN took part
+    rate: Rate | None = None  # for a log: the click-through rate with its sampling error
 
     def over(self, name: str) -> Spread:
         """Return mean and spread over the runs of one number of `Summary`."""
@@ -114,17 +117,18 @@ def compare(plan: Plan, told: Told = lambda done: None, workers: int | Workers |
 def read_comparison(plan: Plan) -> Comparison:
     """Return what came out, from the traces alone."""
     measure = cumulative_ctr if plan.is_log else cumulative_regret
+    # Runs, curve and rate of each policy.
     read = {one.text: _read(plan, one, measure) for spec in plan.specs for one in spec.variants()}
-    plan, hindsight = _in_hindsight(plan, {text: runs for text, (runs, _) in read.items()})
+    plan, hindsight = _in_hindsight(plan, {text: runs for text, (runs, _, _) in read.items()})
     blind = next((spec for spec in plan.specs if spec.name == "random"), None)
     results = []
     for spec in plan.specs:
-        runs, series = read[spec.text]
+        runs, series, paid = read[spec.text]
         ratio = None
         if blind is not None and not plan.is_log:
             ratio = ratio_to_random([r.regret for r in runs], [r.regret for r in read[blind.text][0]])
-        results.append(Result(spec, runs, series, ratio))
-    results.sort(key=lambda result: -result.over("ctr").mean if plan.is_log else result.over("regret").mean)
+        results.append(Result(spec, runs, series, ratio, paid))
+    results.sort(key=_place)
     return Comparison(plan, results, *_picture(plan), hindsight)
 
 
@@ -144,15 +148,25 @@ def _in_hindsight(plan: Plan, runs: dict[str, list[Summary]]) -> tuple[Plan, dic
     return replace(plan, specs=specs), told
 
 
-def _read(plan: Plan, spec: Spec, measure: Callable[[pl.DataFrame], Any]) -> tuple[list[Summary], Curve]:
+def _place(result: Result) -> float:
+    """Return what results are sorted by: the best has the least. Who kept no record comes last."""
+    if result.rate is None:
+        return result.over("regret").mean
+    return float("inf") if result.rate.value != result.rate.value else -result.rate.value
+
+
+def _read(
+    plan: Plan, spec: Spec, measure: Callable[[pl.DataFrame], Any]
+) -> tuple[list[Summary], Curve, Rate | None]:
     traces = [read_trace(path) for _, path in plan.tasks(spec)]
-    return [summarise(trace) for trace in traces], curve([measure(trace) for trace in traces])
+    paid = rate([kept_records(trace) for trace in traces]) if plan.is_log else None
+    return [summarise(trace) for trace in traces], curve([measure(trace) for trace in traces]), paid
 
 
 def _picture(plan: Plan) -> tuple[Spec | None, pl.DataFrame | None]:
     for spec in plan.specs:
         run, path = plan.tasks(spec)[0]
         policy = load(policy_path(path))
-        if hasattr(policy, "neighbours") and len(policy.users) > 1:
+        if policy.finds_neighbours and len(policy.users) > 1:
             return spec, neighbourhoods(policy, plan.world, run.rounds(), read_trace(path, ["user"]))
     return None, None

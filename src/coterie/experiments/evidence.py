@@ -10,10 +10,13 @@ from pathlib import Path
 from string import Template
 
 import coterie
-from coterie.experiments.compare import Result
-from coterie.experiments.metrics import Spread
+from coterie.experiments.compare import Comparison, Result
+from coterie.experiments.metrics import Spread, shown
 from coterie.experiments.paper_figures import in_page
+from coterie.experiments.protocol import Protocol
 from coterie.experiments.reproduce import Evidence, statistics
+from coterie.experiments.table import paid
+from coterie.experiments.tuning import is_by_luck, read_score
 from coterie.experiments.words import is_clear
 from coterie.models.files import written_whole
 
@@ -79,16 +82,24 @@ def headline(evidence: Evidence) -> str:
 def lead(evidence: Evidence) -> str:
     """Return the result in two sentences."""
     first, *others = evidence.comparison.results
-    is_log, n_runs = evidence.protocol.data.is_log, evidence.comparison.plan.n_runs
+    is_log = evidence.protocol.data.is_log
     what = "a click-through rate of" if is_log else "a regret over RAN's of"
     text = f"{first.spec.title} came to {what} {_final(first, is_log)}"
     if others:
         text += f", the next, {others[0].spec.title}, to {_final(others[0], is_log)}"
-        ahead = (
-            "ahead of the next in every run" if is_clear(evidence.comparison) else "not ahead in every run"
-        )
-        text += f". It was {ahead}" if n_runs > 1 else ". This was a single run"
+        text += f". {_how_sure(evidence.comparison)}"
     return text + "."
+
+
+def _how_sure(comparison: Comparison) -> str:
+    """Return how far the order of the first two can be relied on."""
+    clear = is_clear(comparison)
+    if comparison.plan.is_log:
+        fewer = "in fewer than 1 in 100 logs" if clear else "too often"
+        return f"Such a lead would be found {fewer} where all pay the same"
+    if comparison.plan.n_runs == 1:
+        return "This was a single run"
+    return f"It was {'' if clear else 'not '}ahead{' of the next' if clear else ''} in every run"
 
 
 def warnings(evidence: Evidence) -> list[str]:
@@ -101,9 +112,24 @@ def warnings(evidence: Evidence) -> list[str]:
             "their weights, and a link from tags to URLs that was inferred. Results are close to, but not the "
             "same as, results on the published files."
         )
+    told += tuned_by_luck(protocol)
     left_out = protocol.left_out()
     if left_out:
         told.append(f"This is the quick version. It did only {'; '.join(left_out)}.")
+    return told
+
+
+def tuned_by_luck(protocol: Protocol) -> list[str]:
+    """Say which policies kept too few records of a log to tell their settings apart."""
+    told = []
+    for spec in protocol.specs if protocol.data.is_log else ():
+        tried = [read_score(path, run) for _, tasks in protocol.tuning_tasks(spec) for run, path in tasks]
+        if is_by_luck(tried):
+            kept = sorted(one.kept for one in tried)[len(tried) // 2]
+            told.append(
+                f"{spec.title} kept about {kept:,} records in tuning, too few to tell its {len(tried)} settings "
+                "apart: the one taken may be no better than the others. Tune on a longer log, or fix the settings."
+            )
     return told
 
 
@@ -137,12 +163,12 @@ def _company(result: Result) -> list[str]:
 
 def _final(result: Result, is_log: bool) -> str:
     if is_log:
-        return _spread(result.over("ctr"), ".4f")
+        return paid(result)
     return "–" if result.to_random is None else _spread(result.to_random, ".3f")
 
 
 def _spread(value: Spread, shape: str) -> str:
-    return f"{value.mean:{shape}} ± {value.spread:{shape}}"
+    return shown(value.mean, value.spread, shape)
 
 
 def tuning_table(evidence: Evidence) -> tuple[list[str], list[list[str]]]:

@@ -10,6 +10,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from coterie.experiments.verdict import Kept
+
 Floats = NDArray[np.float64]
 
 
@@ -68,8 +70,14 @@ def summarise(trace: pl.DataFrame) -> Summary:
     )
 
 
+def kept_records(trace: pl.DataFrame) -> Kept:
+    """Return the records that a run on a log kept, with their payoffs."""
+    kept = trace.filter(pl.col("payoff").is_not_nan())
+    return Kept(kept["round"].to_numpy(), kept["payoff"].to_numpy())
+
+
 class Spread(NamedTuple):
-    """A number over several runs: its mean, and its standard deviation (0 for a single run)."""
+    """A number over several runs: its mean, and its standard deviation (NaN for a single run, which has none)."""
 
     mean: float
     spread: float
@@ -79,7 +87,12 @@ def over_runs(values: list[float]) -> Spread:
     """Return mean and spread of one number a run."""
     if not values:
         return Spread(float("nan"), float("nan"))
-    return Spread(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0)
+    return Spread(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else float("nan"))
+
+
+def shown(value: float, spread: float, shape: str) -> str:
+    """Return a number with its spread or error, and without where there is none."""
+    return f"{value:{shape}} ± {spread:{shape}}" if spread == spread else f"{value:{shape}}"
 
 
 class Curve(NamedTuple):

@@ -97,7 +97,7 @@ def _surest(policy: Any, user: Hashable, families: dict[int, list[Item]]) -> lis
     surest = []
     for items in families.values():
         items = items[: max(2, 2 * N_ITEMS // len(families))]
-        items.sort(key=lambda item: float(policy.explain(user, _alone(item.context)).width[0]))
+        items.sort(key=lambda item: float(policy.explain(user, _alone(item.context), draws=0).width[0]))
         surest += items[: (len(items) + 1) // 2]
     return surest
 

@@ -65,6 +65,9 @@ def replay(
     logged item among the candidates, `payoffs` what it paid. `progress(done, records)` is called now and then.
     An interrupt leaves the policy as it is after the records done by then.
 
+    Returns what happened with each record. Raises UserError, ContextError or PayoffError before anything is learned
+    if the log cannot be read, and ParameterError if `items` are missing.
+
     >>> from coterie import CAB
     >>> log = replay(CAB(one_hot=True), [1, 2, 1], [[7, 8], [8, 7], [7, 8]], [0, 1, 0], [1.0, 0.0, 1.0])
     >>> log.choice.tolist(), log.kept.tolist(), log.curve().tolist()

@@ -21,6 +21,9 @@ from coterie.models.candidates import project
 from coterie.policies import Policy
 
 FRIENDS = "friends"
+# What decides a trace: the policies on their models, the data, and the modules through which a run is played.
+ROOMS = ("models", "policies", "data")
+WRITERS = ("batches", "play", "record", "runs", "specs", "trace", "worlds")
 FORMAT = 1  # of the header, and with it of the trace
 
 
@@ -96,9 +99,14 @@ class Run:
 @cache
 def _code() -> str:
     """Return a fingerprint of the code that decides a trace, so that none outlives a change of it."""
-    package = Path(coterie.__file__).parent
-    files = [path for room in ("models", "policies", "data") for path in package.glob(f"{room}/**/*.py")]
     digest = hashlib.sha256()
-    for path in sorted([*files, package / "experiments" / "play.py"]):
+    for path in code_files():
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def code_files() -> list[Path]:
+    """Return every file that has a say in what a trace holds."""
+    package = Path(coterie.__file__).parent
+    files = [path for room in ROOMS for path in package.glob(f"{room}/**/*.py")]
+    return sorted([*files, *(package / "experiments" / f"{name}.py" for name in WRITERS)])

@@ -19,6 +19,7 @@ NICKNAMES: dict[str, tuple[str, dict[str, Any]]] = {
 TITLES = {"linucb-single": "LinUCB-SINGLE", "linucb-multiple": "LinUCB-MULTIPLE", "random": "RAN"}
 # These come from the world and from the run, not from whoever writes the spec.
 GIVEN = ("n_features", "one_hot", "seed")
+WORDS = {"true": True, "false": False, "none": None, "null": None}
 # What of an item the policy is shown. Every policy takes this setting, and none sees it.
 ITEMS = "items"
 # Names that stand for several settings: all are played, and the best in hindsight is reported.
@@ -118,14 +119,17 @@ def parse_specs(text: str) -> list[Spec]:
 
 def parse_spec(text: str) -> Spec:
     """Read one spec: a name, then `:parameter=value` as often as needed."""
-    name, *settings = text.split(":")
-    if name not in NICKNAMES and name not in POLICIES:
-        raise ParameterError(f"unknown policy {name!r}; choose among {', '.join(names())}")
+    written, *settings = text.split(":")
+    name = _spelled(written)
+    if name is None:
+        raise ParameterError(f"unknown policy {written!r}; choose among {', '.join(names())}")
+    text = ":".join([name, *settings])
     name, parameters = NICKNAMES.get(name, (name, {}))
     choices = sorted({*defaults(name), ITEMS} - set(GIVEN) - set(parameters))
     chosen: dict[str, Any] = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
+        key = next((name for name in choices if name.lower() == key.strip().lower()), key)
         if not equals or key not in choices:
             raise ParameterError(
                 f"unknown setting {setting!r} in {text!r}; write name=value with {', '.join(choices)}"
@@ -137,8 +141,18 @@ def parse_spec(text: str) -> Spec:
     return Spec(text, name, parameters | chosen, items)
 
 
+def _spelled(text: str) -> str | None:
+    """Return the name that a name, a title of tables or a class stands for, in any case; None for anything else."""
+    known = {kind.__name__: name for name, kind in POLICIES.items()} | {TITLES[name]: name for name in TITLES}
+    known |= {name: name for name in (*NICKNAMES, *POLICIES)}
+    return {spelling.lower(): name for spelling, name in known.items()}.get(text.strip().lower())
+
+
 def _value(text: str) -> Any:
-    """Read a number, true or false; anything else is a word."""
+    """Read a number, true, false or none in any case; anything else is a word."""
+    text = text.strip()
+    if text.lower() in WORDS:
+        return WORDS[text.lower()]
     try:
         return json.loads(text)
     except ValueError:

@@ -4,14 +4,18 @@ import math
 from typing import Any
 
 from coterie.experiments.compare import Comparison, Result
-from coterie.experiments.metrics import Spread, Summary
+from coterie.experiments.metrics import Spread, Summary, shown
+from coterie.experiments.words import is_clear
 
 WORLD_HEAD = ["policy", "lost (regret)", "RAN's is 1", "earned of best", "users asked", "shared"]
 LOG_HEAD = ["policy", "paid (CTR)", "kept records", "users asked", "shared"]
 
 
 def table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
-    """Return the head and one line a policy, best first, numbers as mean ± spread over the runs."""
+    """Return the head and one line a policy, best first.
+
+    Numbers of a world are mean ± spread over the runs, those of a log ± the sampling error of the kept records.
+    """
     if comparison.plan.is_log:
         return LOG_HEAD, [_log_line(result) for result in comparison.results]
     return WORLD_HEAD, [_world_line(result) for result in comparison.results]
@@ -31,7 +35,7 @@ def _world_line(result: Result) -> list[str]:
 def _log_line(result: Result) -> list[str]:
     return [
         result.spec.title,
-        _number(result.over("ctr"), ".4f"),
+        paid(result),
         f"{result.over('kept').mean:,.0f}",
         *_company(result),
     ]
@@ -42,7 +46,13 @@ def _company(result: Result) -> list[str]:
 
 
 def _number(value: Spread, shape: str) -> str:
-    return f"{value.mean:{shape}} ± {value.spread:{shape}}"
+    return shown(value.mean, value.spread, shape)
+
+
+def paid(result: Result) -> str:
+    """Return the click-through rate on a log with its sampling error."""
+    assert result.rate is not None
+    return shown(result.rate.value, result.rate.error, ".4f")
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
@@ -54,6 +64,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "n_rounds": plan.n_rounds,
         "seeds": plan.seeds,
         "measure": "ctr" if plan.is_log else "regret",
+        "clear_winner": len(comparison.results) > 1 and is_clear(comparison),
         "policies": [_policy(comparison, result) for result in comparison.results],
         "hindsight": {
             text: {one: _spread(value) for one, value in found.items()}
@@ -66,6 +77,8 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
 def _policy(comparison: Comparison, result: Result) -> dict[str, Any]:
     numbers = {name: _spread(result.over(name)) for name in Summary._fields}
     to_random = None if result.to_random is None else _spread(result.to_random)
+    if result.rate is not None:
+        numbers["ctr"] |= {"mean": _plain(result.rate.value), "error": _plain(result.rate.error)}
     return {
         "policy": result.spec.text,
         "title": result.spec.title,

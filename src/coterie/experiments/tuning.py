@@ -7,6 +7,8 @@ default is the paper's 0.2. A parameter that the spec fixes (`cab:alpha=0.1`) is
 
 import itertools
 import json
+import math
+import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,6 +83,19 @@ def read_score(path: Path, run: Run) -> Summary:
         return Summary(**found["summary"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FileError(f"{path} is damaged ({error}); remove it, and the run is played again") from error
+
+
+def is_by_luck(tried: Sequence[Summary]) -> bool:
+    """Tell whether, on a log, the best of these settings is no farther ahead than the luckiest of equals would be.
+
+    The largest of k equal rates lies about √(2·log k) standard errors above their middle.
+    """
+    rates = [one.ctr for one in tried if one.kept]
+    if len(rates) < 2:
+        return len(tried) > 1
+    middle, kept = statistics.median(rates), statistics.median(one.kept for one in tried)
+    variance = middle * (1 - middle) if middle >= 0 else 1 - middle * middle  # the most that payoffs may vary
+    return max(rates) - middle <= math.sqrt(2 * math.log(len(rates)) * variance / max(kept, 1))
 
 
 def merit(summary: Summary, is_log: bool) -> float:

@@ -2,7 +2,8 @@
 
 from coterie.experiments.compare import Comparison, Result
 from coterie.experiments.metrics import over_runs
-from coterie.experiments.specs import Spec
+from coterie.experiments.specs import Spec, defaults
+from coterie.experiments.verdict import FEW, Rate, chance_of_best, is_ahead
 from coterie.policies import POLICIES
 
 ABOUT = {
@@ -25,6 +26,8 @@ def headline(comparison: Comparison) -> str:
     first, *others = comparison.results
     if not others:
         return f"{first.spec.title} on its own"
+    if comparison.plan.n_runs == 1 and not comparison.plan.is_log:
+        return f"No clear winner in a single run: {first.spec.title} came before {others[0].spec.title}"
     if not is_clear(comparison):
         return f"No clear winner: {first.spec.title} and {others[0].spec.title} came out close"
     if first.spec.name != "cab" and any(result.spec.name == "cab" for result in others):
@@ -36,19 +39,38 @@ def headline(comparison: Comparison) -> str:
 
 
 def is_clear(comparison: Comparison) -> bool:
-    """Tell whether the first beat the second in every run, and by more than runs differ from each other."""
+    """Tell whether the first is the best beyond doubt.
+
+    On a log: whether its lead over all others would be found in fewer than 1 in 100 logs where all pay the same, by
+    the sampling error of the kept records. In a world: whether it beat the second in every one of several runs, and
+    by more than runs differ from each other.
+    """
+    if comparison.plan.is_log:
+        return is_ahead(*_rates(comparison), _tried(comparison))
     first, second = comparison.results[:2]
-    pairs = list(zip(first.runs, second.runs, strict=True))
-    ahead = [a.ctr - b.ctr if comparison.plan.is_log else b.regret - a.regret for a, b in pairs]
+    ahead = [b.regret - a.regret for a, b in zip(first.runs, second.runs, strict=True)]
     mean, spread = over_runs(ahead)
-    return min(ahead) > 0 and mean > spread
+    return min(ahead) > 0 and mean > spread  # a single run has no spread, and is never clear
+
+
+def _rates(comparison: Comparison) -> tuple[Rate, list[Rate]]:
+    """Return the first's click-through rate and the others'."""
+    first, *others = [result.rate for result in comparison.results if result.rate is not None]
+    return first, others
+
+
+def _tried(comparison: Comparison) -> int:
+    """Return how many settings were played, also those of which only the best is shown."""
+    return len(comparison.results) + sum(len(found) - 1 for found in comparison.hindsight.values())
 
 
 def lead(comparison: Comparison) -> str:
     """Return the result in a few sentences."""
     first, *others = comparison.results
-    text = _lead_log(first, others) if comparison.plan.is_log else _lead_world(first, others)
     n_runs = comparison.plan.n_runs
+    if comparison.plan.is_log:
+        return _lead_log(comparison)
+    text = _lead_world(first, others)
     if n_runs == 1:
         return text + " This was a single run, so luck may have played a part."
     if not others:
@@ -72,12 +94,25 @@ def _lead_world(first: Result, others: list[Result]) -> str:
     )
 
 
-def _lead_log(first: Result, others: list[Result]) -> str:
-    paid = first.over("ctr").mean
-    text = f"Where its choice could be checked, {first.spec.title} was paid {paid:.4f} on average"
-    if others:
-        text += f"; the next best, {others[0].spec.title}, {others[0].over('ctr').mean:.4f}"
-    return text + "."
+def _lead_log(comparison: Comparison) -> str:
+    first, *others = comparison.results
+    rate, rest = _rates(comparison)
+    text = f"Where its choice could be checked, {first.spec.title} was paid {rate.value:.4f} on average"
+    if not others:
+        return text + "."
+    text += f"; the next best, {others[0].spec.title}, {rest[0].value:.4f}."
+    few = min(comparison.results, key=lambda result: result.rate.fewest if result.rate else 0)
+    fewest = min(one.fewest for one in (rate, *rest))
+    if fewest < FEW:
+        return (
+            f"{text} But {few.spec.title} kept only {fewest} records in one of its runs, too few to compare."
+        )
+    found = chance_of_best(rate, rest, _tried(comparison))
+    if is_clear(comparison):
+        return f"{text} Such a lead would be found in fewer than 1 in 100 logs where all pay the same."
+    often = f"up to {100 * found:.0f} in 100 logs" if found < 0.995 else "nearly every log"
+    same = f"such a lead would be found in {often} where all pay the same"
+    return f"{text} But {same}, so nobody should rely on the order."
 
 
 def reasons_title(comparison: Comparison) -> str:
@@ -94,7 +129,7 @@ def reasons(comparison: Comparison) -> list[tuple[Spec, str]]:
     told = []
     for result in comparison.results:
         parts = [_paid(result) if comparison.plan.is_log else _pace(result)]
-        if hasattr(POLICIES[result.spec.name], "neighbours"):
+        if POLICIES[result.spec.name].finds_neighbours:
             parts.append(_company(result))
         if result is not best and not comparison.plan.is_log:
             parts.append(_trouble(result, best, comparison))
@@ -108,13 +143,17 @@ def _pace(result: Result) -> str:
 
 
 def _paid(result: Result) -> str:
-    return f"was paid {result.over('ctr').mean:.4f} on average over {result.over('kept').mean:,.0f} kept records."
+    if result.rate is None or result.rate.value != result.rate.value:
+        return "kept no record, so nothing can be said about it."
+    return f"was paid {result.rate.value:.4f} on average over {result.over('kept').mean:,.0f} kept records."
 
 
 def _company(result: Result) -> str:
     users = result.over("neighbours").mean
     shared, taught = result.over("share_rate").mean, result.over("shared_with").mean
     text = f"It did not decide alone: on average {users:,.0f} users' experience went into a decision."
+    if "gamma" not in defaults(result.spec.name):  # a payoff teaches one user, by design
+        return text
     if not shared >= 0.005:
         return text + " It was hardly ever sure enough to let one payoff teach several users."
     return text + f" And {shared:.0%} of the payoffs taught several users at once, {taught:,.0f} on average."

@@ -7,7 +7,8 @@ from typing import Any, Protocol
 
 from coterie import data
 from coterie.data.datasets import DATASETS, open_dataset, part_of
-from coterie.data.log import READERS, open_log
+from coterie.data.log import open_log
+from coterie.data.log_file import READERS
 from coterie.data.rounds import Round
 from coterie.errors import FileError, ParameterError
 

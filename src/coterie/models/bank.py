@@ -18,14 +18,24 @@ from coterie.models.files import Tensors
 from coterie.models.protocol import Floats, View
 
 
-class Bank(ABC):
+class Compiled:
+    """Holds a module of compiled functions. A module cannot be copied or pickled, so its name is."""
+
+    def __init__(self, kind: str) -> None:
+        self._kernels = kernels(kind)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_kernels": self._kernels.__name__}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _kernels=import_module(state["_kernels"]))
+
+
+class Bank(Compiled, ABC):
     """Rows of M = I + Σ x xᵀ, b = Σ y x, w = M⁻¹b."""
 
     one_hot: bool
     rows: Any  # what the kernels work on
-
-    def __init__(self, kind: str) -> None:
-        self._kernels = kernels(kind)
 
     @abstractmethod
     def sibling(self) -> Self:
@@ -97,6 +107,10 @@ class Bank(ABC):
         """Let a row learn what the first of `items` paid."""
         self.fit(0, self.entries + 1)
         self._kernels.update(self.rows, row, items, 0, payoff)
+
+    def fade(self, row: int, keep: float) -> None:
+        """Let all that a row has learned count less."""
+        self._kernels.fade(self.rows, row, keep)
 
     def pool(self, row: int, source: Self, source_row: int, sign: int = 1) -> None:
         """Add another row's statistics, or subtract them."""

@@ -17,10 +17,11 @@ def distinct(values: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
         return found, where.reshape(values.shape)
     # A table is ten times faster than sorting, where it is not too long.
     seen = np.zeros(high - low + 1, dtype=np.bool_)
-    shifted = values.astype(np.int64) - low
+    wide = np.uint64 if values.dtype.kind == "u" else np.int64  # unsigned ids may lie beyond what int64 holds
+    shifted = (values.astype(wide) - wide(low)).astype(np.int64)
     seen[shifted] = True
     place = np.cumsum(seen) - 1
-    return np.flatnonzero(seen) + low, place[shifted]
+    return np.flatnonzero(seen).astype(wide) + wide(low), place[shifted]
 
 
 def positions(users: Any) -> tuple[list[Hashable], Ints]:

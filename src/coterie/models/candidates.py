@@ -7,13 +7,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import ContextError
+from coterie.models.checks import check_order, check_whole, is_nan, read_numbers
 
 Floats = NDArray[np.float64]
 VIEWS = ("features", "ids", "both")  # what of an item a policy may be shown
 
 
 class Candidate(NamedTuple):
-    """One item: what `learn` takes where `contexts` is a `Candidates`."""
+    """One item, its `id` and its `features`: what `learn` takes where `contexts` is a `Candidates`.
+
+    >>> Candidates(["jazz", "news"], [[1.0, 0.0], [0.0, 2.0]])[1].id
+    'news'
+    """
 
     id: Hashable
     features: Floats  # (n_features,)
@@ -21,7 +26,10 @@ class Candidate(NamedTuple):
 
 @final
 class Candidates:
-    """Items with an id and features each.
+    """Items with an id and features each: what policies made with `n_features` and `one_hot` are shown.
+
+    `ids` is a sequence of hashable ids and `features` an array (items, n_features) of finite numbers, of any norm.
+    Raises ContextError if they cannot be read.
 
     >>> shown = Candidates(["jazz", "news"], [[1.0, 0.0], [0.0, 2.0]])
     >>> len(shown), shown[1].id, shown[[1, 0]].ids
@@ -87,6 +95,8 @@ def read_ids(ids: Any) -> list[Hashable]:
     """Return ids as a list, each hashable."""
     if isinstance(ids, str | bytes):
         raise ContextError(f"ids is the single string {ids!r}; give a list of ids, such as [{ids!r}]")
+    check_order(ids)
+    check_whole("ids", ids, ContextError)
     try:
         names: list[Hashable] = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
     except TypeError as error:
@@ -100,16 +110,18 @@ def read_ids(ids: Any) -> list[Hashable]:
             raise ContextError(
                 f"item id {name!r} is unhashable; use strings, integers or tuples as ids"
             ) from error
+        if is_nan(name):
+            raise ContextError(
+                f"item id {name!r} is not equal to itself, so it would be a new item each time"
+            )
     return names
 
 
 def read_table(features: Any, n_features: int | None = None) -> Floats:
     """Return features as float64 (items, n_features), all finite, of any norm."""
     what = "features" if n_features is None else "contexts"
-    try:
-        table = np.asarray(features, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ContextError(f"{what} must be numbers, one row a candidate ({error})") from error
+    check_order(features)
+    table = read_numbers(what, features, "one row a candidate")
     if table.ndim in (1, 2) and table.shape[0] == 0:
         raise ContextError("the candidate list is empty; give at least one candidate")
     if table.ndim != 2 or table.shape[1] == 0:

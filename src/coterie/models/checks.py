@@ -1,26 +1,25 @@
 """The edge: what comes from a caller is checked here once, and trusted inside."""
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Set
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.errors import ContextError, ParameterError, PayoffError, UserError
+from coterie.errors import ContextError, CoterieError, ParameterError, PayoffError, UserError
 
-# Normalising in floating point leaves norms a rounding above 1.
+# Normalising in float64 leaves norms a rounding above 1, which changes nothing. Float32, or decimals written to a
+# file, leave them up to 1e-4 above: such vectors are scaled.
 NORM = 1 + 1e-9
+ABOVE = 1 + 1e-4
+PLAIN = frozenset({str, int, bytes, bool})  # ids that cannot be NaN: most are one of these
 
 
 def read_vectors(contexts: Any, n_features: int) -> NDArray[np.float64]:
     """Return candidates as float64 (candidates, n_features), each of norm at most 1."""
-    try:
-        array = np.asarray(contexts, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ContextError(
-            f"contexts must be numbers, one row of {n_features} features a candidate ({error})"
-        ) from error
+    check_order(contexts)
+    array = read_numbers("contexts", contexts, f"one row of {n_features} features a candidate")
     if array.ndim in (1, 2) and array.shape[0] == 0:
         raise ContextError("the candidate list is empty; give at least one context")
     if array.ndim != 2:
@@ -37,10 +36,50 @@ def read_vectors(contexts: Any, n_features: int) -> NDArray[np.float64]:
         k = int(np.argmin(squares <= NORM * NORM))
         if not np.isfinite(array[k]).all():
             raise ContextError(f"context {k} holds NaN or infinity; every feature must be a finite number")
-        raise ContextError(
-            f"context {k} has norm {math.sqrt(squares[k]):.6g}, expected at most 1; scale the features down"
-        )
+        if not (squares <= ABOVE * ABOVE).all():
+            k = int(np.argmin(squares <= ABOVE * ABOVE))
+            norm = math.sqrt(squares[k])
+            raise ContextError(
+                f"context {k} has norm {norm:.6g}, expected at most 1; it is {norm - 1:.3g} over, and only 1e-4 is "
+                "taken for rounding; divide all contexts by the largest norm"
+            )
+        return array / np.sqrt(np.where(squares > NORM * NORM, squares, 1))[:, None]
     return array
+
+
+def read_numbers(name: str, contexts: Any, expected: str) -> NDArray[np.float64]:
+    """Return contexts as an array of float64, if nothing is lost by that."""
+    if isinstance(contexts, np.ndarray) and contexts.dtype == np.float64 and type(contexts) is np.ndarray:
+        return contexts
+    check_whole(name, contexts, ContextError)
+    try:
+        array = np.asarray(contexts)
+        check_whole(name, array, ContextError)
+        return array.astype(np.float64, copy=False)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, ContextError):
+            raise
+        raise ContextError(f"{name} must be numbers, {expected} ({error})") from error
+
+
+def check_whole(name: str, values: Any, error: type[CoterieError]) -> None:
+    """Raise if an array, or an array in a list, would lose its mask or its imaginary parts."""
+    for part in values if isinstance(values, list | tuple) else (values,):
+        if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):
+            raise error(
+                f"{name} hold masked values, whose numbers mean nothing; fill them, or leave their rows out"
+            )
+        if isinstance(part, np.ndarray | np.generic) and part.dtype.kind == "c":
+            raise error(f"{name} hold complex numbers, expected real ones; give both parts as features")
+
+
+def check_order(contexts: Any) -> None:
+    """Raise if candidates come without an order."""
+    if isinstance(contexts, Set):
+        raise ContextError(
+            f"contexts is a {type(contexts).__name__}, which has no order, so that the chosen position would say "
+            "nothing; give a list, such as sorted(…)"
+        )
 
 
 def read_items(contexts: Any) -> list[Hashable]:
@@ -49,6 +88,8 @@ def read_items(contexts: Any) -> list[Hashable]:
         raise ContextError(
             f"contexts is the single string {contexts!r}; give a list of item ids, such as [{contexts!r}]"
         )
+    check_order(contexts)
+    check_whole("contexts", contexts, ContextError)
     try:
         items = contexts.tolist() if isinstance(contexts, np.ndarray) else list(contexts)
     except TypeError as error:
@@ -63,6 +104,10 @@ def read_items(contexts: Any) -> list[Hashable]:
                 f"item id {item!r} is unhashable; this policy is one-hot and takes item ids such as "
                 "strings, integers or tuples, not feature vectors"
             ) from error
+        if is_nan(item):
+            raise ContextError(
+                f"item id {item!r} is not equal to itself, so it would be a new item each time"
+            )
     return items
 
 
@@ -72,11 +117,28 @@ def check_user(user: Hashable) -> None:
         hash(user)
     except TypeError as error:
         raise UserError(f"user id {user!r} is unhashable; use a string, an integer or a tuple") from error
+    if is_nan(user):
+        raise UserError(
+            f"user id {user!r} is not equal to itself, so it would be a new user each time; use a string, an integer "
+            "or a tuple"
+        )
+
+
+def is_nan(name: Hashable) -> bool:
+    """Tell whether an id is NaN or NaT, or a tuple that holds one."""
+    if type(name) in PLAIN:
+        return False
+    if isinstance(name, float | np.floating):
+        return bool(name != name)
+    if isinstance(name, tuple):
+        return any(map(is_nan, name))
+    return isinstance(name, np.datetime64 | np.timedelta64) and bool(np.isnat(name))
 
 
 def read_payoff(payoff: Any) -> float:
     """Return a payoff as a float in [-1, 1]."""
     number = not isinstance(payoff, str | bytes) and np.ndim(payoff) == 0 and hasattr(payoff, "__float__")
+    number = number and not isinstance(payoff, np.complexfloating) and not np.ma.is_masked(payoff)
     if not number:
         raise PayoffError(f"payoff is {payoff!r}, expected a number in [-1, 1]")
     value = float(payoff)

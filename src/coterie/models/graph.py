@@ -13,13 +13,13 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from coterie.errors import FileError
-from coterie.models.bank import Bank, kernels
+from coterie.models.bank import Bank, Compiled
 from coterie.models.files import Tensors, take
 from coterie.models.loops import entries
 
 
 @final
-class Graph:
+class Graph(Compiled):
     """Edges, components and their pools, over the rows of `people`, which must join and leave in step.
 
     `p` is the probability of an edge between a newcomer and each earlier row. None is 3·log(n)/n, where n
@@ -27,10 +27,12 @@ class Graph:
     """
 
     def __init__(self, people: Bank, p: float | None) -> None:
+        super().__init__("graph")
         self.people = people
         self.pools = people.sibling()
+        self.everybody = people.sibling()  # one row: all users' statistics, which strangers decide with
+        self.everybody.take()
         self.p = -1.0 if p is None else p
-        self._kernels = kernels("graph")
         self.complete = p == 1
         self.rows = self._kernels.make(self.complete)
 
@@ -40,6 +42,7 @@ class Graph:
         pairs = entries(self.people)
         self.people.fit(n, pairs + 1)
         self.pools.fit(n + 2, 2 * pairs + 4)
+        self.everybody.fit(1, entries(self.everybody) + 1)
         graph = self.rows
         stored = graph.size[4] + n if self.complete else (graph.size[1] + 2 * n) // 2
         room = (len(graph.gone) if self.complete else len(graph.to)) // 2
@@ -60,6 +63,18 @@ class Graph:
         """Remove a row; the last one takes its place. `people` must follow."""
         self.fit()
         self._kernels.leave(self.rows, self.people.rows, self.pools.rows, row)
+        everyone_else = np.arange(len(self) + 1)
+        self._sum_everybody(everyone_else[everyone_else != row])
+
+    def _sum_everybody(self, rows: NDArray[np.int64]) -> None:
+        """Sum these rows' statistics anew."""
+        self.everybody.clear(0)
+        self.everybody.pool_all(0, self.people, rows)
+
+    def learn(self, row: int, items: NDArray[Any], payoff: float) -> None:
+        """Let the row's component learn a payoff, and the pool of everybody."""
+        self.pools.update(self.component(row), items, payoff)
+        self.everybody.update(0, items, payoff)
 
     def component(self, row: int) -> int:
         """Return the pool of a row's component."""
@@ -110,6 +125,7 @@ class Graph:
             "gone" if self.complete else "edges": self._pairs(),
             "tree": self._tree(),
             **self.pools.tensors("component", pools[order]),
+            **self.everybody.tensors("everybody", np.zeros(1, dtype=np.int64)),
         }
 
     def restore(self, tensors: Tensors, n_rows: int) -> None:
@@ -124,7 +140,15 @@ class Graph:
         sound = sound and np.array_equal(np.unique(home), np.arange(n_pools))
         if not (sound and self._connects(pairs, tree, home, n_pools)):
             raise FileError("the graph in the model file contradicts its components")
-        self.pools.rows = self.pools.restore("component", tensors, n_pools)
+        pools = self.pools.restore("component", tensors, n_pools)
+        if "everybody_times" in tensors:
+            everybody = self.everybody.restore("everybody", tensors, 1)
+            if everybody.times[0] != self.people.rows.times[:n_rows].sum():
+                raise FileError("the pool of everybody in the model file is not the sum of its users")
+            self.everybody.rows = everybody
+        else:  # a file from before there was such a pool
+            self._sum_everybody(np.arange(n_rows))
+        self.pools.rows = pools
         rows = self._kernels.grown(self._kernels.make(self.complete), n_rows + 1, len(pairs) + n_rows)
         self._kernels.rebuild(rows, home, np.array(pairs), np.array(tree))
         self.rows = rows

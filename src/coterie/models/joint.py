@@ -13,7 +13,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.errors import FileError, UserError
+from coterie.errors import ContextError, FileError, UserError
 from coterie.models.checks import check_user, read_items, read_vectors
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.protocol import Floats, View
@@ -107,6 +107,11 @@ class Joint:
         place = self._place.get(user)
         return 1 if place is None else self.blocks[place[0]].n_users
 
+    def coupled_with(self, user: Hashable) -> list[Hashable]:
+        """Return the users who are coupled with `user`, who is among them."""
+        place = self._place.get(user)
+        return [user] if place is None else [name for node in self.blocks[place[0]].nodes for name in node]
+
     def update(self, user: Hashable, context: Any, payoff: float) -> int:
         """Learn one payoff, and return how many users it is learned for."""
         self.add(user)
@@ -127,6 +132,14 @@ class Joint:
             self._place[user] = (self._next, 0)
             self.blocks[self._next] = Block(self.alone, [[user]])
             self._next += 1
+
+    def drop_item(self, item: Hashable) -> None:
+        """Forget an item."""
+        holders = [block for block in self.blocks.values() if item in block.beliefs]
+        if not holders:
+            raise ContextError(f"item {item!r} is not known, so cannot be dropped")
+        for block in holders:
+            del block.beliefs[item]
 
     def drop(self, user: Hashable) -> None:
         """Forget a user. What the others know, they keep."""

@@ -75,6 +75,8 @@ class Means(Bank):
     def tensors(self, prefix: str, rows: Numbers) -> Tensors:
         """Return rows as arrays: one entry a touched (row, item) pair."""
         row, item, count, total = self._kernels.dump(self.rows, rows)
+        if (count == np.floor(count)).all():
+            count = count.astype(np.int64)  # fractions come only where what is old counts less
         return {
             "items": pack_ids(self.items),
             f"{prefix}_row": row,
@@ -89,22 +91,25 @@ class Means(Bank):
         """Return rows from a file, if sums and counts agree; the items' numbers are taken over at once."""
         items = unpack_ids(tensors, "items")
         row = take(tensors, f"{prefix}_row", "i", (None,))
-        item, count = (take(tensors, f"{prefix}_{name}", "i", row.shape) for name in ("item", "count"))
+        item = take(tensors, f"{prefix}_item", "i", row.shape)
+        faded = tensors.get(f"{prefix}_count", row).dtype.kind == "f"
+        count = take(tensors, f"{prefix}_count", "f" if faded else "i", row.shape)
         total = take(tensors, f"{prefix}_total", "f", row.shape)
         square = take(tensors, f"{prefix}_square", "f", (n_rows,))
         times = take(tensors, f"{prefix}_times", "i", (n_rows,))
         sound = (row >= 0) & (row < n_rows) & (item >= 0) & (item < len(items))
-        sound &= (count >= 1) & (count < 2**31) & (np.abs(total) <= count + SOUND)
+        sound &= (count > 0 if faded else count >= 1) & (count < 2**31) & (np.abs(total) <= count + SOUND)
         if not sound.all():
             raise FileError(f"the models under {prefix!r} in the file contradict each other")
         weights = total / (1 + count)
-        agree = (np.bincount(row, count, n_rows) == times) & (
+        counted = np.bincount(row, count, n_rows)
+        agree = (counted <= times + SOUND if faded else counted == times) & (
             np.abs(np.bincount(row, weights * weights, n_rows) - square) <= SOUND
         )
         fresh = self._kernels.make(max(16, n_rows), 1 << max(4, (len(row) - 1).bit_length()))
         for _ in range(n_rows):
             self._kernels.take(fresh)
-        differ = self._kernels.fill(fresh, row, item, count, total.astype(np.float64))
+        differ = self._kernels.fill(fresh, row, item, count.astype(np.float64), total.astype(np.float64))
         if not (agree.all() and differ):
             raise FileError(f"the models under {prefix!r} in the file contradict each other")
         fresh.square[:n_rows], fresh.times[:n_rows] = square, times

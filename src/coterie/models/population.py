@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import FileError
-from coterie.models.bank import kernels
+from coterie.models.bank import Compiled, kernels
 from coterie.models.files import Tensors, take
 
 Floats = NDArray[np.float64]
@@ -34,7 +34,7 @@ SOUND = 1e-6  # how far rounding may have taken an inverse from what it inverts
 
 
 @final
-class Population:
+class Population(Compiled):
     """One model, over contexts of `n_weights` entries, of which the first is the constant.
 
     `unit` says that the others stand for items, and that pairs of user and item tell a user's facts; `ids` that
@@ -42,8 +42,8 @@ class Population:
     """
 
     def __init__(self, n_weights: int, *, unit: bool = False, ids: bool = False) -> None:
+        super().__init__("population")
         self.n_weights, self.unit, self.ids = n_weights, unit, ids
-        self.code = kernels("population")
         self.model = self._make(16, 16)
 
     def _make(self, rows: int, items: int) -> Any:
@@ -83,6 +83,11 @@ class Population:
         square, line = (GROUPS, d, d), (GROUPS, d)
         shapes: tuple[tuple[int, ...], ...] = (square, (d, d), line, (GROUPS,), square, line, (4,))
         return self.code.Sums(*(np.zeros(shape) for shape in shapes))
+
+    @property
+    def code(self) -> Any:
+        """The compiled functions, and the names of what `model` holds."""
+        return self._kernels
 
     @property
     def n_rows(self) -> int:

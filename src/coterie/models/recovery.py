@@ -65,8 +65,10 @@ def sparse_recovery(
 ) -> Floats:
     """Return w with at most `s` nonzeros that makes ‖Xw − y‖² + ‖w‖² small: (n_features,).
 
-    `start` is a support to begin with, of at most s features: the last one, say, when rows were added since.
-    The search ends when the support stops changing, or comes back; the best one seen is returned.
+    `X` is (rows, n_features) and `y` (rows,). `method` is "cosamp" or "subspace-pursuit". `start` is a support to
+    begin with, of at most s features: the last one, say, when rows were added since. The search ends when the support
+    stops changing, or comes back; the best one seen is returned. Raises ContextError or ParameterError for what
+    cannot be.
 
     >>> X = np.array([[3.0, 0.0, 1.0], [0.0, 3.0, 1.0], [3.0, 3.0, 0.0]])
     >>> sparse_recovery(X, [3.0, 0.0, 3.0], s=1)

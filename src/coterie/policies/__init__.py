@@ -5,6 +5,7 @@ from typing import Any
 
 from coterie.errors import FileError
 from coterie.models.files import read_policy_name
+from coterie.policies.batch import Batch, Outcome
 from coterie.policies.cab import CAB
 from coterie.policies.club import CLUB
 from coterie.policies.cofiba import COFIBA
@@ -29,12 +30,14 @@ __all__ = [
     "POLICIES",
     "SCLUB",
     "VW",
+    "Batch",
     "CoLin",
     "Decision",
     "DynUCB",
     "GOBLin",
     "Hierarchical",
     "LinUCB",
+    "Outcome",
     "Policy",
     "Random",
     "SparseCAB",
@@ -49,7 +52,17 @@ POLICIES: dict[str, type[Policy]] = {kind.name: kind for kind in KINDS}
 
 
 def load(path: str | os.PathLike[str], **functions: Any) -> Policy:
-    """Read a saved policy of any kind; `functions` are those parameters that a file cannot hold."""
+    """Read the saved policy at `path`, of any kind; `functions` are those parameters that a file cannot hold.
+
+    Returns a policy that goes on exactly where the saved one stopped. Raises FileError if there is no such file or it
+    is damaged, ParameterError if `functions` is not what it needs. Loading a file never runs code.
+
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "policy.safetensors")
+    >>> CLUB(one_hot=True, alpha=0.2).save(path)
+    >>> load(path)
+    CLUB(one_hot=True, alpha=0.2), 0 users, 0 payoffs learned
+    """
     name = read_policy_name(path)
     if name not in POLICIES:
         raise FileError(f"{path} holds a policy named {name!r}, which this coterie does not have")

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from coterie.errors import ContextError, PayoffError
 from coterie.models.candidates import pick
-from coterie.models.checks import check_user
+from coterie.models.checks import check_user, check_whole
 
 
 class Batch(NamedTuple):
@@ -16,7 +16,13 @@ class Batch(NamedTuple):
 
     With `served`, the rounds are a log: round t counts, and is learned from, only when the policy picks the
     candidate at position `served[t]`, which paid `payoffs[t]`. Without it, every candidate's payoff is known,
-    `payoffs` is (rounds, candidates), and every round is learned from.
+    `payoffs` is (rounds, candidates), and every round is learned from. `Policy.run` plays it.
+
+    >>> lists = np.array([[0, 1], [1, 0]])  # positions in the items
+    >>> batch = Batch(["ann", "bob"], lists, ["jazz", "news"], np.array([1.0, 0.0]), served=np.array([0, 0]))
+    >>> from coterie import CAB
+    >>> CAB(one_hot=True).run(batch).kept.tolist()
+    [True, True]
     """
 
     users: Sequence[Hashable]  # (rounds,)
@@ -56,7 +62,11 @@ def read_batch(batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.float64], ND
             f"{len(batch.items)} items"
         )
     shape = (rounds,) if batch.served is not None else candidates.shape
-    payoffs = np.asarray(batch.payoffs, dtype=np.float64)
+    check_whole("payoffs", batch.payoffs, PayoffError)
+    try:
+        payoffs = np.asarray(batch.payoffs, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise PayoffError(f"payoffs must be numbers in [-1, 1] ({error})") from error
     if payoffs.shape != shape:
         raise PayoffError(f"payoffs have shape {payoffs.shape}, expected {shape}")
     wrong = ~((payoffs >= -1) & (payoffs <= 1))

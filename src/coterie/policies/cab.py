@@ -20,6 +20,7 @@ from coterie.errors import ParameterError
 from coterie.models import Eligible, Models, Near, View, make_models
 from coterie.models.checks import check_flag, check_number, check_user, read_payoff
 from coterie.models.files import Tensors
+from coterie.models.forget import without_item
 from coterie.models.protocol import Floats
 from coterie.policies.batch import Batch, Outcome, read_batch, run_one_by_one
 from coterie.policies.clock import Alpha, check_alpha, scale_at
@@ -39,16 +40,42 @@ class Engine(Protocol):
 class CAB(Policy):
     """Decides with the users who, as far as can be known, react to a candidate as this user would.
 
-    `alpha` widens the confidence bounds: a number, or a function of t that replaces α·√log(1+t) whole.
-    `gamma` is the gap the theory assumes between groups: surer than a quarter of it, users learn together;
-    0 turns sharing off. `eligible` is "updated" or "all" (Algorithm 1 as printed). With `thompson`, candidates
-    are ranked by the neighbourhood's average of draws from the users' posteriors, N(w, scale²·M⁻¹), instead of
-    by its estimate and width; `seed` starts the draws. `engine` keeps the users' models elsewhere than in this
-    process (see `coterie.engines`); every choice stays the same.
+    For each candidate apart, a user's neighbours are those whose estimate is so close that the two confidence bounds
+    cannot tell them apart. The candidate with the highest average estimate plus average bound is chosen. Users who
+    are sure enough of a candidate learn from each other's payoffs.
+
+    n_features
+        How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
+    one_hot
+        True if contexts are item ids. Give either this or `n_features`.
+    alpha
+        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t) whole.
+    gamma
+        The gap that the theory assumes between groups of users. Those whose bound is under a quarter of it learn
+        together; 0 turns that off.
+    eligible
+        Who may be a neighbour of others: "updated", users who have learned something, or "all" who are known.
+    thompson
+        Rank by the neighbourhood's average of draws from the users' posteriors, N(w, scale²·M⁻¹), not by the bound.
+    seed
+        Starts the draws: an integer, or a numpy.random.Generator.
+    engine
+        Keeps the users' models elsewhere than in this process (see `coterie.engines`); every choice stays the same.
+
+    Raises ParameterError if a setting cannot be.
+
+    >>> policy = CAB(one_hot=True, alpha=0.5)
+    >>> policy.learn("ann", "jazz", 1.0)
+    1
+    >>> policy.choose("bob", ["news", "jazz"])
+    1
+    >>> policy.neighbours("bob", "jazz")
+    ['ann', 'bob']
     """
 
     name = "cab"
     not_saved = ("engine",)
+    finds_neighbours = True
     reference = (
         "Gentile, Li, Kar, Karatzoglou, Etrue, Zappella 2017: On context-dependent clustering of bandits"
     )
@@ -88,7 +115,7 @@ class CAB(Policy):
         )  # payoffs, while some users cannot be asked
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
-        """Score each candidate by its neighbourhood's average estimate and bound (lines 7 to 12)."""
+        """Score each candidate by its neighbourhood's average estimate and bound."""
         check_user(user)
         contexts = self.models.read(contexts)
         self._catch_up()
@@ -112,7 +139,7 @@ class CAB(Policy):
         )
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
-        """Update the user alone, or with all sure neighbours if sure (lines 14 to 24).
+        """Update the user alone, or with all sure neighbours if sure; return how many users learned.
 
         While an engine that may answer in part has lost some of the users, the payoff waits, and 0 is returned.
         """
@@ -180,6 +207,13 @@ class CAB(Policy):
         contexts = self.models.read([context])
         scale = scale_at(self.alpha, self.learned)
         return self.models.neighbours(user, contexts, self.models.view(user, contexts), scale)
+
+    def drop_item(self, item: Hashable) -> None:
+        """Forget an item, for all users, where items are ids and the users are in this process."""
+        if not self.one_hot or self.engine is not None:
+            super().drop_item(item)
+        self.models.read([item])
+        self.models.restore(without_item(self.models.tensors(), item))
 
     def add(self, user: Hashable) -> None:
         """Register a user; with `eligible="all"` others count the user as a neighbour from now on."""

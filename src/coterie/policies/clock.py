@@ -15,6 +15,25 @@ def check_alpha(alpha: Any) -> Alpha:
     return alpha if callable(alpha) else check_number("alpha", alpha)
 
 
+def check_half_life(half_life: Any) -> float | None:
+    """Return a half-life: a number of payoffs above 0, or None for what is never forgotten."""
+    if half_life is None:
+        return None
+    value = check_number("half_life", half_life)
+    if value <= 0:
+        raise ParameterError(f"half_life is {half_life!r}, expected a number of payoffs above 0, or None")
+    return value
+
+
+def keep_of(half_life: float | None) -> float:
+    """Return what an old payoff still counts after one more, so that it counts half after `half_life` more.
+
+    >>> keep_of(1.0), keep_of(None)
+    (0.5, 1.0)
+    """
+    return 1.0 if half_life is None else 2.0 ** (-1 / half_life)
+
+
 def scale_at(alpha: Alpha, learned: int) -> float:
     """Return what a spread is multiplied with after `learned` payoffs; the first round has t = 1.
 

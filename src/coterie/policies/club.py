@@ -13,9 +13,14 @@ A round chooses by the component's bound, updates the user, and cuts each of the
 The paper has all users from the start, in a random graph with p = 3·log(n)/n or in the complete one. Here
 users appear on first sight: a newcomer gets an edge to each known user with probability `p`, None being
 3·log(n)/n for the n users known then, and joins the components that these edges touch into one, since nothing
-tells them from the newcomer yet. `p=1` is the complete graph. A stranger has no edges before `add` or a first
-payoff, and decides alone. Who leaves takes edges and statistics along: the component is summed anew without
-them, and falls apart where only that user connected it. `thompson` is as in LinUCB.
+tells them from the newcomer yet. `p=1` is the complete graph. Before a first payoff, or `add`, a stranger belongs to
+everybody's component, as all users do when the paper's algorithm starts, and decides with all that was learned of
+anybody; with `p=0`, where nobody ever has an edge, alone. Who leaves takes edges and statistics along: the component
+is summed anew without them, and falls apart where only that user connected it. `thompson` is as in LinUCB.
+
+Two more readings. Edges are tested with the statistics that hold the new payoff; Figure 1 tests with those before it,
+which delays a cut by one visit. And newcomers' edges make a denser graph than one draw of G(n, 3·log(n)/n): the n-th
+has 3·log(n) edges to earlier users and then gets more from later ones, twice as many in all.
 """
 
 from collections.abc import Hashable, Sequence
@@ -24,9 +29,10 @@ from typing import Any, final
 import numpy as np
 
 from coterie.errors import ParameterError
-from coterie.models import make_bank
+from coterie.models import Bank, make_bank
 from coterie.models.checks import check_flag, check_number, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, unpack_ids
+from coterie.models.forget import without_item
 from coterie.models.graph import Graph
 from coterie.models.loops import Chunk, Items, play
 from coterie.policies.batch import Batch, Outcome
@@ -42,12 +48,34 @@ from coterie.policies.roster import Roster
 class CLUB(Policy):
     """Decides with the users whom nothing learned so far tells apart from this user.
 
-    `alpha` widens the bound, `alpha2` the distance at which two users part, `p` is how likely a newcomer gets
-    an edge to a known user. `thompson` replaces the bound by a draw; `seed` starts the stream that edges and
-    draws come from.
+    n_features
+        How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
+    one_hot
+        True if contexts are item ids. Give either this or `n_features`.
+    alpha
+        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t) whole.
+    alpha2
+        How far apart two users' models may be, in units of their uncertainty, before their edge is cut.
+    p
+        How likely a newcomer gets an edge to a known user; None for 3·log(n)/n, 1 for the complete graph.
+    thompson
+        Rank by a draw from the component's posterior, not by the bound.
+    seed
+        Starts the stream that edges and draws come from: an integer, or a numpy.random.Generator.
+
+    Raises ParameterError if a setting cannot be.
+
+    >>> policy = CLUB(one_hot=True)
+    >>> policy.learn_many(["ann", "bob"], ["jazz", "jazz"], [1, 1])
+    2
+    >>> policy.neighbours("ann", "jazz")
+    ['ann', 'bob']
+    >>> policy.choose("a stranger", ["news", "jazz"])
+    1
     """
 
     name = "club"
+    finds_neighbours = True
     reference = "Gentile, Li, Zappella 2014: Online clustering of bandits"
     rng: np.random.Generator
 
@@ -83,14 +111,21 @@ class CLUB(Policy):
         items = self.people.numbers(contexts)
         scale = scale_at(self.alpha, self.learned)
         row = self._roster.row(user)
-        pools, component = self.graph.pools, self.graph.component(row) if row >= 0 else -1
-        own, near = self.people.view(row, items), pools.view(component, items)
+        pools, pool, size = self._company(row)
+        own, near = self.people.view(row, items), pools.view(pool, items)
         width = scale * near.spread
-        score = pools.draw(component, items, scale, self.rng) if self.thompson else near.estimate + width
-        members = np.full(len(score), self.graph.members(component) if row >= 0 else 1, dtype=np.int64)
+        score = pools.draw(pool, items, scale, self.rng) if self.thompson else near.estimate + width
+        members = np.full(len(score), size, dtype=np.int64)
         return Decision(
             user, contexts, own.estimate, scale * own.spread, members, near.estimate, width, score
         )
+
+    def _company(self, row: int) -> tuple[Bank, int, int]:
+        """Return the bank and the row in it that a user decides with, and how many users that is."""
+        if row >= 0:
+            component = self.graph.component(row)
+            return self.graph.pools, component, self.graph.members(component)
+        return (self.graph.everybody, 0, len(self._roster) + 1) if self.p != 0 else (self.people, -1, 1)
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
         """Update the user and the component, then cut the user's edges to whoever is too far away."""
@@ -101,7 +136,7 @@ class CLUB(Policy):
         self.add(user)
         items, row = self.people.learnable(contexts), self._roster.row(user)
         self.people.update(row, items, payoff)
-        self.graph.pools.update(self.graph.component(row), items, payoff)
+        self.graph.learn(row, items, payoff)
         self.graph.serve(row, self.alpha2)
         self.learned += 1
         return 1
@@ -116,8 +151,9 @@ class CLUB(Policy):
         def arguments() -> tuple[Any, ...]:
             self.graph.fit()
             return (
-                self.people.rows, self.graph.pools.rows, self.graph.rows, items.numbers, items.named,
-                chunk.rounds, chunk.people, so_far, self.graph.p, self.alpha, self.alpha2, self.thompson,
+                self.people.rows, self.graph.pools.rows, self.graph.everybody.rows, self.graph.rows,
+                items.numbers, items.named, chunk.rounds, chunk.people, so_far, self.graph.p, self.alpha,
+                self.alpha2, self.thompson,
                 self.rng,
             )  # fmt: skip
 
@@ -126,14 +162,25 @@ class CLUB(Policy):
         for user in chunk.joined:
             self._roster.join(user)
 
-    def cluster(self, user: Hashable) -> list[Hashable]:
-        """Return the users of the user's component, the user among them."""
+    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
+        """Return the users of the user's component, the user among them: the same for every context."""
+        check_user(user)
+        self.people.read([context])
         row = self._roster.row(user)
-        return [user] if row < 0 else [self._roster.names[i] for i in self.graph.component_rows(row)]
+        if row >= 0:
+            return [self._roster.names[i] for i in self.graph.component_rows(row)]
+        return [*self._roster.names, user] if self.p != 0 else [user]
 
     def edges(self) -> list[tuple[Hashable, Hashable]]:
         """Return the pairs of users that are still connected by an edge."""
         return [(self._roster.names[a], self._roster.names[b]) for a, b in self.graph.edges().tolist()]
+
+    def drop_item(self, item: Hashable) -> None:
+        """Forget an item: what was learned of it goes, and so does what it said about users."""
+        if not self.one_hot:
+            super().drop_item(item)
+        self.people.read([item])
+        self.restore(without_item(self.tensors(), item, ("user", "component", "everybody")))
 
     def add(self, user: Hashable) -> None:
         """Register a user and draw the user's edges."""

@@ -17,9 +17,13 @@ byte an edge and layer; no n × n matrix is made unless `complete` asks for all 
 
 The paper knows all users and items in advance. Here they appear on first sight: a user gets edges by the rule the
 graph started with, on every layer; an item gets edges by the same rule into the largest cluster (the oldest, if two
-are as large). Until the first payoff, or `add`, a user decides alone and an item is treated as one of the largest
-cluster. An item is its id or, over vectors, exactly its feature vector: this is for a finite set of items, because
-each new vector that is learned from is remembered as an item.
+are as large). Until the first payoff, or `add`, a user belongs to everybody's component on every layer, as all users
+do when the paper's algorithm starts, and an item is treated as one of the largest cluster. An item is its id or, over
+vectors, exactly its feature vector: this is for a finite set of items, because each new vector that is learned from
+is remembered as an item.
+
+The paper leaves open whose neighbourhood of the played item is compared with that of another item. Here both are
+those of the served user, with the statistics that hold the new payoff, over all known users.
 
 Dropping a user removes the user's payoffs from every pool and the user's edges from every layer. Items, and the
 clusters they are in by then, stay.
@@ -47,11 +51,30 @@ from coterie.policies.random import Seed, make_rng
 class COFIBA(Policy):
     """Clusters items by whom they divide, and users anew for every cluster of items.
 
-    `alpha` widens the bounds of decisions, `alpha2` those of the two tests that delete edges: the smaller, the sooner
-    users and items part. `complete` starts from all edges instead of 3·log(n)/n of them, for small numbers of users.
+    n_features
+        How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
+    one_hot
+        True if contexts are item ids. Give either this or `n_features`.
+    alpha
+        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t) whole.
+    alpha2
+        How wide the bounds are in the two tests that delete edges: the smaller, the sooner users and items part.
+    complete
+        Start from all edges, not from 3·log(n)/n of them: for small numbers of users.
+    seed
+        Starts the stream that edges come from: an integer, or a numpy.random.Generator.
+
+    Raises ParameterError if a setting cannot be.
+
+    >>> policy = COFIBA(one_hot=True)
+    >>> policy.learn("ann", "jazz", 1.0)
+    1
+    >>> policy.choose("bob", ["news", "jazz"])
+    1
     """
 
     name = "cofiba"
+    finds_neighbours = True
     reference = "Li, Karatzoglou, Gentile 2016: Collaborative filtering bandits"
     rng: np.random.Generator
 
@@ -98,7 +121,10 @@ class COFIBA(Policy):
         own = self.table.view(row, contexts)
         estimate, spread = own.estimate.copy(), own.spread.copy()
         members = np.ones(len(estimate), dtype=np.int64)
-        if row is not None:
+        if row is None and self._row:
+            estimate, spread = self.table.pooled(np.arange(len(self._row)), contexts)
+            members += len(self._row)
+        elif row is not None:
             layers = [self._layer_of(cluster) for cluster in self._clusters_of(contexts)]
             for layer in dict.fromkeys(layers):
                 shown = [k for k, other in enumerate(layers) if other == layer]
@@ -240,9 +266,9 @@ class COFIBA(Policy):
         """Return the users who decide with `user` on `context` now, `user` among them."""
         check_user(user)
         contexts = self.table.read([context])
-        if user not in self._row:
-            return [user]
         names = list(self._row)
+        if user not in self._row:
+            return [*names, user]
         layer = self._layer_of(self._clusters_of(contexts)[0])
         return [names[r] for r in self._component(self._row[user], layer)]
 

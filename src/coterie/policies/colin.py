@@ -44,8 +44,31 @@ from coterie.policies.social import (
 class CoLin(Coupled):
     """A user's payoff is a mixture of the user's own taste and the neighbours', with given weights.
 
-    `graph` is edges (user, user) or (user, user, weight), {user: neighbours} or {(user, user): weight}; its users
-    are known from the start. `users` says who may be in it.
+    n_features
+        How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
+    one_hot
+        True if contexts are item ids. Give either this or `n_features`.
+    alpha
+        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t) whole.
+    graph
+        Edges (user, user) or (user, user, weight), {user: neighbours} or {(user, user): weight}. Its users are known
+        from the start.
+    users
+        Who may be in the graph; None for whoever is.
+    self_weight
+        How much a user's own taste counts, beside an edge of weight 1.
+    ridge
+        How strongly estimates are drawn to 0.
+    limit
+        The most rows a matrix may have.
+
+    Raises ParameterError if a setting cannot be, or if a part of the graph is too large.
+
+    >>> policy = CoLin(one_hot=True, graph=[("ann", "bob")])
+    >>> policy.learn("ann", "jazz", 1.0)
+    2
+    >>> policy.choose("bob", ["news", "jazz"])
+    1
     """
 
     name = "colin"

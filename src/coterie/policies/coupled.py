@@ -40,6 +40,19 @@ class Coupled(Policy):
         self.learned += 1
         return self.models.update(user, contexts[0], payoff)
 
+    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
+        """Return the users whose payoffs count for `user`, `user` among them: the same for every context."""
+        check_user(user)
+        self.models.read([context])
+        return self.models.coupled_with(user)
+
+    def drop_item(self, item: Hashable) -> None:
+        """Forget an item, for all users, where items are ids."""
+        if self.models.n_features is not None:
+            super().drop_item(item)
+        self.models.read([item])
+        self.models.drop_item(item)
+
     def add(self, user: Hashable) -> None:
         """Register a user; one who is not in the graph is coupled with nobody."""
         self.models.add(user)

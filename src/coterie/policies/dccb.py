@@ -22,8 +22,10 @@ number of peers that have the same local cluster, makes them the sums that perfe
 A peer is simulated in O(d²) a round, so a round costs O(n·d²): this is for thousands of users. Over items every peer
 comes to hold every item that was learned from: n × items numbers. Local clusters take n²/8 bytes.
 
-A user is a peer from the first payoff, or `add`, on; a newcomer has parted from nobody. A dropped user's own
-statistics go with the user; what has reached other peers stays with them.
+A user is a peer from the first payoff, or `add`, on; a newcomer has parted from nobody. Before that a stranger
+belongs to everybody's component, as all peers do when the paper's algorithm starts, and decides with the sum of what
+gossip has brought to the peers. A dropped user's own statistics go with the user; what has reached other peers stays
+with them.
 """
 
 import math
@@ -52,10 +54,30 @@ STATISTICS = ("local_gram", "local_moment", "shared_gram", "shared_moment")
 class DCCB(Policy):
     """Peers average what they know with one other peer a round, and part from those who are too different.
 
-    `alpha2` widens the test that parts two peers; `delay` is how long payoffs travel before they are used.
+    n_features
+        How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
+    one_hot
+        True if contexts are item ids. Give either this or `n_features`.
+    alpha
+        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t) whole.
+    alpha2
+        How far apart two peers' models may be, in units of their uncertainty, before they part.
+    delay
+        How long payoffs travel before they are used: delay·log₂(n^1.5·t) rounds.
+    seed
+        Starts the stream that says who meets whom: an integer, or a numpy.random.Generator.
+
+    Raises ParameterError if a setting cannot be.
+
+    >>> policy = DCCB(one_hot=True, delay=0)
+    >>> policy.learn("ann", "jazz", 1.0)
+    1
+    >>> policy.choose("bob", ["news", "jazz"])
+    1
     """
 
     name = "dccb"
+    finds_neighbours = True
     reference = "Korda, Szörényi, Li 2016: Distributed clustering of linear bandits in peer to peer networks"
     rng: np.random.Generator
 
@@ -96,10 +118,12 @@ class DCCB(Policy):
         contexts = self.sums.read(contexts)
         scale = scale_at(self.alpha, self.learned)
         row = self._row.get(user)
-        sharers = 1
         if row is None:
             gram, moment = (np.zeros(width) for width in self.sums.widths)
-            own = near = self.sums.view(gram, moment, contexts)
+            own = self.sums.view(gram, moment, contexts)
+            gram, moment = (shared.rows.sum(axis=0) for shared in self._shared)
+            near = self.sums.view(gram, moment, contexts)
+            sharers = len(self._row) + 1
         else:
             sharers = int(self._groups()[1][row])
             own = self.sums.view(self._local[0][row], self._local[1][row], contexts)
@@ -240,11 +264,12 @@ class DCCB(Policy):
         """The known users."""
         return list(self._row)
 
-    def neighbours(self, user: Hashable) -> list[Hashable]:
-        """Return the peers who share with `user` now, `user` among them."""
+    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
+        """Return the peers who share with `user` now, `user` among them: the same for every context."""
         check_user(user)
+        self.sums.read([context])
         if user not in self._row:
-            return [user]
+            return [*self._row, user]
         group = self._groups()[0]
         names = list(self._row)
         return [names[r] for r in np.flatnonzero(group == group[self._row[user]])]

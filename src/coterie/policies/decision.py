@@ -35,7 +35,17 @@ def ranked(score: Floats) -> list[int]:
 @final
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """One row a candidate: the user's own view, the neighbourhood's, and the score. Prints as a table."""
+    """What a policy thinks of each candidate: the user's own view, the neighbourhood's, and the score.
+
+    All arrays have one number for each candidate. Prints as a table.
+
+    >>> from coterie import CAB
+    >>> told = CAB(one_hot=True, alpha=0.5).explain("ann", ["jazz", "news"])
+    >>> told.choice, told.ranking, told.probability.tolist()
+    (0, [0, 1], [1.0, 0.0])
+    >>> told.rows()[0]["members"]
+    1
+    """
 
     user: Any
     contexts: Sequence[Any] | Candidates
@@ -48,6 +58,7 @@ class Decision:
     seen: Seen | None = None  # whom it rests on, where a part of the users could not be asked; else None
     parts: dict[str, Floats] | None = None  # what the estimate is made of, where the policy tells; then its sd
     groups: Floats | None = None  # the user's probability of each group, where users are in groups
+    probability: Floats | None = None  # how likely each candidate is, where somebody asked (see `explain`)
 
     @property
     def choice(self) -> int:
@@ -73,6 +84,7 @@ class Decision:
                 "near_width": float(self.near_width[k]),
                 **{name: float(part[k]) for name, part in (self.parts or {}).items()},
                 "score": float(self.score[k]),
+                **({} if self.probability is None else {"probability": float(self.probability[k])}),
                 "chosen": k == choice,
             }
             for k in range(len(self.score))

@@ -10,6 +10,7 @@ A round chooses by the cluster's bound, updates the user and the cluster, and se
 with the nearest w̄: the user's statistics are subtracted from the old cluster and added to the new one.
 The paper assigns all users at random before the first round. Users appear on first sight here, so where the
 next newcomer will go is drawn ahead: a stranger decides with the cluster that a first payoff would lead to.
+The user's own cluster has absorbed the payoff before the nearest is sought, so it is a little nearer than without.
 Of equally near clusters the user's own stays, else the first is taken. `thompson` is as in LinUCB.
 """
 
@@ -22,6 +23,7 @@ from coterie.errors import FileError
 from coterie.models import make_bank
 from coterie.models.checks import check_count, check_flag, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
+from coterie.models.forget import without_item
 from coterie.models.loops import Chunk, Items, entries, nearest, play
 from coterie.policies.batch import Batch, Outcome
 from coterie.policies.clock import Alpha, check_alpha, scale_at
@@ -36,11 +38,30 @@ from coterie.policies.roster import Roster
 class DynUCB(Policy):
     """Decides with the cluster whose profile is nearest to the user's; users move as they are learned.
 
-    `k` is the number of clusters, `alpha` widens the bound, `thompson` replaces it by a draw. `seed` starts
-    the stream that newcomers' clusters and draws come from.
+    n_features
+        How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
+    one_hot
+        True if contexts are item ids. Give either this or `n_features`.
+    alpha
+        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t) whole.
+    k
+        The number of clusters.
+    thompson
+        Rank by a draw from the cluster's posterior, not by the bound.
+    seed
+        Starts the stream that newcomers' clusters and draws come from: an integer, or a numpy.random.Generator.
+
+    Raises ParameterError if a setting cannot be.
+
+    >>> policy = DynUCB(one_hot=True, k=1)
+    >>> policy.learn("ann", "jazz", 1.0)
+    1
+    >>> policy.choose("bob", ["news", "jazz"])
+    1
     """
 
     name = "dynucb"
+    finds_neighbours = True
     reference = "Nguyen, Lauw 2014: Dynamic clustering of contextual multi-armed bandits"
     rng: np.random.Generator
 
@@ -77,7 +98,7 @@ class DynUCB(Policy):
         items = self.people.numbers(contexts)
         scale = scale_at(self.alpha, self.learned)
         row = self._roster.row(user)
-        cluster = self.cluster(user)
+        cluster = self._cluster_of(row)
         own, near = self.people.view(row, items), self.pools.view(cluster, items)
         width = scale * near.spread
         score = self.pools.draw(cluster, items, scale, self.rng) if self.thompson else near.estimate + width
@@ -94,7 +115,8 @@ class DynUCB(Policy):
         scale_at(self.alpha, self.learned)  # an alpha that fails must fail before anything changes
         self.add(user)
         items = self.people.learnable(contexts)
-        row, cluster = self._roster.row(user), self.cluster(user)
+        row = self._roster.row(user)
+        cluster = self._cluster_of(row)
         self.people.update(row, items, payoff)
         self.pools.update(cluster, items, payoff)
         better = nearest(self.people, row, self.pools, self.k, cluster)
@@ -137,10 +159,24 @@ class DynUCB(Policy):
         if n > len(self._home):
             self._home = np.concatenate([self._home, np.zeros(n, dtype=np.int64)])
 
-    def cluster(self, user: Hashable) -> int:
-        """Return the user's cluster: for a stranger, the one that a first payoff would lead to."""
-        row = self._roster.row(user)
+    def _cluster_of(self, row: int) -> int:
+        """Return a user's cluster: for a stranger, the one that a first payoff would lead to."""
         return int(self._home[row]) if row >= 0 else self._upcoming
+
+    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
+        """Return the users of the user's cluster, the user among them: the same for every context."""
+        check_user(user)
+        self.people.read([context])
+        row = self._roster.row(user)
+        rows = np.flatnonzero(self._home[: len(self._roster)] == self._cluster_of(row))
+        return [self._roster.names[r] for r in rows] + ([user] if row < 0 else [])
+
+    def drop_item(self, item: Hashable) -> None:
+        """Forget an item: what was learned of it goes, and so does what it said about users."""
+        if not self.one_hot:
+            super().drop_item(item)
+        self.people.read([item])
+        self.restore(without_item(self.tensors(), item, ("user", "cluster")))
 
     def add(self, user: Hashable) -> None:
         """Register a user in a random cluster."""

@@ -56,8 +56,37 @@ Variant = Literal["block", "macro", "exact"]
 class GOBLin(Coupled):
     """Neighbours in a given social graph learn from each other's payoffs.
 
-    `graph` is edges (user, user) or (user, user, weight), {user: neighbours} or {(user, user): weight}; its users
-    are known from the start. `users` says who may be in it. `clusters` is a list of groups of users.
+    n_features
+        How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
+    one_hot
+        True if contexts are item ids. Give either this or `n_features`.
+    alpha
+        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t) whole.
+    graph
+        Edges (user, user) or (user, user, weight), {user: neighbours} or {(user, user): weight}. Its users are known
+        from the start.
+    users
+        Who may be in the graph; None for whoever is.
+    variant
+        What to do with parts of more than `largest` users: "block", "macro" or "exact" (see above).
+    clusters
+        A list of groups of users to cut large parts into; None to find them.
+    largest
+        The most users of a part that is kept whole.
+    limit
+        The most rows a matrix may have.
+    seed
+        Starts the search for clusters: an integer, or a numpy.random.Generator.
+
+    Raises ParameterError if a setting cannot be, or if a part of the graph is too large.
+
+    >>> policy = GOBLin(one_hot=True, graph=[("ann", "bob")])
+    >>> policy.learn("ann", "jazz", 1.0)
+    2
+    >>> policy.choose("bob", ["news", "jazz"])
+    1
+    >>> policy.neighbours("bob", "jazz")
+    ['ann', 'bob']
     """
 
     name = "gob-lin"

@@ -48,20 +48,23 @@ class Group(NamedTuple):
 class Hierarchical(Policy):
     """Learns the population's prior with each user's weights, so that every user starts with what all know.
 
-    Items have features (`n_features=25`, contexts are an array), ids (`one_hot=True`, a sequence of ids), or both
-    (`Candidates(ids, features)`). Features may have any scale. `explore` widens the search for what is not known:
-    1 suits all data we tried, 0 is greedy. `seed` starts the stream of posterior draws.
+    Parameters
+    ----------
+    n_features
+        How many features an item has: contexts are then an array (candidates, n_features), of any scale.
+    one_hot
+        Items have ids: contexts are a sequence of ids. With `n_features` as well they are `Candidates(ids, features)`,
+        and `learn` takes one of them.
+    explore
+        How widely to search for what is not known. 1 suits all data that we tried; 0 is greedy.
+    seed
+        Starts the stream of posterior draws: an integer, or a numpy.random.Generator.
+
+    Raises ParameterError if neither kind of context is named, or a number is out of range.
 
     >>> policy = Hierarchical(one_hot=True)
-    >>> for user in ("ann", "bob", "carl"):
-    ...     for item, payoff in (("jazz", 1.0), ("news", 0.0)):
-    ...         policy.learn(user, item, payoff)
-    1
-    1
-    1
-    1
-    1
-    1
+    >>> policy.learn_many(["ann", "bob", "carl"] * 2, ["jazz"] * 3 + ["news"] * 3, [1, 1, 1, 0, 0, 0])
+    6
     >>> policy.choose("dora", ["news", "jazz"])
     1
     """
@@ -69,6 +72,7 @@ class Hierarchical(Policy):
     name = "hierarchical"
     reference = "linear mixed effects with a learned prior (empirical Bayes); docs/hierarchical.md"
     takes_both = True
+    finds_neighbours = True
     rng: np.random.Generator
 
     def __init__(
@@ -89,13 +93,20 @@ class Hierarchical(Policy):
         self.explore = check_number("explore", explore)
         self.seed = seed
         self.rng = make_rng(seed)
-        self._loops = kernels("hierarchical")
-        self._code = kernels("population")
         self._roster = Roster()
         self._pairs = Means()  # what each user paid for each item, and the items' numbers
         self._many = Population(1 + (n_features or 0), ids=one_hot)
         self._few = Population(1 + self._loops.FEW if self._ids_alone else 1, unit=True)
         self._deciding = np.array([int(self._ids_alone)])  # 1 while `_few` decides
+
+    @property
+    def draws(self) -> bool:
+        """Whether `decide` draws: it always does."""
+        return True
+
+    @property
+    def _loops(self) -> Any:
+        return kernels("hierarchical")
 
     @property
     def _ids_alone(self) -> bool:
@@ -121,10 +132,10 @@ class Hierarchical(Policy):
         row = self._roster.row(user)
         parts, chance = self._view(row, *self._arrays(contexts))
         score = np.empty(len(parts))
-        self._code.score(parts, self._explore, score)
+        self._many.code.score(parts, self._explore, score)
         estimate = parts[:, :4].sum(axis=1)
         members = np.full(len(parts), len(self._roster) + (user not in self._roster), dtype=np.int64)
-        width = self._explore * self._code.BONUS * parts[:, 4]
+        width = self._explore * self._many.code.BONUS * parts[:, 4]
         shown = {name: parts[:, i] for i, name in enumerate(PARTS) if i < 2 or self._shows_items()}
         return Decision(
             user, contexts, estimate, width, members, parts[:, 0], np.zeros(len(parts)), score,
@@ -139,7 +150,7 @@ class Hierarchical(Policy):
         population = self._model
         noise = np.array([self.rng.standard_normal() for _ in range(population.n_used)])
         parts, chance = np.empty((len(table), 6)), np.empty(population.n_groups)
-        self._code.view(
+        population.code.view(
             population.model, self._pairs.rows, row, table, numbers, np.arange(len(table)), noise, parts, chance
         )
         return parts, chance

@@ -3,6 +3,9 @@
 `shared=True` is the paper's LinUCB-SINGLE, `shared=False` its LinUCB-MULTIPLE. The bound is the same as
 CAB's, α·√(xᵀM⁻¹x·log(1+t)), with t counting the payoffs of all users. With `thompson=True` the score is w̃·x
 for one draw w̃ ~ N(w, α²·log(1+t)·M⁻¹) a decision, shared by all its candidates.
+
+With `half_life`, M = I + Σ λ^age·x xᵀ and b = Σ λ^age·y x, where age counts the later payoffs of the same model and
+λ = 2^(−1/half_life): what is old is forgotten, the prior is not (discounted LinUCB, Russac, Vernade, Cappé 2019).
 """
 
 from collections.abc import Hashable, Sequence
@@ -14,9 +17,10 @@ from coterie.errors import FileError, UserError
 from coterie.models import make_bank
 from coterie.models.checks import check_flag, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, unpack_ids
+from coterie.models.forget import without_item
 from coterie.models.loops import Chunk, Items, entries, play
 from coterie.policies.batch import Batch, Outcome
-from coterie.policies.clock import Alpha, check_alpha, scale_at
+from coterie.policies.clock import Alpha, check_alpha, check_half_life, keep_of, scale_at
 from coterie.policies.compiled import run_chunks
 from coterie.policies.decision import Decision
 from coterie.policies.policy import Policy
@@ -30,7 +34,29 @@ EVERYBODY = 0  # the one row when the model is shared
 class LinUCB(Policy):
     """Ridge regression with an upper confidence bound: all users together, or each user alone.
 
-    `alpha` widens the bound; `thompson` replaces it by a draw, from a stream that `seed` starts.
+    n_features
+        How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
+    one_hot
+        True if contexts are item ids. Give either this or `n_features`.
+    alpha
+        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t) whole.
+    shared
+        True for one model of all users, False for one of each.
+    half_life
+        After how many further payoffs of the same model (the user's, or everybody's if `shared`) one counts half;
+        None if all count alike for good. For tastes that change.
+    thompson
+        Rank by a draw from the posterior, N(w, scale²·M⁻¹), not by the bound.
+    seed
+        Starts the draws: an integer, or a numpy.random.Generator.
+
+    Raises ParameterError if a setting cannot be.
+
+    >>> policy = LinUCB(n_features=2, shared=True)
+    >>> policy.learn("ann", [1.0, 0.0], 1.0)
+    1
+    >>> policy.choose("bob", [[0.0, 1.0], [1.0, 0.0]])
+    1
     """
 
     name = "linucb"
@@ -45,6 +71,7 @@ class LinUCB(Policy):
         alpha: Alpha = 0.1,
         shared: bool = False,
         thompson: bool = False,
+        half_life: float | None = None,
         seed: Seed = 0,
     ) -> None:
         self.n_features = n_features
@@ -52,6 +79,8 @@ class LinUCB(Policy):
         self.alpha = check_alpha(alpha)
         self.shared = check_flag("shared", shared)
         self.thompson = check_flag("thompson", thompson)
+        self.half_life = check_half_life(half_life)
+        self._keep = keep_of(self.half_life)
         self.seed = seed
         self.rng = make_rng(seed)
         self.bank = make_bank(n_features, one_hot)
@@ -85,6 +114,8 @@ class LinUCB(Policy):
             self._learners.join(user)
             self.bank.take()
         row = EVERYBODY if self.shared else self._learners.row(user)
+        if self._keep < 1:
+            self.bank.fade(row, self._keep)
         self.bank.update(row, self.bank.learnable(contexts), payoff)
         self.learned += 1
         return 1
@@ -103,7 +134,7 @@ class LinUCB(Policy):
             self.bank.fit(int(self.bank.rows.size[0]) + 1, entries(self.bank) + 1)
             return (
                 self.bank.rows, items.numbers, items.named, chunk.rounds, chunk.people, so_far,
-                self.shared, self.alpha, self.thompson, self.rng,
+                self.shared, self._keep, self.alpha, self.thompson, self.rng,
             )  # fmt: skip
 
         play("play_linucb", arguments, so_far, len(chunk.rounds.who))
@@ -112,6 +143,19 @@ class LinUCB(Policy):
             self._known.setdefault(user)
             if not self.shared:
                 self._learners.join(user)
+
+    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
+        """Return the users whose payoffs decide for `user`: all, `user` among them, or `user` alone."""
+        check_user(user)
+        self.bank.read([context])
+        return list(self._known | {user: None}) if self.shared else [user]
+
+    def drop_item(self, item: Hashable) -> None:
+        """Forget an item: what was learned of it goes, and so does what it said about users."""
+        if not self.one_hot:
+            super().drop_item(item)
+        self.bank.read([item])
+        self.restore(without_item(self.tensors(), item, ("model",)))
 
     def add(self, user: Hashable) -> None:
         """Register a user."""

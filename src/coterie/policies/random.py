@@ -31,7 +31,20 @@ def make_rng(seed: Any) -> np.random.Generator:
 
 @final
 class Random(Policy):
-    """Learns nothing and picks uniformly."""
+    """Learns nothing and picks uniformly.
+
+    n_features
+        How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
+    one_hot
+        True if contexts are item ids. Give either this or `n_features`.
+    seed
+        Starts the choices: an integer, or a numpy.random.Generator.
+
+    Raises ParameterError if a setting cannot be.
+
+    >>> Random(one_hot=True).decide("ann", ["jazz", "news"]).probability
+    array([0.5, 0.5])
+    """
 
     name = "random"
     reference = "the paper's RAN"
@@ -52,7 +65,10 @@ class Random(Policy):
         nothing = np.zeros(len(contexts))
         members = np.ones(len(contexts), dtype=np.int64)
         score = self.rng.random(len(contexts))
-        return Decision(user, contexts, nothing, nothing, members, nothing, nothing, score)
+        chance = np.full(len(contexts), 1 / len(contexts))
+        return Decision(
+            user, contexts, nothing, nothing, members, nothing, nothing, score, probability=chance
+        )
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
         """Remember that the user exists, and nothing else."""
@@ -77,6 +93,17 @@ class Random(Policy):
         self._known |= dict.fromkeys(compress(users, kept.tolist()))
         self.learned += int(kept.sum())
         return Outcome(choice, kept, np.ones(n, dtype=np.int64), np.zeros(n, dtype=np.int64))
+
+    @property
+    def draws(self) -> bool:
+        """Every choice is random."""
+        return True
+
+    def drop_item(self, item: Hashable) -> None:
+        """Do nothing: nothing is learned of items."""
+        if not self.one_hot:
+            super().drop_item(item)
+        self.models.read([item])
 
     def add(self, user: Hashable) -> None:
         """Register a user."""

@@ -12,6 +12,7 @@ the cluster, for one of its own, if ‖w_i − w_j‖ > α_θ·(F(T_i) + F(T_j))
 in phases of 2, 4, 8, … rounds. A user who was served in this phase is checked, and so is a cluster of checked
 users. Two checked clusters merge if ‖w_j − w_l‖ < α_θ/2·(F(T_j) + F(T_l)) and |p̂_j − p̂_l| < α_p·F(τ).
 
+Whether a user leaves is decided by the statistics of now; the paper compares with those at the start of the phase.
 A user is compared with the cluster as a whole, not with each of its members: a round then costs the same
 whatever the cluster's size. Only clusters that this round has changed look for a partner, the user's first,
 and take the oldest that fits; the other pairs looked when they changed. A newcomer joins the oldest cluster,
@@ -28,6 +29,7 @@ from coterie.errors import FileError
 from coterie.models import make_bank
 from coterie.models.checks import check_number, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
+from coterie.models.forget import without_item
 from coterie.models.loops import partner
 from coterie.models.protocol import ROUNDING
 from coterie.policies.clock import Alpha, check_alpha, scale_at
@@ -45,11 +47,28 @@ def certainty(times: int) -> float:
 class SCLUB(Policy):
     """Decides with a cluster that the user leaves when unlike it, and that merges with clusters like it.
 
-    `alpha` widens the bound; `alpha_theta` and `alpha_p` widen the distances, of profiles and of frequencies,
-    at which a user leaves or two clusters merge.
+    n_features
+        How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
+    one_hot
+        True if contexts are item ids. Give either this or `n_features`.
+    alpha
+        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t) whole.
+    alpha_theta
+        How far apart profiles may be, in units of their uncertainty, before a user leaves or clusters stay apart.
+    alpha_p
+        The same for how often users come.
+
+    Raises ParameterError if a setting cannot be.
+
+    >>> policy = SCLUB(one_hot=True)
+    >>> policy.learn("ann", "jazz", 1.0)
+    1
+    >>> policy.choose("bob", ["news", "jazz"])
+    1
     """
 
     name = "sclub"
+    finds_neighbours = True
     reference = "Li, Chen, Li, Leung 2019: Improved algorithm on online clustering of bandits"
 
     def __init__(
@@ -197,12 +216,21 @@ class SCLUB(Policy):
         self._rate[c] = times / len(self._clusters[c])
         self._near[c] = self.alpha_theta / 2 * certainty(times)
 
-    def cluster(self, user: Hashable) -> list[Hashable]:
-        """Return the users of the user's cluster, the user among them."""
+    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
+        """Return the users of the user's cluster, the user among them: the same for every context."""
+        check_user(user)
+        self.people.read([context])
         row = self._roster.row(user)
         c = self._home[row] if row >= 0 else next(iter(self._clusters), -1)
         names = [self._roster.names[i] for i in sorted(self._clusters.get(c, ()))]
         return names if row >= 0 else [*names, user]
+
+    def drop_item(self, item: Hashable) -> None:
+        """Forget an item: what was learned of it goes, and so does what it said about users."""
+        if not self.one_hot:
+            super().drop_item(item)
+        self.people.read([item])
+        self.restore(without_item(self.tensors(), item, ("user", "cluster")))
 
     def add(self, user: Hashable) -> None:
         """Register a user in the oldest cluster."""
@@ -267,6 +295,8 @@ class SCLUB(Policy):
         pools = self.pools.restore("cluster", tensors, n_clusters)
         self._roster, self._home = Roster(names), [-1] * len(names)
         self._checked = set(np.flatnonzero(checked).tolist())
+        self.pools, self._clusters, self._unchecked, self._born = self.people.sibling(), {}, {}, 0
+        self._whole[:] = False
         for _ in range(n_clusters):
             self._found()
         self.pools.rows = pools

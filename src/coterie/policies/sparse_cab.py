@@ -33,8 +33,24 @@ from coterie.policies.policy import Policy
 class SparseCAB(Policy):
     """CAB where thousands of features are known and few of them, others for each user, matter.
 
-    `sparsity` is how many features a user's model may use; `method`, how they are found: "cosamp" or
-    "subspace-pursuit". `alpha`, `gamma` and `eligible` are CAB's. The bound sees only the support, so it is
+    n_features
+        How many features a context has. Contexts are arrays (candidates, n_features), norms at most 1.
+    sparsity
+        How many features a user's model may use.
+    alpha, gamma, eligible
+        As in CAB.
+    method
+        How the features are found: "cosamp" or "subspace-pursuit".
+
+    Raises ParameterError if a setting cannot be.
+
+    >>> policy = SparseCAB(n_features=4, sparsity=1)
+    >>> policy.learn("ann", [1.0, 0.0, 0.0, 0.0], 1.0)
+    1
+    >>> policy.choose("ann", [[0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
+    1
+
+    The bound sees only the support, so it is
     about √(sparsity/n_features) of CAB's, and so are payoffs if contexts use all features alike: hence the
     smaller `alpha`. For the same reason users do not learn together by default: any `gamma` that is large
     against the payoffs takes all users for sure neighbours before their models differ, for good.
@@ -47,6 +63,7 @@ class SparseCAB(Policy):
     """
 
     name = "sparse-cab"
+    finds_neighbours = True
     reference = (
         "Gentile, Li, Kar, Karatzoglou, Etrue, Zappella 2017: On context-dependent clustering of bandits, "
         "appendix on sparse user models"

@@ -1,8 +1,8 @@
 """A log as arrays: who was shown what, and what it paid."""
 
 import os
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from coterie.data.blocks import Block
 from coterie.data.files import need
 from coterie.data.rounds import Round
-from coterie.errors import FileError, ParameterError
+from coterie.errors import ParameterError
 from coterie.models.candidates import project
 
 Floats = NDArray[np.float64]
@@ -149,47 +149,17 @@ def from_blocks(blocks: Iterable[Block]) -> Records:
 
 
 def read_log(path: str | os.PathLike[str]) -> Records:
-    """Read a CSV or Parquet file with the columns user, payoff, and item or features.
+    """Read a CSV or Parquet file with the columns user, payoff, and item or features, as `coterie compare` does."""
+    need("polars", "reading a log")
+    from coterie.data.log_file import read_log_file
 
-    Features are one column `features` of equally long lists (Parquet), or several number columns whose names start
-    with `feature`; with them, `item` is not needed.
-    """
-    pl = need("polars", "reading a log")
-    path = Path(path)
-    readers: dict[str, Callable[[Path], Any]] = {".csv": pl.read_csv, ".parquet": pl.read_parquet}
-    if path.suffix.lower() not in readers:
-        raise FileError(f"{path} is neither .csv nor .parquet; a log is one of them")
-    try:
-        table = readers[path.suffix.lower()](path)
-    except FileNotFoundError:
-        raise FileError(f"there is no file {path}") from None
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise FileError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
-    features = sorted((name for name in table.columns if name.startswith("feature")), key=_natural)
-    for name in ("user", "payoff", *(() if features else ("item",))):
-        if name not in table.columns:
-            raise FileError(
-                f"{path} has no column {name!r}; a log has user, payoff, and item or columns starting with feature"
-            )
-    needed = table.select(["user", "payoff", *(features or ["item"])])
-    if sum(needed.null_count().row(0)):
-        raise FileError(f"{path} has empty cells; every record needs all of: {', '.join(needed.columns)}")
-    try:
-        payoffs = table["payoff"].cast(pl.Float64).to_numpy()
-        if not features:
-            return make_records(table["user"].to_list(), table["item"].to_list(), payoffs)
-        if len(features) == 1 and table[features[0]].dtype.base_type() in (pl.List, pl.Array):
-            rows = np.array(table[features[0]].to_list(), dtype=np.float64)
-        else:
-            rows = table.select(features).cast(pl.Float64).to_numpy()
-        vectors, items = np.unique(rows, axis=0, return_inverse=True)
-        return make_records(table["user"].to_list(), items.ravel(), payoffs, vectors)
-    except (ValueError, pl.exceptions.PolarsError) as error:
-        raise FileError(f"{path}: {str(error).splitlines()[0]}") from error
-
-
-def _natural(name: str) -> tuple[int, str]:
-    return len(name), name
+    log = read_log_file(Path(path))
+    users = log.users.tolist()
+    if log.has_features:
+        found = make_records(users, log.served, log.payoffs, log.items)
+    else:
+        found = make_records(users, [log.items[k] for k in log.served.tolist()], log.payoffs)
+    return replace(found, notes=(*log.notes, *found.notes))
 
 
 def _codes(values: Any) -> tuple[list[Hashable], Ints]:

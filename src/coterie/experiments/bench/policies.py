@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Callable, Iterator
+from inspect import unwrap
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie import CLUB, SCLUB, DynUCB, LinUCB, Policy
-from coterie.experiments.bench.rows import Row, at_least, at_most, only_told
+from coterie import CLUB, SCLUB, DynUCB, LinUCB, Policy, Random
+from coterie.experiments.bench.rows import Row, at_least, at_most, best_of, only_told
 from coterie.policies.batch import Batch
 
 FEATURES, CANDIDATES, GROUPS = 25, 25, 10
@@ -21,6 +22,7 @@ MAKERS: dict[str, Callable[[], Policy]] = {
     "LinUCB": lambda: LinUCB(n_features=FEATURES, alpha=0.1),
 }
 PROMISED = ("CLUB", "SCLUB", "DynUCB")
+WAITS = 3  # a round calls choose, which calls decide, and learn
 
 
 def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
@@ -47,6 +49,12 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
                 "policies", f"{name}: a round of the compiled loop, {size}", 1e6 * compiled, "µs",
                 "choose and learn", **only_told(compiled / costs[MANY]),
             )  # fmt: skip
+    round_ = costs[MANY]  # LinUCB's, the shortest
+    cost = WAITS * seconds_of_a_turn()
+    yield Row(
+        "policies", "LinUCB: what being safe for threads costs a round", 1e6 * cost, "µs", "the round",
+        **at_most(0.05, cost / round_),
+    )  # fmt: skip
 
 
 def prepare(policy: Policy, n_users: int, visits: int) -> tuple[Policy, list[Batch]]:
@@ -83,6 +91,19 @@ def seconds_compiled(policy: Policy, batch: Batch) -> float:
     start = time.thread_time()
     policy.run(batch)
     return (time.thread_time() - start) / len(batch.users)
+
+
+def seconds_of_a_turn(calls: int = 20_000) -> float:
+    """Return the processor's seconds that holding the lock adds to one call."""
+    policy = Random(one_hot=True)
+    held, bare = type(policy).add, unwrap(type(policy).add)
+    policy.add("ann")
+
+    def call_all(method: Callable[[Random, str], None]) -> None:
+        for _ in range(calls):
+            method(policy, "ann")
+
+    return max(0.0, best_of(5, lambda: call_all(held)) - best_of(5, lambda: call_all(bare))) / calls
 
 
 def unit(vectors: NDArray[np.float64]) -> NDArray[np.float64]:

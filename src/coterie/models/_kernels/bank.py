@@ -36,6 +36,7 @@ def _either(name: str) -> Callable[..., Any]:
 view = _either("view")
 update = _either("update")
 draw = _either("draw")
+fade = _either("fade")
 take = _either("take")
 give = _either("give")
 move = _either("move")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from coterie.models._kernels.bank import draw, fits, gap, name, pool, take, update, used, view
+from coterie.models._kernels.bank import draw, fade, fits, gap, name, pool, take, update, used, view
 from coterie.models._kernels.graph import Graph, arrive, roomy, serve
 from coterie.models._kernels.jit import jit
 from coterie.models.protocol import ROUNDING, TIE
@@ -91,11 +91,12 @@ def play_linucb(
     people: People,
     so_far: NDArray[np.int64],
     shared: bool,
+    keep: float,
     alpha: float,
     thompson: bool,
     rng: Generator,
 ) -> None:
-    """Play LinUCB. `so_far`: the next round, payoffs learned, users known.
+    """Play LinUCB. `so_far`: the next round, payoffs learned, users known. With every payoff old ones count `keep`.
 
     Where the model is shared, row 0 is everybody's, and `people` only tells who is known.
     """
@@ -117,6 +118,8 @@ def play_linucb(
             so_far[2] += 1
         payoff = rounds.payoffs[t, 0 if rounds.served[t] >= 0 else k]
         name(items, which[k], named)
+        if keep < 1.0:
+            fade(rows, row, keep)
         update(rows, row, items, which[k], payoff)
         rounds.kept[t] = True
         rounds.updated[t] = 1
@@ -127,6 +130,7 @@ def play_linucb(
 def play_club(
     rows: Any,
     pools: Any,
+    everybody: Any,
     graph: Graph,
     items: Any,
     named: NDArray[np.int64],
@@ -139,17 +143,22 @@ def play_club(
     thompson: bool,
     rng: Generator,
 ) -> None:
-    """Play CLUB; `so_far` as above. A stranger is alone until the first payoff."""
+    """Play CLUB; `so_far` as above. A stranger decides with everybody, or alone if there are no edges."""
     for t in range(so_far[0], len(rounds.who)):
-        if not roomy(graph, rows, pools):
+        if not (roomy(graph, rows, pools) and fits(everybody, 1, used(everybody) + 1)):
             return
         so_far[0] = t + 1
         row = people.row[rounds.who[t]]
-        c = graph.home[row] if row >= 0 else -1
         which = rounds.candidates[t]
-        k = pick(pools, c, items, which, bound(alpha, so_far[1]), thompson, rng)
+        scale = bound(alpha, so_far[1])
+        if row >= 0:
+            c = graph.home[row]
+            k = pick(pools, c, items, which, scale, thompson, rng)
+            rounds.members[t] = graph.members[c]
+        else:
+            k = pick(everybody, 0 if p != 0 else -1, items, which, scale, thompson, rng)
+            rounds.members[t] = graph.size[0] + 1 if p != 0 else 1
         rounds.choice[t] = k
-        rounds.members[t] = graph.members[c] if row >= 0 else 1
         if rounds.served[t] >= 0 and rounds.served[t] != k:
             continue
         if row < 0:
@@ -160,6 +169,7 @@ def play_club(
         name(items, which[k], named)
         update(rows, row, items, which[k], payoff)
         update(pools, graph.home[row], items, which[k], payoff)
+        update(everybody, 0, items, which[k], payoff)
         serve(graph, rows, pools, row, alpha2)
         rounds.kept[t] = True
         rounds.updated[t] = 1

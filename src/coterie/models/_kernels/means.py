@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from coterie.models._kernels.jit import jit
 
+FORGOTTEN = 1e-6  # payoffs that count less than this in all change nothing that anybody could see
 REFRESH = 1024  # the sum of squares is computed anew after so many payoffs of a row, before rounding adds up
 
 
@@ -24,7 +25,9 @@ class Table(NamedTuple):
     slots: NDArray[np.int32]  # (a power of two,) the hash table: 1 + an entry, or 0
     row: NDArray[np.int32]  # (room,)
     item: NDArray[np.int32]  # (room,)
-    tally: NDArray[np.int32]  # (room,) how often the item was paid for
+    tally: NDArray[
+        np.float64
+    ]  # (room,) how often the item was paid for; a fraction where what is old counts less
     total: NDArray[np.float64]  # (room,) what it paid in all
     next: NDArray[np.int32]  # (room,) the row's next entry, or the next free one; -1 ends the chain
     prev: NDArray[np.int32]  # (room,)
@@ -43,7 +46,7 @@ def make(room: int, entries: int = 16) -> Table:
         np.zeros(2 * entries, dtype=np.int32),
         np.zeros(entries, dtype=np.int32),
         np.zeros(entries, dtype=np.int32),
-        np.zeros(entries, dtype=np.int32),
+        np.zeros(entries),
         np.zeros(entries),
         np.zeros(entries, dtype=np.int32),
         np.zeros(entries, dtype=np.int32),
@@ -180,7 +183,7 @@ def _remove(table: Table, entry: int) -> None:
 
 
 @jit
-def _put(table: Table, entry: int, count: int, total: float) -> None:
+def _put(table: Table, entry: int, count: float, total: float) -> None:
     """Set an entry's facts, and the row's sum of squares with them; an entry without payoffs is forgotten."""
     row = table.row[entry]
     old = table.total[entry] / (1 + table.tally[entry])
@@ -251,7 +254,7 @@ def view(
     """Write w·x and √(xᵀM⁻¹x) of each item items[which[k]]."""
     for k in range(len(which)):
         entry = find(table, row, items[which[k]])
-        count, total = (table.tally[entry], table.total[entry]) if entry >= 0 else (0, 0.0)
+        count, total = (table.tally[entry], table.total[entry]) if entry >= 0 else (0.0, 0.0)
         estimate[k] = total / (1 + count)
         spread[k] = 1.0 / math.sqrt(1.0 + count)
 
@@ -264,6 +267,17 @@ def update(table: Table, row: int, items: NDArray[np.int64], position: int, payo
     table.times[row] += 1
     if table.times[row] % REFRESH == 0:
         refresh(table, row)
+
+
+@jit
+def fade(table: Table, row: int, keep: float) -> None:
+    """Let all that a row has learned count less. What hardly counts any more is forgotten."""
+    entry = table.head[row]
+    while entry >= 0:
+        after = table.next[entry]
+        count = keep * table.tally[entry]
+        _put(table, entry, count if count > FORGOTTEN else 0.0, keep * table.total[entry])
+        entry = after
 
 
 @jit
@@ -357,7 +371,7 @@ def draw(
             score[k] = score[twin]
             continue
         entry = find(table, row, items[which[k]])
-        count, total = (table.tally[entry], table.total[entry]) if entry >= 0 else (0, 0.0)
+        count, total = (table.tally[entry], table.total[entry]) if entry >= 0 else (0.0, 0.0)
         score[k] = total / (1 + count) + scale * (1.0 / math.sqrt(1.0 + count)) * rng.standard_normal()
 
 
@@ -375,7 +389,7 @@ def name(items: NDArray[np.int64], position: int, named: NDArray[np.int64]) -> N
 @jit
 def dump(
     table: Table, rows: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
     """Return the entries of rows[i], in the order of their chains: i, item, count, total."""
     length = 0
     for row in rows:
@@ -385,7 +399,7 @@ def dump(
             entry = table.next[entry]
     which = np.empty(length, dtype=np.int64)
     item = np.empty(length, dtype=np.int64)
-    count = np.empty(length, dtype=np.int64)
+    count = np.empty(length)
     total = np.empty(length)
     at = 0
     for i in range(len(rows)):
@@ -403,7 +417,7 @@ def fill(
     table: Table,
     row: NDArray[np.int64],
     item: NDArray[np.int64],
-    count: NDArray[np.int64],
+    count: NDArray[np.float64],
     total: NDArray[np.float64],
 ) -> bool:
     """Take in what `dump` returned, in the same order, and return whether all pairs differed."""

@@ -233,6 +233,16 @@ def update(rows: Rows, row: int, items: NDArray[np.float64], position: int, payo
 
 
 @jit
+def fade(rows: Rows, row: int, keep: float) -> None:
+    """Let all that a row has learned count less: O(d³), because the prior does not."""
+    for at in range(rows.gram.shape[1]):
+        rows.gram[row, at] *= keep
+    for a in range(rows.moment.shape[1]):
+        rows.moment[row, a] *= keep
+    refresh(rows, row)
+
+
+@jit
 def move(rows: Rows, row: int, source: Rows, source_row: int, sign: int) -> None:
     """Add (or, with sign -1, subtract) another row's facts; `refresh` must follow."""
     if source.times[source_row] == 0:

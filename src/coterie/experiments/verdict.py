@@ -1,0 +1,111 @@
+"""Whether a policy is ahead on a log, or whether chance is enough to explain it.
+
+A log is a sample. A policy's click-through rate on it comes from the records that the policy kept, so its error is
+their sampling error; the spread over runs says only how much the drawn candidate lists matter, because all runs look
+at the same records.
+
+Let y_t be the payoff of record t, and K_r the records that run r of R kept. The rate is the mean over the runs:
+
+    Σ_t w_t·y_t   with   w_t = Σ_r [t ∈ K_r] / (R·|K_r|)
+
+and the variance of it is Σ_t w_t²·(y_t − rate)². If two policies pay the same, m on average, their difference is the
+sum of d_t = (w_t − w'_t)·(y_t − m). Records that both kept as often cancel, which is what pairing means. The
+difference over √Σ d_t² is compared with Student's t. Its degrees of freedom are the number of records that carry the
+difference, (Σ d²)²/Σ d⁴: where few records pay, few carry it, and the test asks for more.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+LEVEL = 0.01  # in no more than this share of logs where all pay the same is a winner named
+FEW = 30  # kept records in a run, below which a rate says nothing
+
+
+class Kept(NamedTuple):
+    """The records that one run kept."""
+
+    records: Ints  # (kept,) each at most once
+    payoffs: Floats  # (kept,)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Rate:
+    """A policy's click-through rate on a log, and the records that it comes from."""
+
+    value: float  # the mean over the runs that kept anything; NaN if none did
+    records: Ints  # (records,) sorted, each once
+    weights: Floats  # (records,) w_t: they sum to 1
+    payoffs: Floats  # (records,)
+    fewest: int  # kept records of the run that kept fewest
+
+    @property
+    def error(self) -> float:
+        """The standard error of the rate; NaN where nothing was kept."""
+        return (
+            float(np.linalg.norm(self.weights * (self.payoffs - self.value)))
+            if len(self.records)
+            else math.nan
+        )
+
+
+def rate(runs: list[Kept]) -> Rate:
+    """Return the rate over all runs of one policy on one log."""
+    some = [run for run in runs if len(run.records)]
+    if not some:
+        return Rate(math.nan, np.zeros(0, np.int64), np.zeros(0), np.zeros(0), 0)
+    records = np.concatenate([run.records for run in some])
+    weights = np.concatenate([np.full(len(run.records), 1 / len(run.records)) for run in some]) / len(some)
+    found, first = np.unique(records, return_index=True)
+    payoffs = np.concatenate([run.payoffs for run in some])[first]
+    summed = _summed(records, weights)
+    fewest = min(len(run.records) for run in runs)
+    return Rate(float(summed @ payoffs), found, summed, payoffs, fewest)
+
+
+def chance(first: Rate, second: Rate) -> float:
+    """Return in which share of logs the first would be this far ahead, or farther, if both paid the same."""
+    ahead = first.value - second.value
+    if not ahead > 0:  # NaN too
+        return 1.0
+    n, m = len(first.records), len(second.records)
+    same = (n * first.value + m * second.value) / (n + m)  # what both would pay
+    parts = [first.weights * (first.payoffs - same), second.weights * (same - second.payoffs)]
+    apart = _summed(np.concatenate([first.records, second.records]), np.concatenate(parts))
+    squares = apart * apart
+    variance = float(squares.sum())
+    from scipy.special import stdtr  # late: it takes a while to import
+
+    carriers = variance * variance / float(squares @ squares)
+    return float(stdtr(carriers, -ahead / math.sqrt(variance)))
+
+
+def chance_of_best(first: Rate, others: list[Rate], tried: int = 0) -> float:
+    """Return in which share of logs, at most, some policy would be this far ahead of all, if all paid the same.
+
+    Any of them could have come first, so the chance that one does is counted for each (Bonferroni's bound). `tried`
+    is how many there were, where only the best of several settings is among the others.
+    """
+    if not others:
+        return 1.0
+    return min(1.0, max(tried, 1 + len(others)) * max(chance(first, other) for other in others))
+
+
+def is_ahead(first: Rate, others: list[Rate], tried: int = 0) -> bool:
+    """Tell whether the first is ahead of all others by more than chance explains."""
+    enough = min(one.fewest for one in (first, *others)) >= FEW
+    return enough and chance_of_best(first, others, tried) <= LEVEL
+
+
+def _summed(records: Ints, parts: Floats) -> Floats:
+    """Return the sum of each record's parts, in the order of the records."""
+    found, place = np.unique(records, return_inverse=True)
+    sums: Floats = np.bincount(place, parts, len(found)).astype(np.float64, copy=False)
+    return sums

@@ -1,0 +1,97 @@
+"""LinUCB that forgets what is old."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coterie import LinUCB, load
+from coterie.errors import ParameterError
+from tests.naive import NaiveLinUCB
+from tests.twins.worlds import agree, run_equals_one_by_one, visits
+
+kinds = pytest.mark.parametrize("one_hot", [False, True], ids=["vectors", "items"])
+sharing = pytest.mark.parametrize("shared", [False, True], ids=["multiple", "single"])
+scoring = pytest.mark.parametrize("thompson", [False, True], ids=["bound", "draw"])
+
+
+def make(one_hot: bool, **given: Any) -> LinUCB:
+    return LinUCB(one_hot=True, **given) if one_hot else LinUCB(n_features=4, **given)
+
+
+@kinds
+def test_an_old_payoff_counts_half_by_hand(one_hot: bool) -> None:
+    """Paid 1, then 0, with a half-life of one payoff: M = 1 + 1/2 + 1, b = 1/2, so w = 1/5 and spread = √(1/2.5)."""
+    policy = make(one_hot, half_life=1, alpha=1.0)
+    x: Any = "jazz" if one_hot else [1.0, 0.0, 0.0, 0.0]
+    policy.learn("ann", x, 1.0)
+    policy.learn("ann", x, 0.0)
+    told = policy.explain("ann", [x])
+    assert told.estimate[0] == pytest.approx(1 / 5)
+    assert told.width[0] == pytest.approx(np.sqrt(np.log(4) / 2.5))
+
+
+@kinds
+@sharing
+@scoring
+def test_forgetting_equals_its_twin_choice_for_choice(one_hot: bool, shared: bool, thompson: bool) -> None:
+    for seed, half_life in ((1, 1.0), (2, 7.5), (3, 100)):
+        given: dict[str, Any] = {"alpha": 0.3, "shared": shared, "thompson": thompson, "seed": seed}
+        policy = make(one_hot, half_life=half_life, **given)
+        twin = NaiveLinUCB(4, 0.3, shared, thompson, seed, one_hot, keep=0.5 ** (1 / half_life))
+        agree(policy, twin, visits(150, one_hot=one_hot, seed=seed))
+
+
+@kinds
+@sharing
+def test_the_compiled_loop_gives_what_one_by_one_gives(one_hot: bool, shared: bool) -> None:
+    run_equals_one_by_one(lambda: make(one_hot, alpha=0.3, half_life=9, shared=shared), one_hot, seed=4)
+
+
+@kinds
+def test_a_file_holds_what_is_left(one_hot: bool, tmp_path: Path) -> None:
+    policy = make(one_hot, half_life=5)
+    for visit in visits(80, one_hot=one_hot, seed=2):
+        policy.learn(visit.user, visit.contexts[0], visit.payoffs[0])
+    policy.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert again.parameters == policy.parameters
+    for visit in visits(40, one_hot=one_hot, seed=3):
+        assert again.choose(visit.user, visit.contexts) == policy.choose(visit.user, visit.contexts)
+        for one in (policy, again):
+            one.learn(visit.user, visit.contexts[0], visit.payoffs[0])
+    if one_hot:
+        policy.drop_item("item 1")
+        assert policy.explain(0, ["item 1"]).estimate[0] == 0
+
+
+def test_items_that_hardly_count_any_more_take_no_memory() -> None:
+    policy = LinUCB(one_hot=True, half_life=2, shared=True)
+    for t in range(1000):
+        policy.learn("ann", t, 1.0)
+    assert policy.bank.entries < 50
+
+
+@kinds
+def test_forgetting_pays_where_tastes_change_and_costs_little_where_they_do_not(one_hot: bool) -> None:
+    """Every 400 rounds tastes turn around. Who never forgets is wrong for as long again."""
+    earned = {}
+    for changing in (True, False):
+        for half_life in (None, 20):
+            policy = make(one_hot, half_life=half_life, shared=True, alpha=0.3)
+            total = 0.0
+            for t, visit in enumerate(visits(2000, one_hot=one_hot, seed=5, n_groups=1, noise=0.05)):
+                sign = -1 if changing and t // 400 % 2 else 1
+                k = policy.choose(visit.user, visit.contexts)
+                total += sign * visit.payoffs[k]
+                policy.learn(visit.user, visit.contexts[k], sign * visit.payoffs[k])
+            earned[changing, half_life] = total / 2000
+    assert earned[True, 20] > earned[True, None] + 0.15
+    assert earned[False, 20] > 0.85 * earned[False, None]
+
+
+@pytest.mark.parametrize("half_life", [0, -1, float("nan"), "long"])
+def test_a_half_life_that_cannot_be_is_refused(half_life: Any) -> None:
+    with pytest.raises(ParameterError, match="half_life is"):
+        LinUCB(one_hot=True, half_life=half_life)
