@@ -44,7 +44,7 @@ __all__ = [
     "load",
 ]
 
-# In the order in which they are listed: what we recommend, the paper's own, its rivals, one from outside, the yardstick.
+# In the order in which they are listed: what we recommend, the paper's own, its rivals, an outsider, the yardstick.
 KINDS: tuple[type[Policy], ...] = (
     Hierarchical, CAB, SparseCAB, LinUCB, CLUB, DynUCB, SCLUB, COFIBA, GOBLin, CoLin, DCCB, VW, Random,
 )  # fmt: skip

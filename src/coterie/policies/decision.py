@@ -56,7 +56,9 @@ class Decision:
     near_width: Floats  # their average width
     score: Floats  # what the policy ranks by
     seen: Seen | None = None  # whom it rests on, where a part of the users could not be asked; else None
-    parts: dict[str, Floats] | None = None  # what the estimate is made of, where the policy tells; then its sd
+    parts: dict[str, Floats] | None = (
+        None  # what the estimate is made of, where the policy tells; then its sd
+    )
     groups: Floats | None = None  # the user's probability of each group, where users are in groups
     probability: Floats | None = None  # how likely each candidate is, where somebody asked (see `explain`)
 
