@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         COFIBA,
         DCCB,
         SCLUB,
+        Action,
         CoLin,
         DynUCB,
         GOBLin,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         Policy,
         Random,
         SparseCAB,
+        SparseHierarchical,
         load,
     )
 
@@ -41,6 +43,7 @@ __all__ = [
     "COFIBA",
     "DCCB",
     "SCLUB",
+    "Action",
     "CoLin",
     "CoterieError",
     "DynUCB",
@@ -49,6 +52,7 @@ __all__ = [
     "Policy",
     "Random",
     "SparseCAB",
+    "SparseHierarchical",
     "__version__",
     "load",
     "sparse_recovery",

@@ -18,6 +18,7 @@ from coterie.policies.policy import Policy
 from coterie.policies.random import Random
 from coterie.policies.sclub import SCLUB
 from coterie.policies.sparse_cab import SparseCAB
+from coterie.policies.sparse_hierarchical import Action, SparseHierarchical
 
 __all__ = [
     "CAB",
@@ -26,6 +27,7 @@ __all__ = [
     "DCCB",
     "POLICIES",
     "SCLUB",
+    "Action",
     "CoLin",
     "Decision",
     "DynUCB",
@@ -34,12 +36,13 @@ __all__ = [
     "Policy",
     "Random",
     "SparseCAB",
+    "SparseHierarchical",
     "load",
 ]
 
 # In the order in which they are listed: the paper's own, its rivals, the yardstick.
 KINDS: tuple[type[Policy], ...] = (
-    CAB, SparseCAB, LinUCB, CLUB, DynUCB, SCLUB, COFIBA, GOBLin, CoLin, DCCB, Random,
+    CAB, SparseCAB, SparseHierarchical, LinUCB, CLUB, DynUCB, SCLUB, COFIBA, GOBLin, CoLin, DCCB, Random,
 )  # fmt: skip
 POLICIES: dict[str, type[Policy]] = {kind.name: kind for kind in KINDS}
 

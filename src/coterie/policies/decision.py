@@ -1,6 +1,6 @@
 """What a policy thought of each candidate, and which one it picked."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, final
@@ -45,16 +45,23 @@ class Decision:
     near_width: Floats  # their average width
     score: Floats  # what the policy ranks by
     seen: Seen | None = None  # whom it rests on, where a part of the users could not be asked; else None
+    probability: Floats | None = None  # how likely each candidate was, where the policy draws its choice
+    drawn: int | None = None  # the candidate that was drawn, in that case
+    parts: Mapping[str, Floats] | None = None  # what the estimate consists of, where the policy says so
 
     @property
     def choice(self) -> int:
         """The chosen candidate's position."""
-        return first_best(self.score)
+        return first_best(self.score) if self.drawn is None else self.drawn
 
     @property
     def ranking(self) -> list[int]:
-        """All positions, best first."""
-        return ranked(self.score)
+        """All positions, best first; one that was drawn stands before the others."""
+        order = ranked(self.score)
+        if self.drawn is not None:
+            order.remove(self.drawn)
+            order.insert(0, self.drawn)
+        return order
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one plain dict a candidate, in the order listed."""
@@ -69,6 +76,8 @@ class Decision:
                 "near_estimate": float(self.near_estimate[k]),
                 "near_width": float(self.near_width[k]),
                 "score": float(self.score[k]),
+                **({} if self.probability is None else {"probability": float(self.probability[k])}),
+                **{name: float(part[k]) for name, part in (self.parts or {}).items()},
                 "chosen": k == choice,
             }
             for k in range(len(self.score))
