@@ -19,26 +19,26 @@ from tests.twins.sparse_hierarchical import NaiveSparseHierarchical
 
 
 def test_the_first_payoff_by_hand() -> None:
-    """An id alone has four effects, each with the prior variance 0.2: s = 0.8, and the noise is 0.1.
+    """An id alone has four effects, each with the prior variance 0.03: s = 0.12, and the noise is 0.1.
 
-    A payoff of 1: each w = 0.2·1/(0.8 + 0.1) = 2/9, each v = 0.2 − 0.04/0.9 = 7/45, so the precision of the data is
-    45/7 − 5 = 10/7. Then the variances are fitted: v₀ = (20·0.2 + (2/9)²)/(20 + 1 − 7/9).
+    A payoff of 1: each w = 0.03·1/(0.12 + 0.1) = 3/22, each v = 0.03 − 0.0009/0.22 = 0.03·19/22, so the precision of
+    the data is (22/19 − 1)/0.03 = 100/19. Then the variances are fitted: v₀ = (20·0.03 + (3/22)²)/(20 + 1 − 19/22).
     """
     policy = SparseHierarchical()
     policy.learn("ann", Action("tea"), 1.0)
     tensors = policy.tensors()
     assert sorted(NAMES[kind] for kind in tensors["kinds"]) == ["id", "population", "user", "user × id"]
-    assert tensors["precision"] == pytest.approx([10 / 7] * 4)
-    assert tensors["pull"] == pytest.approx([(2 / 9) / (7 / 45)] * 4)
-    fitted = (4 + 4 / 81) / (20 + 2 / 9)
+    assert tensors["precision"] == pytest.approx([100 / 19] * 4)
+    assert tensors["pull"] == pytest.approx([(3 / 22) / (0.03 * 19 / 22)] * 4)
+    fitted = (0.6 + (3 / 22) ** 2) / (20 + 3 / 22)
     assert policy.variances == pytest.approx(dict.fromkeys(policy.variances, fitted))
-    assert policy.effects.noise[0] == pytest.approx((2 + (1 / 9) ** 2 + 0.8 / 9) / 21)
+    assert policy.effects.noise[0] == pytest.approx((2 + (0.1 / 0.22) ** 2 + 0.012 / 0.22) / 21)
     told = policy.explain("ann", [Action("tea"), Action("milk")])
-    v = 1 / (1 / fitted + 10 / 7)
-    assert told.estimate == pytest.approx([4 * v * 10 / 7, 2 * v * 10 / 7])
+    v = 1 / (1 / fitted + 100 / 19)
+    assert told.estimate == pytest.approx([4 * v * 100 / 19, 2 * v * 100 / 19])
     assert told.width == pytest.approx([0.5 * math.sqrt(4 * v), 0.5 * math.sqrt(2 * v + 2 * fitted)])
     assert told.parts is not None
-    assert told.parts["user"] == pytest.approx([2 * v * 10 / 7, v * 10 / 7])
+    assert told.parts["user"] == pytest.approx([2 * v * 100 / 19, v * 100 / 19])
 
 
 def test_the_first_payoff_is_exact_conditioning() -> None:
@@ -47,14 +47,14 @@ def test_the_first_payoff_is_exact_conditioning() -> None:
     context, features = {"a": 0.5, "b": -2.0}, {"x": 1.5, "y": 0.3}
     policy.learn("ann", Action("i", features, context), 0.7)
     kinds = policy.tensors()["kinds"]
-    x = {
+    x: dict[str, list[float]] = {
         "population": [1], "user": [1], "id": [1], "feature": [1.5, 0.3], "user × id": [1],
         "user × feature": [1.5, 0.3], "context × id": [0.5, -2], "user × context × id": [0.5, -2],
         "context × feature": [0.75, -3, 0.15, -0.6],
     }  # fmt: skip
     values = np.array([x[NAMES[kind]].pop(0) for kind in kinds])
-    lengths = {kind: sum(values[kinds == kind] ** 2) for kind in set(kinds.tolist())}
-    prior = np.diag([0.2 / lengths[kind] for kind in kinds.tolist()])
+    squares = {kind: values[kinds == kind] ** 2 for kind in set(kinds.tolist())}
+    prior = np.diag([0.03 * math.sqrt(len(squares[k])) / squares[k].sum() for k in kinds.tolist()])
     gain = prior @ values / (values @ prior @ values + 0.1)
     mean, covariance = gain * 0.7, prior - np.outer(gain, values @ prior)
     v = 1 / (1 / np.diag(prior) + policy.tensors()["precision"])

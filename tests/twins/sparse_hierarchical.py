@@ -12,7 +12,7 @@ Features = Mapping[str, float]
 class NaiveSparseHierarchical:
     """Effects by (kind, names). Prior variances are fitted after a look at all effects, a few with each payoff."""
 
-    START, NOISE, WEAK, GROWTH, MEMORY, VISITS, CROSSED = 0.2, 0.1, 20, 1.05, 0.9, 8, 16
+    START, NOISE, WEAK, GROWTH, MEMORY, VISITS, CROSSED = 0.03, 0.1, 20, 1.05, 0.9, 8, 16
 
     def __init__(self, explore: float, gap: float, floor: float) -> None:
         self.explore, self.gap, self.floor = explore, gap, floor
@@ -47,7 +47,7 @@ class NaiveSparseHierarchical:
 
     def score(self, user: Hashable, item: Hashable, features: Features, context: Features) -> float:
         found = [(self.posterior(key), x) for key, x in self.spell(user, item, features, context)]
-        estimate = sum(w * x for (w, _), x in found)
+        estimate: float = sum(w * x for (w, _), x in found)
         return estimate + self.explore * math.sqrt(sum(v * x * x for (_, v), x in found))
 
     def chances(self, scores: Sequence[float]) -> list[float]:
@@ -61,16 +61,19 @@ class NaiveSparseHierarchical:
     def learn(self, user: Hashable, item: Hashable, features: Features, context: Features, y: float) -> None:
         self.t += 1
         spelled = self.spell(user, item, features, context)
-        lengths: dict[str, float] = {}
+        by_kind: dict[str, list[float]] = {}
         for key, x in spelled:
-            lengths[key[0]] = lengths.get(key[0], 0.0) + x * x
+            by_kind.setdefault(key[0], []).append(x * x)
             if key not in self.precision:
                 self.precision[key] = self.pull[key] = 0.0
                 if self.free:
                     self.order[self.free.pop()] = key
                 else:
                     self.order.append(key)
-        for kind, length in lengths.items():
+        for kind, squares in by_kind.items():
+            length = sum(squares) / math.sqrt(len(squares))
+            if not length:
+                continue
             self.v0.setdefault(kind, self.START / length)
             self.lengths.setdefault(kind, []).append(length)
         found = [(key, *self.posterior(key), x) for key, x in spelled]

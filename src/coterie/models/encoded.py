@@ -84,6 +84,20 @@ class Encoded:
         )
 
 
+def put_together(
+    context: tuple[NDArray[np.uint64], NDArray[np.float64]],
+    counts: Sequence[int],
+    hashes: NDArray[np.uint64],
+    sizes: NDArray[np.float64],
+    named: bool,
+) -> Encoded:
+    """Return candidates of which each has the next `counts` features; if `named`, the first of each is its id."""
+    check_crosses(len(context[0]), len(hashes))
+    starts = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=starts[1:])
+    return Encoded(Shown(*context, starts, hashes, sizes, np.full(len(counts), named)))
+
+
 def cut(shown: Shown, k: int) -> Shown:
     """Return one candidate of several."""
     first, last = int(shown.starts[k]), int(shown.starts[k + 1])

@@ -25,6 +25,7 @@ class Policy(ABC):
     reference: ClassVar[str]  # where the algorithm is described
     in_tensors: ClassVar[tuple[str, ...]] = ()  # parameters that `tensors` holds, because JSON could not
     not_saved: ClassVar[tuple[str, ...]] = ()  # parameters of the running program, that `load` may be given
+    takes_names: ClassVar[bool] = False  # whether contexts may be ids, named features and a context together
     learned: int = 0  # how many payoffs were learned
     rng: Generator | None = None  # where randomness comes from, if any is used
 

@@ -99,6 +99,7 @@ class SparseHierarchical(Policy):
         "a mixed-effects model with variances by type-II maximum likelihood (MacKay 1992), diagonal, over "
         "hashed features (Weinberger et al. 2009)"
     )
+    takes_names = True
     rng: np.random.Generator
 
     def __init__(

@@ -11,7 +11,7 @@ from safetensors.numpy import load, save
 from coterie.errors import CoterieError, FileError
 from coterie.policies import Policy
 from coterie.policies.cab import Engine as Shards
-from coterie.service.engine import Engine, User, make_policy
+from coterie.service.engine import Engine, Kind, User, make_policy
 from coterie.service.events import Event
 from coterie.service.settings import Config
 from coterie.service.statistics import KEPT, Minute
@@ -42,6 +42,7 @@ class State(Struct, frozen=True, omit_defaults=True):
     items: Model | None
     vectors: Model | None
     contract: dict[str, Any] = {}
+    model: Model | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -64,6 +65,7 @@ def dump(engine: Engine) -> bytes:
             items=_model(engine.items),
             vectors=_model(engine.vectors),
             contract=engine.contract,
+            model=_model(engine.model),
         )
     )
 
@@ -89,8 +91,9 @@ def restore(data: bytes, shards: Shards | None = None) -> Engine:
     engine.statistics.minutes = deque(state.minutes, maxlen=KEPT)
     engine.statistics.total = state.total
     engine.take_events(state.events)
-    engine.items = _policy(state.items, state.config, False, shards)
-    engine.vectors = _policy(state.vectors, state.config, True, shards)
+    engine.items = _policy(state.items, state.config, "items", shards)
+    engine.vectors = _policy(state.vectors, state.config, "vectors", shards)
+    engine.model = _policy(state.model, state.config, "model", shards)
     return engine
 
 
@@ -105,10 +108,10 @@ def _model(policy: Policy | None) -> Model | None:
     return Model(policy.learned, save(tensors))
 
 
-def _policy(model: Model | None, config: Config, vectors: bool, shards: Shards | None) -> Policy | None:
+def _policy(model: Model | None, config: Config, kind: Kind, shards: Shards | None) -> Policy | None:
     if model is None:
         return None
-    policy = make_policy(config, vectors, shards)
+    policy = make_policy(config, kind, shards)
     try:
         policy.restore(load(model.tensors))
     except CoterieError:

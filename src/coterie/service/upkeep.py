@@ -36,7 +36,7 @@ def scrub_record(record: Record, user: int, position: int, renamed: dict[str, st
             return record  # by an earlier scrub that was interrupted
         renamed[record.event] = f"\0{position}"  # no client can send U+0000
         return msgspec.structs.replace(
-            record, event=renamed[record.event], features=None, digest=b"", parent=None, slot=None
+            record, event=renamed[record.event], features=None, parts=None, digest=b"", parent=None, slot=None
         )
     if isinstance(record, Reward | Activate) and record.event in renamed:
         return msgspec.structs.replace(record, event=renamed[record.event])

@@ -84,7 +84,7 @@ USED, FREED, CURSOR, REFIT = 0, 1, 2, 3
 # Places of `noise`.
 NOISE, NOISE_SUM, NOISE_TIMES = 0, 1, 2
 
-START = 0.2  # the prior variance of a whole kind's part of the payoff, before anything is learned
+START = 0.03  # the prior variance of a whole kind's part of the payoff, before anything is learned
 START_NOISE = 0.1
 WEAK = 20.0  # observations that these starting values count for
 LEAST_NOISE = 1e-3
@@ -429,14 +429,17 @@ def learn_in(
 @jit
 def measure(figures: Floats, scratch: Scratch, m: int) -> None:
     """Note how long each kind's part of this context is; a kind starts from a variance that fits its length."""
-    squares = np.zeros(KINDS)
+    squares, often = np.zeros(KINDS), np.zeros(KINDS)
     for j in range(m):
         squares[scratch.kinds[j]] += scratch.values[j] * scratch.values[j]
+        often[scratch.kinds[j]] += 1.0
     for kind in range(1, KINDS):
         if squares[kind] > 0:
+            # Many effects together explain more than one: START grows with the root of their number.
+            length = squares[kind] / np.sqrt(often[kind])
             if figures[kind, TIMES] == 0.0:
-                figures[kind, VARIANCE] = START / squares[kind]
-            figures[kind, LENGTH] += squares[kind]
+                figures[kind, VARIANCE] = START / length
+            figures[kind, LENGTH] += length
             figures[kind, TIMES] += 1.0
 
 
