@@ -29,9 +29,8 @@ NAMES = (
     "", "population", "user", "id", "feature", "context × id", "context × feature", "user × id",
     "user × feature", "user × context × id",
 )  # fmt: skip
-ABOUT_USER = (kernel.USER, kernel.USER_ID, kernel.USER_FEATURE, kernel.USER_CONTEXT_ID)
-ABOUT_ACTION = (kernel.ID, kernel.FEATURE)
-ABOUT_CONTEXT = (kernel.CONTEXT_ID, kernel.CONTEXT_FEATURE)
+# What is told of each candidate: estimate = population + action + context + user, score = estimate + width.
+TOLD = ("estimate", "width", "population", "action", "context", "user", "score", "probability")
 
 
 class Part(NamedTuple):
@@ -79,11 +78,12 @@ class Effects:
         seen = self.figures[:, kernel.TIMES] > 0
         return {NAMES[k]: float(self.figures[k, kernel.VARIANCE]) for k in range(1, KINDS) if seen[k]}
 
-    def parts(self, user: Hashable, encoded: Encoded) -> Floats:
-        """Return, a row a candidate, the estimate's part of each kind; column 0 is the variance of their sum."""
-        found = np.empty((len(encoded), KINDS))
-        kernel.parts(self.table, self.figures, encoded.shown, self._number(user), found)
-        return found
+    def weigh(self, user: Hashable, encoded: Encoded, explore: float, gamma: float, floor: float) -> Floats:
+        """Return the rows of TOLD, a column a candidate."""
+        told = np.empty((len(TOLD), len(encoded)))
+        settings = (explore, gamma, floor)
+        kernel.weigh(self.table, self.figures, encoded.shown, self._number(user), settings, told)
+        return told
 
     def largest(self, user: Hashable, encoded: Encoded, k: int, most: int) -> list[Part]:
         """Return the effects that matter most to candidate k, the largest first."""
@@ -231,12 +231,6 @@ def make_rounds(candidates: Indices, payoffs: Floats, served: Indices, draws: Fl
     return Rounds(
         nobody, nobody, nobody, np.ascontiguousarray(candidates), payoffs, served, draws, choice, kept
     )
-
-
-def best_and_chances(score: Floats, gamma: float, floor: float) -> tuple[int, Floats]:
-    """Return the best candidate, and how likely each is under inverse gaps with a floor."""
-    chances = np.empty(len(score))
-    return kernel.gaps(score, gamma, floor, chances), chances
 
 
 def pick(chances: Floats, draw: float) -> int:

@@ -20,10 +20,13 @@ def first_best(score: Floats) -> int:
 
 def ranked(score: Floats) -> list[int]:
     """Return all candidates, best first; tied ones as listed, so the first is `first_best`."""
+    by_score = np.argsort(-score, kind="stable")
+    if (np.diff(score[by_score]) <= -TIE).all():  # no ties, the usual case
+        return by_score.tolist()  # type: ignore[no-any-return]
     order: list[int] = []
     tied: list[int] = []
     value = score.tolist()  # plain floats: ten times as fast to compare one by one
-    for k in np.argsort(-score, kind="stable").tolist():
+    for k in by_score.tolist():
         if tied and value[tied[0]] - value[k] >= TIE:
             order += sorted(tied)
             tied = []

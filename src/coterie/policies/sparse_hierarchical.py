@@ -41,16 +41,7 @@ from coterie.models.checks import (
     read_payoff,
     read_vectors,
 )
-from coterie.models.effects import (
-    ABOUT_ACTION,
-    ABOUT_CONTEXT,
-    ABOUT_USER,
-    Effects,
-    Part,
-    best_and_chances,
-    make_rounds,
-    pick,
-)
+from coterie.models.effects import Effects, Part, make_rounds, pick
 from coterie.models.encoded import Encoded, check_features, encode, items_shown, name_of, vectors_shown
 from coterie.models.files import Tensors
 from coterie.policies.batch import Batch, Outcome, read_batch, run_one_by_one
@@ -144,19 +135,11 @@ class SparseHierarchical(Policy):
 
     def weigh(self, user: Hashable, encoded: Encoded, shown: Any, floor: float | None = None) -> Decision:
         """Return scores and probabilities, without a draw; `floor` instead of the policy's own, if given."""
-        found = self.effects.parts(user, encoded)
-        estimate = found[:, 1:].sum(axis=1)
-        width = self.explore * np.sqrt(found[:, 0])
-        score = estimate + width
         gamma = self.gap * math.sqrt(1.0 + self.learned)
-        _, chances = best_and_chances(score, gamma, self.floor if floor is None else floor)
+        told = self.effects.weigh(user, encoded, self.explore, gamma, self.floor if floor is None else floor)
+        estimate, width, population, action, context, own, score, chances = told
         alone = np.ones(len(score), dtype=np.int64)
-        parts = {
-            "population": found[:, 1],
-            "action": found[:, ABOUT_ACTION].sum(axis=1),
-            "context": found[:, ABOUT_CONTEXT].sum(axis=1),
-            "user": found[:, ABOUT_USER].sum(axis=1),
-        }
+        parts = {"population": population, "action": action, "context": context, "user": own}
         return Decision(
             user, shown, estimate, width, alone, estimate, width, score, probability=chances, parts=parts
         )

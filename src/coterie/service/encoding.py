@@ -17,14 +17,16 @@ from coterie.service.features import flatten
 
 REMEMBERED = 1 << 16  # feature objects
 
+Features = Sequence[Mapping[str, Any]]
 Hashed = tuple[NDArray[np.uint64], NDArray[np.float64]]
 
 _plain = msgspec.json.Encoder()
 _known: dict[bytes, Hashed] = {}
+_actions: dict[tuple[str, bytes], tuple[bytes, bytes]] = {}
 _NOTHING: Hashed = (np.empty(0, dtype=np.uint64), np.empty(0))
 
 
-def hash_features(features: Sequence[Mapping[str, Any]]) -> Hashed:
+def hash_features(features: Features) -> Hashed:
     """Return the hashes and values of feature objects, in the order of `flatten`."""
     if not features:
         return _NOTHING
@@ -34,10 +36,7 @@ def hash_features(features: Sequence[Mapping[str, Any]]) -> Hashed:
     found = _known.get(sent)
     if found is None:
         found = _hash_flat(flatten(features))
-        if len(_known) >= REMEMBERED:
-            _known.clear()
-        if len(sent) <= 4096:
-            _known[sent] = found
+        _remember(_known, sent, found, len(sent))
     return found
 
 
@@ -48,25 +47,43 @@ def _hash_flat(flat: Mapping[str, float]) -> Hashed:
 
 def encode_question(
     ids: Sequence[str],
-    features: Sequence[Sequence[Mapping[str, Any]] | None],
-    context: Sequence[Mapping[str, Any]],
+    features: Sequence[Features | None],
+    context: Features,
 ) -> Encoded:
     """Return actions with their ids and features, in a context."""
     around = hash_features(context)
-    names = [hash_name(f"id={name}") for name in ids]
     if not any(features):
-        return put_together(around, [1] * len(ids), np.array(names, dtype=np.uint64), np.ones(len(ids)), True)
-    own = [hash_features(sent) if sent else _NOTHING for sent in features]
-    counts = [1 + len(found) for found, _ in own]
-    hashes = np.empty(sum(counts), dtype=np.uint64)
-    sizes = np.ones(len(hashes))
-    start = 0
-    for name, count, (found, values) in zip(names, counts, own, strict=True):
-        hashes[start] = name
-        hashes[start + 1 : start + count] = found
-        sizes[start + 1 : start + count] = values
-        start += count
-    return put_together(around, counts, hashes, sizes, True)
+        names = np.array([hash_name(f"id={name}") for name in ids], dtype=np.uint64)
+        return put_together(around, [1] * len(ids), names, np.ones(len(ids)), True)
+    found = [_hash_action(name, sent) for name, sent in zip(ids, features, strict=True)]
+    return put_together(
+        around,
+        [len(hashes) // 8 for hashes, _ in found],
+        np.frombuffer(b"".join([hashes for hashes, _ in found]), dtype=np.uint64),
+        np.frombuffer(b"".join([sizes for _, sizes in found])),
+        True,
+    )
+
+
+def _hash_action(name: str, features: Features | None) -> tuple[bytes, bytes]:
+    """Return the hashes and values of an action as bytes, the id first."""
+    sent = _plain.encode(features)
+    key = (name, sent)
+    known = _actions.get(key)
+    if known is None:
+        hashes, values = hash_features(features or ())
+        own = np.array([hash_name(f"id={name}")], dtype=np.uint64)
+        known = own.tobytes() + hashes.tobytes(), np.ones(1).tobytes() + values.tobytes()
+        if b"null" not in sent or not features:
+            _remember(_actions, key, known, len(sent))
+    return known
+
+
+def _remember(where: dict[Any, Any], key: Any, value: Any, size: int) -> None:
+    if len(where) >= REMEMBERED:
+        where.clear()
+    if size <= 4096:
+        where[key] = value
 
 
 def encode_id(item: str) -> bytes:
@@ -74,8 +91,6 @@ def encode_id(item: str) -> bytes:
     return encode({}, [(f"id={item}", {})]).to_bytes()
 
 
-def encode_action(
-    item: str, features: Sequence[Mapping[str, Any]] | None, context: Sequence[Mapping[str, Any]]
-) -> bytes:
+def encode_action(item: str, features: Features | None, context: Features) -> bytes:
     """Return one action in its context, as a log keeps it."""
     return encode_question([item], [features], context).to_bytes()

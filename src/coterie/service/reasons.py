@@ -40,7 +40,7 @@ def pack_reasons(decision: Decision) -> bytes:
             decision.near_width,
         )
     else:
-        rows = (decision.estimate, decision.width, *(parts[name] for name in PARTS[2:]))
+        rows = (decision.estimate, decision.width, *map(parts.__getitem__, PARTS[2:]))
     found: NDArray[np.float32] = np.array(rows, dtype=np.float32)
     return found.tobytes()
 

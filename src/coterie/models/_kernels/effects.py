@@ -243,6 +243,32 @@ def gaps(score: Floats, gamma: float, floor: float, chances: Floats) -> int:
 
 
 @jit
+def weigh(
+    table: Table,
+    figures: Floats,
+    shown: Shown,
+    user: int,
+    settings: tuple[float, float, float],
+    told: Floats,
+) -> None:
+    """Fill `told` (see TOLD), a column a candidate; `settings` are explore, γ and the floor."""
+    explore, gamma, floor = settings
+    n = told.shape[1]
+    found = np.empty((n, KINDS))
+    parts(table, figures, shown, user, found)
+    for k in range(n):
+        row = found[k]
+        told[2, k] = row[POPULATION]
+        told[3, k] = row[ID] + row[FEATURE]
+        told[4, k] = row[CONTEXT_ID] + row[CONTEXT_FEATURE]
+        told[5, k] = row[USER] + row[USER_ID] + row[USER_FEATURE] + row[USER_CONTEXT_ID]
+        told[0, k] = row[1:].sum()
+        told[1, k] = explore * np.sqrt(row[0])
+        told[6, k] = told[0, k] + told[1, k]
+    gaps(told[6], gamma, floor, told[7])
+
+
+@jit
 def pick(chances: Floats, draw: float) -> int:
     """Return the candidate at a uniform number in [0, 1)."""
     reached = 0.0
