@@ -33,7 +33,8 @@ from coterie.service.records import Rank, Record, Tick, encode, pack
 from coterie.service.recovery import recover, relearn
 from coterie.service.settings import Config, Settings, starting_config
 from coterie.service.slots import narrow
-from coterie.service.snapshot import dump
+from coterie.service.snapshot import Frozen, freeze
+from coterie.service.snapshot import pack as pack_state
 from coterie.service.store import Append, FullError, Store, StoreError
 from coterie.service.together import Together
 from coterie.service.upkeep import let_go, scrub
@@ -147,8 +148,7 @@ class Desk:
             await self.committer.close()
             if self.committer.failed is None:
                 with suppress(UnavailableError):  # of lost users there is nothing to keep: the log has them
-                    state = dump(self.engine)
-                    await asyncio.to_thread(self.store.save_snapshot, self.engine.position, state)
+                    await asyncio.to_thread(self._save, self.engine.position, freeze(self.engine))
         finally:
             self.store.close()
             if self.shards is not None:
@@ -309,9 +309,12 @@ class Desk:
 
     async def snapshot(self, alone: bool = False) -> None:
         """Keep the state as it is now, so that a start need not replay the whole log."""
-        state, position = dump(self.engine), self.engine.position
+        frozen, position = freeze(self.engine), self.engine.position
         await self._durable()
-        await asyncio.to_thread(self.store.save_snapshot, position, state, alone)
+        await asyncio.to_thread(self._save, position, frozen, alone)
+
+    def _save(self, position: int, frozen: Frozen, alone: bool = False) -> None:
+        self.store.save_snapshot(position, pack_state(frozen), alone)
 
     # Reads.
 

@@ -45,7 +45,7 @@ def scrub_record(record: Record, user: int, position: int, renamed: dict[str, st
 
 def let_go(store: Store, before: int) -> int:
     """Remove what is older than `before` (milliseconds) and not needed by a snapshot; returns the records."""
-    kept = [position for position, _ in store.snapshots()]
+    kept = store.positions()
     if not kept:
         return 0
     boundary = store.bounds()[0]
