@@ -101,6 +101,7 @@ def test_a_large_model_survives_as_a_snapshot_bit_for_bit() -> None:
     assert data.endswith(snapshot.TRAILER)
     assert len(data) > 4 * MB
     restored = snapshot.restore(data)
+    restored.know(made.ids)
     assert snapshot.dump(restored) == data
     for both in (made, restored):
         both.observe("user-1", 1.0, START, "item-1")

@@ -22,6 +22,8 @@ APPLICATION = 0x636F7465  # "cote"
 VERSION = 2  # 1 has no pieces; a store becomes 2 with its first snapshot in pieces
 READ = (1, 2)
 PAGES = 256  # given back at a time
+PAGE = 4096  # bytes
+CHECKPOINT = 1000 * PAGE  # written between two checkpoints, about: as SQLite would
 
 SCHEMA = """
 CREATE TABLE log (first INTEGER PRIMARY KEY, count INTEGER NOT NULL, version INTEGER NOT NULL,
@@ -57,6 +59,9 @@ class SqliteStore:
             if not (trust_wal or beside_owner):
                 check_wal(Path(f"{self.path}-wal"))
             self._write = self._connect()
+            # SQLite's own checkpoints swallow a sync that fails; `_changing` makes them, and tells.
+            self._write.execute("PRAGMA wal_autocheckpoint = 0")
+            self._written = 0  # bytes since the last checkpoint, about
             self._prepare()
             self._read = self._connect()
             self._read.execute("PRAGMA query_only = ON")
@@ -76,7 +81,7 @@ class SqliteStore:
     def append(self, appends: Append) -> None:
         """Keep a batch: one transaction, one sync."""
         batch = appends.batch
-        with self._changing() as cursor:
+        with self._changing(len(batch.body)) as cursor:
             cursor.execute(
                 "INSERT INTO log VALUES (?, ?, ?, ?, ?)",
                 (batch.first, batch.count, batch.version, batch.checksum, batch.body),
@@ -165,7 +170,7 @@ class SqliteStore:
         for name, piece in pieces.cut(state):
             names.append(name)
             if name not in known:
-                with self._changing() as cursor:
+                with self._changing(len(piece)) as cursor:
                     cursor.execute("INSERT INTO pieces VALUES (?, ?)", (name, piece))
                 known.add(name)
         return pieces.write_manifest(names)
@@ -231,7 +236,7 @@ class SqliteStore:
 
     def rewrite(self, batch: Batch) -> None:
         """Replace a batch in its place."""
-        with self._changing() as cursor:
+        with self._changing(len(batch.body)) as cursor:
             changed = cursor.execute(
                 "UPDATE log SET checksum = ?, body = ? WHERE first = ? AND count = ?",
                 (batch.checksum, batch.body, batch.first, batch.count),
@@ -341,14 +346,18 @@ class SqliteStore:
             raise FileError(f"{self.path} cannot be read: {error}; restore a backup") from error
 
     @contextmanager
-    def _changing(self) -> Iterator[sqlite3.Cursor]:
-        """Run what is inside as one transaction, whole or not at all."""
+    def _changing(self, size: int = 0) -> Iterator[sqlite3.Cursor]:
+        """Run what is inside as one transaction of about `size` bytes, whole or not at all."""
         with self._lock:
             try:
                 cursor = self._write.cursor()
                 cursor.execute("BEGIN IMMEDIATE")
                 yield cursor
                 cursor.execute("COMMIT")
+                self._written += size + 2 * PAGE
+                if self._written >= CHECKPOINT:
+                    self._written = 0
+                    cursor.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
             except sqlite3.Error as error:
                 self._roll_back()
                 raise _named(error) from error
