@@ -22,7 +22,7 @@ from urllib.parse import quote
 import numpy as np
 
 from coterie.data.files import data_folder, find_file
-from coterie.errors import FileError
+from coterie.errors import CoterieError, FileError
 from coterie.service.engine import Action, Engine, Question
 from coterie.service.features import flatten
 from coterie.service.settings import Config
@@ -137,7 +137,7 @@ def games(quick: bool, told: Callable[[str], None]) -> list[Game]:
                 lambda seed: repeated_lists(ratings, seed, 3_000 if quick else 40_000),
             ),
         ]
-    except FileError as error:
+    except CoterieError as error:
         told(f"MovieLens is left out: {error}")
     n = 1_500 if quick else 8_000
     return [
