@@ -26,7 +26,11 @@ KEY = "read-key-that-is-long-enough"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    with service("--store", str(tmp_path_factory.mktemp("page") / "log.db")) as process:
+    """A service whose policy knows neighbours, so that there is something to see on every page."""
+    folder = tmp_path_factory.mktemp("page")
+    (folder / "settings.toml").write_text('[config]\npolicy = "cab"\nexploration = 0.1\n')
+    options = ("--store", str(folder / "log.db"), "--settings", str(folder / "settings.toml"))
+    with service(*options) as process:
         fill(process)
         yield process
 
@@ -166,6 +170,24 @@ def test_a_decision_is_explained(watched: Watched) -> None:
     page = watched.go("#/event/e1")
     assert page.get_by_role("heading", name="Why it was decided so").is_visible()
     assert page.get_by_role("region", name="Why").locator("tbody tr").count() == 2
+
+
+def test_a_decision_of_the_one_model_is_explained_by_name(browser: Any, tmp_path: Path) -> None:
+    with service("--store", str(tmp_path / "log.db")) as process:
+        fill(process)
+        actions = [{"id": name, "features": [{"title": IMAGE}]} for name in HOSTILE[:2]]
+        for event in ("first", "second"):
+            body = {"user": "ann", "actions": actions, "context": [{"place": SCRIPT}], "eventId": event}
+            assert httpx.post(f"{process.url}/v1/rank", json=body).status_code == 201
+            httpx.post(f"{process.url}/v1/events/{event}/reward", json={"value": 1})
+        made = Watched(browser, process.url)
+        page = made.go("#/event/second")
+        assert page.get_by_role("region", name="Why").locator("tbody tr").count() == 2
+        most = page.get_by_role("region", name="What mattered most")
+        assert 1 <= most.locator("tbody tr").count() <= 8
+        assert page.locator("main img, main script").count() == 0
+        made.context.close()
+        assert made.complaints == []
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from litestar.testing import TestClient
 
@@ -83,6 +83,7 @@ def test_a_curve_is_short_and_complete(span: int, ago: list[int]) -> None:
 
 
 @given(st.lists(st.floats(0.0001, 20), min_size=1, max_size=50), st.sampled_from([0.5, 0.9, 0.99]))
+@example([1.0, 0.0078125], 0.5)  # 0.001 + 0.009 is more than 0.01
 def test_a_quantile_lies_in_the_right_bucket(seconds: list[float], share: float) -> None:
     limits = [0.001, 0.01, 0.1, 1.0, 10.0, math.inf]
     bounds = [(limit, float(sum(s <= limit for s in seconds))) for limit in limits]

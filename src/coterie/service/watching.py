@@ -200,7 +200,8 @@ def quantile(bounds: Sequence[tuple[float, float]], share: float) -> float | Non
         if count >= share * total:
             if upper == float("inf"):
                 return lower
-            return lower + (upper - lower) * (share * total - below) / (count - below)
+            # Rounding may lead past the bucket's own end.
+            return min(upper, lower + (upper - lower) * (share * total - below) / (count - below))
         below, lower = count, upper
     return lower
 
