@@ -57,7 +57,11 @@ MOST_SLOTS = 1 << 30
 class Action:
     """One thing that could be shown: its id, its features, and the context in which it would be shown.
 
-    Names with numbers: a word goes into the name, as in {"genre=jazz": 1}.
+    `id` names it, or is None. `features` and `context` map names to numbers: a word goes into the name, as in
+    {"genre=jazz": 1}.
+
+    >>> Action("blue train", {"genre=jazz": 1}, {"hour": 21}).features
+    {'genre=jazz': 1}
     """
 
     id: Hashable = None
@@ -76,6 +80,7 @@ class SparseHierarchical(Policy):
     `slots` is how many effects the table holds. In a full table the effects untouched for longest make room.
     `explore`, `gap` and `floor` say how choices are drawn; `explore=0, gap=inf, floor=0` takes the best estimate.
     `drop` clears all effects that only this user has; what everybody learned from the user's payoffs stays.
+    Raises ParameterError if a number is out of range, or if both kinds of plain contexts are asked for.
 
     >>> policy = SparseHierarchical(seed=1)
     >>> now = {"time=morning": 1}
