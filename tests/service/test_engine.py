@@ -201,7 +201,12 @@ def test_a_policy_that_does_not_exist_is_refused() -> None:
         engine(parameters={"nope": 1})
 
 
-@pytest.mark.parametrize("policy", list(POLICIES))
+def test_a_policy_that_cannot_be_replayed_is_refused() -> None:
+    with pytest.raises(ParameterError, match="'vw' cannot be served"):
+        engine(policy="vw")
+
+
+@pytest.mark.parametrize("policy", [name for name, kind in POLICIES.items() if kind.replays])
 def test_a_replay_of_the_log_is_the_state_bit_for_bit(policy: str) -> None:
     """R4, for any policy of the library."""
     config = Config(policy=policy, exploration=0.3, wait=5.0, max_events=40, max_users=5, dimensions=8)

@@ -85,6 +85,7 @@ class VW(Policy):
     name = "vw"
     reference = "Vowpal Wabbit, https://vowpalwabbit.org"
     takes_both: ClassVar[bool] = True
+    replays: ClassVar[bool] = False  # a payoff is learned with the list it was chosen from
     rng: np.random.Generator
 
     def __init__(

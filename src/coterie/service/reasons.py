@@ -31,7 +31,7 @@ class Contribution(Struct, frozen=True, rename="camel"):
 def pack_reasons(decision: Decision) -> bytes:
     """Return one column a candidate, float32."""
     parts = decision.parts
-    if parts is None:
+    if parts is None or not set(PARTS[2:]) <= parts.keys():
         rows: Sequence[Any] = (
             decision.estimate,
             decision.width,
