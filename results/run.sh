@@ -62,14 +62,13 @@ one lastfm-alone lastfm --policies cab:gamma=0,random
 # The contest: what we recommend, with its defaults, against everybody, tuned; Vowpal Wabbit with the best of five settings.
 # The rivals on LastFM's and Delicious' features and on the twins are those above.
 shown_ids=cab:items=ids,linucb-single:items=ids,linucb-multiple:items=ids,club:items=ids:alpha2=0.3
-both=hierarchical,hierarchical:items=features,vw,vw:items=features,$shown_ids,random
+both=hierarchical,hierarchical:items=features,vw,vw:items=features,club,random
 one lastfm-contest lastfm --policies $both
 one delicious-contest delicious --policies $both
 # There, an id that never came up before is likely the one liked; not so when all items are available from the start.
-one lastfm-pool-contest lastfm --policies $both --setting pool=all
-one delicious-pool-contest delicious --setting pool=all --policies \
-    $both,cab,linucb-single,linucb-multiple,club:alpha2=0.3
-rivals=cab,linucb-single,linucb-multiple,club,dynucb,sclub,cofiba:alpha2=0.1,dccb:alpha2=0.3
+one lastfm-pool-contest lastfm --runs 3 --policies $both --setting pool=all
+one delicious-pool-contest delicious --runs 3 --setting pool=all --policies $both,linucb-single,linucb-multiple
+rivals=cab,linucb-single,linucb-multiple,club,dynucb,sclub
 one movielens movielens --policies hierarchical,vw,$rivals,$shown_ids,random
 one movielens-repeat movielens-repeat --policies hierarchical,vw,$rivals,$shown_ids,random
 one tuenti-contest tuenti --policies hierarchical,random

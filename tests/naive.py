@@ -7,6 +7,7 @@ from tests.twins.colin import NaiveCoLin
 from tests.twins.dccb import NaiveDCCB
 from tests.twins.dynucb import NaiveDynUCB
 from tests.twins.gob_lin import NaiveGOBLin
+from tests.twins.hierarchical import NaiveHierarchical
 from tests.twins.linucb import NaiveLinUCB
 from tests.twins.one_hot import DirectCAB
 from tests.twins.recovery import exhaustive_search, objective, two_stage
@@ -23,6 +24,7 @@ __all__ = [
     "NaiveDCCB",
     "NaiveDynUCB",
     "NaiveGOBLin",
+    "NaiveHierarchical",
     "NaiveLinUCB",
     "NaiveSCLUB",
     "NaiveSparseCAB",

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         DCCB,
         SCLUB,
         VW,
+        Action,
         Batch,
         CoLin,
         Decision,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         Policy,
         Random,
         SparseCAB,
+        SparseHierarchical,
         load,
     )
 
@@ -63,6 +65,7 @@ __all__ = [
     "DCCB",
     "SCLUB",
     "VW",
+    "Action",
     "Batch",
     "Candidate",
     "Candidates",
@@ -82,6 +85,7 @@ __all__ = [
     "Policy",
     "Random",
     "SparseCAB",
+    "SparseHierarchical",
     "UnavailableError",
     "UserError",
     "__version__",

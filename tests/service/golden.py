@@ -38,7 +38,7 @@ def live() -> Engine:
 
 def write() -> None:
     """Write this version's files."""
-    folder = FOLDER / "v1"
+    folder = FOLDER / "v2"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     made = live()

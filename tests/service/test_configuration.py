@@ -63,25 +63,25 @@ def test_a_configuration_put_outlives_the_process(tmp_path: Path, crash: bool) -
 def test_the_policy_that_was_deleted_stays_deleted(tmp_path: Path) -> None:
     with _started(_settings(tmp_path)) as client:
         client.put(POLICY, json={"name": "linucb", "arguments": "--alpha 0.7"})
-        assert client.delete(POLICY).json()["name"] == "cab"
+        assert client.delete(POLICY).json()["name"] == "sparse-hierarchical"
     with _started(_settings(tmp_path)) as client:
-        assert client.get(POLICY).json()["name"] == "cab"
+        assert client.get(POLICY).json()["name"] == "sparse-hierarchical"
 
 
 def test_what_the_settings_of_a_start_name_wins_and_the_rest_stays(tmp_path: Path) -> None:
     with _started(_settings(tmp_path)) as client:
         client.put(SERVICE, json=SENT)
-    text = "retention-days = 5\n[config]\nexploration = 0.1\n"  # the default, but written down
+    text = "retention-days = 5\n[config]\nexploration = 0.02\n"  # the default, but written down
     with _started(_settings(tmp_path, text)) as client:
         found = client.get(SERVICE).json()
-        assert (found["explorationPercentage"], found["logRetentionDays"]) == (0.1, 5)
+        assert (found["explorationPercentage"], found["logRetentionDays"]) == (0.02, 5)
         assert (found["rewardWaitTime"], found["modelRetrainDays"]) == ("PT15M", 2)
         client.put(SERVICE, json={"explorationPercentage": 0.4, "logRetentionDays": 6})
         found = client.get(SERVICE).json()  # until the next start
         assert (found["explorationPercentage"], found["logRetentionDays"]) == (0.4, 6)
     with _started(_settings(tmp_path, text)) as client:
         found = client.get(SERVICE).json()
-        assert (found["explorationPercentage"], found["logRetentionDays"]) == (0.1, 5)
+        assert (found["explorationPercentage"], found["logRetentionDays"]) == (0.02, 5)
 
 
 def test_a_policy_and_its_parameters_are_named_together(tmp_path: Path) -> None:
@@ -89,9 +89,9 @@ def test_a_policy_and_its_parameters_are_named_together(tmp_path: Path) -> None:
         client.put(POLICY, json={"name": "cab", "arguments": "--gamma 0.5"})
     with _started(_settings(tmp_path, policy="linucb")) as client:  # which knows no gamma
         assert client.get("/v1/configuration").json()["parameters"] == {}
-    with _started(_settings(tmp_path, "[config.parameters]\ngamma = 0.3\n")) as client:
+    with _started(_settings(tmp_path, "[config.parameters]\nalpha = 0.3\n")) as client:  # of the one in force
         found = client.get("/v1/configuration").json()
-        assert (found["policy"], found["parameters"]) == ("cab", {"gamma": 0.3})
+        assert (found["policy"], found["parameters"]) == ("linucb", {"alpha": 0.3})
 
 
 def test_a_start_with_another_policy_learns_the_log_and_replays_to_the_same_state(tmp_path: Path) -> None:
@@ -100,8 +100,7 @@ def test_a_start_with_another_policy_learns_the_log_and_replays_to_the_same_stat
         for k in range(20):
             await desk.rank(ask(f"{begin}-{k}", f"user-{k % 3}"))
             assert await desk.reward(f"{begin}-{k}", 1.0) == "applied"
-        assert desk.engine.items is not None
-        assert desk.engine.items.learned == (20 if begin < 20 else 40)
+        assert desk.engine.learned == (20 if begin < 20 else 40)
         return snapshot.dump(desk.engine)
 
     path = tmp_path / "log.db"

@@ -13,7 +13,7 @@ from coterie.errors import FileError, ParameterError
 from coterie.policies import POLICIES
 from coterie.service import snapshot
 from coterie.service.desk import Desk, ranking_of
-from coterie.service.engine import Action, Engine, Question, draw, possible
+from coterie.service.engine import Action, Engine, Paid, Question, draw, possible
 from coterie.service.model_file import export_model
 from coterie.service.problems import Problem
 from coterie.service.records import decode
@@ -32,8 +32,7 @@ def test_a_reward_is_learned_once() -> None:
     made = engine(exploration=0.0)
     decide(made, ask("e1"))
     assert [made.reward("e1", 1.0, START) for _ in range(3)] == ["applied", "duplicate", "duplicate"]
-    assert made.items is not None
-    assert made.items.learned == 1
+    assert made.learned == 1
 
 
 def test_a_reward_for_nothing_known_is_not_recorded() -> None:
@@ -49,8 +48,7 @@ def test_the_default_is_learned_after_the_wait_and_a_late_reward_is_not() -> Non
     assert made.reward("e1", 1.0, START + 10_000) == "late"
     assert made.events["e1"].state == "expired"
     assert made.events["e1"].value == -0.5
-    assert made.items is not None
-    assert made.items.learned == 1
+    assert made.learned == 1
 
 
 def test_a_reward_just_in_time_is_applied() -> None:
@@ -69,8 +67,7 @@ def test_a_deferred_decision_teaches_nothing_until_activated() -> None:
     made.tick(START + 10_000)
     assert made.events["e2"].state == "discarded"
     assert not made.activate("e3", START)
-    assert made.items is not None
-    assert made.items.learned == 1
+    assert made.learned == 1
 
 
 def test_sums_are_learned_at_the_end_of_the_wait_and_named_rewards_once() -> None:
@@ -78,11 +75,10 @@ def test_sums_are_learned_at_the_end_of_the_wait_and_named_rewards_once() -> Non
     decide(made, ask("e1"))
     outcomes = [made.reward("e1", 0.4, START, name) for name in ("first", "second", "first", None)]
     assert outcomes == ["applied", "applied", "duplicate", "applied"]
-    assert made.items is None or made.items.learned == 0
+    assert made.learned == 0
     made.tick(START + 10_000)
     assert made.events["e1"].value == 1.0  # 3 × 0.4, and never more than 1
-    assert made.items is not None
-    assert made.items.learned == 1
+    assert made.learned == 1
 
 
 def test_a_retry_is_the_same_event_and_another_body_is_refused() -> None:
@@ -102,21 +98,19 @@ def test_apprentice_shows_the_baseline_and_learns_from_it() -> None:
     assert (record.choice, record.baseline, record.probability) == (1, 1, 1.0)
     made.reward("e1", -1.0, START)
     assert decide(made, ask("e2", actions="ab")).shown == "baseline"
-    assert made.items is not None
-    assert made.items.learned == 1
+    assert made.learned == 1
 
 
 def test_logging_only_learns_nothing() -> None:
     made = engine(mode="logging-only")
     decide(made, ask("e1"))
     made.reward("e1", 1.0, START)
-    assert made.items is not None
-    assert made.items.learned == 0
+    assert made.learned == 0
 
 
 def test_probabilities_are_what_happens() -> None:
     """4,000 events of an untrained policy: b and c by chance only, a third of half of them each."""
-    made = engine(exploration=0.5, max_events=5000)
+    made = engine(exploration=0.5, explore="epsilon", max_events=5000)
     chosen = [decide(made, ask(f"e{k}")).choice for k in range(4000)]
     for action, chance in ((0, 1 / 2 + 1 / 6), (1, 1 / 6), (2, 1 / 6)):
         spread = math.sqrt(chance * (1 - chance) / 4000)
@@ -154,8 +148,8 @@ def test_forgetting_leaves_no_event_no_name_and_no_model() -> None:
         made.reward(f"e-{user}", 1.0, START)
     number = made.forget("ann", START)
     assert number == 0
-    assert made.items is not None
-    assert list(made.items.users) == [1]
+    assert made.model is not None
+    assert list(made.model.users) == [1]
     assert "e-ann" not in made.events
     assert "ann" not in made.names
     assert made.reward("e-ann", 1.0, START) == "unknown_event"
@@ -169,8 +163,8 @@ def test_the_user_unseen_for_longest_goes() -> None:
         decide(made, ask(f"e{event}", user))
         made.reward(f"e{event}", 1.0, START)
     assert set(made.names) == {"ann", "cat"}
-    assert made.items is not None
-    assert len(made.items.users) == 2
+    assert made.model is not None
+    assert len(made.model.users) == 2
 
 
 def test_the_oldest_event_goes_and_learns_the_default() -> None:
@@ -179,19 +173,18 @@ def test_the_oldest_event_goes_and_learns_the_default() -> None:
         decide(made, ask(f"e{k}"))
     assert list(made.events) == ["e2", "e3", "e4"]
     assert made.waiting == 3
-    assert made.items is not None
-    assert made.items.learned == 2
+    assert made.learned == 2
 
 
 def test_a_rank_that_names_too_many_items_is_refused() -> None:
-    made = engine(max_items=3)
+    made = engine(policy="cab", max_items=3)
     decide(made, ask("e1", actions="abc"))
     with pytest.raises(Problem, match="names 1 new items, but 3 of at most 3"):
         made.rank(ask("e2", actions="abcd"), START)
 
 
 def test_actions_with_features_are_vectors() -> None:
-    made = engine(exploration=0.0, dimensions=16)
+    made = engine(policy="cab", exploration=0.0, dimensions=16)
     actions = [Action("a", [{"tone": "calm"}]), Action("b", [{"tone": "loud"}])]
     record = decide(made, Question("e1", "ann", actions, [{"hour": 8}]))
     assert record.x is not None
@@ -261,9 +254,9 @@ def test_items_beyond_the_limit_are_refused_wherever_they_come_from_and_known_on
         with pytest.raises(Problem, match="names 1 new items, but 3 of at most 3 are known; raise max-items"):
             await desk.rank(ask("e2", actions="abd"))
         with pytest.raises(Problem, match="names 2 new items"):
-            await desk.observe([("ann", "a", None, 1.0), ("ann", "d", None, 1.0), ("ann", "e", None, 1.0)])
-        assert desk.engine.items is None or desk.engine.items.learned == 0  # refused whole
-        await desk.observe([("ann", "a", None, 1.0)])
+            await desk.observe([("ann", Paid(name), 1.0) for name in "ade"])
+        assert desk.engine.learned == 0  # refused whole
+        await desk.observe([("ann", Paid("a"), 1.0)])
         await desk.rank(ask("e3", actions="cab"))
         assert list(desk.engine.known_items) == ["a", "b", "c"]
         content = export_model(desk.engine)
@@ -271,14 +264,14 @@ def test_items_beyond_the_limit_are_refused_wherever_they_come_from_and_known_on
         await desk.rank(ask("e4", actions="xyz"))
         return content
 
-    content = with_desk(settings_of(tmp_path / "a.db", Config(max_items=3)), work)
+    content = with_desk(settings_of(tmp_path / "a.db", Config(policy="cab", max_items=3)), work)
 
     async def take(desk: Desk) -> None:
-        await desk.observe([("bob", name, None, 1.0) for name in "xy"])
+        await desk.observe([("bob", Paid(name), 1.0) for name in "xy"])
         larger = export_model(desk.engine)
         await desk.configure(replace(desk.engine.config, max_items=1))
         with pytest.raises(FileError, match=r"the model file has 2 items, expected at most 1 \(max-items\)"):
             await desk.import_model(larger)
         await desk.import_model(content)  # one item was learned there
 
-    with_desk(settings_of(tmp_path / "b.db"), take)
+    with_desk(settings_of(tmp_path / "b.db", Config(policy="cab")), take)

@@ -28,7 +28,7 @@ from tests.service.helpers import START, engine
 
 
 def _lived() -> tuple[Engine, list[Any]]:
-    made = engine(exploration=0.3, wait=30.0, dimensions=8)
+    made = engine(policy="cab", exploration=0.3, wait=30.0, dimensions=8)
     for k in range(80):
         features = [{"size": k % 3}] if k % 2 else None
         context = [{"device": {"mobile": bool(k % 3)}}]
@@ -65,18 +65,18 @@ def test_a_dsjson_export_warm_starts_another_service(tmp_path: Path) -> None:
     line = json.loads(path.read_text().splitlines()[1])
     assert sum(line["p"]) == pytest.approx(1)
     assert line["p"][line["a"].index(line["_label_Action"])] == line["_label_probability"]
-    payoffs = list(read_dsjson(path, dimensions=8))
+    payoffs = list(read_dsjson(path, Config(policy="cab", dimensions=8)))
     assert len(payoffs) == 80
     assert {payoff.user for payoff in payoffs} == {f"user-{k}" for k in range(5)}
     ranks = [record for record in log if isinstance(record, Rank)]
     for payoff, record in zip(payoffs, ranks, strict=True):
-        assert payoff.item == (record.actions[record.choice] if record.x is None else None)
+        assert payoff.paid.item == (record.actions[record.choice] if record.x is None else None)
         if record.x is not None:
-            assert payoff.x is not None
-            assert np.allclose(np.frombuffer(payoff.x), np.frombuffer(record.x))
-    other = engine(dimensions=8)
+            assert payoff.paid.x is not None
+            assert np.allclose(np.frombuffer(payoff.paid.x), np.frombuffer(record.x))
+    other = engine(policy="cab", dimensions=8)
     for payoff in payoffs:
-        other.observe(payoff.user, payoff.value, START, payoff.item, payoff.x)
+        other.observe(payoff.user, payoff.value, START, *payoff.paid)
     assert other.items is not None
     assert other.vectors is not None
     assert other.items.learned + other.vectors.learned == 80
@@ -89,9 +89,9 @@ def test_an_exported_log_warm_starts_with_what_it_learned_default_rewards_too(tm
     assert made.vectors is not None
     assert len(payoffs) == made.items.learned + made.vectors.learned
     assert all(payoff.user.startswith("user-") for payoff in payoffs)
-    other = engine(dimensions=8)
+    other = engine(policy="cab", dimensions=8)
     for payoff in payoffs:
-        other.observe(payoff.user, payoff.value, START, payoff.item, payoff.x)
+        other.observe(payoff.user, payoff.value, START, *payoff.paid)
     assert other.items is not None
     for name, number in made.names.items():
         ours, theirs = (
@@ -109,7 +109,7 @@ def test_a_dsjson_line_holds_what_was_learned(tmp_path: Path, aggregation: Any) 
     made = engine(aggregation=aggregation, wait=5.0, max_events=12, default_reward=-0.25)
     learned: dict[int, float] = {}
     told: list[tuple[int, float]] = []
-    made.on_learn = lambda user, item, x, value: told.append((user, value))
+    made.on_learn = lambda user, paid, value: told.append((user, value))
     for k in range(300):
         at = START + 700 * k
         made.rank(Question(f"e{k}", f"user-{k}", [Action(name) for name in "abc"]), at)
@@ -132,7 +132,7 @@ def test_a_dsjson_line_holds_what_was_learned(tmp_path: Path, aggregation: Any) 
 
 def test_a_dsjson_export_does_not_hold_the_log_in_memory(tmp_path: Path) -> None:
     def log() -> Iterator[tuple[int, Any]]:
-        made = engine(wait=1.0, max_users=5, max_events=100)
+        made = engine(wait=1.0, max_users=5, max_events=100, parameters={"slots": 1024})
         for k in range(4000):
             made.rank(
                 Question(f"e{k}", f"user-{k % 7}", [Action("x" * 200 + name) for name in "ab"]),
@@ -165,9 +165,9 @@ def test_a_line_of_personalizers_own_log_is_read(tmp_path: Path) -> None:
     }
     path = tmp_path / "log.dsjson"
     path.write_text(json.dumps(line) + "\n\n" + json.dumps({"RewardValue": 1.0, "EventId": "e"}) + "\n")
-    (payoff,) = read_dsjson(path, dimensions=16)
-    assert (payoff.user, payoff.item, payoff.value) == ("ann", None, 0.5)
-    assert payoff.x == hash_action("y", [{"t": "b"}], [], 16).tobytes()  # the user's id is no feature
+    (payoff,) = read_dsjson(path, Config(policy="cab", dimensions=16))
+    assert (payoff.user, payoff.paid.item, payoff.value) == ("ann", None, 0.5)
+    assert payoff.paid.x == hash_action("y", [{"t": "b"}], [], 16).tobytes()  # the user's id is no feature
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_what_is_not_dsjson_is_refused_with_its_line(tmp_path: Path, text: str, 
     path = tmp_path / "log.dsjson"
     path.write_text(text)
     with pytest.raises(FileError, match=message):
-        list(read_dsjson(path, 8))
+        list(read_dsjson(path, Config()))
 
 
 def test_what_is_not_an_exported_log_is_refused(tmp_path: Path) -> None:

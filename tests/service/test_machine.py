@@ -150,7 +150,7 @@ class Service(RuleBasedStateMachine):
 
     @invariant()
     def every_reward_was_learned_once(self) -> None:
-        policy = self.desk.engine.items if hasattr(self, "desk") else None
+        policy = self.desk.engine.model if hasattr(self, "desk") else None
         self_learned = 0 if policy is None else policy.learned
         pending = sum(
             event["state"] == "waiting" and event["deadline"] <= self.clock.now

@@ -312,12 +312,12 @@ def test_a_log_of_personalizers_is_learned_as_its_requests_would_be(tmp_path: Pa
         "c": {**context, "_multi": [{"_tag": action["id"], "j": action["features"]} for action in ACTIONS]},
     }
     (tmp_path / "old.dsjson").write_text(json.dumps(line) + "\n")
-    (payoff,) = read_dsjson(tmp_path / "old.dsjson", Config().dimensions)
+    (payoff,) = read_dsjson(tmp_path / "old.dsjson", Config())
     with client_of(tmp_path, config=Config(exploration=0.0)) as client:
         parts = [{name: part} for name, part in context.items()]
         body = {"contextFeatures": parts, "actions": ACTIONS, "excludedActions": ["b"], "eventId": "e"}
         client.post(f"{V1}/rank", json=body)
         made = DESKS[client].engine
         assert payoff.user == made.ids[made.events["e"].user] == "ann"
-        assert payoff.x == made.events["e"].x
+        assert payoff.paid.hashed == made.events["e"].hashed
     assert payoff.value == 1.0

@@ -221,8 +221,8 @@ def test_configurations_are_read_and_changed(admin: Any) -> None:
         admin.update_service_configuration(wish | {"logMirrorEnabled": True})
     admin.update_service_configuration(first)
     policy = admin.get_policy()
-    assert policy["name"] == "cab"
-    assert policy["arguments"].startswith("--alpha 0.1 --gamma 0.2 --eligible updated")
+    assert policy["name"] == "sparse-hierarchical"
+    assert policy["arguments"].startswith("--slots 4194304 --explore 0.5 --gap 30.0")
     changed = admin.update_policy({"name": "cab", "arguments": "--alpha 0.3"})
     assert changed["arguments"].startswith("--alpha 0.3 --gamma 0.2 --eligible updated")
     assert admin.update_policy(changed) == changed  # what is shown can be sent

@@ -120,7 +120,7 @@ def test_the_tail_follows_the_log_and_forgets_with_it(tmp_path: Path) -> None:
         assert [made.event for made in tail.of(desk.engine)] == ["e1"]
         assert [made.event for made in tail.decisions] == ["e1"]
 
-    with_desk(settings_of(tmp_path / "log.db"), work, Clock())
+    with_desk(settings_of(tmp_path / "log.db", Config(policy="cab")), work, Clock())
 
 
 def test_the_tail_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_the_tail_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("policy", [CAB(one_hot=True, alpha=0.3), LinUCB(one_hot=True, alpha=0.3)])
 def test_places_are_what_deciding_sees(policy: Any) -> None:
-    made = engine()
+    made = engine(policy="cab")
     rng = np.random.default_rng(3)
     for k in range(40):
         decide(made, ask(f"e{k}", f"u{k % 5}"))
@@ -157,7 +157,7 @@ def test_places_are_what_deciding_sees(policy: Any) -> None:
 
 
 def test_alike_is_the_neighbourhood_of_cab() -> None:
-    made = engine()
+    made = engine(policy="cab")
     policy = CAB(one_hot=True, alpha=0.2)
     rng = np.random.default_rng(1)
     for k in range(60):
@@ -183,7 +183,7 @@ def test_groups_are_disjoint_and_complete() -> None:
 
 
 def test_vectors_are_looked_at_as_they_were_last_chosen() -> None:
-    made = engine(exploration=0.0)
+    made = engine(policy="cab", exploration=0.0)
     actions = [Action("news", [{"type": "news"}]), Action("jazz", [{"type": "music"}])]
     record = decide(made, Question("e1", "ann", actions))
     made.reward("e1", 1.0, START)

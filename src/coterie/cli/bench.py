@@ -1,6 +1,7 @@
 """`coterie bench`: how fast, as ratios within one run."""
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -9,14 +10,18 @@ from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
+from coterie.cli.extra import need_service
 from coterie.experiments.bench import SUITES, describe_machine, run_suites, write_rows
 from coterie.experiments.bench.plots import draw_growth
 from coterie.experiments.bench.rows import Row
 
+DECISIONS = "decisions"
+
 
 def bench(
     suites: Annotated[
-        list[str] | None, typer.Argument(help=f"{', '.join(SUITES)}; all without a name.")
+        list[str] | None,
+        typer.Argument(help=f"{', '.join(SUITES)}; all of these without a name. decisions: see below."),
     ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows to this file.")] = None,
     out: Annotated[
@@ -26,11 +31,15 @@ def bench(
         bool, typer.Option(help="Smaller sizes: minutes become seconds, and noise grows.")
     ] = False,
 ) -> None:
-    """Measure speed as ratios within one run, on one core, and say which limits hold."""
+    """Measure speed as ratios within one run, on one core, and say which limits hold.
+
+    `coterie bench decisions` measures what decisions of the service earn, beside Vowpal Wabbit on the same rounds:
+    digits, MovieLens (from the folder that COTERIE_DATA names) and two worlds like Personalizer's quickstarts.
+    """
     notes = Console(stderr=True)
     found: list[Row] = []
     with threadpool_limits(1), notes.status("starting") as status:
-        for row in run_suites(suites or [], quick, lambda text: status.update(text)):
+        for row in _rows(suites or [], quick, status.update, notes):
             found.append(row)
             notes.print(f"{row.suite}: {row.name}: {row.ratio:.3g}", highlight=False, markup=False)
     if json_file is not None:
@@ -43,6 +52,48 @@ def bench(
     _print(found)
     if any(row.holds is False for row in found):
         raise typer.Exit(1)
+
+
+def _rows(suites: list[str], quick: bool, told: Callable[[str], None], notes: Console) -> Iterator[Row]:
+    speed = [name for name in suites if name != DECISIONS]
+    if speed or not suites:
+        yield from run_suites(speed, quick, told)
+    if DECISIONS in suites:
+        yield from decision_rows(quick, told, lambda text: notes.print(text, markup=False))
+
+
+def decision_rows(quick: bool, told: Callable[[str], None], left_out: Callable[[str], None]) -> Iterator[Row]:
+    """Yield what the service's decisions earn beside the best of Vowpal Wabbit's settings, then ways to explore."""
+    need_service()
+    from coterie.service.decisions import exploring, results
+
+    def tell(text: str) -> None:
+        (left_out if "left out" in text else told)(text)
+
+    for one in results(quick, tell):
+        unit = "of a random choice's regret" if one.by_regret else "earned a round"
+        ratio = one.ours / one.rival
+        against = f"{one.rival:.3f}, Vowpal Wabbit's best of five ({one.setting})"
+        limit = "< 1" if one.by_regret else "> 1"
+        holds = None if ratio != ratio else ratio < 1 if one.by_regret else ratio > 1
+        yield Row(DECISIONS, one.game, one.ours, unit, against, ratio, limit, holds)
+        if one.game == "digits":
+            yield Row(
+                DECISIONS,
+                "digits, right answers",
+                one.ours,
+                unit,
+                "0.80",
+                one.ours / 0.8,
+                ">= 1",
+                one.ours >= 0.8,
+            )
+    for game, way, score in exploring(quick, told):
+        unit = "of a random choice's regret" if "MovieLens" in game else "earned a round"
+        against = "share of the rounds that the log is worth to evaluate a uniform choice"
+        yield Row(
+            DECISIONS, f"{game}, exploring by {way}", score.value, unit, against, score.worth, None, None
+        )
 
 
 def _print(rows: list[Row]) -> None:

@@ -24,12 +24,18 @@ def loadtest(
         int, typer.Option(help="Payoffs learned before the test; only for a fresh service.")
     ] = 100_000,
     durability: Annotated[str, typer.Option(help="The level of a fresh service.")] = "lose-nothing",
+    features: Annotated[
+        bool | None,
+        typer.Option(
+            "--features/--ids", help="Send 6 context features and 5 an action, or ids only. [default: both]"
+        ),
+    ] = None,
     dialect: Annotated[str, typer.Option(help="Whose rank is pressed: native or personalizer.")] = "native",
     key: Annotated[str | None, typer.Option(help="A key, if the service wants one.")] = None,
     anywhere: Annotated[bool, typer.Option("--anywhere", help="Allow a URL beyond this machine.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Press a service with ranks, and print throughput, latencies and what was lost.
+    """Press a service with ranks, by ids and with features, and print throughput, latencies and what was lost.
 
     Without --url, a fresh service and a bare Litestar endpoint with the same bodies are pressed in turns, each
     on one core; the service is killed without warning, and every acknowledged event is looked for in its log.
@@ -37,14 +43,24 @@ def loadtest(
     need_service()
     from coterie.service.loadtest import Plan, check_plan, press, run, summary
 
-    plan = Plan(seconds, connections, users, actions, rewards, key=key, dialect=dialect)  # type: ignore[arg-type]
-    check_plan(url, plan, anywhere)
-    found = run(plan, durability, warm=warm) if url is None else summary(asyncio.run(press(url, plan)))
+    kinds = [False, True] if features is None else [features]
+    found: dict[str, dict[str, object]] = {}
+    for kind in kinds:
+        each = seconds / len(kinds)
+        plan = Plan(each, connections, users, actions, rewards, key=key, dialect=dialect, features=kind)  # type: ignore[arg-type]
+        check_plan(url, plan, anywhere)
+        told = run(plan, durability, warm=warm) if url is None else summary(asyncio.run(press(url, plan)))
+        found["features" if kind else "ids"] = told
     if as_json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(found if features is None else next(iter(found.values())), indent=2))
         return
-    table = Table(box=None, show_header=False)
-    for name, value in found.items():
-        shown = f"{value:,.2f}" if isinstance(value, float) else str(value)
-        table.add_row(name.replace("_", " "), shown)
+    table = Table(box=None, show_header=len(found) > 1)
+    for name in ("", *found):
+        table.add_column(name)
+    for name in next(iter(found.values())):
+        table.add_row(name.replace("_", " "), *(_cell(told[name]) for told in found.values()))
     Console().print(table)
+
+
+def _cell(value: object) -> str:
+    return f"{value:,.2f}" if isinstance(value, float) else str(value)

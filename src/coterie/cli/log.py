@@ -73,15 +73,16 @@ def import_(
         await desk.start()
         try:
             if path.suffix == ".parquet":
-                payoffs = list(payoffs_of(read_parquet(path)))
+                payoffs = list(payoffs_of(read_parquet(path), config=desk.engine.config))
             elif path.suffix == ".dsjson":
-                payoffs = list(read_dsjson(path, desk.engine.config.dimensions, read.user_path))
+                payoffs = list(read_dsjson(path, desk.engine.config, read.user_path))
             else:
                 raise ParameterError(f"{path} ends in {path.suffix!r}, expected .parquet or .dsjson")
-            desk.engine.check_items({row.item for row in payoffs if row.item is not None})  # all or nothing
+            items = {row.paid.item for row in payoffs if row.paid.item is not None}
+            desk.engine.check_items(items)  # all or nothing
             for start in range(0, len(payoffs), 1000):
                 part = payoffs[start : start + 1000]
-                await desk.observe([(row.user, row.item, row.x, row.value) for row in part])
+                await desk.observe([(row.user, row.paid, row.value) for row in part])
             return len(payoffs)
         finally:
             await desk.stop()

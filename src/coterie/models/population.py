@@ -7,6 +7,8 @@ in the same visits, and is taken if its evidence is better by more than the pric
 """
 
 import math
+import os
+from contextlib import suppress
 from typing import Any, final
 
 import numpy as np
@@ -30,6 +32,7 @@ DIRECTIONS = 3  # in which a group is split, one trial after the other
 APART = 0.8  # how far from the old mean the two halves of a split group begin, in standard deviations
 SURE = 2.0  # standard errors by which a trial's predictions have to be better: evidence alone also rewards groups
 # that only mimic the skew of payoffs of 0 and 1
+LARGE = 4 * 2**20  # bytes from which an array is not grown by copying
 SOUND = 1e-6  # how far rounding may have taken an inverse from what it inverts
 
 
@@ -102,7 +105,7 @@ class Population(Compiled):
     @property
     def n_groups(self) -> int:
         """How many groups there are."""
-        return int(self.model.prior.count[0])
+        return int(self.model.prior.groups[0])
 
     # What a pass ends in.
 
@@ -146,7 +149,9 @@ class Population(Compiled):
         place[code.PHASE] = 1 - place[code.PHASE]
         self._next_pass()
         ready = place[code.PHASE] == 0 and not place[code.TRIAL] and place[code.LEARNED] >= place[code.NEXT]
-        many = self.n_used > 1 and self.n_groups < GROUPS  # with the constant alone there are no tastes to tell
+        many = (
+            self.n_used > 1 and self.n_groups < GROUPS
+        )  # with the constant alone there are no tastes to tell
         if ready and many and self.n_rows >= 10 * (self.n_groups + 1):
             self._split()
 
@@ -168,7 +173,7 @@ class Population(Compiled):
 
     def _new_variances(self, prior: Any, sums: Any) -> None:
         """Take covariance, noise and shares of groups from a pass: one step of EM, with a weak prior."""
-        d, k = self.n_used, int(prior.count[0])
+        d, k = self.n_used, int(prior.groups[0])
         errors, payoffs, _, users = sums.total
         total = sums.pools[0, :d, :d] + sums.scatter[:d, :d] + WEAK * np.diag(self._start()[:d])
         prior.covariance[:d, :d] = total / (users + WEAK)
@@ -180,7 +185,7 @@ class Population(Compiled):
         """Take the groups' means from a pass: generalised least squares, every user by the chance to be there."""
         d = self.n_used
         precision = prior.precision[:d, :d]
-        for g in range(int(prior.count[0])):
+        for g in range(int(prior.groups[0])):
             known = sums.weight[g] * precision - precision @ sums.pools[g, :d, :d] @ precision
             known += sums.late[g, :d, :d] + np.diag(1 / self._by_scale(self.code.BROAD, BROAD_EXPLAINED)[:d])
             doubt = self._inverse((known + known.T) / 2)
@@ -219,7 +224,7 @@ class Population(Compiled):
         trial.means[k, :d] = prior.means[largest, :d] - step
         trial.means[largest, :d] += step
         trial.doubt[k] = prior.doubt[largest]
-        trial.count[0] = k + 1
+        trial.groups[0] = k + 1
         place[code.TRIAL], place[code.PASSES] = 1, 0
         model.pace[2:] = 0
         place[code.TRIED] += 1
@@ -258,12 +263,11 @@ class Population(Compiled):
     def fit(self, n_rows: int, n_items: int = 0) -> None:
         """Make room for so many rows and items in all."""
         users, effects = self.model.users, self.model.effects
-        if len(users.times) < n_rows:
-            room = max(n_rows, 2 * len(users.times))
-            users = type(users)(*(_longer(array, room) for array in users))
-        if len(effects) < n_items:
-            effects = _longer(effects, max(n_items, 2 * len(effects)))
-        self.model = self.model._replace(users=users, effects=effects)
+        if min(len(array) for array in users) < n_rows or len(effects) < n_items:
+            self.model = self.model._replace(
+                users=type(users)(*(_longer(array, n_rows) for array in users)),
+                effects=_longer(effects, n_items),
+            )
 
     def replace(self, row: int) -> None:
         """Forget a row, and let the last one take its place."""
@@ -310,7 +314,7 @@ class Population(Compiled):
 
 def _sound_prior(prior: Any, d: int) -> bool:
     kappa, phi, tau, _ = prior.noise
-    k = int(prior.count[0])
+    k = int(prior.groups[0])
     if not (kappa > 0 and 0 <= phi < 1 and tau > 0 and 1 <= k <= GROUPS):
         return False
     product = prior.covariance[:d, :d] @ prior.precision[:d, :d]
@@ -324,7 +328,23 @@ def _sound_prior(prior: Any, d: int) -> bool:
 
 
 def _longer(array: Any, room: int) -> Any:
-    """Return the same rows in more room."""
+    """Return the same rows with room for so many at least.
+
+    Copying gigabytes would hold up a decision, so a large array gets half of the machine's memory at once. That is
+    only a claim on addresses: memory is taken as rows are written.
+    """
+    if len(array) >= room:
+        return array
+    room = max(room, 2 * len(array))
+    width = array.itemsize * math.prod(array.shape[1:])
+    if room * width > LARGE:
+        with suppress(MemoryError, ValueError, OSError):
+            whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+            return _filled(array, max(room, whole // 2 // width))
+    return _filled(array, room)
+
+
+def _filled(array: Any, room: int) -> Any:
     fresh = np.zeros((room, *array.shape[1:]), dtype=array.dtype)
     fresh[: len(array)] = array
     return fresh

@@ -20,6 +20,7 @@ from coterie.policies.policy import Policy
 from coterie.policies.random import Random
 from coterie.policies.sclub import SCLUB
 from coterie.policies.sparse_cab import SparseCAB
+from coterie.policies.sparse_hierarchical import Action, SparseHierarchical
 from coterie.policies.vw import VW
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "POLICIES",
     "SCLUB",
     "VW",
+    "Action",
     "Batch",
     "CoLin",
     "Decision",
@@ -41,12 +43,14 @@ __all__ = [
     "Policy",
     "Random",
     "SparseCAB",
+    "SparseHierarchical",
     "load",
 ]
 
-# In the order in which they are listed: what we recommend, the paper's own, its rivals, one from outside, the yardstick.
+# In the order in which they are listed: what we recommend, the paper's own, its rivals, an outsider, the yardstick.
 KINDS: tuple[type[Policy], ...] = (
-    Hierarchical, CAB, SparseCAB, LinUCB, CLUB, DynUCB, SCLUB, COFIBA, GOBLin, CoLin, DCCB, VW, Random,
+    Hierarchical, SparseHierarchical, CAB, SparseCAB, LinUCB, CLUB, DynUCB, SCLUB, COFIBA, GOBLin, CoLin, DCCB, VW,
+    Random,
 )  # fmt: skip
 POLICIES: dict[str, type[Policy]] = {kind.name: kind for kind in KINDS}
 

@@ -1,6 +1,6 @@
 """What a policy thought of each candidate, and which one it picked."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, final
@@ -21,10 +21,13 @@ def first_best(score: Floats) -> int:
 
 def ranked(score: Floats) -> list[int]:
     """Return all candidates, best first; tied ones as listed, so the first is `first_best`."""
+    by_score = np.argsort(-score, kind="stable")
+    if (np.diff(score[by_score]) <= -TIE).all():  # no ties, the usual case
+        return by_score.tolist()  # type: ignore[no-any-return]
     order: list[int] = []
     tied: list[int] = []
     value = score.tolist()  # plain floats: ten times as fast to compare one by one
-    for k in np.argsort(-score, kind="stable").tolist():
+    for k in by_score.tolist():
         if tied and value[tied[0]] - value[k] >= TIE:
             order += sorted(tied)
             tied = []
@@ -56,19 +59,24 @@ class Decision:
     near_width: Floats  # their average width
     score: Floats  # what the policy ranks by
     seen: Seen | None = None  # whom it rests on, where a part of the users could not be asked; else None
-    parts: dict[str, Floats] | None = None  # what the estimate is made of, where the policy tells; then its sd
+    probability: Floats | None = None  # how likely each candidate was, where the policy draws its choice
+    drawn: int | None = None  # the candidate that was drawn, in that case
+    parts: Mapping[str, Floats] | None = None  # what the estimate consists of, where the policy says so
     groups: Floats | None = None  # the user's probability of each group, where users are in groups
-    probability: Floats | None = None  # how likely each candidate is, where somebody asked (see `explain`)
 
     @property
     def choice(self) -> int:
         """The chosen candidate's position."""
-        return first_best(self.score)
+        return first_best(self.score) if self.drawn is None else self.drawn
 
     @property
     def ranking(self) -> list[int]:
-        """All positions, best first."""
-        return ranked(self.score)
+        """All positions, best first; one that was drawn stands before the others."""
+        order = ranked(self.score)
+        if self.drawn is not None:
+            order.remove(self.drawn)
+            order.insert(0, self.drawn)
+        return order
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one plain dict a candidate, in the order listed."""

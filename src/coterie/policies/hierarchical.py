@@ -33,7 +33,7 @@ from coterie.policies.random import Seed, make_rng
 from coterie.policies.roster import Roster
 
 Floats = NDArray[np.float64]
-PARTS = ("population", "own", "item", "pair")  # what a score is made of, before exploration
+PARTS = ("population", "own", "effect", "pair")  # what a score is made of, before exploration
 
 
 class Group(NamedTuple):
@@ -53,8 +53,8 @@ class Hierarchical(Policy):
     n_features
         How many features an item has: contexts are then an array (candidates, n_features), of any scale.
     one_hot
-        Items have ids: contexts are a sequence of ids. With `n_features` as well they are `Candidates(ids, features)`,
-        and `learn` takes one of them.
+        Items have ids: contexts are a sequence of ids. With `n_features` as well they are
+        `Candidates(ids, features)`, and `learn` takes one of them.
     explore
         How widely to search for what is not known. 1 suits all data that we tried; 0 is greedy.
     seed
@@ -151,7 +151,15 @@ class Hierarchical(Policy):
         noise = np.array([self.rng.standard_normal() for _ in range(population.n_used)])
         parts, chance = np.empty((len(table), 6)), np.empty(population.n_groups)
         population.code.view(
-            population.model, self._pairs.rows, row, table, numbers, np.arange(len(table)), noise, parts, chance
+            population.model,
+            self._pairs.rows,
+            row,
+            table,
+            numbers,
+            np.arange(len(table)),
+            noise,
+            parts,
+            chance,
         )
         return parts, chance
 

@@ -48,6 +48,7 @@ class Policy(ABC):
     not_saved: ClassVar[tuple[str, ...]] = ()  # parameters of the running program, that `load` may be given
     takes_both: ClassVar[bool] = False  # whether it may be made with n_features and one_hot: for `Candidates`
     _lock: RLock  # held by every public method while it runs
+    takes_names: ClassVar[bool] = False  # whether contexts may be ids, named features and a context together
     learned: int = 0  # how many payoffs were learned
     rng: Generator | None = None  # where randomness comes from, if any is used
 

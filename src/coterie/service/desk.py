@@ -11,15 +11,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import msgspec
 import numpy as np
 from msgspec import Struct
 
 from coterie.errors import ContextError, UnavailableError
 from coterie.service.committer import Committer
 from coterie.service.engine import (
-    REASONS,
     Answer,
     Engine,
+    Paid,
     Question,
     check_config,
     probability,
@@ -32,7 +33,8 @@ from coterie.service.records import Rank, Record, Tick, encode, pack
 from coterie.service.recovery import recover, relearn
 from coterie.service.settings import Config, Settings, starting_config
 from coterie.service.slots import narrow
-from coterie.service.snapshot import dump
+from coterie.service.snapshot import Frozen, freeze
+from coterie.service.snapshot import pack as pack_state
 from coterie.service.store import Append, FullError, Store, StoreError
 from coterie.service.together import Together
 from coterie.service.upkeep import let_go, scrub
@@ -124,7 +126,12 @@ class Desk:
         contract = dict(self.engine.contract)
         if RETENTION in contract and self.settings.names("retention_days"):
             del contract[RETENTION]
-        return starting_config(self.settings, self.engine.config), contract
+        config = starting_config(self.settings, self.engine.config)
+        if self.shards is not None:
+            if self.engine.position == 0 and not self.settings.names("config.policy"):
+                config = msgspec.structs.replace(config, policy="cab")  # the default cannot be kept in shards
+            check_config(config, self.shards)
+        return config, contract
 
     @property
     def retention_days(self) -> float:
@@ -141,8 +148,7 @@ class Desk:
             await self.committer.close()
             if self.committer.failed is None:
                 with suppress(UnavailableError):  # of lost users there is nothing to keep: the log has them
-                    state = dump(self.engine)
-                    await asyncio.to_thread(self.store.save_snapshot, self.engine.position, state)
+                    await asyncio.to_thread(self._save, self.engine.position, freeze(self.engine))
         finally:
             self.store.close()
             if self.shards is not None:
@@ -258,7 +264,7 @@ class Desk:
         self._moving = True
         try:
             home.shards = shards  # for policies that are made from now on
-            sharded: list[Any] = [policy for policy in (engine.items, engine.vectors) if policy is not None]
+            sharded: list[Any] = list(engine.policies().values())
             for policy in sharded:
                 with self._engine_at_work():
                     for _ in policy.models.rebalance(shards):
@@ -271,13 +277,13 @@ class Desk:
         finally:
             self._moving = False
 
-    async def observe(self, rows: Sequence[tuple[str, str | None, bytes | None, float]]) -> None:
-        """Learn payoffs from elsewhere: (user, item, vector, value), one of item and vector given."""
+    async def observe(self, rows: Sequence[tuple[str, Paid, float]]) -> None:
+        """Learn payoffs from elsewhere: (user, what for, value)."""
         self._accept()
-        self.engine.check_items({item for _, item, _, _ in rows if item is not None})
+        self.engine.check_items({paid.item for _, paid, _ in rows if paid.item is not None})
         with self._engine_at_work():
-            for user, item, x, value in rows:
-                self.engine.observe(user, value, self.clock(), item, x)
+            for user, paid, value in rows:
+                self.engine.observe(user, value, self.clock(), *paid)
         await self._durable()
 
     async def reset(self) -> None:
@@ -303,9 +309,12 @@ class Desk:
 
     async def snapshot(self, alone: bool = False) -> None:
         """Keep the state as it is now, so that a start need not replay the whole log."""
-        state, position = dump(self.engine), self.engine.position
+        frozen, position = freeze(self.engine), self.engine.position
         await self._durable()
-        await asyncio.to_thread(self.store.save_snapshot, position, state, alone)
+        await asyncio.to_thread(self._save, position, frozen, alone)
+
+    def _save(self, position: int, frozen: Frozen, alone: bool = False) -> None:
+        self.store.save_snapshot(position, pack_state(frozen), alone)
 
     # Reads.
 
@@ -425,7 +434,15 @@ def ranking_of(record: Rank) -> Ranking:
     """Return the answer of a decision: every action with the probability it had."""
     actions, choices = record.actions, len(record.actions) - len(record.excluded)
     shown = record.order[:choices]
-    if record.shown == "baseline":
+    if record.chances is not None:
+        open_to = (
+            [k for k in range(len(actions)) if k not in record.excluded]
+            if record.excluded
+            else range(choices)
+        )
+        chances = dict(zip(open_to, np.frombuffer(record.chances).tolist(), strict=True))
+        ranking = [Candidate(actions[k], chances[k]) for k in shown]
+    elif record.shown == "baseline":
         ranking = [Candidate(actions[k], float(k == record.choice)) for k in shown]
     else:
         best, high = record.best, probability(True, record.exploration, choices)
@@ -434,11 +451,3 @@ def ranking_of(record: Rank) -> Ranking:
     ranking += [Candidate(actions[k], 0.0) for k in record.order[choices:]]
     partial = None if record.seen is None else Partial(*record.seen)
     return Ranking(record.parent or record.event, actions[record.choice], ranking, partial)
-
-
-def reasons_of(record: Rank) -> list[dict[str, float]] | None:
-    """Return scores, widths and neighbourhood sizes at the time of the decision, an action a row."""
-    if record.reasons is None:
-        return None
-    table = np.frombuffer(record.reasons, dtype=np.float32).reshape(len(REASONS), -1)
-    return [dict(zip(REASONS, map(float, column), strict=True)) for column in table.T]

@@ -10,21 +10,24 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 from safetensors.numpy import load
 
 from coterie.errors import CoterieError, ParameterError
+from coterie.models.effects import pick
+from coterie.models.encoded import Encoded
 from coterie.models.files import unpack_ids
-from coterie.policies import POLICIES, Decision, Policy
+from coterie.policies import POLICIES, Decision, Policy, SparseHierarchical
 from coterie.policies.cab import Engine as Shards
+from coterie.service.encoding import encode_action, encode_id, encode_question
 from coterie.service.events import Event, Outcome
 from coterie.service.features import hash_actions
 from coterie.service.problems import Problem
+from coterie.service.reasons import LARGEST, pack_parts, pack_reasons
 from coterie.service.records import (
     Activate,
     Configure,
@@ -41,8 +44,8 @@ from coterie.service.records import (
 from coterie.service.settings import Config
 from coterie.service.statistics import Statistics
 
-REASONS = ("estimate", "width", "neighbours", "neighbours_estimate", "neighbours_width")
 Features = Sequence[Mapping[str, Any]]
+Kind = Literal["items", "vectors", "model"]  # over ids, over vectors, and one model of all
 
 
 class Action(Struct, frozen=True):
@@ -100,8 +103,16 @@ class Plan(NamedTuple):
 
     ids: list[str]
     open_to: Sequence[int]  # positions of the actions that are not excluded
-    featured: bool
+    kind: Kind
     contexts: Any
+
+
+class Paid(NamedTuple):
+    """What a payoff is learned for: an item, or a vector, or for one model of all an action by hashes."""
+
+    item: str | None = None
+    x: bytes | None = None
+    hashed: bytes | None = None
 
 
 class Drained(NamedTuple):
@@ -126,6 +137,7 @@ class Engine:
         self.contract: dict[str, Any] = {}  # of Personalizer's configuration, what has no place in `config`
         self.items: Policy | None = None  # over ids of actions without features
         self.vectors: Policy | None = None  # over hashed features
+        self.model: Policy | None = None  # or one for ids, features, contexts and users together
         self.position = 0  # of the next record
         self.now = 0  # the time of the last record, milliseconds
         self.events: dict[str, Event] = {}  # oldest first
@@ -143,8 +155,8 @@ class Engine:
         self.relearn: Callable[[Config], Engine] | None = None
         self.tap: list[Record] | None = None  # what is emitted is also put here, for one who catches up
         self.fixed: Config | None = None  # learn with this model, whatever the log says: for relearning
-        # Told what is learned: user, item or vector, and payoff.
-        self.on_learn: Callable[[int, str | None, bytes | None, float], None] | None = None
+        # Told what is learned: user, what for, and payoff.
+        self.on_learn: Callable[[int, Paid, float], None] | None = None
         self._deadlines: list[tuple[int, int, str]] = []
         self._open = 0
 
@@ -186,13 +198,12 @@ class Engine:
             except CoterieError:
                 plans.append(None)  # `rank` finds it again, and says so
         ahead: list[tuple[Plan, Decision] | None] = [None] * len(questions)
-        for featured in (False, True):
-            those = [
-                (k, plan) for k, plan in enumerate(plans) if plan is not None and plan.featured == featured
-            ]
+        kinds: tuple[Kind, ...] = ("items", "vectors")  # one model of all cannot be kept in shards
+        for kind in kinds:
+            those = [(k, plan) for k, plan in enumerate(plans) if plan is not None and plan.kind == kind]
             users = [self._number(questions[k].user) for k, _ in those]
             contexts = [plan.contexts for _, plan in those]
-            decisions = self._policy(featured).decide_many(users, contexts) if those else []
+            decisions = self._policy(kind).decide_many(users, contexts) if those else []
             for (k, plan), made in zip(those, decisions, strict=True):
                 ahead[k] = plan, made
         found: list[Answer] = []
@@ -234,12 +245,20 @@ class Engine:
             self._emit(Forget(at, number))
         return number
 
-    def observe(self, user: str, value: float, at: int, item: str | None, x: bytes | None = None) -> None:
+    def observe(
+        self,
+        user: str,
+        value: float,
+        at: int,
+        item: str | None,
+        x: bytes | None = None,
+        hashed: bytes | None = None,
+    ) -> None:
         """Learn a payoff from elsewhere."""
         number = self._number(user)
         at = self._at(at)
         self._name(number, user)
-        self._emit(Observe(at, number, value, item, x))
+        self._emit(Observe(at, number, value, item, x, hashed))
 
     def reset(self, at: int) -> None:
         """Empty the model."""
@@ -250,13 +269,14 @@ class Engine:
         users: Mapping[int, str],
         items: tuple[int, bytes] | None,
         vectors: tuple[int, bytes] | None,
+        model: tuple[int, bytes] | None,
         at: int,
     ) -> None:
         """Take over a model from a file, checked before; see model_file."""
         at = self._at(at)
         for number, name in users.items():
             self._name(number, name)
-        self._emit(Import(at, tuple(users), items, vectors))
+        self._emit(Import(at, tuple(users), items, vectors, model))
 
     def tick(self, at: int) -> None:
         """End the waits that are over."""
@@ -279,6 +299,11 @@ class Engine:
         out = Drained(self.outbox, self.named, self.gone, self.scrub)
         self.outbox, self.named, self.gone, self.scrub = [], {}, [], []
         return out
+
+    @property
+    def learned(self) -> int:
+        """How many payoffs the model has learned."""
+        return sum(policy.learned for policy in self.policies().values())
 
     @property
     def waiting(self) -> int:
@@ -306,6 +331,10 @@ class Engine:
         open_to = [k for k, name in enumerate(ids) if name not in excluded] if excluded else range(len(ids))
         if not open_to:
             raise Problem(422, "no_action_left", "every action is excluded; leave at least one to choose")
+        if self.takes_names:
+            shown_ids = [ids[k] for k in open_to] if excluded else ids
+            features = [actions[k].features for k in open_to]
+            return Plan(ids, open_to, "model", encode_question(shown_ids, features, question.context))
         featured = any(action.features for action in actions)
         contexts: Any
         if featured:
@@ -314,7 +343,7 @@ class Engine:
         else:
             contexts = [ids[k] for k in open_to] if excluded else ids
             self.check_items(contexts)
-        return Plan(ids, open_to, featured, contexts)
+        return Plan(ids, open_to, "vectors" if featured else "items", contexts)
 
     def _number(self, user: str) -> int:
         """Return a user's number: for a stranger the one that the next newcomer gets."""
@@ -325,10 +354,12 @@ class Engine:
     ) -> tuple[Rank, Decision]:
         config, excluded = self.config, question.excluded
         plan, decision = ahead or (self._plan(question), None)
-        user, (ids, open_to, featured, contexts) = self._number(question.user), plan
-        policy = self._policy(featured)
+        user, (ids, open_to, kind, contexts) = self._number(question.user), plan
+        policy = self._policy(kind)
         chance, which = draw(question.event)
-        if policy.rng is not None:
+        if isinstance(policy, SparseHierarchical):
+            decision = policy.weigh(user, contexts, contexts, floor=config.exploration)
+        elif policy.rng is not None:
             policy.rng = np.random.default_rng(int(which * 2**53))
         if decision is None:
             decision = policy.decide(user, contexts)
@@ -346,16 +377,27 @@ class Engine:
         if question.baseline is not None:
             baseline = next((i for i, k in enumerate(open_to) if ids[k] == question.baseline), 0)
         exploration = 1.0 if policy.name == "random" else config.exploration
-        choice, shown_by = best, ""
+        choice, shown_by, chances = best, "", None
         if config.mode != "online":
             choice, shown_by, exploration = baseline, "baseline", 0.0
+        elif decision.probability is not None and config.explore == "gaps" and exploration > 0:
+            chances = decision.probability
+            choice = pick(chances, chance)
+            shown_by = "" if choice == best else "explored"
         elif chance < exploration:
             choice, shown_by = int(which * len(open_to)), "explored"
         if choice != best:
             ranking.remove(choice)
             ranking.insert(0, choice)
         left = [k for k in range(len(ids)) if ids[k] in excluded] if excluded else []
-        chosen_by_chance = probability(choice == best, exploration, len(open_to))
+        if chances is not None:
+            chosen_by_chance = float(chances[choice])
+        else:
+            chosen_by_chance = probability(choice == best, exploration, len(open_to))
+        told = question.context or any(action.features for action in question.actions)
+        parts = None
+        if config.record_reasons and isinstance(policy, SparseHierarchical):
+            parts = pack_parts(policy.contributions(user, contexts, choice, LARGEST))
         record = Rank(
             at=at,
             event=question.event,
@@ -370,13 +412,16 @@ class Engine:
             digest=digest,
             excluded=tuple(left),
             deferred=question.deferred,
-            x=contexts[choice].tobytes() if featured else None,
-            reasons=reasons_of(decision) if config.record_reasons else None,
-            features=_features(question) if featured or question.context else None,
+            x=contexts[choice].tobytes() if kind == "vectors" else None,
+            reasons=pack_reasons(decision) if config.record_reasons else None,
+            features=_features(question) if told else None,
             parent=question.parent,
             slot=question.slot,
             shown=shown_by,
             seen=decision.seen,
+            hashed=contexts[choice].to_bytes() if kind == "model" else None,
+            chances=None if chances is None else chances.tobytes(),
+            parts=parts,
         )
         return record, decision
 
@@ -426,13 +471,13 @@ class Engine:
             user = self._see(record.user, record.at)
             user.learned += 1
             user.earned += record.value
-            self._learn(record.user, record.item, record.x, record.value)
+            self._learn(record.user, Paid(record.item, record.x, record.hashed), record.value)
         elif isinstance(record, Configure):
             self._apply_configure(record)
         elif isinstance(record, Import):
             self._apply_import(record)
         else:
-            self.items = self.vectors = None
+            self.items = self.vectors = self.model = None
             self.known_items = {}
         self.position += 1
 
@@ -445,7 +490,8 @@ class Engine:
     def _apply_rank(self, record: Rank) -> None:
         user = self._see(record.user, record.at)
         user.decisions += 1
-        if record.x is None and not all(map(self.known_items.__contains__, record.actions)):
+        paid = self._paid(record)
+        if paid.item is not None and not all(map(self.known_items.__contains__, record.actions)):
             for k, name in enumerate(record.actions):
                 if k not in record.excluded:
                     self.known_items.setdefault(name)
@@ -453,8 +499,8 @@ class Engine:
             id=record.event,
             position=self.position,
             user=record.user,
-            item=record.actions[record.choice] if record.x is None else None,
-            x=None if record.x is None else self._vector(record),
+            item=paid.item,
+            x=paid.x,
             at=record.at,
             deadline=record.at + math.ceil(self.config.wait * 1000),
             state="deferred" if record.deferred else "waiting",
@@ -464,6 +510,7 @@ class Engine:
             baseline=record.choice == record.baseline,
             parent=record.parent,
             slot=record.slot,
+            hashed=paid.hashed,
         )
         self.events[record.event] = event
         self._open += 1
@@ -474,15 +521,26 @@ class Engine:
             self._close(oldest, record.at)
             del self.events[oldest.id]
 
-    def _vector(self, record: Rank) -> bytes:
-        """Return the chosen action's vector; hashed anew where relearning has other dimensions."""
-        assert record.x is not None
-        if len(record.x) == 8 * self.config.dimensions or record.features is None:
-            return record.x
-        sent = msgspec.json.decode(record.features)
-        features = sent["actions"][record.choice] or ()
-        action = (record.actions[record.choice], features)
-        return bytes(hash_actions([action], sent["context"], self.config.dimensions)[0].tobytes())
+    def _paid(self, record: Rank) -> Paid:
+        """Return what the reward of a decision will be learned for, by the policy that is to learn it.
+
+        A decision of another policy, or with other dimensions, is read from its features as they were sent.
+        """
+        item = record.actions[record.choice]
+        if self.takes_names:
+            if record.hashed is not None:
+                return Paid(hashed=record.hashed)
+            context, features = sent_features(record)
+            return Paid(hashed=encode_action(item, features[record.choice], context))
+        if record.x is None and record.hashed is None:
+            return Paid(item)
+        if record.x is not None and (len(record.x) == 8 * self.config.dimensions or record.features is None):
+            return Paid(x=record.x)
+        context, features = sent_features(record)
+        if not any(features):
+            return Paid(item)
+        action = (item, features[record.choice] or ())
+        return Paid(x=bytes(hash_actions([action], context, self.config.dimensions)[0].tobytes()))
 
     def _apply_reward(self, record: Reward) -> None:
         if record.outcome != "applied":
@@ -518,10 +576,11 @@ class Engine:
         if same_model(old, new) == old:
             return
         if self.relearn is None:
-            self.items = self.vectors = None
+            self.items = self.vectors = self.model = None
             return
         other = self.relearn(new)
-        self.items, self.vectors, self.known_items = other.items, other.vectors, other.known_items
+        self.items, self.vectors, self.model = other.items, other.vectors, other.model
+        self.known_items = other.known_items
         self.take_events(list(other.events.values()))
 
     def _apply_import(self, record: Import) -> None:
@@ -529,8 +588,9 @@ class Engine:
             self._see(number, record.at)
         if self.fixed is not None:
             return  # relearning with another model, for which the file's is nothing
-        self.items = restore_policy(record.items, self.config, False, self.shards)
-        self.vectors = restore_policy(record.vectors, self.config, True, self.shards)
+        self.items = restore_policy(record.items, self.config, "items", self.shards)
+        self.vectors = restore_policy(record.vectors, self.config, "vectors", self.shards)
+        self.model = restore_policy(record.model, self.config, "model", self.shards)
         learned = {} if self.items is None else self.items.tensors()
         self.known_items = dict.fromkeys(map(str, unpack_ids(learned, "items") if "items" in learned else ()))
 
@@ -548,30 +608,46 @@ class Engine:
     def _settle(self, event: Event, state: Any, value: float, at: int) -> None:
         event.state, event.value = state, value
         self._open -= 1
-        updates = self._learn(event.user, event.item, event.x, value)
+        updates = self._learn(event.user, Paid(event.item, event.x, event.hashed), value)
         self.statistics.learned(at, event, value, updates)
         user = self.users.get(event.user)
         if user is not None:
             user.learned += 1
             user.earned += value
 
-    def _learn(self, user: int, item: str | None, x: bytes | None, value: float) -> int:
+    def _learn(self, user: int, paid: Paid, value: float) -> int:
         if self.config.mode == "logging-only":
             return 0
         if user not in self.users:
             return 0  # evicted while the event waited: learning would bring the user back
-        policy = self._policy(vectors=x is not None)
+        if self.takes_names:
+            return self._learn_hashed(user, paid, value)
+        if paid.hashed is not None:
+            return 0  # of a policy that is no longer in force, and there was no log to read it anew
+        item, x = paid.item, paid.x
+        policy = self._policy("items" if x is None else "vectors")
         if policy.rng is not None:
             policy.rng = np.random.default_rng(self.position)
         if x is not None and len(x) != 8 * self.config.dimensions:
             return 0  # scrubbed of its features, so it cannot be hashed into other dimensions
         if self.on_learn is not None:
-            self.on_learn(user, item, x, value)
+            self.on_learn(user, paid, value)
         if x is None:
             assert item is not None
             self.known_items.setdefault(item)
             return policy.learn(user, item, value)
         return policy.learn(user, np.frombuffer(x), value)
+
+    def _learn_hashed(self, user: int, paid: Paid, value: float) -> int:
+        """Learn with one model of all; a vector alone does not say which features it was made of."""
+        hashed = paid.hashed
+        if hashed is None:
+            if paid.item is None:
+                return 0
+            hashed = encode_id(paid.item)
+        if self.on_learn is not None:
+            self.on_learn(user, Paid(hashed=hashed), value)
+        return self._policy("model").learn(user, Encoded.from_bytes(hashed), value)
 
     def _see(self, number: int, at: int) -> User:
         """Return the user, moved to the end of the queue of those who may go."""
@@ -588,23 +664,43 @@ class Engine:
     def _drop(self, number: int) -> None:
         del self.users[number]
         self.gone.append(number)
-        for policy in (self.items, self.vectors):
-            if policy is not None:
-                _drop_if_known(policy, number)
+        for policy in self.policies().values():
+            _drop_if_known(policy, number)
         self.named.pop(number, None)
         name = self.ids.pop(number, None)
         if name is not None:
             del self.names[name]
 
-    def _policy(self, vectors: bool) -> Policy:
-        policy = self.vectors if vectors else self.items
+    @property
+    def takes_names(self) -> bool:
+        """Whether one model learns ids, features, contexts and users together."""
+        return takes_names(self.config)
+
+    def policies(self) -> dict[Kind, Policy]:
+        """Return the policies that there are."""
+        every: dict[Kind, Policy | None] = {"items": self.items, "vectors": self.vectors, "model": self.model}
+        return {kind: policy for kind, policy in every.items() if policy is not None}
+
+    def _policy(self, kind: Kind) -> Policy:
+        policy = self.policies().get(kind)
         if policy is None:
-            policy = make_policy(self.config, vectors, self.shards)
-            if vectors:
-                self.vectors = policy
-            else:
-                self.items = policy
+            policy = make_policy(self.config, kind, self.shards)
+            setattr(self, kind, policy)
         return policy
+
+
+def takes_names(config: Config) -> bool:
+    """Return whether the configured policy is one model of ids, features, contexts and users."""
+    known = POLICIES.get(config.policy)
+    return known is not None and known.takes_names
+
+
+def sent_features(record: Rank) -> tuple[Features, Sequence[Features | None]]:
+    """Return a decision's context and its actions' features as they were sent, if the log still has them."""
+    if record.features is None:
+        return (), [None] * len(record.actions)
+    sent = msgspec.json.decode(record.features)
+    return sent["context"], sent["actions"]
 
 
 def same_model(config: Config, like: Config) -> Config:
@@ -632,13 +728,18 @@ def check_sharding(config: Config) -> None:
         raise ParameterError("thompson=true draws from one random stream, which shards do not have")
 
 
-def possible(config: Config) -> list[bool]:
-    """Return the kinds of contexts that the policy takes: False for ids, True for vectors; at least one."""
-    found, reason = [], ParameterError("")
-    for vectors in (False, True):
+def possible(config: Config) -> list[Kind]:
+    """Return the kinds of contexts that the policy takes; at least one."""
+    if takes_names(config):
+        make_policy(config, "model")
+        return ["model"]
+    found: list[Kind] = []
+    reason = ParameterError("")
+    kinds: tuple[Kind, ...] = ("items", "vectors")
+    for kind in kinds:
         try:
-            make_policy(config, vectors)
-            found.append(vectors)
+            make_policy(config, kind)
+            found.append(kind)
         except ParameterError as error:
             reason = error
     if not found:
@@ -648,26 +749,34 @@ def possible(config: Config) -> list[bool]:
 
 def warm_up(config: Config) -> None:
     """Compile what is compiled on first use, so that the first request does not wait for it."""
-    for vectors in possible(config):
-        policy = make_policy(config, vectors)
-        contexts: Any = np.eye(config.dimensions)[:2] if vectors else ["a", "b"]
-        for user in range(3):
-            policy.decide(user, contexts)
-            policy.learn(user, contexts[0], 1.0)
-        policy.drop(0)
-        policy.tensors()
+    made = Engine()
+    made.configure(config, 0)
+    for kind in possible(config):
+        features: Features | None = [{"a": 1}] if kind != "items" else None
+        actions = [Action("a", features), Action("b", features)]
+        for user in ("one", "two", "three"):
+            made.rank(Question(user, user, actions), 0)
+            made.reward(user, 1.0, 0)
+        made.policies()[kind].tensors()
+        made.forget("one", 0)
+        made.events.clear()
 
 
-def make_policy(config: Config, vectors: bool, shards: Shards | None = None) -> Policy:
+def make_policy(config: Config, kind: Kind, shards: Shards | None = None) -> Policy:
     """Return the configured policy, empty."""
     if config.policy not in POLICIES:
         raise ParameterError(f"policy is {config.policy!r}, expected one of {', '.join(sorted(POLICIES))}")
-    kind: dict[str, Any] = {"n_features": config.dimensions} if vectors else {"one_hot": True}
+    context: dict[Kind, dict[str, Any]] = {
+        "items": {"one_hot": True},
+        "vectors": {"n_features": config.dimensions},
+        "model": {},
+    }
+    given = dict(context[kind])
     if shards is not None:
         check_sharding(config)
-        kind["engine"] = shards
+        given["engine"] = shards
     try:
-        return POLICIES[config.policy](**kind, **config.parameters)
+        return POLICIES[config.policy](**given, **config.parameters)
     except TypeError as error:
         raise ParameterError(
             f"the policy {config.policy!r} does not take these parameters: {error}"
@@ -675,12 +784,12 @@ def make_policy(config: Config, vectors: bool, shards: Shards | None = None) -> 
 
 
 def restore_policy(
-    part: tuple[int, bytes] | None, config: Config, vectors: bool, shards: Shards | None = None
+    part: tuple[int, bytes] | None, config: Config, kind: Kind, shards: Shards | None = None
 ) -> Policy | None:
     """Return the policy that (payoffs learned, safetensors) hold."""
     if part is None:
         return None
-    policy = make_policy(config, vectors, shards)
+    policy = make_policy(config, kind, shards)
     policy.restore(load(part[1]))
     policy.learned = part[0]
     return policy
@@ -701,15 +810,6 @@ def draw(event: str) -> tuple[float, float]:
 def probability(best: bool, exploration: float, choices: int) -> float:
     """Return how likely an action was: the policy's choice, or one of all by chance."""
     return exploration / choices + (1 - exploration if best else 0.0)
-
-
-def reasons_of(decision: Decision) -> bytes:
-    """Return the rows of REASONS, float32, one column a candidate."""
-    rows: NDArray[np.float32] = np.array(
-        [decision.estimate, decision.width, decision.members, decision.near_estimate, decision.near_width],
-        dtype=np.float32,
-    )
-    return rows.tobytes()
 
 
 def _features(question: Question) -> bytes:

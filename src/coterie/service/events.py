@@ -16,8 +16,8 @@ class Event(Struct, gc=False, array_like=True):
     id: str
     position: int
     user: int
-    item: str | None  # the chosen action's id, if actions had no features …
-    x: bytes | None  # … or its vector, if they had
+    item: str | None  # the chosen action's id, if actions had no features, …
+    x: bytes | None  # … its vector, if they had, …
     at: int  # milliseconds
     deadline: int
     state: State
@@ -30,6 +30,7 @@ class Event(Struct, gc=False, array_like=True):
     counted: int = 0  # how many rewards were counted
     parent: str | None = None
     slot: str | None = None
+    hashed: bytes | None = None  # or, for one model of all, the action and the context by hashes
 
     @property
     def open(self) -> bool:

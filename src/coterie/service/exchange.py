@@ -19,7 +19,8 @@ from msgspec import Struct
 
 from coterie.errors import FileError, MissingExtraError
 from coterie.service.desk import ranking_of
-from coterie.service.engine import Engine
+from coterie.service.encoding import encode_action
+from coterie.service.engine import Engine, Paid, takes_names
 from coterie.service.features import hash_actions
 from coterie.service.personalizer_errors import Refusal
 from coterie.service.personalizer_user import SHARED, find_user
@@ -36,8 +37,7 @@ class Payoff(Struct, frozen=True):
     """One line of history to learn from."""
 
     user: str
-    item: str | None
-    x: bytes | None
+    paid: Paid
     value: float
 
 
@@ -142,7 +142,7 @@ def _settled(records: Iterable[tuple[int, Record]]) -> Iterator[tuple[Rank, floa
         yield oldest()
 
 
-def read_dsjson(path: Path, dimensions: int, user_path: str = "user.id") -> Iterator[Payoff]:
+def read_dsjson(path: Path, config: Config, user_path: str = "user.id") -> Iterator[Payoff]:
     """Yield what each line's chosen action earned; lines without a decision are passed over."""
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
@@ -151,7 +151,7 @@ def read_dsjson(path: Path, dimensions: int, user_path: str = "user.id") -> Iter
             try:
                 if len(line) > LONGEST_LINE:
                     raise ValueError(f"it has more than {LONGEST_LINE} characters")
-                payoff = _payoff(json.loads(line), dimensions, user_path)
+                payoff = _payoff(json.loads(line), config, user_path)
             except (
                 ValueError,
                 TypeError,
@@ -166,14 +166,20 @@ def read_dsjson(path: Path, dimensions: int, user_path: str = "user.id") -> Iter
                 yield payoff
 
 
-def payoffs_of(records: Iterable[Record], names: Mapping[int, str] | None = None) -> Iterator[Payoff]:
-    """Yield what an exported log learned, default rewards too, to warm-start another service."""
+def payoffs_of(
+    records: Iterable[Record], names: Mapping[int, str] | None = None, config: Config | None = None
+) -> Iterator[Payoff]:
+    """Yield what an exported log learned, default rewards too, to warm-start another service.
+
+    With `config`, they are as its policy learns them, whatever the log's own was.
+    """
     engine = Engine()
+    engine.fixed = config
     known = dict(names or {})
     learned: list[Payoff] = []
 
-    def heard(user: int, item: str | None, x: bytes | None, value: float) -> None:
-        learned.append(Payoff(known.get(user, f"imported-{user}"), item, x, value))
+    def heard(user: int, paid: Paid, value: float) -> None:
+        learned.append(Payoff(known.get(user, f"imported-{user}"), paid, value))
 
     engine.on_learn = heard
     for record in records:
@@ -238,7 +244,7 @@ def _dsjson(record: Rank, names: Mapping[int, str], reward: float) -> dict[str, 
     }
 
 
-def _payoff(line: Any, dimensions: int, user_path: str) -> Payoff | None:
+def _payoff(line: Any, config: Config, user_path: str) -> Payoff | None:
     if not isinstance(line, dict):
         raise ValueError("it is not an object")
     if "c" not in line or "_label_cost" not in line:
@@ -260,11 +266,13 @@ def _payoff(line: Any, dimensions: int, user_path: str) -> Payoff | None:
     name = str(action.get("_tag") or action.get("i", {}).get("id") or chosen)
     if not isinstance(user, str) or len(user) > LONGEST_ID or len(name) > LONGEST_ID:
         raise ValueError(f"its ids are longer than {LONGEST_ID} characters")
-    if not any(other.get("j") for other in actions):
-        return Payoff(user, name, None, value)
     around = [{key: part} for key, part in context.items() if not key.startswith("_")]
-    x = hash_actions([(name, action.get("j") or [])], around, dimensions)[0]
-    return Payoff(user, None, x.tobytes(), value)
+    if takes_names(config):
+        return Payoff(user, Paid(hashed=encode_action(name, action.get("j") or [], around)), value)
+    if not any(other.get("j") for other in actions):
+        return Payoff(user, Paid(name), value)
+    x = hash_actions([(name, action.get("j") or [])], around, config.dimensions)[0]
+    return Payoff(user, Paid(x=x.tobytes()), value)
 
 
 def _chunks(rows: Iterator[dict[str, Any]], size: int) -> Iterator[list[dict[str, Any]]]:

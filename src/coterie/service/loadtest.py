@@ -9,16 +9,18 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
 
 from coterie.errors import ParameterError
+from coterie.service.encoding import encode_action
 from coterie.service.engine import Engine
 from coterie.service.records import Rank, Reward, flatten, pack
 from coterie.service.settings import Config
@@ -44,6 +46,7 @@ class Plan(Struct, frozen=True):
     seed: int = 0
     key: str | None = None
     dialect: Dialect = "native"  # whose rank is pressed; rewards are native
+    features: bool = False  # whether ranks have 6 context features and 5 features an action, or ids only
 
 
 @dataclass
@@ -110,17 +113,59 @@ def request_bytes(method: str, path: str, body: bytes, host: str, key: str | Non
     return head.encode() + body
 
 
+def action_features(k: int) -> list[dict[str, Any]]:
+    """Return the five features of an action."""
+    return [
+        {
+            "genre": f"genre-{k % 7}",
+            "tone": f"tone-{k % 3}",
+            "price": k / 4,
+            "fresh": k % 2 == 0,
+            "size": {"pages": k},
+        }
+    ]
+
+
+def context_features(k: int) -> list[dict[str, Any]]:
+    """Return one of a thousand contexts of six features, other than the user."""
+    place = {"country": f"country-{k % 10}", "city": f"city-{k % 50}"}
+    return [
+        {
+            "device": f"device-{k % 4}",
+            "hour": k % 24,
+            "weekday": f"day-{k % 7}",
+            "place": place,
+            "load": k / 1000,
+        }
+    ]
+
+
+CONTEXTS = 1000
+
+
 def rank_writer(plan: Plan) -> Callable[[int, str], bytes]:
     """Return what writes the body of a rank for a user and an event."""
-    if plan.dialect == "native":
-        actions = ",".join(f'{{"id":"item-{k}"}}' for k in range(plan.actions))
-        return lambda user, event: (
-            f'{{"user":"user-{user}","eventId":"{event}","actions":[{actions}]}}'.encode()
-        )
-    actions = ",".join(f'{{"id":"item-{k}","features":[]}}' for k in range(plan.actions))
-    return lambda user, event: (
-        f'{{"contextFeatures":[{{"user":{{"id":"user-{user}"}}}}],"eventId":"{event}","actions":[{actions}]}}'
-    ).encode()
+    native = plan.dialect == "native"
+    shown: list[dict[str, Any]] = [{"id": f"item-{k}"} for k in range(plan.actions)]
+    contexts = [""]
+    if plan.features:
+        shown = [{**action, "features": action_features(k)} for k, action in enumerate(shown)]
+        contexts = [msgspec.json.encode(context_features(k))[1:-1].decode() for k in range(CONTEXTS)]
+    elif not native:
+        shown = [{**action, "features": []} for action in shown]
+    actions = msgspec.json.encode(shown).decode()
+
+    def write(user: int, event: str) -> bytes:
+        around = contexts[zlib.crc32(event.encode()) % len(contexts)]
+        if native:
+            body = f'{{"user":"user-{user}","eventId":"{event}","actions":{actions},"context":[{around}]}}'
+        else:
+            comma = "," if around else ""
+            known = f'{{"user":{{"id":"user-{user}"}}}}{comma}{around}'
+            body = f'{{"contextFeatures":[{known}],"eventId":"{event}","actions":{actions}}}'
+        return body.encode()
+
+    return write
 
 
 async def press(url: str, plan: Plan) -> Tally:
@@ -247,7 +292,12 @@ def warm_store(path: Path, plan: Plan, payoffs: int) -> None:
     for _ in range(payoffs):
         user, item = rng.randrange(plan.users), rng.randrange(plan.actions)
         value = float(rng.random() < tastes[user % 4][item])
-        engine.observe(f"user-{user}", value, 0, f"item-{item}")
+        hashed = None
+        if plan.features:
+            hashed = encode_action(
+                f"item-{item}", action_features(item), context_features(rng.randrange(CONTEXTS))
+            )
+        engine.observe(f"user-{user}", value, 0, f"item-{item}", hashed=hashed)
     store = SqliteStore(str(path))
     try:
         records, named, gone, _ = engine.drain()
@@ -311,6 +361,7 @@ def run(plan: Plan, durability: str = "lose-nothing", rounds: int = 3, warm: int
     cost = {kind: 1e6 * cpu[kind] / max(1, len(total.latencies)) for kind, total in totals.items()}
     return {
         "dialect": plan.dialect,
+        "sent": "6 context features, 5 features an action" if plan.features else "ids",
         "durability": durability,
         "connections": plan.connections,
         "users": plan.users,

@@ -54,7 +54,7 @@ class Metrics:
     def collect(self) -> "Iterator[GaugeMetricFamily]":
         """Yield what the engine holds now."""
         engine = self._desk.engine
-        learned = sum(policy.learned for policy in (engine.items, engine.vectors) if policy is not None)
+        learned = engine.learned
         total = engine.statistics.total
         ready = self._desk.refusing is None
         for name, text, value in (

@@ -11,12 +11,12 @@ from safetensors.numpy import load, save
 
 from coterie.errors import CoterieError, FileError
 from coterie.models.files import Tensors, pack_ids, unpack_ids
-from coterie.service.engine import Engine, make_policy
+from coterie.service.engine import Engine, Kind, make_policy
 from coterie.service.ids import RULE, is_id
 from coterie.service.settings import Config
 
 VERSION = "1"
-KINDS = ("items", "vectors")
+KINDS: tuple[Kind, ...] = ("items", "vectors", "model")
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,11 +36,10 @@ def export_model(engine: Engine) -> bytes:
     tensors: Tensors = {}
     learned: dict[str, int] = {}
     numbers: set[Any] = set()
-    for kind, policy in zip(KINDS, (engine.items, engine.vectors), strict=True):
-        if policy is not None:
-            learned[kind] = policy.learned
-            numbers.update(policy.users)
-            tensors |= {f"{kind}.{k}": np.ascontiguousarray(v) for k, v in policy.tensors().items()}
+    for kind, policy in engine.policies().items():
+        learned[kind] = policy.learned
+        numbers.update(policy.users)
+        tensors |= {f"{kind}.{k}": np.ascontiguousarray(v) for k, v in policy.tensors().items()}
     names = {str(number): engine.ids[number] for number in engine.ids.keys() & numbers}
     header = Header(VERSION, config.policy, config.parameters, config.dimensions, learned, names)
     return save(tensors, metadata={"coterie-model": msgspec.json.encode(header).decode()})
@@ -57,7 +56,7 @@ def import_model(content: bytes, engine: Engine, at: int) -> None:
     number_of = _numbers(header.names, engine)
     parts = {kind: _part(kind, tensors, header, number_of, engine.config) for kind in KINDS}
     names = {number_of[old]: name for old, name in header.names.items()}
-    engine.replace_model(names, parts["items"], parts["vectors"], at)
+    engine.replace_model(names, parts["items"], parts["vectors"], parts["model"], at)
 
 
 def _header(content: bytes) -> Header:
@@ -100,14 +99,14 @@ def _numbers(names: Mapping[str, str], engine: Engine) -> dict[str, int]:
 
 
 def _part(
-    kind: str, tensors: Tensors, header: Header, number_of: Mapping[str, int], config: Config
+    kind: Kind, tensors: Tensors, header: Header, number_of: Mapping[str, int], config: Config
 ) -> tuple[int, bytes] | None:
     """Return what one policy learned, its users renumbered, after trying whether it can be used."""
     own = {k.removeprefix(f"{kind}."): v for k, v in tensors.items() if k.startswith(f"{kind}.")}
     if kind not in header.learned:
         return None
     own = {name: _renumbered(tensor, number_of) for name, tensor in own.items()}
-    policy = make_policy(config, vectors=kind == "vectors")
+    policy = make_policy(config, kind)
     try:
         policy.restore(own)
     except CoterieError:

@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from coterie.errors import CoterieError
 from coterie.service.desk import RETENTION, Desk
 from coterie.service.durations import format_duration, parse_duration
-from coterie.service.engine import check_config, make_policy
+from coterie.service.engine import check_config, make_policy, possible
 from coterie.service.personalizer_errors import Refusal
 from coterie.service.settings import Config, Mode
 
@@ -127,7 +127,7 @@ def _duration(text: str, field: str, code: str) -> float:
 
 def show_policy(config: Config) -> PolicyContract:
     """Return the policy with all its parameters, the defaults too."""
-    made = make_policy(config, vectors=False).parameters
+    made = make_policy(config, possible(config)[0]).parameters
     plain = {k: v for k, v in made.items() if k not in ("n_features", "one_hot", "rng", "seed")}
     told = {k: v for k, v in (plain | config.parameters).items() if v is not None}
     return PolicyContract(config.policy, " ".join(f"--{k} {_text(v)}" for k, v in told.items()))

@@ -11,11 +11,13 @@ import psycopg
 from psycopg import errors
 
 from coterie.errors import FileError
+from coterie.service import pieces
 from coterie.service.records import Batch
 from coterie.service.settings import Durability
 from coterie.service.store import Append, BrokenError, FullError, InUseError, KeyRow, StoreError, pages
 
-VERSION = 1
+VERSION = 2  # 1 has no pieces; a store becomes 2 with its first snapshot in pieces
+READ = (1, 2)
 LOCK = 0x636F746572696500  # one process owns a database at a time
 PATIENCE = 2.0  # seconds
 
@@ -43,6 +45,7 @@ class PostgresStore:
     ) -> None:
         self.durability = durability
         self._lock, self._reading = threading.Lock(), threading.Lock()
+        self._saving = threading.Lock()  # one snapshot at a time
         try:
             self._write = psycopg.connect(url, autocommit=True, connect_timeout=10)
             level = "on" if durability is Durability.LOSE_NOTHING else "off"
@@ -136,16 +139,52 @@ class PostgresStore:
 
     def save_snapshot(self, position: int, state: bytes, alone: bool = False) -> None:
         """Keep a snapshot and the one before it."""
+        with self._saving:
+            row = state if len(state) <= pieces.PIECE else self._save_pieces(state)
+            with self._changing() as cursor:
+                cursor.execute("DELETE FROM coterie_snapshots WHERE position = %s", (position,))
+                cursor.execute(
+                    "INSERT INTO coterie_snapshots VALUES (%s, %s, %s)", (position, zlib.crc32(row), row)
+                )
+                cursor.execute(
+                    "DELETE FROM coterie_snapshots WHERE position NOT IN "
+                    "(SELECT position FROM coterie_snapshots ORDER BY position DESC LIMIT %s)",
+                    (1 if alone else 2,),
+                )
+            self._drop_pieces()
+
+    def _save_pieces(self, state: bytes) -> bytes:
+        """Write the pieces that are not there yet, a transaction each, so that commits come in between."""
         with self._changing() as cursor:
-            cursor.execute("DELETE FROM coterie_snapshots WHERE position = %s", (position,))
             cursor.execute(
-                "INSERT INTO coterie_snapshots VALUES (%s, %s, %s)", (position, zlib.crc32(state), state)
+                "CREATE TABLE IF NOT EXISTS coterie_pieces (name BYTEA PRIMARY KEY, body BYTEA NOT NULL)"
             )
-            cursor.execute(
-                "DELETE FROM coterie_snapshots WHERE position NOT IN "
-                "(SELECT position FROM coterie_snapshots ORDER BY position DESC LIMIT %s)",
-                (1 if alone else 2,),
-            )
+            cursor.execute("UPDATE coterie_version SET version = %s", (VERSION,))
+        known, names = self._pieces(), []
+        for name, piece in pieces.cut(state):
+            names.append(name)
+            if name not in known:
+                with self._changing() as cursor:
+                    cursor.execute("INSERT INTO coterie_pieces VALUES (%s, %s)", (name, bytes(piece)))
+                known.add(name)
+        return pieces.write_manifest(names)
+
+    def _pieces(self) -> set[bytes]:
+        there = self._rows("SELECT to_regclass('coterie_pieces') IS NOT NULL")[0][0]
+        return {bytes(name) for (name,) in self._rows("SELECT name FROM coterie_pieces")} if there else set()
+
+    def _drop_pieces(self) -> None:
+        """Remove the pieces that no snapshot needs, also those of a snapshot that a crash interrupted."""
+        known = self._pieces()
+        if known:
+            rows = [bytes(state) for (state,) in self._rows("SELECT state FROM coterie_snapshots")]
+            for name in pieces.unused(known, rows):
+                with self._changing() as cursor:
+                    cursor.execute("DELETE FROM coterie_pieces WHERE name = %s", (name,))
+
+    def _piece(self, name: bytes) -> bytes | None:
+        found = self._rows("SELECT body FROM coterie_pieces WHERE name = %s", name)
+        return bytes(found[0][0]) if found else None
 
     def snapshots(self) -> Iterator[tuple[int, bytes]]:
         """Yield sound snapshots, newest first."""
@@ -154,7 +193,18 @@ class PostgresStore:
                 "SELECT checksum, state FROM coterie_snapshots WHERE position = %s", position
             ):
                 if zlib.crc32(state) == checksum:
-                    yield position, bytes(state)
+                    whole = pieces.put_together(bytes(state), self._piece)
+                    if whole is not None:
+                        yield position, whole
+
+    def positions(self) -> list[int]:
+        """Return where sound snapshots stand, newest first."""
+        rows = self._rows("SELECT position, checksum, state FROM coterie_snapshots ORDER BY position DESC")
+        return [
+            position
+            for position, checksum, state in rows
+            if zlib.crc32(state) == checksum and pieces.sound(bytes(state), self._piece)
+        ]
 
     def scrubs(self) -> list[int]:
         """Return whose records are still to be scrubbed."""
@@ -165,7 +215,8 @@ class PostgresStore:
         with self._changing() as cursor:
             cursor.execute("DELETE FROM coterie_scrubs WHERE number = %s", (user,))
         with self._lock:
-            self._write.execute("VACUUM coterie_log, coterie_users, coterie_snapshots")
+            more = ", coterie_pieces" if self._pieces() else ""
+            self._write.execute(f"VACUUM coterie_log, coterie_users, coterie_snapshots{more}")
 
     def cut(self, at: int) -> int:
         """Give up the log from a position on."""
@@ -198,7 +249,7 @@ class PostgresStore:
 
     def size(self) -> int:
         """Return the bytes of the tables."""
-        tables = ["log", "users", "snapshots", "keys", "head"]
+        tables = ["log", "users", "snapshots", "keys", "head", *(["pieces"] if self._pieces() else [])]
         total = " + ".join(f"pg_total_relation_size('coterie_{table}')" for table in tables)
         return int(self._rows(f"SELECT {total}")[0][0])
 
@@ -234,10 +285,10 @@ class PostgresStore:
                 self._write.execute(SCHEMA)
             return
         found = self._write.execute("SELECT version FROM coterie_version").fetchone()
-        if found is None or found[0] != VERSION:
+        if found is None or found[0] not in READ:
             raise FileError(
-                f"the database has store version {found and found[0]}, this coterie reads version {VERSION}; "
-                "open it with the coterie that wrote it"
+                f"the database has store version {found and found[0]}, this coterie reads versions {READ[0]} to "
+                f"{READ[-1]}; open it with the coterie that wrote it"
             )
 
     def _rows(self, query: str, *values: Any) -> list[Any]:

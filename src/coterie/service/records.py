@@ -46,12 +46,17 @@ class Rank(Struct, frozen=True, tag="rank", omit_defaults=True):
     excluded: tuple[int, ...] = ()
     deferred: bool = False
     x: bytes | None = None  # the chosen action's hashed features, float64; None is one-hot by id
-    reasons: bytes | None = None  # (5, actions) float32: see engine.REASONS
+    reasons: bytes | None = None  # (rows, actions) float32: see the module `reasons`
     features: bytes | None = None  # as sent, JSON: {"context": […], "actions": […]}
     parent: str | None = None  # the event of which this is one slot
     slot: str | None = None
     shown: str = ""  # which rules held: "", "baseline" (apprentice) or "explored"
     seen: Seen | None = None  # whom it rests on, where a part of the users could not be asked
+    hashed: bytes | None = (
+        None  # the chosen action and the context by hashes: what one model for all learns from
+    )
+    chances: bytes | None = None  # float64: how likely each action was that is not excluded, as listed
+    parts: bytes | None = None  # the largest parts of the choice's estimate: see reasons.PART
 
 
 class Reward(Struct, frozen=True, tag="reward", omit_defaults=True):
@@ -86,6 +91,7 @@ class Observe(Struct, frozen=True, tag="observe", omit_defaults=True):
     value: float
     item: str | None = None
     x: bytes | None = None
+    hashed: bytes | None = None
 
 
 class Tick(Struct, frozen=True, tag="tick", omit_defaults=True):
@@ -107,6 +113,7 @@ class Import(Struct, frozen=True, tag="import", omit_defaults=True):
     users: tuple[int, ...]
     items: tuple[int, bytes] | None = None
     vectors: tuple[int, bytes] | None = None
+    model: tuple[int, bytes] | None = None
 
 
 Record = Configure | Rank | Reward | Activate | Forget | Observe | Tick | Reset | Import

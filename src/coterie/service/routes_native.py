@@ -11,13 +11,14 @@ from litestar.types import Scope
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from coterie.errors import ContextError
-from coterie.service.desk import Desk, Partial, Ranking, new_event_id, ranking_of, reasons_of
+from coterie.service.desk import Desk, Partial, Ranking, new_event_id, ranking_of
 from coterie.service.engine import Action, Question
 from coterie.service.events import Outcome
 from coterie.service.features import count
 from coterie.service.ids import ID, RULE, Id, PathId, named
 from coterie.service.limits import check_sizes
 from coterie.service.problems import Problem
+from coterie.service.reasons import Contribution, contributions, rows_of
 from coterie.service.settings import Config, Settings
 
 Features = list[dict[str, Any]]
@@ -63,15 +64,19 @@ class ActivateAnswer(Struct, frozen=True, rename="camel"):
 
 
 class Reason(Struct, frozen=True, rename="camel"):
-    """Why an action got its place: the user's own estimate, and that of the users alike."""
+    """Why an action got its place: its estimate, and either what that consists of or what the users alike say."""
 
     id: str
     estimate: float
     width: float
-    neighbours: int
-    neighbours_estimate: float
-    neighbours_width: float
     score: float
+    neighbours: int | UnsetType = UNSET
+    neighbours_estimate: float | UnsetType = UNSET
+    neighbours_width: float | UnsetType = UNSET
+    population: float | UnsetType = UNSET  # what anything pays on average
+    action: float | UnsetType = UNSET  # what this action adds for everybody
+    context: float | UnsetType = UNSET  # … in this context
+    user: float | UnsetType = UNSET  # … for this user
 
 
 class EventAnswer(Struct, frozen=True, rename="camel"):
@@ -89,6 +94,7 @@ class EventAnswer(Struct, frozen=True, rename="camel"):
     probability: float
     ranking: list[Any]
     reasons: list[Reason] | UnsetType = UNSET
+    contributions: list[Contribution] | UnsetType = UNSET  # the largest parts of the chosen action's estimate
     partial: Partial | UnsetType = UNSET
 
 
@@ -290,22 +296,12 @@ def _config(config: Config) -> Response[Any]:
 def explanation(record: Any, desk: Desk, state: str, reward: float, user: str | None = None) -> EventAnswer:
     """Return a decision with its reasons."""
     answer = ranking_of(record)
-    rows = reasons_of(record)
+    rows = rows_of(record)
     open_to = [k for k in range(len(record.actions)) if k not in record.excluded]
     reasons: list[Reason] | UnsetType = UNSET
     if rows is not None:
-        reasons = [
-            Reason(
-                id=record.actions[k],
-                estimate=row["estimate"],
-                width=row["width"],
-                neighbours=int(row["neighbours"]),
-                neighbours_estimate=row["neighbours_estimate"],
-                neighbours_width=row["neighbours_width"],
-                score=row["neighbours_estimate"] + row["neighbours_width"],
-            )
-            for k, row in zip(open_to, rows, strict=True)
-        ]
+        reasons = [_reason(record.actions[k], row) for k, row in zip(open_to, rows, strict=True)]
+    largest = contributions(record)
     return EventAnswer(
         event_id=answer.event_id,
         user=user if user is not None else desk.engine.ids.get(record.user),
@@ -319,8 +315,17 @@ def explanation(record: Any, desk: Desk, state: str, reward: float, user: str | 
         probability=record.probability,
         ranking=answer.ranking,
         reasons=reasons,
+        contributions=UNSET if largest is None else largest,
         partial=UNSET if answer.partial is None else answer.partial,
     )
+
+
+def _reason(name: str, row: dict[str, float]) -> Reason:
+    told: dict[str, Any] = dict(row)
+    if "neighbours" not in row:
+        return Reason(name, score=row["estimate"] + row["width"], **told)
+    told["neighbours"] = int(row["neighbours"])
+    return Reason(name, score=row["neighbours_estimate"] + row["neighbours_width"], **told)
 
 
 ROUTES: list[Any] = [

@@ -319,9 +319,9 @@ def rows_of(
     """Return the items a user is known best on: the user's place, the neighbours, and where others stand."""
     found = [(item, watching.context_of(item, engine, latest)) for item in items]
     rows = []
-    for policy in (engine.items, engine.vectors):
+    for policy in engine.policies().values():
         mine = [(item, pair[1]) for item, pair in found if pair is not None and pair[0] is policy]
-        if policy is None or not mine:
+        if not mine:
             continue
         _, width = watching.viewer(policy, [context for _, context in mine], [number])(number)
         best = [mine[k] for k in np.argsort(width, kind="stable")[:MOST_ITEMS].tolist()]

@@ -26,10 +26,13 @@ Aggregation = Literal["earliest", "sum"]
 class Config(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     """What decisions and learning depend on. A change of it is a record in the log."""
 
-    policy: str = "cab"
+    policy: str = "sparse-hierarchical"
     parameters: dict[str, Any] = {}  # what the policy's constructor takes, besides the kind of context
     dimensions: Annotated[int, Meta(ge=2, le=1024)] = 32  # what features are hashed into
-    exploration: Share = 0.1  # how much of the traffic gets a uniform choice
+    exploration: Share = 0.02  # how much of the traffic gets a uniform choice; 0 always shows the best
+    # How the rest is shown. gaps: the further behind, the rarer, for policies that know how likely each choice
+    # is; epsilon, and with every other policy: the best.
+    explore: Literal["gaps", "epsilon"] = "gaps"
     wait: Annotated[float, Meta(ge=0.001, le=172_800)] = 600.0  # seconds a reward may take
     default_reward: Payoff = 0.0  # learned when none came in time
     aggregation: Aggregation = "earliest"
@@ -85,11 +88,11 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
 def starting_config(settings: Settings, stored: Config) -> Config:
     """Return the rules of a start: what its settings name, and for the rest what was in force before.
 
-    A policy and its parameters belong together: whoever names one of them names both.
+    Whoever names a policy names its parameters too; parameters alone are those of the policy that was in force.
     """
     names = {name for name in Config.__struct_fields__ if settings.names(f"config.{name}")}
-    if names & {"policy", "parameters"}:
-        names |= {"policy", "parameters"}
+    if "policy" in names:
+        names.add("parameters")
     return msgspec.structs.replace(stored, **{name: getattr(settings.config, name) for name in names})
 
 

@@ -12,14 +12,18 @@ from pathlib import Path
 from typing import Any, final
 
 from coterie.errors import FileError
+from coterie.service import pieces
 from coterie.service.records import Batch
 from coterie.service.settings import Durability
 from coterie.service.sqlite_wal import check_wal
 from coterie.service.store import Append, BrokenError, FullError, InUseError, KeyRow, StoreError, pages
 
 APPLICATION = 0x636F7465  # "cote"
-VERSION = 1
+VERSION = 2  # 1 has no pieces; a store becomes 2 with its first snapshot in pieces
+READ = (1, 2)
 PAGES = 256  # given back at a time
+PAGE = 4096  # bytes
+CHECKPOINT = 1000 * PAGE  # written between two checkpoints, about: as SQLite would
 
 SCHEMA = """
 CREATE TABLE log (first INTEGER PRIMARY KEY, count INTEGER NOT NULL, version INTEGER NOT NULL,
@@ -48,12 +52,16 @@ class SqliteStore:
         self.durability = durability
         self._lock = threading.Lock()  # of the writing connection
         self._reading = threading.Lock()
+        self._saving = threading.Lock()  # one snapshot at a time
         self._beside_owner = beside_owner
         self._owner = os.open(os.devnull, os.O_RDONLY) if beside_owner else self._own()
         try:
             if not (trust_wal or beside_owner):
                 check_wal(Path(f"{self.path}-wal"))
             self._write = self._connect()
+            # SQLite's own checkpoints swallow a sync that fails; `_changing` makes them, and tells.
+            self._write.execute("PRAGMA wal_autocheckpoint = 0")
+            self._written = 0  # bytes since the last checkpoint, about
             self._prepare()
             self._read = self._connect()
             self._read.execute("PRAGMA query_only = ON")
@@ -73,7 +81,7 @@ class SqliteStore:
     def append(self, appends: Append) -> None:
         """Keep a batch: one transaction, one sync."""
         batch = appends.batch
-        with self._changing() as cursor:
+        with self._changing(len(batch.body)) as cursor:
             cursor.execute(
                 "INSERT INTO log VALUES (?, ?, ?, ?, ?)",
                 (batch.first, batch.count, batch.version, batch.checksum, batch.body),
@@ -140,15 +148,49 @@ class SqliteStore:
 
     def save_snapshot(self, position: int, state: bytes, alone: bool = False) -> None:
         """Keep a snapshot and the one before it."""
+        with self._saving:
+            row = state if len(state) <= pieces.PIECE else self._save_pieces(state)
+            with self._changing() as cursor:
+                cursor.execute(
+                    "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", (position, zlib.crc32(row), row)
+                )
+                cursor.execute(
+                    "DELETE FROM snapshots WHERE position NOT IN "
+                    "(SELECT position FROM snapshots ORDER BY position DESC LIMIT ?)",
+                    (1 if alone else 2,),
+                )
+            self._drop_pieces()
+
+    def _save_pieces(self, state: bytes) -> bytes:
+        """Write the pieces that are not there yet, a transaction each, so that commits come in between."""
         with self._changing() as cursor:
-            cursor.execute(
-                "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", (position, zlib.crc32(state), state)
-            )
-            cursor.execute(
-                "DELETE FROM snapshots WHERE position NOT IN "
-                "(SELECT position FROM snapshots ORDER BY position DESC LIMIT ?)",
-                (1 if alone else 2,),
-            )
+            cursor.execute("CREATE TABLE IF NOT EXISTS pieces (name BLOB PRIMARY KEY, body BLOB NOT NULL)")
+            cursor.execute(f"PRAGMA user_version = {VERSION}")
+        known, names = self._pieces(), []
+        for name, piece in pieces.cut(state):
+            names.append(name)
+            if name not in known:
+                with self._changing(len(piece)) as cursor:
+                    cursor.execute("INSERT INTO pieces VALUES (?, ?)", (name, piece))
+                known.add(name)
+        return pieces.write_manifest(names)
+
+    def _pieces(self) -> set[bytes]:
+        there = self._rows("SELECT count(*) FROM sqlite_master WHERE name = 'pieces'")[0][0]
+        return {name for (name,) in self._rows("SELECT name FROM pieces")} if there else set()
+
+    def _drop_pieces(self) -> None:
+        """Remove the pieces that no snapshot needs, also those of a snapshot that a crash interrupted."""
+        known = self._pieces()
+        if known:
+            rows = [bytes(state) for (state,) in self._rows("SELECT state FROM snapshots")]
+            for name in pieces.unused(known, rows):
+                with self._changing() as cursor:
+                    cursor.execute("DELETE FROM pieces WHERE name = ?", (name,))
+
+    def _piece(self, name: bytes) -> bytes | None:
+        found = self._rows("SELECT body FROM pieces WHERE name = ?", name)
+        return found[0][0] if found and isinstance(found[0][0], bytes) else None
 
     def snapshots(self) -> Iterator[tuple[int, bytes]]:
         """Yield sound snapshots, newest first."""
@@ -157,7 +199,18 @@ class SqliteStore:
                 "SELECT checksum, state FROM snapshots WHERE position = ?", position
             ):
                 if isinstance(state, bytes) and zlib.crc32(state) == checksum:
-                    yield position, state
+                    whole = pieces.put_together(state, self._piece)
+                    if whole is not None:
+                        yield position, whole
+
+    def positions(self) -> list[int]:
+        """Return where sound snapshots stand, newest first."""
+        rows = self._rows("SELECT position, checksum, state FROM snapshots ORDER BY position DESC")
+        return [
+            position
+            for position, checksum, state in rows
+            if isinstance(state, bytes) and zlib.crc32(state) == checksum and pieces.sound(state, self._piece)
+        ]
 
     def scrubs(self) -> list[int]:
         """Return whose records are still to be scrubbed."""
@@ -183,7 +236,7 @@ class SqliteStore:
 
     def rewrite(self, batch: Batch) -> None:
         """Replace a batch in its place."""
-        with self._changing() as cursor:
+        with self._changing(len(batch.body)) as cursor:
             changed = cursor.execute(
                 "UPDATE log SET checksum = ?, body = ? WHERE first = ? AND count = ?",
                 (batch.checksum, batch.body, batch.first, batch.count),
@@ -266,14 +319,14 @@ class SqliteStore:
         if empty and application == 0:
             os.chmod(self.path, 0o600)
             self._write.executescript(
-                f"BEGIN; {SCHEMA} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT;"
+                f"BEGIN; {SCHEMA} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = 1; COMMIT;"
             )
             return
         if application != APPLICATION:
             raise FileError(f"{self.path} is a database of something else, not a coterie store")
-        if version != VERSION:
+        if version not in READ:
             raise FileError(
-                f"{self.path} has store version {version}, this coterie reads version {VERSION}; "
+                f"{self.path} has store version {version}, this coterie reads versions {READ[0]} to {READ[-1]}; "
                 "open it with the coterie that wrote it"
             )
         if self._beside_owner:
@@ -293,14 +346,18 @@ class SqliteStore:
             raise FileError(f"{self.path} cannot be read: {error}; restore a backup") from error
 
     @contextmanager
-    def _changing(self) -> Iterator[sqlite3.Cursor]:
-        """Run what is inside as one transaction, whole or not at all."""
+    def _changing(self, size: int = 0) -> Iterator[sqlite3.Cursor]:
+        """Run what is inside as one transaction of about `size` bytes, whole or not at all."""
         with self._lock:
             try:
                 cursor = self._write.cursor()
                 cursor.execute("BEGIN IMMEDIATE")
                 yield cursor
                 cursor.execute("COMMIT")
+                self._written += size + 2 * PAGE
+                if self._written >= CHECKPOINT:
+                    self._written = 0
+                    cursor.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
             except sqlite3.Error as error:
                 self._roll_back()
                 raise _named(error) from error

@@ -68,6 +68,9 @@ class Store(Protocol):
     def snapshots(self) -> Iterator[tuple[int, bytes]]:
         """Yield the kept snapshots with their positions, newest first. Damaged ones are skipped."""
 
+    def positions(self) -> list[int]:
+        """Return the positions of the kept snapshots that are sound, newest first."""
+
     def rewrite(self, batch: Batch) -> None:
         """Replace a kept batch by one with the same place and count: how a user leaves the log."""
 

@@ -36,7 +36,7 @@ def scrub_record(record: Record, user: int, position: int, renamed: dict[str, st
             return record  # by an earlier scrub that was interrupted
         renamed[record.event] = f"\0{position}"  # no client can send U+0000
         return msgspec.structs.replace(
-            record, event=renamed[record.event], features=None, digest=b"", parent=None, slot=None
+            record, event=renamed[record.event], features=None, parts=None, digest=b"", parent=None, slot=None
         )
     if isinstance(record, Reward | Activate) and record.event in renamed:
         return msgspec.structs.replace(record, event=renamed[record.event])
@@ -45,7 +45,7 @@ def scrub_record(record: Record, user: int, position: int, renamed: dict[str, st
 
 def let_go(store: Store, before: int) -> int:
     """Remove what is older than `before` (milliseconds) and not needed by a snapshot; returns the records."""
-    kept = [position for position, _ in store.snapshots()]
+    kept = store.positions()
     if not kept:
         return 0
     boundary = store.bounds()[0]

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
+from coterie.models.encoded import Encoded
 from coterie.policies import Policy
-from coterie.service.engine import REASONS, Engine
+from coterie.service.engine import Engine
+from coterie.service.reasons import REASONS
 from coterie.service.records import Rank, Record, Reward
 from coterie.service.statistics import MINUTE, Minute
 from coterie.service.store import Store
@@ -32,6 +34,7 @@ class Latest(Struct):
     user: int
     item: str
     x: bytes | None
+    hashed: bytes | None
     shown: str
     choices: int
     members: int | None  # the neighbourhood of what was chosen, when it was chosen
@@ -66,6 +69,7 @@ class Tail:
                 record.user,
                 record.actions[record.choice],
                 record.x,
+                record.hashed,
                 record.shown or "best",
                 len(record.actions) - len(record.excluded),
                 members_of(record),
@@ -88,7 +92,7 @@ class Tail:
 
 def members_of(record: Rank) -> int | None:
     """Return how many users a choice rested on, if the log says so."""
-    if record.reasons is None:
+    if record.reasons is None or record.hashed is not None:
         return None
     table = np.frombuffer(record.reasons, dtype=np.float32).reshape(len(REASONS), -1)
     open_to = [k for k in range(len(record.actions)) if k not in record.excluded]
@@ -212,6 +216,10 @@ class Place(Struct, frozen=True, rename="camel"):
 
 def context_of(item: str, engine: Engine, latest: Sequence[Latest]) -> tuple[Policy, Any] | None:
     """Return the policy and the context to look at an item with: its id, or as it was last chosen."""
+    if engine.model is not None:
+        for made in latest:
+            if made.item == item and made.hashed is not None:
+                return engine.model, Encoded.from_bytes(made.hashed)
     if engine.items is not None and item in engine.known_items:
         return engine.items, item
     if engine.vectors is not None:
@@ -223,6 +231,12 @@ def context_of(item: str, engine: Engine, latest: Sequence[Latest]) -> tuple[Pol
 
 def look(policy: Policy, user: int, contexts: Sequence[Any]) -> tuple[Any, Any, Any]:
     """Return a user's estimates, widths and neighbourhood sizes, each (contexts,)."""
+    if isinstance(contexts[0], Encoded):  # each in the context in which it was shown
+        told = [policy.explain(user, one) for one in contexts]
+        estimate, width, members = (
+            np.concatenate([getattr(one, name) for one in told]) for name in ("estimate", "width", "members")
+        )
+        return estimate, width, members
     shown: Any = np.array(contexts) if isinstance(contexts[0], np.ndarray) else list(contexts)
     decision = policy.explain(user, shown)
     return decision.estimate, decision.width, decision.members

@@ -17,7 +17,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.random import Generator
 from numpy.typing import NDArray
 
 from coterie.models._kernels import means as pair_table
@@ -46,7 +45,7 @@ class Prior(NamedTuple):
     doubt: Floats  # (GROUPS, D, D) the posterior covariance of `means`
     share: Floats  # (GROUPS,)
     noise: Floats  # κ, φ, τ², ε
-    count: Ints  # groups
+    groups: Ints  # how many there are
 
 
 class Users(NamedTuple):
@@ -91,9 +90,7 @@ K_, PHI_, TAU_, EPSILON_ = range(4)
 
 
 @inner
-def gather(
-    model: Model, pairs: pair_table.Table, row: int, d: int, gram: Floats, moment: Floats
-) -> None:
+def gather(model: Model, pairs: pair_table.Table, row: int, d: int, gram: Floats, moment: Floats) -> None:
     """Write a user's S and b; zeros for row -1."""
     for i in range(d):
         moment[i] = 0.0
@@ -132,7 +129,7 @@ def posterior(
 
     `gram` is overwritten.
     """
-    kappa, groups = prior.noise[K_], prior.count[0]
+    kappa, groups = prior.noise[K_], prior.groups[0]
     for i in range(d):
         for k in range(d):
             gram[i, k] = prior.precision[i, k] + gram[i, k] / kappa
@@ -145,9 +142,7 @@ def posterior(
             pull[i] = pooled[i] + moment[i] / kappa
         times(spread, d, pull, mean[g])
         chance[g] = (
-            math.log(prior.share[g])
-            + 0.5 * dot(pull, mean[g], d)
-            - 0.5 * dot(prior.means[g], pooled, d)
+            math.log(prior.share[g]) + 0.5 * dot(pull, mean[g], d) - 0.5 * dot(prior.means[g], pooled, d)
         )
         top = max(top, chance[g])
     total = 0.0
@@ -201,7 +196,7 @@ def view(
     the user's deviation from it, the item's effect, what the pair has shown, the standard deviation, the draw.
     `chance` becomes the user's probability of each group.
     """
-    prior, d, groups = model.prior, model.place[USED], model.prior.count[0]
+    prior, d, groups = model.prior, model.place[USED], model.prior.groups[0]
     kappa, phi = prior.noise[K_], prior.noise[PHI_]
     unit, ids = model.place[UNIT], model.place[IDS]
     gram, root, spread = np.empty((d, d)), np.empty((d, d)), np.empty((d, d))
@@ -259,6 +254,16 @@ def score(parts: Floats, explore: float, out: Floats) -> None:
 
 
 @inner
+def add_entry(sums: Sums, phase: int, j: int) -> None:
+    """Let the users who were visited before a new item appeared know nothing of it."""
+    if phase == 0:
+        sums.pools[0, j, j] += START * sums.total[3]
+        return
+    for g in range(len(sums.weight)):
+        sums.pools[g, j, j] += START * sums.weight[g]
+
+
+@inner
 def learn(
     model: Model,
     pairs: pair_table.Table,
@@ -270,9 +275,11 @@ def learn(
     """Learn a payoff. There must be room; the pair's own count and sum are updated by the caller, afterwards."""
     prior, users, place = model.prior, model.users, model.place
     unit, ids = place[UNIT], place[IDS]
-    if unit:
-        place[USED] = max(place[USED], item + 2)
-    d, groups = place[USED], prior.count[0]
+    while unit and place[USED] < item + 2:
+        add_entry(model.sums, place[PHASE], place[USED])
+        add_entry(model.trial_sums, place[PHASE], place[USED])
+        place[USED] += 1
+    d, groups = place[USED], prior.groups[0]
     kappa, phi = prior.noise[K_], prior.noise[PHI_]
     gram, root, spread = np.empty((d, d)), np.empty((d, d)), np.empty((d, d))
     moment, mean, chance = np.empty(d), np.empty((groups, d)), np.empty(groups)
@@ -344,11 +351,9 @@ def learn(
 
 
 @inner
-def _try_out(
-    model: Model, pairs: pair_table.Table, row: int, x: Floats, target: float, own: float
-) -> None:
+def _try_out(model: Model, pairs: pair_table.Table, row: int, x: Floats, target: float, own: float) -> None:
     """Note by how much the trial's prediction of a payoff is better than `own`, in squared error."""
-    d, groups = model.place[USED], model.trial.count[0]
+    d, groups = model.place[USED], model.trial.groups[0]
     gram, root, spread = np.empty((d, d)), np.empty((d, d)), np.empty((d, d))
     moment, mean, chance = np.empty(d), np.empty((groups, d)), np.empty(groups)
     gather(model, pairs, row, d, gram, moment)
@@ -378,7 +383,7 @@ def _weigh_repeat(
 @inner
 def visit(model: Model, pairs: pair_table.Table, prior: Prior, sums: Sums, row: int) -> None:
     """Add one user to the sums of a pass."""
-    d, groups, users = model.place[USED], prior.count[0], model.users
+    d, groups, users = model.place[USED], prior.groups[0], model.users
     kappa = prior.noise[K_]
     gram, square = np.empty((d, d)), np.empty((d, d))
     root, spread = np.empty((d, d)), np.empty((d, d))

@@ -3,13 +3,34 @@ import { Refused, ask } from "./ask.js";
 import { count, el, moment, payoff, percent, range } from "./draw.js";
 import { card, link, main, note, table } from "./parts.js";
 
+const KINDS = { population: "what anything pays on average", user: "how generous this user is", id: "this action", feature: "actions with this feature", "context × id": "this action in this context", "context × feature": "this feature in this context", "user × id": "this action for this user", "user × feature": "this feature for this user", "user × context × id": "this action for this user in this context" };
+
+// One model of all: the parts of each estimate, and what mattered most to the choice.
+function inParts(why, by) {
+  const chance = Object.fromEntries(why.ranking.map((r) => [r.id, r.probability])), reasons = why.reasons || [];
+  const low = Math.min(0, ...reasons.map((r) => r.estimate - r.width)), high = Math.max(0.1, ...reasons.map((r) => r.score));
+  const order = why.ranking.map((r) => reasons.find((reason) => reason.id === r.id)).filter(Boolean);
+  return [
+    shownLine(why, by),
+    table([["Action", "id"], ["Estimate and how sure", ""], ["Score", "number"], ["Everybody", "number"], ["Action", "number"], ["Context", "number"], ["User", "number"], ["Probability", "number"]],
+      order.map((r) => ({ chosen: r.id === why.chosen, cells: [[link("item", r.id), r.id === why.chosen ? [" ", el("span", { class: "tag strong" }, "shown")] : null], range(r.estimate, r.width, low, high), payoff(r.score), ...[r.population, r.action, r.context, r.user].map(payoff), percent(chance[r.id])] })),
+      "The reasons were not recorded.", "Why"),
+    note("The estimate is the sum of four parts: what anything pays, and what this action adds for everybody, in this context and for this user. The score adds half a standard deviation; the further behind the best score, the rarer an action is shown."),
+    el("h3", {}, "What mattered most to the choice"),
+    table([["What", ""], ["Features", "id"], ["Adds", "number"]], (why.contributions || []).map((c) => ({ cells: [KINDS[c.kind] || c.kind, c.features.join(" with ") || "–", payoff(c.value)] })), "Nothing was learned of it before.", "What mattered most"),
+  ];
+}
+
+const shownLine = (why, by) => el("p", {}, "Shown: ", link("item", why.chosen), ` ${by}. `, why.best !== why.chosen ? ["The policy prefers ", link("item", why.best), ". "] : null, "The baseline is ", link("item", why.baseline), ".");
+
 function explanation(why) {
   const chance = Object.fromEntries(why.ranking.map((r) => [r.id, r.probability])), reasons = why.reasons || [];
   const low = Math.min(0, ...reasons.map((r) => r.neighboursEstimate - r.neighboursWidth)), high = Math.max(0.1, ...reasons.map((r) => r.score));
   const by = { best: "because it has the highest score", explored: "by chance, so that the log stays honest", baseline: "because it is the baseline" }[why.shown] || "";
+  if (why.contributions) return inParts(why, by);
   const order = why.ranking.map((r) => reasons.find((reason) => reason.id === r.id)).filter(Boolean);
   return [
-    el("p", {}, "Shown: ", link("item", why.chosen), ` ${by}. `, why.best !== why.chosen ? ["The policy prefers ", link("item", why.best), ". "] : null, "The baseline is ", link("item", why.baseline), "."),
+    shownLine(why, by),
     table([["Action", "id"], ["Their neighbours' view", ""], ["Score", "number"], ["Own estimate", "number"], ["Neighbours", "number"], ["Probability", "number"]],
       order.map((r) => ({ chosen: r.id === why.chosen, cells: [[link("item", r.id), r.id === why.chosen ? [" ", el("span", { class: "tag strong" }, "shown")] : null], range(r.neighboursEstimate, r.neighboursWidth, low, high), payoff(r.score), `${payoff(r.estimate)} ± ${payoff(r.width)}`, count(r.neighbours), percent(chance[r.id])] })),
       "The reasons were not recorded.", "Why"),

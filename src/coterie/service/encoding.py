@@ -1,0 +1,96 @@
+"""Questions as the model of all reads them: features flattened, named and hashed.
+
+Features are flattened as `features.py` says: a name is a path, and a number is sign(v)·log(1 + |v|). A name's hash
+is BLAKE2b of its UTF-8 bytes with 8 bytes of output, read as a little-endian number; the action's id is "id=<id>".
+What actions send repeats from request to request, so the hashes of whole feature objects are remembered.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.models.encoded import Encoded, encode, hash_name, put_together
+from coterie.service.features import flatten
+
+REMEMBERED = 1 << 16  # feature objects
+
+Features = Sequence[Mapping[str, Any]]
+Hashed = tuple[NDArray[np.uint64], NDArray[np.float64]]
+
+_plain = msgspec.json.Encoder()
+_known: dict[bytes, Hashed] = {}
+_actions: dict[tuple[str, bytes], tuple[bytes, bytes]] = {}
+_NOTHING: Hashed = (np.empty(0, dtype=np.uint64), np.empty(0))
+
+
+def hash_features(features: Features) -> Hashed:
+    """Return the hashes and values of feature objects, in the order of `flatten`."""
+    if not features:
+        return _NOTHING
+    sent = _plain.encode(features)
+    if b"null" in sent:  # JSON writes so what is not finite, too: `flatten` refuses that
+        return _hash_flat(flatten(features))
+    found = _known.get(sent)
+    if found is None:
+        found = _hash_flat(flatten(features))
+        _remember(_known, sent, found, len(sent))
+    return found
+
+
+def _hash_flat(flat: Mapping[str, float]) -> Hashed:
+    hashes = np.array([hash_name(name) for name in flat], dtype=np.uint64)
+    return hashes, np.array([*flat.values()], dtype=np.float64)
+
+
+def encode_question(
+    ids: Sequence[str],
+    features: Sequence[Features | None],
+    context: Features,
+) -> Encoded:
+    """Return actions with their ids and features, in a context."""
+    around = hash_features(context)
+    if not any(features):
+        names = np.array([hash_name(f"id={name}") for name in ids], dtype=np.uint64)
+        return put_together(around, [1] * len(ids), names, np.ones(len(ids)), True)
+    found = [_hash_action(name, sent) for name, sent in zip(ids, features, strict=True)]
+    return put_together(
+        around,
+        [len(hashes) // 8 for hashes, _ in found],
+        np.frombuffer(b"".join([hashes for hashes, _ in found]), dtype=np.uint64),
+        np.frombuffer(b"".join([sizes for _, sizes in found])),
+        True,
+    )
+
+
+def _hash_action(name: str, features: Features | None) -> tuple[bytes, bytes]:
+    """Return the hashes and values of an action as bytes, the id first."""
+    sent = _plain.encode(features)
+    key = (name, sent)
+    known = _actions.get(key)
+    if known is None:
+        hashes, values = hash_features(features or ())
+        own = np.array([hash_name(f"id={name}")], dtype=np.uint64)
+        known = own.tobytes() + hashes.tobytes(), np.ones(1).tobytes() + values.tobytes()
+        if b"null" not in sent or not features:
+            _remember(_actions, key, known, len(sent))
+    return known
+
+
+def _remember(where: dict[Any, Any], key: Any, value: Any, size: int) -> None:
+    if len(where) >= REMEMBERED:
+        where.clear()
+    if size <= 4096:
+        where[key] = value
+
+
+def encode_id(item: str) -> bytes:
+    """Return an action that only has its id, as a log keeps it."""
+    return encode({}, [(f"id={item}", {})]).to_bytes()
+
+
+def encode_action(item: str, features: Features | None, context: Features) -> bytes:
+    """Return one action in its context, as a log keeps it."""
+    return encode_question([item], [features], context).to_bytes()

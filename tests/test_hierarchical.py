@@ -1,0 +1,407 @@
+"""Hierarchical: by hand, against its twin, against brute force, on worlds drawn from its own model."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import coterie
+from coterie import Candidates, Hierarchical
+from coterie.errors import ContextError, ParameterError, PayoffError, UserError
+from coterie.models.bank import kernels
+from coterie.models.population import Population
+from coterie.policies.batch import Batch
+from tests.naive import NaiveHierarchical
+
+Floats = NDArray[np.float64]
+KINDS = ("features", "few ids", "many ids", "both")
+
+
+def make(kind: str, **given: Any) -> Hierarchical:
+    n_features = 3 if kind in ("features", "both") else None
+    return Hierarchical(n_features=n_features, one_hot=kind != "features", **given)
+
+
+def world(kind: str, seed: int, n_rounds: int) -> Iterator[tuple[str, NDArray[np.int64], Floats, Floats]]:
+    """Two kinds of users who like different items; yields user, positions of items, all features, payoffs."""
+    rng = np.random.default_rng(seed)
+    n_items = 90 if kind == "many ids" else 12
+    features = rng.normal(size=(n_items, 3)) * 2.0
+    taste = rng.normal(size=(2, 3))
+    for _ in range(n_rounds):
+        who = int(rng.integers(40))
+        shown = rng.permutation(n_items)[:4]
+        chance = 1 / (1 + np.exp(-(features[shown] @ taste[who % 2])))
+        yield f"user {who}", shown, features, (rng.random(4) < chance).astype(float)
+
+
+def contexts_of(kind: str, shown: NDArray[np.int64], features: Floats) -> Any:
+    if kind == "features":
+        return features[shown]
+    ids = [f"item {i}" for i in shown]
+    return Candidates(ids, features[shown]) if kind == "both" else ids
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("seed", "explore"), [(1, 1.0), (2, 0.3)])
+def test_hierarchical_equals_its_twin_choice_for_choice(kind: str, seed: int, explore: float) -> None:
+    policy = make(kind, explore=explore, seed=seed)
+    twin = NaiveHierarchical(policy.n_features, policy.one_hot, explore, seed)
+    for user, shown, features, payoffs in world(kind, seed, 450):
+        decision = policy.decide(user, contexts_of(kind, shown, features))
+        plain = [(f"item {i}", features[i]) for i in shown]
+        assert decision.score == pytest.approx(twin.scores(user, plain), abs=1e-6)
+        k = decision.choice
+        policy.learn(user, contexts_of(kind, shown, features)[k], payoffs[k])
+        twin.learn(user, f"item {shown[k]}", features[shown[k]], payoffs[k])
+    assert policy._many.n_groups == len(twin.many.prior.share)
+    assert bool(policy._deciding[0]) == (twin.few is not None) == (kind == "few ids")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_compiled_loop_gives_what_one_by_one_gives(kind: str) -> None:
+    rounds = list(world(kind, 3, 400))
+    features = rounds[0][2]
+    items = contexts_of(kind, np.arange(len(features)), features)
+    lists, payoffs = np.array([r[1] for r in rounds]), np.array([r[3] for r in rounds])
+    fast, slow = make(kind, seed=5), make(kind, seed=5)
+    served = np.arange(400) % 4
+    log = Batch([r[0] for r in rounds], lists, items, payoffs[np.arange(400), served], served)
+    for batch in (Batch([r[0] for r in rounds], lists, items, payoffs), log):
+        outcome = fast.run(batch)
+        for t, (user, shown, _, paid) in enumerate(rounds):
+            shown_to = contexts_of(kind, shown, features)
+            k = slow.choose(user, shown_to)
+            assert outcome.choice[t] == k
+            if batch.served is None or served[t] == k:
+                slow.learn(user, shown_to[k], paid[k])
+    for name, tensor in fast.tensors().items():
+        assert tensor.tobytes() == slow.tensors()[name].tobytes(), name
+
+
+def test_one_user_by_hand() -> None:
+    """The constant alone, κ = 0.1, prior variance 0.05, and a population that is told to have mean 0.5.
+
+    Two payoffs, 1 and 0, make S = 2 and b = 1: C = 1 / (1/0.05 + 2/0.1) = 1/40 and m = C (0.5/0.05 + 1/0.1) = 0.5.
+    A third payoff of 1 makes C = 1/50 and m = (10 + 20) / 50 = 0.6.
+    """
+    population = Population(1)
+    model, code = population.model, population.code
+    pairs = Hierarchical(one_hot=True)._pairs.rows
+    model.prior.means[0, 0] = 0.5
+    model.prior.doubt[:] = 0.0  # the mean is certain
+    model.place[code.ROWS] = 1
+    loops = kernels("hierarchical")
+    other = Population(1, unit=True).model
+    table, numbers = np.empty((1, 0)), np.empty(0, dtype=np.int64)
+    parts, chance = np.empty((1, 6)), np.empty(1)
+    expected = {2: (0.5, 1 / 40), 3: (0.6, 1 / 50)}
+    for n, payoff in enumerate((1.0, 0.0, 1.0), start=1):
+        loops.learn_one(other, model, np.array([0]), pairs, 0, table, numbers, 0, payoff, False)
+        code.view(model, pairs, 0, table, numbers, np.arange(1), np.zeros(1), parts, chance)
+        if n in expected:
+            mean, variance = expected[n]
+            assert parts[0, :2].sum() == pytest.approx(mean)
+            assert parts[0, 4] == pytest.approx(math.sqrt(variance))
+    assert chance.tolist() == [1.0]
+
+
+def facts(policy: Hierarchical, seed: int, n_payoffs: int, kind: str) -> list[tuple[int, Floats, int, float]]:
+    """Learn payoffs and return them as (user, x, item, payoff)."""
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(6, 3))
+    told = []
+    for _ in range(n_payoffs):
+        who, item, payoff = int(rng.integers(4)), int(rng.integers(6)), float(rng.random())
+        context = contexts_of(kind, np.array([item]), features)[0]
+        policy.learn(who, context, payoff)
+        x = np.concatenate([[1.0], features[item] if kind != "many ids" else []])
+        told.append((policy._roster.row(who), x, item, payoff))
+    return told
+
+
+def brute(
+    policy: Hierarchical,
+    told: list[tuple[int, Floats, int, float]],
+    row: int,
+    x: Floats,
+    item: int,
+    ids: bool,
+) -> tuple[float, float]:
+    """Condition the joint normal of all payoffs and of one more on what was paid. Nothing is approximated."""
+    population = policy._many
+    prior, d = population.model.prior, population.n_used
+    kappa, phi, tau, epsilon = prior.noise
+    sigma = prior.covariance[:d, :d]
+    broad = np.diag(population._by_scale(population.code.BROAD, 0.25)[:d])
+    rows = [*told, (row, x, item, 0.0)]
+    n = len(rows)
+    cov, mean = np.zeros((n, n)), np.full(n, epsilon if ids else 0.0)
+    for a, (u, s, i, _) in enumerate(rows):
+        for b, (v, t, j, _) in enumerate(rows):
+            cov[a, b] = s @ broad @ t + (s @ sigma @ t if u == v else 0.0)
+            if ids:
+                cov[a, b] += (tau if i == j else 0.0) + (phi * kappa if (u, i) == (v, j) else 0.0)
+    noise = np.eye(n) * ((1 - phi) * kappa if ids else kappa)
+    noise[-1, -1] = 0.0
+    seen = np.array([y for *_, y in told])
+    K = (cov + noise)[:-1, :-1]
+    gain = np.linalg.solve(K, cov[:-1, -1])
+    return float(mean[-1] + gain @ (seen - mean[:-1])), float(cov[-1, -1] - gain @ cov[:-1, -1])
+
+
+def hold_variances(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no pass end in new variances, and take the features' scale as told."""
+    for name in ("_new_variances", "_new_effects", "_split"):
+        monkeypatch.setattr(Population, name, lambda *_: None)
+
+
+@pytest.mark.parametrize("n_payoffs", [1, 5, 40])
+def test_posteriors_of_features_equal_brute_force_conditioning(
+    n_payoffs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With variances held fixed and one group, nothing is approximated, the population's mean included.
+
+    The variances depend on the features' scale until it settles, so the sums are taken once more at the end.
+    """
+    hold_variances(monkeypatch)
+    policy = Hierarchical(n_features=3)
+    told = facts(policy, 7, n_payoffs, "features")
+    population = policy._many
+    population._next_pass()
+    population._begin(policy._pairs.rows)
+    rng = np.random.default_rng(0)
+    for row in [*range(population.n_rows), -1]:
+        for _ in range(3):
+            x = rng.normal(size=3)
+            parts, _ = policy._view(row, x[None, :], np.empty(0, dtype=np.int64))
+            mean, variance = brute(policy, told, row, np.append(1.0, x), -1, ids=False)
+            assert parts[0, :4].sum() == pytest.approx(mean, abs=1e-9)
+            assert parts[0, 4] ** 2 == pytest.approx(variance, abs=1e-9)
+
+
+@pytest.mark.parametrize(("kind", "mean_off", "sd_off"), [("both", 0.05, 0.25), ("many ids", 0.05, 0.25)])
+def test_posteriors_with_item_effects_are_close_to_brute_force(
+    kind: str, mean_off: float, sd_off: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Users and items cross, so blocks are updated one at a time: here is how far that is from the exact answer.
+
+    `mean_off` is in payoffs, over estimates that range over 0 to 1; `sd_off` is relative. Both are averages.
+    """
+    hold_variances(monkeypatch)
+    policy = make(kind)
+    told = facts(policy, 3, 16, kind)
+    off, wide = [], []
+    features = np.random.default_rng(3).normal(size=(6, 3))
+    policy._deciding[0] = 0
+    for row in range(4):
+        for item in range(6):
+            table = features[[item]] if kind == "both" else np.empty((1, 0))
+            number = policy._pairs.numbers([f"item {item}"])
+            parts, _ = policy._view(row, table, number)
+            x = np.concatenate([[1.0], table[0]])
+            mean, variance = brute(policy, told, row, x, item, ids=True)
+            off.append(abs(parts[0, :4].sum() - mean))
+            wide.append(abs(parts[0, 4] / math.sqrt(variance) - 1))
+    assert np.mean(off) < mean_off
+    assert np.mean(wide) < sd_off
+
+
+def test_a_refit_never_lowers_the_likelihood() -> None:
+    """Fixed payoffs, many passes in turn, groups included; the likelihood is that of all payoffs by brute force.
+
+    The weak prior counts as data, so it is part of what may not fall: WEAK users at their start, WEAK payoffs of
+    variance 0.1, one user for each group. With one group and no means' prior this is the likelihood itself.
+    """
+    rng = np.random.default_rng(1)
+    policy = Hierarchical(n_features=2)
+    told = []
+    for t in range(60):
+        who, x = t % 12, rng.normal(size=2)
+        payoff = float(np.clip(0.3 * x[0] * (1 if who % 2 else -1) + 0.1 * rng.normal(), -1, 1))
+        policy.learn(who, x, payoff)
+        told.append((policy._roster.row(who), np.append(1.0, x), payoff))
+    population = policy._many
+    model, code = population.model, population.code
+    model.place[code.TRIAL] = 0
+    model.place[code.NEXT] = 10**9
+
+    def objective() -> float:
+        prior, total = model.prior, 0.0
+        kappa, sigma, mu = prior.noise[0], prior.covariance, prior.means[0]
+        for row in range(population.n_rows):
+            X = np.array([x for u, x, _ in told if u == row])
+            y = np.array([y for u, _, y in told if u == row])
+            K = X @ sigma @ X.T + kappa * np.eye(len(y))
+            off = y - X @ mu
+            total -= 0.5 * (np.linalg.slogdet(K)[1] + off @ np.linalg.solve(K, off))
+        start = np.diag(population._start())
+        total -= 2.5 * (np.linalg.slogdet(sigma)[1] + np.trace(np.linalg.solve(sigma, start)))
+        total -= 2.5 * (math.log(kappa) + 0.1 / kappa)
+        return float(total) - 0.5 * float(mu**2 @ (1 / population._by_scale(code.BROAD, 0.25)))
+
+    population._next_pass()
+    population._begin(policy._pairs.rows)  # back to the start, but for the noise
+    model.prior.noise[0] = 0.1
+    values = []
+    for _ in range(20):
+        population._next_pass()
+        code.visit_all(model, policy._pairs.rows)
+        population._end_pass(0)
+        values.append(objective())
+    assert (np.diff(values) > -1e-9).all()
+    assert values[-1] > values[0] + 0.1
+
+
+def drawn_world(seed: int, n_users: int, visits: int, groups: int) -> tuple[list[Any], Floats, Floats]:
+    """Draw users and payoffs from the model: two features, noise variance 0.04."""
+    rng = np.random.default_rng(seed)
+    sigma = np.array([[0.02, 0.0, 0.0], [0.0, 0.06, 0.03], [0.0, 0.03, 0.04]])
+    centres = np.array([[0.1, 0.0, 0.0]]) if groups == 1 else np.array([[0.1, 0.6, -0.3], [0.1, -0.6, 0.3]])
+    told = []
+    for user in range(n_users):
+        w = rng.multivariate_normal(centres[user % groups], sigma)
+        for _ in range(visits):
+            x = rng.normal(size=2) * 0.5
+            told.append((user, x, float(np.clip(np.append(1.0, x) @ w + 0.2 * rng.normal(), -1, 1))))
+    return [told[i] for i in rng.permutation(len(told))], sigma, centres
+
+
+def test_variances_are_recovered_from_a_world_of_the_model() -> None:
+    """400 users with 12 payoffs each: variances within a quarter, or 0.01, of the truth, the mean within 0.05."""
+    told, sigma, centres = drawn_world(4, 400, 12, groups=1)
+    policy = Hierarchical(n_features=2)
+    policy.learn_many(*(list(column) for column in zip(*told, strict=True)))
+    prior = policy._many.model.prior
+    assert policy._many.n_groups == 1
+    assert np.abs(prior.covariance - sigma) == pytest.approx(0, abs=0.015)
+    assert prior.noise[0] == pytest.approx(0.04, rel=0.1)
+    assert prior.means[0] == pytest.approx(centres[0], abs=0.05)
+
+
+def test_groups_are_recovered_from_a_world_of_the_model() -> None:
+    """Two groups: their means within 0.1, every user in the right one but for 5 in 100."""
+    told, _, centres = drawn_world(5, 300, 20, groups=2)
+    policy = Hierarchical(n_features=2)
+    policy.learn_many(*(list(column) for column in zip(*told, strict=True)))
+    groups = policy.groups()
+    assert len(groups) == 2
+    found = sorted(policy._many.model.prior.means[:2].tolist(), key=lambda m: -m[1])
+    assert np.array(found) == pytest.approx(centres, abs=0.1)
+    wrong = min(
+        sum((int(str(user)) % 2) != (g ^ flip) for g, group in enumerate(groups) for user in group.users)
+        for flip in (0, 1)
+    )
+    assert wrong <= 15
+    assert groups[0].share + groups[1].share == pytest.approx(1)
+    assert {feature for feature, _ in groups[0].differs} == {0, 1}
+
+
+def test_the_scale_of_features_does_not_matter() -> None:
+    choices = []
+    for scale in (1.0, 10.0, 0.1):
+        policy = Hierarchical(n_features=3, seed=2)
+        own = []
+        for user, shown, features, payoffs in world("features", 6, 300):
+            k = policy.choose(user, features[shown] * scale)
+            policy.learn(user, features[shown[k]] * scale, payoffs[k])
+            own.append(k)
+        choices.append(own)
+    same = [np.mean(np.array(choices[0]) == np.array(other)) for other in choices[1:]]
+    assert min(same) > 0.98
+
+
+def test_explain_tells_the_parts_of_each_score() -> None:
+    policy = make("both")
+    rounds = list(world("both", 1, 60))
+    for user, shown, features, payoffs in rounds:
+        policy.learn(user, contexts_of("both", shown, features)[0], payoffs[0])
+    user, shown, features, _ = rounds[-1]
+    told = policy.explain(user, contexts_of("both", shown, features))
+    assert told.parts is not None
+    assert list(told.parts) == ["population", "own", "effect", "pair", "sd"]
+    total = sum(told.parts[name] for name in ("population", "own", "effect", "pair"))
+    assert told.estimate == pytest.approx(total)
+    assert told.parts["pair"][0] != 0.0  # this user has paid for the first item
+    assert told.groups is not None
+    assert told.groups.sum() == pytest.approx(1)
+    assert "population" in str(told)
+    assert "item 3" in str(policy.explain(user, contexts_of("both", np.array([3, 4]), features)))
+
+
+def test_a_forgotten_user_is_a_stranger_and_the_population_stays() -> None:
+    policy = make("both")
+    for user, shown, features, payoffs in world("both", 2, 200):
+        policy.learn(user, contexts_of("both", shown, features)[0], payoffs[0])
+    means = policy._many.model.prior.means.copy()
+    last = policy.users[-1]
+    shown = contexts_of("both", np.arange(4), features)
+    kept = policy.explain(last, shown).estimate
+    stranger = policy.explain("nobody", shown).estimate
+    policy.drop("user 3")
+    assert "user 3" not in policy.users
+    assert policy.explain("user 3", shown).estimate == pytest.approx(stranger)
+    assert policy.explain(last, shown).estimate == pytest.approx(kept)
+    assert (policy._many.model.prior.means == means).all()
+    with pytest.raises(UserError, match="user 3"):
+        policy.drop("user 3")
+
+
+def test_neighbours_are_those_who_cannot_be_told_apart() -> None:
+    policy = Hierarchical(one_hot=True)
+    for _ in range(30):
+        for user, item, payoff in (
+            ("ann", "jazz", 1),
+            ("bob", "jazz", 1),
+            ("carl", "jazz", 0),
+            ("carl", "news", 1),
+        ):
+            policy.learn(user, item, payoff)
+    assert policy.neighbours("ann", "jazz") == ["ann", "bob"]
+    assert policy.neighbours("carl", "jazz") == ["carl"]
+    assert set(policy.neighbours("dora", "jazz")) >= {"dora"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_save_and_load_go_on_in_the_middle_of_a_pass(kind: str, tmp_path: Any) -> None:
+    policy = make(kind, seed=3)
+    rounds = list(world(kind, 8, 330))
+    twin = policy
+    for t, (user, shown, features, payoffs) in enumerate(rounds):
+        if t == 170:
+            policy.save(tmp_path / "policy")
+            twin = coterie.load(tmp_path / "policy")  # type: ignore[assignment]
+        shown_to = contexts_of(kind, shown, features)
+        k = policy.choose(user, shown_to)
+        if twin is not policy:
+            assert twin.choose(user, shown_to) == k
+            twin.learn(user, shown_to[k], payoffs[k])
+        policy.learn(user, shown_to[k], payoffs[k])
+    assert twin is not policy
+
+
+def test_bad_input_is_refused_and_changes_nothing() -> None:
+    both = make("both")
+    shown = Candidates(["a", "b"], [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    both.learn("ann", shown[0], 1.0)
+    before = {name: tensor.tobytes() for name, tensor in both.tensors().items()}
+    with pytest.raises(ContextError, match="expected Candidates"):
+        both.choose("ann", ["a", "b"])
+    with pytest.raises(ContextError, match="expected a Candidate such as"):
+        both.learn("ann", "a", 1.0)
+    with pytest.raises(ContextError, match="2 features"):
+        both.choose("ann", Candidates(["a"], [[1.0, 0.0]]))
+    with pytest.raises(PayoffError, match=r"1\.5"):
+        both.learn("new", shown[1], 1.5)
+    with pytest.raises(UserError, match="unhashable"):
+        both.learn([], shown[1], 1.0)  # type: ignore[arg-type]
+    assert {name: tensor.tobytes() for name, tensor in both.tensors().items()} == before
+    with pytest.raises(ParameterError, match="at least one kind of context"):
+        Hierarchical()
+    with pytest.raises(ParameterError, match="explore is -1"):
+        Hierarchical(one_hot=True, explore=-1)
+    with pytest.raises(ContextError, match="NaN"):
+        Hierarchical(n_features=1).choose("ann", [[np.nan]])

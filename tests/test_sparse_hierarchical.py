@@ -1,0 +1,357 @@
+"""SparseHierarchical: by hand, against exact conditioning, against its twin, and in a table that is too small."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coterie import Action, SparseHierarchical
+from coterie.errors import ContextError, FileError, ParameterError, UserError
+from coterie.models._kernels import effects as kernel
+from coterie.models.effects import NAMES
+from coterie.models.encoded import Encoded
+from tests.twins.sparse_hierarchical import NaiveSparseHierarchical
+
+
+def test_the_first_payoff_by_hand() -> None:
+    """An id alone has four effects, each with the prior variance 0.03: s = 0.12, and the noise is 0.1.
+
+    A payoff of 1: each w = 0.03·1/(0.12 + 0.1) = 3/22, each v = 0.03 − 0.0009/0.22 = 0.03·19/22, so the precision of
+    the data is (22/19 − 1)/0.03 = 100/19. Then the variances are fitted: v₀ = (20·0.03 + (3/22)²)/(20 + 1 − 19/22).
+    """
+    policy = SparseHierarchical()
+    policy.learn("ann", Action("tea"), 1.0)
+    tensors = policy.tensors()
+    assert sorted(NAMES[kind] for kind in tensors["kinds"]) == ["id", "population", "user", "user × id"]
+    assert tensors["precision"] == pytest.approx([100 / 19] * 4)
+    assert tensors["pull"] == pytest.approx([(3 / 22) / (0.03 * 19 / 22)] * 4)
+    fitted = (0.6 + (3 / 22) ** 2) / (20 + 3 / 22)
+    assert policy.variances == pytest.approx(dict.fromkeys(policy.variances, fitted))
+    assert policy.effects.noise[0] == pytest.approx((2 + (0.1 / 0.22) ** 2 + 0.012 / 0.22) / 21)
+    told = policy.explain("ann", [Action("tea"), Action("milk")])
+    v = 1 / (1 / fitted + 100 / 19)
+    assert told.estimate == pytest.approx([4 * v * 100 / 19, 2 * v * 100 / 19])
+    assert told.width == pytest.approx([0.5 * math.sqrt(4 * v), 0.5 * math.sqrt(2 * v + 2 * fitted)])
+    assert told.parts is not None
+    assert told.parts["user"] == pytest.approx([2 * v * 100 / 19, v * 100 / 19])
+
+
+def test_the_first_payoff_is_exact_conditioning() -> None:
+    """The prior has no covariances, so after one payoff means and variances are those of the full Gaussian."""
+    policy = SparseHierarchical()
+    context, features = {"a": 0.5, "b": -2.0}, {"x": 1.5, "y": 0.3}
+    policy.learn("ann", Action("i", features, context), 0.7)
+    kinds = policy.tensors()["kinds"]
+    x: dict[str, list[float]] = {
+        "population": [1], "user": [1], "id": [1], "feature": [1.5, 0.3], "user × id": [1],
+        "user × feature": [1.5, 0.3], "context × id": [0.5, -2], "user × context × id": [0.5, -2],
+        "context × feature": [0.75, -3, 0.15, -0.6],
+    }  # fmt: skip
+    values = np.array([x[NAMES[kind]].pop(0) for kind in kinds])
+    squares = {kind: values[kinds == kind] ** 2 for kind in set(kinds.tolist())}
+    prior = np.diag([0.03 * math.sqrt(len(squares[k])) / squares[k].sum() for k in kinds.tolist()])
+    gain = prior @ values / (values @ prior @ values + 0.1)
+    mean, covariance = gain * 0.7, prior - np.outer(gain, values @ prior)
+    v = 1 / (1 / np.diag(prior) + policy.tensors()["precision"])
+    assert v == pytest.approx(np.diag(covariance))
+    assert policy.tensors()["pull"] * v == pytest.approx(mean)
+
+
+@pytest.mark.parametrize(
+    ("explore", "gap", "floor"), [(0.5, 30.0, 0.02), (0.3, 4.0, 0.15), (0.0, 100.0, 0.0)]
+)
+def test_it_chooses_what_the_twin_chooses(explore: float, gap: float, floor: float) -> None:
+    rng = np.random.default_rng(7)
+    policy = SparseHierarchical(explore=explore, gap=gap, floor=floor, seed=3, slots=5000)
+    twin, stream = NaiveSparseHierarchical(explore, gap, floor), np.random.default_rng(3)
+    for t in range(250):
+        user = f"user {rng.integers(5)}"
+        context = {f"c{i}": float(rng.normal()) for i in rng.permutation(20)[: rng.integers(0, 4)]}
+        if t % 50 == 9:
+            context = {f"c{i}": 1.0 for i in range(17)}  # too many for effects of user, context and id
+        actions = [
+            Action(
+                None if rng.random() < 0.2 else int(rng.integers(6)),
+                {f"f{i}": float(rng.integers(1, 3)) for i in rng.permutation(4)[: rng.integers(0, 3)]},
+                context,
+            )
+            for _ in range(4)
+        ]
+        scores = [twin.score(user, a.id, a.features, context) for a in actions]
+        chances = twin.chances(scores)
+        expected = min(int(np.searchsorted(np.cumsum(chances), stream.random(), side="right")), 3)
+        decision = policy.decide(user, actions)
+        assert decision.score == pytest.approx(scores, abs=1e-9)
+        assert decision.probability == pytest.approx(chances, abs=1e-9)
+        assert decision.choice == expected == decision.ranking[0]
+        chosen = actions[expected]
+        y = round(float(rng.uniform(-1, 1)), 2)
+        policy.learn(user, chosen, y)
+        twin.learn(user, chosen.id, chosen.features, context, y)
+        if t % 60 == 59:
+            policy.drop(user)
+            twin.drop(user)
+    assert policy.variances == pytest.approx(twin.v0)
+    assert policy.effects.noise[0] == pytest.approx(twin.noise)
+
+
+def test_context_decides_between_actions_that_are_ids_only() -> None:
+    policy, rng, right = SparseHierarchical(seed=0), np.random.default_rng(0), 0
+    for t in range(600):
+        wet = bool(rng.random() < 0.5)
+        shown = [Action(item, {}, {"rain" if wet else "sun": 1}) for item in ("umbrella", "hat")]
+        k = policy.choose("everybody", shown)
+        good = (shown[k].id == "umbrella") == wet
+        right += good and t >= 100
+        policy.learn("everybody", shown[k], float(good))
+    assert right > 450  # of 500
+
+
+def test_probabilities_are_what_happens() -> None:
+    policy = SparseHierarchical(gap=3.0, floor=0.2, seed=5)
+    policy.learn("ann", Action("a"), 1.0)
+    policy.learn("ann", Action("b"), -1.0)
+    shown = [Action(item) for item in "abc"]
+    chances = policy.explain("ann", shown).probability
+    assert chances is not None
+    assert chances.sum() == pytest.approx(1)
+    assert chances.min() >= 0.2 / 3
+    often = np.bincount([policy.choose("ann", shown) for _ in range(4000)], minlength=3) / 4000
+    assert often == pytest.approx(chances, abs=0.03)
+
+
+def test_without_exploring_the_best_estimate_is_taken() -> None:
+    policy = SparseHierarchical(explore=0.0, gap=math.inf, floor=0.0)
+    policy.learn("ann", Action("b"), 1.0)
+    assert {policy.choose("ann", [Action(item) for item in "abc"]) for _ in range(20)} == {1}
+    assert policy.explain("ann", [{"x": 1}, {"y": 1}]).probability.tolist() == [1.0, 0.0]  # type: ignore[union-attr]
+
+
+def test_contributions_name_what_matters_most() -> None:
+    policy = SparseHierarchical()
+    shown = Action("tea", {"hot": 1.0, "sweet": 0.1}, {"cold day": 1.0})
+    for _ in range(20):
+        policy.learn("ann", shown, 1.0)
+    parts = policy.contributions("ann", [Action("milk"), Action("tea", shown.features, {})][1:], 0, most=3)
+    assert len(parts) == 3
+    assert [abs(part.value) for part in parts] == sorted((abs(part.value) for part in parts), reverse=True)
+    every = policy.contributions("ann", [shown], 0, most=50)
+    told = policy.explain("ann", [shown])
+    assert sum(part.value for part in every) == pytest.approx(told.estimate[0])
+    assert {(part.kind, part.action, part.context) for part in every} >= {
+        ("population", -1, -1), ("user", -1, -1), ("id", 0, -1), ("feature", 1, -1), ("context × id", 0, 0),
+        ("context × feature", 2, 0), ("user × context × id", 0, 0),
+    }  # fmt: skip
+    assert policy.contributions("nobody", [Action("water")], 0) == [every_of(policy, "population")]
+
+
+def every_of(policy: SparseHierarchical, kind: str) -> Any:
+    return next(part for part in policy.contributions("ann", [Action("tea")], 0, 50) if part.kind == kind)
+
+
+def test_a_forgotten_user_leaves_nothing_behind() -> None:
+    policy, without = SparseHierarchical(), SparseHierarchical()
+    policy.learn("ann", Action("a", {"x": 1}, {"c": 1}), 1.0)
+    shared = policy.effects.used
+    assert shared == 9
+    policy.drop("ann")
+    assert policy.effects.used == 5  # population, id, feature, context × id, context × feature
+    owned = {NAMES.index(name) for name in NAMES if name.startswith("user")}
+    assert not owned & set(policy.tensors()["kinds"].tolist())
+    assert "ann" not in policy.users
+    empty = policy.tensors()["kinds"] == 0
+    for name in ("keys", "precision", "pull", "touched"):
+        assert not policy.tensors()[name][empty].any()
+    assert without.explain("ann", [Action("z")]).width == pytest.approx(
+        policy.explain("ann", [Action("z")]).width, rel=0.1
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 12), st.integers(0, 4)), max_size=60),
+    st.integers(64, 80),
+)
+def test_a_table_that_is_too_small_stays_sound(visits: list[tuple[int, int, int]], slots: int) -> None:
+    """After every step a file of it can be read, which checks keys, chains and free places."""
+    policy = SparseHierarchical(slots=slots)
+    for user, item, features in visits:
+        shown = Action(item, {f"f{k}": 1.0 for k in range(features)}, {f"c{k}": 1.0 for k in range(features)})
+        policy.learn(user, shown, (-1.0) ** item)
+        if item == 3:
+            policy.drop(user)
+        other = SparseHierarchical(slots=slots)
+        other.restore(policy.tensors())
+        other.learned = policy.learned
+        assert policy.effects.used <= slots
+        told, same = policy.explain(user, [shown]), other.explain(user, [shown])
+        assert told.estimate.tolist() == same.estimate.tolist()
+        assert np.isfinite(told.score).all()
+
+
+def test_a_full_table_goes_on_identically_after_a_file(tmp_path: Path) -> None:
+    def play(policy: SparseHierarchical, seed: int) -> list[int]:
+        rng, chosen = np.random.default_rng(seed), []
+        for _ in range(80):
+            shown = [Action(int(i), {"f": 1.0}) for i in rng.permutation(30)[:3]]
+            k = policy.choose(int(rng.integers(9)), shown)
+            policy.learn(int(rng.integers(9)), shown[k], float(rng.random() < 0.5))
+            chosen.append(k)
+        return chosen
+
+    policy = SparseHierarchical(slots=70)
+    play(policy, 0)
+    policy.save(tmp_path / "model")
+    loaded = SparseHierarchical.load(tmp_path / "model")
+    assert play(loaded, 1) == play(policy, 1)
+    for name, tensor in policy.tensors().items():
+        assert tensor.tobytes() == loaded.tensors()[name].tobytes()
+
+
+def test_scale_hardly_matters() -> None:
+    """All numbers ten times as large: the starting variances follow, so the first decisions are the same."""
+    small, large = SparseHierarchical(), SparseHierarchical()
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        x = rng.normal(size=3)
+        for policy, factor in ((small, 1.0), (large, 10.0)):
+            policy.learn("ann", {f"f{i}": factor * v for i, v in enumerate(x)}, float(x[0] > 0))
+    ask = rng.normal(size=(4, 3))
+    one = small.explain("ann", [{f"f{i}": v for i, v in enumerate(row)} for row in ask])
+    ten = large.explain("ann", [{f"f{i}": 10 * v for i, v in enumerate(row)} for row in ask])
+    assert one.score == pytest.approx(ten.score)
+
+
+def test_candidates_survive_as_bytes() -> None:
+    policy = SparseHierarchical()
+    for shown in (Action("a", {"x": 2}, {"c": 1, "d": 3}), Action(None, {}, {}), Action("b")):
+        encoded = policy.read([shown])
+        again = Encoded.from_bytes(encoded.to_bytes())
+        for one, two in zip(encoded.shown, again.shown, strict=True):
+            assert one.tolist() == two.tolist()
+    for bad in (b"", b"x" * 9, b"\xff" * 24, np.array([0, 1], "<u4").tobytes()):
+        with pytest.raises(FileError, match="hashed features"):
+            Encoded.from_bytes(bad)
+
+
+def test_bad_actions_are_named_and_change_nothing() -> None:
+    policy = SparseHierarchical()
+    policy.learn("ann", Action("a"), 1.0)
+    before = {name: tensor.tobytes() for name, tensor in policy.tensors().items()}
+    good = Action("a", {}, {"c": 1})
+    for message, contexts in (
+        ("the candidate list is empty", []),
+        ("expected a list of Actions", "jazz"),
+        ("expected a list of Actions", Action("a")),
+        ("expected a list of Actions", 3),
+        ("candidate 0 is 3, expected a mapping", [3]),
+        ("candidate 1 has another context", [good, Action("b")]),
+        ("candidate 1 has no context", [good, {"x": 1}]),
+        (r"item id \[1\] is unhashable", [Action([1])]),  # type: ignore[arg-type]
+        ("feature 'x' of candidate 0 is nan", [Action("a", {"x": math.nan})]),
+        ("feature 'x' of candidate 0 is 'red', expected a finite number", [Action("a", {"x": "red"})]),  # type: ignore[dict-item]
+        ("feature 'x' of the context is inf", [Action("a", {}, {"x": math.inf})]),
+        ("is 10000000.0, expected a finite number of at most 1e", [Action("a", {"x": 1e7})]),
+        ("has the name 3, expected text", [Action("a", {3: 1.0})]),  # type: ignore[dict-item]
+        (
+            "make 250000 crosses, expected at most 200000",
+            [Action(None, {f"f{i}": 1.0 for i in range(500)}, {f"c{i}": 1.0 for i in range(500)})],
+        ),
+    ):
+        with pytest.raises(ContextError, match=message):
+            policy.choose("ann", contexts)
+        if isinstance(contexts, list) and len(contexts) == 1:
+            with pytest.raises(ContextError, match=message):
+                policy.learn("ann", contexts[0], 1.0)
+    with pytest.raises(UserError, match="user 'bob' is not known"):
+        policy.drop("bob")
+    assert before == {name: tensor.tobytes() for name, tensor in policy.tensors().items()}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"slots": 10}, "slots is 10, expected an integer of at least 64"),
+        ({"slots": 1 << 40}, "expected at most"),
+        ({"explore": -1}, "explore is -1"),
+        ({"gap": math.nan}, "gap is nan"),
+        ({"floor": 1.5}, "floor is 1.5, expected a share between 0 and 1"),
+        ({"one_hot": True, "n_features": 3}, "expected at most one"),
+        ({"one_hot": 1}, "one_hot is 1"),
+    ],
+)
+def test_bad_parameters_are_named(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        SparseHierarchical(**wrong)
+
+
+def test_a_file_that_contradicts_itself_is_refused() -> None:
+    policy = SparseHierarchical()
+    for k in range(12):
+        policy.learn(k % 4, Action(k % 5, {"f": 1.0}, {"c": 1.0}), 0.5)
+    policy.drop(2)
+    whole = policy.tensors()
+
+    def other(**changed: Any) -> dict[str, Any]:
+        return {**whole, **{name: np.array(value) for name, value in changed.items()}}
+
+    def with_(name: str, place: int, value: Any) -> dict[str, Any]:
+        tensor = whole[name].copy()
+        tensor[place] = value
+        return other(**{name: tensor})
+
+    head = int(np.flatnonzero(whole["kinds"] == kernel.USER)[0])
+    member = int(np.flatnonzero(whole["kinds"] == kernel.USER_ID)[0])
+    plain = int(np.flatnonzero(whole["kinds"] == kernel.ID)[0])
+    for tensors in (
+        with_("nexts", head, head),
+        with_("nexts", head, -1),
+        with_("nexts", member, 10_000),
+        with_("owners", member, plain),
+        with_("owners", member, -1),
+        with_("owners", plain, head),
+        with_("kinds", plain, 200),
+        with_("kinds", plain, 0),
+        with_("keys", plain, whole["keys"][head]),
+        with_("precision", plain, -1.0),
+        with_("precision", plain, np.nan),
+        with_("counts", 0, 3),
+        with_("counts", 2, -1),
+        with_("numbers", 0, 1),
+        with_("numbers", 0, 99),
+        with_("noise", 0, 0.0),
+        with_("figures", 3, 0.0),
+        other(free=whole["free"][:-1]),
+        other(users=np.frombuffer(json.dumps([1, 2]).encode(), np.uint8)),
+    ):
+        fresh = SparseHierarchical()
+        with pytest.raises(FileError):
+            fresh.restore(tensors)
+        assert not fresh.users
+        assert fresh.effects.used == 0
+    with pytest.raises(FileError, match="expected at most 64"):
+        SparseHierarchical(slots=64).restore(grown())
+
+
+def grown() -> dict[str, Any]:
+    policy = SparseHierarchical()
+    for k in range(40):
+        policy.learn(k, Action(k), 0.5)
+    return policy.tensors()
+
+
+def test_users_of_a_full_table_come_back_as_strangers() -> None:
+    policy = SparseHierarchical(slots=64)
+    for k in range(200):
+        policy.learn(k, Action(k), 1.0)
+    assert len(policy.users) == 200
+    assert policy.effects.used <= 64
+    policy.learn(0, Action(0), 1.0)
+    for k in range(200):
+        policy.drop(k)
+    assert not policy.users

@@ -1,0 +1,385 @@
+"""Hierarchical as its documentation tells it: plain matrices, inverted anew each time, and lists of payoffs.
+
+What is fitted when is part of the algorithm, so the twin visits users in the same turns. All else is done the long
+way round: sums over payoffs, `np.linalg.inv`, and means of groups from their information G and h.
+"""
+
+import math
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+PHI = [0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98]
+EARLY, VISITS, GROWTH, WEAK, START = 16, 8, 0.1, 5.0, 0.05
+
+
+class Prior:
+    """The population: groups' means as information G·μ = h."""
+
+    def __init__(self, d: int) -> None:
+        self.sigma = START * np.eye(d)
+        self.G, self.h, self.share = [np.eye(d)], [np.zeros(d)], [1.0]
+        self.kappa = 0.1
+
+    def mean(self, g: int) -> Floats:
+        mean: Floats = np.linalg.solve(self.G[g], self.h[g]).astype(np.float64)
+        return mean
+
+    def copy(self) -> "Prior":
+        twin = Prior(len(self.sigma))
+        twin.sigma, twin.kappa = self.sigma.copy(), self.kappa
+        twin.G, twin.h = [G.copy() for G in self.G], [h.copy() for h in self.h]
+        twin.share = list(self.share)
+        return twin
+
+
+class NaivePopulation:
+    """One model. `unit` contexts are a constant and an item's basis vector, which appears with the item."""
+
+    def __init__(self, d: int, unit: bool, ids: bool) -> None:
+        self.d, self.unit, self.ids = (1 if unit else d), unit, ids
+        self.prior = Prior(self.d)
+        self.trial: Prior | None = None
+        self.paid: list[list[tuple[Floats, float, float]]] = []  # per user: x, target, weight
+        self.pairs: dict[tuple[int, Hashable], list[float]] = {}
+        self.effects: dict[Hashable, tuple[float, float]] = {}
+        self.phi, self.tau, self.epsilon, self.repeats = 0.1, 0.05, 0.0, np.zeros(len(PHI))
+        self.learned, self.phase, self.cursor, self.credit, self.squares = 0, 0, 0, 0.0, 0.0
+        self.passes, self.next_trial, self.tried, self.better = 0, 100, 0, [0.0, 0.0]
+        self.visited: list[tuple[Any, Any]] = []
+        self.late: list[tuple[int, Floats, float, float]] = []  # group, z, weight / variance, target
+
+    def widen(self, d: int) -> None:
+        """Give new items their entries."""
+        for prior in (self.prior, self.trial):
+            if prior is None:
+                continue
+            more = d - len(prior.sigma)
+            prior.sigma = _padded(prior.sigma, more, START)
+            prior.G = [_padded(G, more, 1.0) for G in prior.G]
+            prior.h = [np.append(h, np.zeros(more)) for h in prior.h]
+        self.paid = [[(_long(x, d), y, v) for x, y, v in own] for own in self.paid]
+        self.d = d
+
+    def by_scale(self, plain: float, explained: float) -> Floats:
+        found = np.full(self.d, plain)
+        if not self.unit and self.squares > 0:
+            found[1:] = explained * self.learned / self.squares
+        return found
+
+    def posterior(self, prior: Prior, row: int | None) -> tuple[Any, list[Any], Any, float]:
+        """Return C, each group's m, the groups' probabilities, and the log evidence of the user's payoffs."""
+        P = np.linalg.inv(prior.sigma)
+        own = [] if row is None else self.paid[row]
+        S = sum((v * np.outer(x, x) for x, _, v in own), np.zeros((self.d, self.d)))
+        b = sum((v * y * x for x, y, v in own), np.zeros(self.d))
+        C = np.linalg.inv(P + S / prior.kappa)
+        m, log = [], []
+        for g in range(len(prior.share)):
+            mu = prior.mean(g)
+            pull = P @ mu + b / prior.kappa
+            m.append(C @ pull)
+            log.append(math.log(prior.share[g]) + pull @ C @ pull / 2 - mu @ P @ mu / 2)
+        top = max(log)
+        chance = np.exp(np.array(log) - top)
+        evidence = (
+            top + math.log(chance.sum()) + 0.5 * np.linalg.slogdet(P)[1] + 0.5 * np.linalg.slogdet(C)[1]
+        )
+        evidence -= 0.5 * (len(own) * math.log(prior.kappa) + sum(v * y * y for _, y, v in own) / prior.kappa)
+        return C, m, chance / chance.sum(), evidence
+
+    def effect(self, item: Hashable) -> tuple[float, float]:
+        if item not in self.effects:
+            return self.epsilon, self.tau
+        precision, pull = self.effects[item]
+        doubt = 1 / (1 / self.tau + precision)
+        return doubt * (pull + self.epsilon / self.tau), doubt
+
+    def parts(self, row: int | None, x: Floats, item: Hashable, new: bool) -> tuple[float, float]:
+        """Return the estimate of a candidate and its standard deviation."""
+        C, m, chance, _ = self.posterior(self.prior, row)
+        P = np.linalg.inv(self.prior.sigma)
+        z = P @ C @ x
+        means = np.array([own @ x for own in m])
+        estimate = float(chance @ means)
+        variance = x @ C @ x + chance @ means**2 - estimate**2
+        variance += sum(r * r * (z @ np.linalg.inv(G) @ z) for r, G in zip(chance, self.prior.G, strict=True))
+        if self.unit and new:
+            variance += START + 1.0
+        if self.ids:
+            effect, doubt = self.effect(item)
+            estimate, variance = estimate + effect, variance + doubt
+            n, total = self.pairs.get((row, item), (0, 0.0)) if row is not None else (0, 0.0)
+            omega, noise = self.phi * self.prior.kappa, (1 - self.phi) * self.prior.kappa
+            told = n * omega / (noise + n * omega)
+            if n:
+                estimate = (1 - told) * estimate + told * total / n
+            variance = (1 - told) ** 2 * variance + omega * (1 - told)
+        return estimate, math.sqrt(variance)
+
+    def learn(self, row: int, x: Floats, item: Hashable, payoff: float) -> None:
+        if len(x) > self.d:
+            self.widen(len(x))
+        prior = self.prior
+        C, m, chance, _ = self.posterior(prior, row)
+        z = np.linalg.inv(prior.sigma) @ C @ x
+        own, variance = float(chance @ [w @ x for w in m]), x @ C @ x
+        doubt_mean = sum(r * r * (z @ np.linalg.inv(G) @ z) for r, G in zip(chance, prior.G, strict=True))
+        seen, blur, effect, doubt = payoff, prior.kappa, 0.0, 0.0
+        if self.ids:
+            effect, doubt = self.effect(item)
+            n, total = self.pairs.get((row, item), (0, 0.0))
+            if n:
+                self.repeats += [
+                    _log_repeat(
+                        phi, prior.kappa, n, total / n, payoff, own + effect, variance + doubt_mean + doubt
+                    )
+                    for phi in PHI
+                ]
+                told = n * self.phi / (1 - self.phi + n * self.phi)
+                seen = (payoff - told * total / n) / (1 - told)
+                blur = prior.kappa * (1 - self.phi + self.phi * (1 - told)) / (1 - told) ** 2
+            precision, pull = self.effects.get(item, (0.0, 0.0))
+            more = 1 / (blur + variance + doubt_mean)
+            self.effects[item] = (precision + more, pull + more * (seen - own))
+            self.pairs[row, item] = [n + 1, total + payoff]
+        variance, target = variance + blur + doubt, seen - effect
+        chance = chance * [math.exp(-((target - w @ x) ** 2) / variance / 2) for w in m]
+        chance = chance / chance.sum()
+        if self.trial is not None:
+            _, m2, chance2, _ = self.posterior(self.trial, row)
+            other = float(chance2 @ [w @ x for w in m2])
+            better = (target - own) ** 2 - (target - other) ** 2
+            self.better[0] += better
+            self.better[1] += better**2
+        b = sum((v * y * c for c, y, v in self.paid[row]), np.zeros(self.d))
+        rest = float(target - x @ C @ b / prior.kappa)
+        for g, r in enumerate(chance):
+            if r >= 1e-6:
+                prior.G[g] = prior.G[g] + r / variance * np.outer(z, z)
+                prior.h[g] = prior.h[g] + r / variance * z * rest
+                if self.phase == 1 and row < self.cursor:
+                    self.late.append((g, z, float(r / variance), rest))
+        self.paid[row].append((x, target, prior.kappa / (blur + doubt)))
+        self.squares += 0.0 if self.unit else float(x[1:] @ x[1:])
+        self.learned += 1
+
+    def refit(self) -> None:
+        """Visit a few users, and learn from a pass that is over."""
+        if self.learned <= EARLY:
+            if self.learned in (1, 2, 4, 8, 16):
+                self.prior.sigma = np.diag(self.by_scale(START, 0.05))
+                rows = [row for row, own in enumerate(self.paid) if own]
+                self.new_means(self.prior, [self.posterior(self.prior, row) for row in rows], rows, [])
+            return
+        self.credit += min(2 * len(self.paid) / (GROWTH * self.learned), VISITS)
+        while self.credit >= 1:
+            self.credit -= 1
+            if self.cursor < len(self.paid):
+                if self.paid[self.cursor]:
+                    found = self.posterior(self.prior, self.cursor)
+                    tried = None if self.trial is None else self.posterior(self.trial, self.cursor)
+                    facts = (
+                        list(self.paid[self.cursor]),
+                        [self.prior.mean(g) for g in range(len(self.prior.share))],
+                    )
+                    self.visited.append(((self.cursor, found, *facts), tried))
+                self.cursor += 1
+            if self.cursor >= len(self.paid):
+                self.end_pass()
+                return
+
+    def end_pass(self) -> None:
+        main = [(row, found, own, means) for (row, found, own, means), _ in self.visited]
+        beside = (
+            []
+            if self.trial is None
+            else [
+                (row, tried, own, [self.trial.mean(g) for g in range(len(self.trial.share))])
+                for (row, _, own, _), tried in self.visited
+            ]
+        )
+        trial = self.trial
+        if self.phase == 0:
+            taken = trial is not None and self.judge(main, beside)
+            if taken and trial is not None:
+                self.prior = trial
+                main = beside
+            self.new_variances(self.prior, main)
+            if self.trial is not None:
+                self.new_variances(self.trial, beside)
+            if self.ids:
+                self.new_effects()
+        else:
+            rows = [row for row, *_ in main]
+            facts = [own for _, _, own, _ in main]
+            self.new_means(self.prior, [found for _, found, *_ in main], rows, self.late, facts)
+            if trial is not None:
+                self.new_means(trial, [found for _, found, *_ in beside], rows, [], facts)
+        self.phase, self.cursor, self.visited, self.late = 1 - self.phase, 0, [], []
+        k = len(self.prior.share)
+        ready = self.phase == 0 and self.trial is None and self.learned >= self.next_trial
+        if ready and self.d > 1 and k < 8 and len(self.paid) >= 10 * (k + 1):
+            self.split()
+
+    def new_variances(self, prior: Prior, visits: list[Any]) -> None:
+        """One EM step from expectations: of (w − μ)(w − μ)ᵀ, of squared errors, and of groups' sizes."""
+        n, k, d = len(visits), len(prior.share), self.d
+        scatter, errors, payoffs, sizes = np.zeros((d, d)), 0.0, 0, np.zeros(k)
+        for _, (C, m, chance, _), own, means in visits:
+            C, m, means = (
+                _padded(C, d - len(C), START),
+                [_long(w, d) for w in m],
+                [_long(w, d) for w in means],
+            )
+            scatter += C
+            for r, w, mu in zip(chance, m, means, strict=True):
+                scatter += r * np.outer(w - mu, w - mu)
+            for x, y, v in own:
+                x = _long(x, d)
+                errors += v * (x @ C @ x + sum(r * (y - w @ x) ** 2 for r, w in zip(chance, m, strict=True)))
+            payoffs += len(own)
+            sizes += chance
+        prior.sigma = (scatter + WEAK * np.diag(self.by_scale(START, 0.05))) / (n + WEAK)
+        prior.kappa = (errors + WEAK * 0.1) / (payoffs + WEAK)
+        prior.share = [(size + 1) / (n + k) for size in sizes]
+
+    def new_means(
+        self, prior: Prior, visits: list[Any], rows: list[int], late: list[Any], facts: Any = None
+    ) -> None:
+        d, P = self.d, np.linalg.inv(prior.sigma)
+        broad = np.diag(1 / self.by_scale(1.0, 0.25))
+        facts = [self.paid[row] for row in rows] if facts is None else facts
+        for g in range(len(prior.share)):
+            G, h = broad.copy(), np.zeros(d)
+            for (C, _, chance, _), own in zip(visits, facts, strict=True):
+                C = _padded(C, d - len(C), START)
+                b = sum((v * y * _long(x, d) for x, y, v in own), np.zeros(d))
+                G += chance[g] * (P - P @ C @ P)
+                h += chance[g] * P @ C @ b / prior.kappa
+            for group, z, weight, rest in late:
+                if group == g:
+                    z = _long(z, d)
+                    G += weight * np.outer(z, z)
+                    h += weight * z * rest
+            prior.G[g], prior.h[g] = G, h
+
+    def new_effects(self) -> None:
+        sites = list(self.effects.values())
+        doubt = [1 / (1 / self.tau + precision) for precision, _ in sites]
+        apart = [
+            d * (pull + self.epsilon / self.tau) - self.epsilon
+            for d, (_, pull) in zip(doubt, sites, strict=True)
+        ]
+        weight = [1 / (self.tau + 1 / precision) for precision, _ in sites]
+        at = [pull / precision for precision, pull in sites]
+        self.epsilon = sum(w * a for w, a in zip(weight, at, strict=True)) / (sum(weight) + 1)
+        free = sum(1 - d / self.tau for d in doubt)
+        self.tau = (sum(a * a for a in apart) + WEAK * 0.05) / (free + WEAK)
+        chance = np.exp(self.repeats - self.repeats.max())
+        self.phi = float(chance @ PHI / chance.sum())
+
+    def split(self) -> None:
+        trial, largest = self.prior.copy(), int(np.argmax(self.prior.share))
+        values, vectors = np.linalg.eigh(self.prior.sigma)
+        which = self.d - 1 - self.tried % min(3, self.d)
+        step = 0.8 * math.sqrt(values[which]) * vectors[:, which]
+        trial.sigma = trial.sigma - trial.share[largest] * np.outer(step, step)
+        mu, G = trial.mean(largest), trial.G[largest]
+        trial.h[largest] = G @ (mu + step)
+        trial.G.append(G.copy())
+        trial.h.append(G @ (mu - step))
+        trial.share[largest] /= 2
+        trial.share.append(trial.share[largest])
+        self.trial, self.passes, self.better = trial, 0, [0.0, 0.0]
+        self.tried += 1
+
+    def judge(self, main: list[Any], beside: list[Any]) -> bool:
+        self.passes += 1
+        gain = sum(found[3] for _, found, *_ in beside) - sum(found[3] for _, found, *_ in main)
+        price = (self.d + 1) / 2 * math.log(len(main))
+        if self.passes >= 4 and gain > price and self.better[0] > 2 * math.sqrt(self.better[1]):
+            self.trial, self.next_trial = None, self.learned
+            return True
+        if self.passes >= 12:
+            self.trial, self.next_trial = None, self.learned * 3 // 2
+        return False
+
+
+class NaiveHierarchical:
+    """Contexts are (id or None, features or None); features are a plain array."""
+
+    def __init__(self, n_features: int | None, one_hot: bool, explore: float, seed: int) -> None:
+        self.n_features, self.one_hot, self.explore = n_features, one_hot, explore
+        self.rng = np.random.default_rng(seed)
+        self.rows: dict[Hashable, int] = {}
+        self.items: dict[Hashable, int] = {}
+        self.many = NaivePopulation(1 + (n_features or 0), False, one_hot)
+        self.few: NaivePopulation | None = NaivePopulation(1, True, False) if n_features is None else None
+
+    def scores(self, user: Hashable, contexts: list[tuple[Any, Any]]) -> Floats:
+        model, row = self.few or self.many, self.rows.get(user)
+        explore = self.explore * (2.5 if self.few else 5.0 if self.n_features is None else 1.0)
+        C, _, _, _ = model.posterior(model.prior, row)
+        # The library's root of C is the inverse of the Cholesky factor of C⁻¹.
+        root = np.linalg.inv(np.linalg.cholesky(np.linalg.inv(C)))
+        drawn = root.T @ self.rng.standard_normal(model.d)
+        found = []
+        for item, features in contexts:
+            x = self.context(model, item, features)
+            estimate, sd = model.parts(row, x, item, item not in self.items)
+            found.append(estimate + explore * (0.25 * sd + 0.2 * (drawn @ x)))
+        return np.array(found)
+
+    def context(self, model: NaivePopulation, item: Hashable, features: Any) -> Floats:
+        if model.unit:
+            x = np.zeros(max(model.d, 1))
+            x[0] = 1
+            if item in self.items and self.items[item] + 1 < model.d:
+                x[self.items[item] + 1] = 1
+            return x
+        return np.concatenate([[1.0], [] if self.n_features is None else features])
+
+    def learn(self, user: Hashable, item: Hashable, features: Any, payoff: float) -> None:
+        if user not in self.rows:
+            self.rows[user] = len(self.rows)
+            for model in (self.many, self.few):
+                if model is not None:
+                    model.paid.append([])
+        row = self.rows[user]
+        if self.one_hot:
+            self.items.setdefault(item, len(self.items))
+            if self.items[item] >= 64:
+                self.few = None
+        if self.few is not None:
+            x = np.zeros(max(self.few.d, self.items[item] + 2))
+            x[0] = x[self.items[item] + 1] = 1
+            self.few.learn(row, x, item, payoff)
+        self.many.learn(row, self.context(self.many, item, features), item, payoff)
+        for model in (self.few, self.many):
+            if model is not None:
+                model.refit()
+
+
+def _log_repeat(
+    phi: float, kappa: float, n: float, before: float, payoff: float, estimate: float, variance: float
+) -> float:
+    """The log density of a payoff after n of the same pair, up to a constant."""
+    omega, noise = phi * kappa, (1 - phi) * kappa
+    told = n * omega / (noise + n * omega)
+    wide = noise + omega * (1 - told) + (1 - told) ** 2 * variance
+    return -0.5 * (math.log(wide) + (payoff - (1 - told) * estimate - told * before) ** 2 / wide)
+
+
+def _padded(matrix: Floats, more: int, diagonal: float) -> Floats:
+    d = len(matrix)
+    found = diagonal * np.eye(d + more)
+    found[:d, :d] = matrix
+    return found
+
+
+def _long(x: Floats, d: int) -> Floats:
+    return np.append(x, np.zeros(d - len(x)))
