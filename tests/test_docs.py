@@ -13,13 +13,23 @@ from coterie.policies import POLICIES
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLE = re.compile(r"```python\n(.*?)```(?:\n+```text\n(.*?)```)?", re.DOTALL)
+END = "--- end of block ---"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
-    code = "\n".join(re.findall(r"```python\n(.*?)```", page.read_text(), re.S))
-    if code:
-        subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, cwd=tmp_path)
+def test_the_python_of_a_page_runs_and_prints_what_the_page_shows(page: Path, tmp_path: Path) -> None:
+    """A block of `text` right after a block of `python` is what that block prints."""
+    blocks = EXAMPLE.findall(page.read_text(encoding="utf-8"))
+    if not blocks:
+        return
+    code = "".join(f"{block}\nprint({END!r})\n" for block, _ in blocks)
+    command = [sys.executable, "-X", "utf8", "-W", "error", "-c", code]
+    done = subprocess.run(command, check=True, cwd=tmp_path, stdout=subprocess.PIPE, encoding="utf-8")
+    for (block, shown), printed in zip(blocks, done.stdout.split(f"{END}\n")[:-1], strict=True):
+        assert not shown or printed.strip() == shown.strip(), (
+            f"{page.name} shows otherwise:\n{block}\n{printed}"
+        )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
