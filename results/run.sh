@@ -62,24 +62,34 @@ one lastfm-alone lastfm --policies cab:gamma=0,random
 # The contest: what we recommend, with its defaults, against everybody, tuned; Vowpal Wabbit with the best of five settings.
 # The rivals on LastFM's and Delicious' features and on the twins are those above.
 shown_ids=cab:items=ids,linucb-single:items=ids,linucb-multiple:items=ids,club:items=ids:alpha2=0.3
-both=hierarchical,hierarchical:items=features,vw,vw:items=features,club,random
-one lastfm-contest lastfm --policies $both
-one delicious-contest delicious --policies $both
+outside=vw,vw:items=features,club,random
+ours=hierarchical,hierarchical:items=features,random
+for data in lastfm delicious; do
+    one $data-vw $data --policies $outside
+    one $data-hierarchical $data --policies $ours
+done
 # There, an id that never came up before is likely the one liked; not so when all items are available from the start.
-one lastfm-pool-contest lastfm --runs 3 --policies $both --setting pool=all
-one delicious-pool-contest delicious --runs 3 --setting pool=all --policies $both,linucb-single,linucb-multiple
+one lastfm-pool-contest lastfm --runs 3 --policies $ours,vw --setting pool=all
+one delicious-pool-contest delicious --runs 3 --policies $ours,vw,linucb-single,linucb-multiple --setting pool=all
 rivals=cab,linucb-single,linucb-multiple,club,dynucb,sclub
-one movielens movielens --policies hierarchical,vw,$rivals,$shown_ids,random
-one movielens-repeat movielens-repeat --policies hierarchical,vw,$rivals,$shown_ids,random
-one tuenti-contest tuenti --policies hierarchical,random
-one kddcup-twin-contest kddcup-twin --policies hierarchical,random
-one avazu-twin-contest avazu-twin --policies hierarchical,random
-one tuenti-short-contest tuenti --rounds 300000 --runs 3 --policies hierarchical,vw,random
-one kddcup-twin-short-contest kddcup-twin --rounds 300000 --runs 3 --policies hierarchical,vw,random
-one avazu-twin-short-contest avazu-twin --rounds 300000 --runs 3 --policies hierarchical,vw,random
-for world in music-and-news dense lonely; do one world-$world $world --policies hierarchical,vw,$rivals,random; done
-contest lastfm lastfm-others lastfm-contest lastfm-pool lastfm-pool-contest \
-    delicious delicious-others delicious-contest delicious-pool-contest movielens movielens-repeat \
-    tuenti tuenti-contest kddcup-twin kddcup-twin-contest avazu-twin avazu-twin-contest \
-    tuenti-short tuenti-short-contest kddcup-twin-short kddcup-twin-short-contest avazu-twin-short avazu-twin-short-contest \
-    world-music-and-news world-dense world-lonely
+for data in movielens movielens-repeat; do
+    one $data $data --policies vw,$rivals,$shown_ids,random
+    one $data-hierarchical $data --policies hierarchical,random
+done
+for twin in tuenti kddcup-twin avazu-twin; do
+    one $twin-hierarchical $twin --policies hierarchical,random
+    one $twin-short-vw $twin --rounds 300000 --runs 3 --policies vw,random
+    one $twin-short-hierarchical $twin --rounds 300000 --runs 3 --policies hierarchical,random
+done
+for world in music-and-news dense lonely; do
+    one world-$world $world --policies vw,$rivals,random
+    one world-$world-hierarchical $world --policies hierarchical,random
+done
+contest lastfm lastfm-others lastfm-vw lastfm-hierarchical lastfm-pool lastfm-pool-contest \
+    delicious delicious-others delicious-vw delicious-hierarchical delicious-pool-contest \
+    movielens movielens-hierarchical movielens-repeat movielens-repeat-hierarchical \
+    tuenti tuenti-hierarchical kddcup-twin kddcup-twin-hierarchical avazu-twin avazu-twin-hierarchical \
+    tuenti-short tuenti-short-vw tuenti-short-hierarchical kddcup-twin-short kddcup-twin-short-vw \
+    kddcup-twin-short-hierarchical avazu-twin-short avazu-twin-short-vw avazu-twin-short-hierarchical \
+    world-music-and-news world-music-and-news-hierarchical world-dense world-dense-hierarchical \
+    world-lonely world-lonely-hierarchical

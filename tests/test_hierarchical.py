@@ -249,7 +249,7 @@ def test_a_refit_never_lowers_the_likelihood() -> None:
     values = []
     for _ in range(20):
         population._next_pass()
-        code.visit_all(model, policy._pairs.rows)
+        code.visit_rows(model, policy._pairs.rows, 0, population.n_rows)
         population._end_pass(0)
         values.append(objective())
     assert (np.diff(values) > -1e-9).all()
@@ -297,6 +297,9 @@ def test_groups_are_recovered_from_a_world_of_the_model() -> None:
     )
     assert wrong <= 15
     assert groups[0].share + groups[1].share == pytest.approx(1)
+    decision = policy.explain(groups[1].users[0], np.eye(2))
+    assert decision.groups is not None
+    assert int(np.argmax(decision.groups)) == 1
     assert {feature for feature, _ in groups[0].differs} == {0, 1}
 
 
@@ -348,6 +351,23 @@ def test_a_forgotten_user_is_a_stranger_and_the_population_stays() -> None:
     assert (policy._many.model.prior.means == means).all()
     with pytest.raises(UserError, match="user 3"):
         policy.drop("user 3")
+
+
+@pytest.mark.parametrize("kind", ["few ids", "features"])
+def test_what_the_population_learned_outlives_its_users(kind: str) -> None:
+    """Everybody likes the first item and not the second; then all leave, and one newcomer plays on other items."""
+    policy = make(kind)
+    contexts: Any = ["good", "bad", "other"] if kind == "few ids" else np.eye(3)
+    for t in range(1500):
+        policy.learn(t % 50, contexts[t % 2], float(t % 2 == 0))
+    before = policy.explain("stranger", contexts[:2]).estimate
+    for user in list(policy.users):
+        policy.drop(user)
+    for t in range(400):
+        policy.learn("new", contexts[2], float(t % 3 == 0))
+    after = policy.explain("stranger", contexts[:2]).estimate
+    assert before == pytest.approx([1, 0], abs=0.1)
+    assert after == pytest.approx(before, abs=0.1)
 
 
 def test_neighbours_are_those_who_cannot_be_told_apart() -> None:

@@ -46,7 +46,8 @@ class NaivePopulation:
         self.paid: list[list[tuple[Floats, float, float]]] = []  # per user: x, target, weight
         self.pairs: dict[tuple[int, Hashable], list[float]] = {}
         self.effects: dict[Hashable, tuple[float, float]] = {}
-        self.phi, self.tau, self.epsilon, self.repeats = 0.1, 0.05, 0.0, np.zeros(len(PHI))
+        self.phi, self.tau, self.epsilon = 0.1, 0.05, 0.0
+        self.repeats = np.array([4 * math.log(1 - phi) for phi in PHI])
         self.learned, self.phase, self.cursor, self.credit, self.squares = 0, 0, 0, 0.0, 0.0
         self.passes, self.next_trial, self.tried, self.better = 0, 100, 0, [0.0, 0.0]
         self.visited: list[tuple[Any, Any]] = []
@@ -286,7 +287,8 @@ class NaivePopulation:
         trial, largest = self.prior.copy(), int(np.argmax(self.prior.share))
         values, vectors = np.linalg.eigh(self.prior.sigma)
         which = self.d - 1 - self.tried % min(3, self.d)
-        step = 0.8 * math.sqrt(values[which]) * vectors[:, which]
+        axis = vectors[:, which] * np.sign(vectors[np.argmax(np.abs(vectors[:, which])), which])
+        step = 0.8 * math.sqrt(values[which]) * axis
         trial.sigma = trial.sigma - trial.share[largest] * np.outer(step, step)
         mu, G = trial.mean(largest), trial.G[largest]
         trial.h[largest] = G @ (mu + step)
@@ -304,7 +306,7 @@ class NaivePopulation:
         if self.passes >= 4 and gain > price and self.better[0] > 2 * math.sqrt(self.better[1]):
             self.trial, self.next_trial = None, self.learned
             return True
-        if self.passes >= 12:
+        if self.passes >= (24 if gain > price else 12):
             self.trial, self.next_trial = None, self.learned * 3 // 2
         return False
 

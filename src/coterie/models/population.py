@@ -24,6 +24,7 @@ GROUPS = 8  # at most
 EXPLAINED = 0.05  # the variance that features explain before anything is learned, whatever their scale
 BROAD_EXPLAINED = 0.25  # what the population's mean of the features may explain
 KAPPA, PHI, TAU = 0.1, 0.1, 0.05  # κ, φ and τ² before anything is learned
+RARELY = 4.0  # φ's prior is ∝ (1 − φ)^RARELY: that a pair has an effect of its own is to be shown by repeats
 BROAD_EFFECT = 1.0  # the prior variance of ε
 WEAK = 5.0  # a learned variance also sees so many observations of its start
 TRIAL_FROM = 100  # payoffs before the first trial
@@ -62,9 +63,11 @@ class Population(Compiled):
             code.Users(*users, np.zeros(rows, dtype=np.int64)),
             np.zeros((items, 2)),
             self._sums(),
+            self._sums(),
+            self._sums(),
             self._prior(),
             self._sums(),
-            np.zeros(len(code.PHI)),
+            RARELY * np.log1p(-code.PHI),
             place,
             np.zeros(4),
         )
@@ -127,7 +130,7 @@ class Population(Compiled):
         np.fill_diagonal(prior.covariance, self._start())
         np.fill_diagonal(prior.precision, 1 / self._start())
         model.place[code.PHASE] = 1
-        code.visit_all(model, pairs)
+        code.visit_rows(model, pairs, 0, self.n_rows)
         self._new_means(prior, model.sums)
         self._next_pass()
         model.place[code.PHASE] = 0
@@ -173,24 +176,26 @@ class Population(Compiled):
 
     def _new_variances(self, prior: Any, sums: Any) -> None:
         """Take covariance, noise and shares of groups from a pass: one step of EM, with a weak prior."""
-        d, k = self.n_used, int(prior.groups[0])
-        errors, payoffs, _, users = sums.total
-        total = sums.pools[0, :d, :d] + sums.scatter[:d, :d] + WEAK * np.diag(self._start()[:d])
-        prior.covariance[:d, :d] = total / (users + WEAK)
+        d, k, kept = self.n_used, int(prior.groups[0]), self.model.kept
+        errors, payoffs, _, users = sums.total + kept.total
+        total = sums.pools[0] + sums.scatter + kept.pools[0] + kept.scatter + WEAK * np.diag(self._start())
+        prior.covariance[:d, :d] = total[:d, :d] / (users + WEAK)
         prior.precision[:d, :d] = self._inverse(prior.covariance[:d, :d])
         prior.noise[0] = (errors + WEAK * KAPPA) / (payoffs + WEAK)
-        prior.share[:k] = (sums.weight[:k] + 1) / (users + k)
+        prior.share[:k] = (sums.weight[:k] + kept.weight[:k] + 1) / (users + k)
 
     def _new_means(self, prior: Any, sums: Any) -> None:
         """Take the groups' means from a pass: generalised least squares, every user by the chance to be there."""
-        d = self.n_used
+        d, kept = self.n_used, self.model.kept_means
         precision = prior.precision[:d, :d]
         for g in range(int(prior.groups[0])):
-            known = sums.weight[g] * precision - precision @ sums.pools[g, :d, :d] @ precision
+            pools = (sums.pools[g] + kept.pools[g])[:d, :d]
+            known = (sums.weight[g] + kept.weight[g]) * precision - precision @ pools @ precision
             known += sums.late[g, :d, :d] + np.diag(1 / self._by_scale(self.code.BROAD, BROAD_EXPLAINED)[:d])
             doubt = self._inverse((known + known.T) / 2)
             prior.doubt[g, :d, :d] = doubt
-            prior.means[g, :d] = doubt @ (precision @ sums.pulls[g, :d] + sums.late_pulls[g, :d])
+            pulls = precision @ (sums.pulls[g] + kept.pulls[g])[:d]
+            prior.means[g, :d] = doubt @ (pulls + sums.late_pulls[g, :d])
 
     def _new_effects(self, n_items: int) -> None:
         """Take τ² and ε from the items' effects, and φ from the payoffs of pairs that paid before."""
@@ -216,7 +221,8 @@ class Population(Compiled):
             new[:] = old
         values, vectors = np.linalg.eigh(prior.covariance[:d, :d])
         which = d - 1 - int(place[code.TRIED]) % min(DIRECTIONS, d)
-        step = APART * math.sqrt(values[which]) * vectors[:, which]
+        axis = vectors[:, which] * np.sign(vectors[np.argmax(np.abs(vectors[:, which])), which])
+        step = APART * math.sqrt(values[which]) * axis
         largest = int(np.argmax(prior.share[:k]))
         trial.covariance[:d, :d] -= prior.share[largest] * np.outer(step, step)
         trial.precision[:d, :d] = self._inverse(trial.covariance[:d, :d])
@@ -233,7 +239,7 @@ class Population(Compiled):
         """Take the trial if its evidence pays for one more mean and share; end it if it had its time."""
         code, model, place = self.code, self.model, self.model.place
         place[code.PASSES] += 1
-        price = (self.n_used + 1) / 2 * math.log(model.sums.total[3])
+        price = (self.n_used + 1) / 2 * math.log(max(model.sums.total[3], 1.0))
         better = self._evidence(model.trial, model.trial_sums) - self._evidence(model.prior, model.sums)
         predicts = model.pace[2] > SURE * math.sqrt(model.pace[3])
         if place[code.PASSES] >= TRIAL_FIRST and better > price and predicts:
@@ -241,7 +247,7 @@ class Population(Compiled):
                 old[:] = new
             place[code.TRIAL], place[code.NEXT] = 0, place[code.LEARNED]
             return True
-        if place[code.PASSES] >= TRIAL_LAST:
+        if place[code.PASSES] >= (2 * TRIAL_LAST if better > price else TRIAL_LAST):
             place[code.TRIAL], place[code.NEXT] = 0, place[code.LEARNED] * 3 // 2
         return False
 
@@ -269,9 +275,19 @@ class Population(Compiled):
                 effects=_longer(effects, n_items),
             )
 
-    def replace(self, row: int) -> None:
-        """Forget a row, and let the last one take its place."""
-        last = self.n_rows - 1
+    def replace(self, row: int, pairs: Any) -> None:
+        """Forget a row, and let the last one take its place. What it says of the population stays, in sums."""
+        code, model, place = self.code, self.model, self.model.place
+        last, phase = self.n_rows - 1, int(place[code.PHASE])
+        for end, kept in enumerate((model.kept, model.kept_means)):
+            place[code.PHASE], own = end, self._sums()
+            code.visit_rows(model._replace(sums=own), pairs, row, row + 1)
+            for sums, more in zip(kept, own, strict=True):
+                sums += more
+            if end == phase and row < place[code.CURSOR]:  # this pass has counted the user already
+                for sums, more in zip(model.sums, own, strict=True):
+                    sums -= more
+        place[code.PHASE] = phase
         for array in self.model.users:
             array[row] = array[last]
             array[last] = 0

@@ -135,7 +135,10 @@ class Decision:
             [
                 "→" if row["chosen"] else "",
                 str(row["candidate"]) if row["item"] is None else str(row["item"]),
-                *(f"{row[name]:.4f}" if name == "sd" else f"{row[name]:+.4f}" for name in names),
+                *(
+                    f"{row[name]:.4f}" if name == "sd" else f"{round(row[name], 4) + 0.0:+.4f}"
+                    for name in names
+                ),
                 f"{row['score']:+.4f}",
             ]
             for row in self.rows()

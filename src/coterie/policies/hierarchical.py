@@ -242,9 +242,9 @@ class Hierarchical(Policy):
         """Forget a user. What the population learned from the user's payoffs stays."""
         check_user(user)
         row = self._roster.leave(user)
-        self._many.replace(row)
+        self._many.replace(row, self._pairs.rows)
         if self.one_hot:
-            self._few.replace(row)
+            self._few.replace(row, self._pairs.rows)
             self._pairs.replace(row)
 
     @property
@@ -275,7 +275,7 @@ class Hierarchical(Policy):
         return near if user in self._roster else [user, *near]
 
     def groups(self, most: int = 5) -> list[Group]:
-        """Return the groups that were found, largest first.
+        """Return the groups that were found, in the order of `Decision.groups`.
 
         Each tells its share, who is in it, and the `most` features (by position) or items on which its mean
         differs most from the mean of all.
@@ -291,7 +291,7 @@ class Hierarchical(Policy):
             people[int(np.argmax(self._view(row, *blank)[1]))].append(name)
         self.rng.bit_generator.state = before
         found = []
-        for g in np.argsort(-share, kind="stable").tolist():
+        for g in range(k):
             places = np.argsort(-np.abs(apart[g, 1:]), kind="stable")[:most].tolist()
             differs = [(names[place], float(apart[g, 1 + place])) for place in places]
             found.append(Group(float(share[g]), people[g], differs))

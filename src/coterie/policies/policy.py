@@ -217,8 +217,8 @@ class Policy(ABC):
         """Forget `item`: what was learned of it goes, and so does what it said about users.
 
         For policies over item ids. Raises ParameterError where what was learned of one item is mixed with what was
-        learned of others: over feature vectors, and in SparseCAB, COFIBA and DCCB. Raises ContextError for an item
-        that is not known.
+        learned of others: over feature vectors, and in SparseCAB, COFIBA, DCCB and Hierarchical. Raises ContextError
+        for an item that is not known.
 
         >>> from coterie import CAB
         >>> policy = CAB(one_hot=True).fit({"user": ["ann"], "item": ["jazz"], "payoff": [1]})
@@ -228,7 +228,8 @@ class Policy(ABC):
         """
         raise ParameterError(
             f"{type(self).__name__} cannot forget an item here: what it learned of one is mixed with what it learned "
-            "of others; policies over item ids can (one_hot=True), but for COFIBA and DCCB, and those with an engine"
+            "of others; policies over item ids can (one_hot=True), but for COFIBA, DCCB, Hierarchical and those with "
+            "an engine"
         )
 
     def __repr__(self) -> str:

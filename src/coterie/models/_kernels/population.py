@@ -76,6 +76,8 @@ class Model(NamedTuple):
     users: Users
     effects: Floats  # (items, 2) precision and pull of each item's effect
     sums: Sums
+    kept: Sums  # what users who were dropped leave to passes that end in variances
+    kept_means: Sums  # and to those that end in means
     trial: Prior  # a prior with one more group
     trial_sums: Sums
     repeats: Floats  # (len(PHI),) log likelihood of repeated payoffs
@@ -278,6 +280,8 @@ def learn(
     while unit and place[USED] < item + 2:
         add_entry(model.sums, place[PHASE], place[USED])
         add_entry(model.trial_sums, place[PHASE], place[USED])
+        add_entry(model.kept, 0, place[USED])
+        add_entry(model.kept_means, 1, place[USED])
         place[USED] += 1
     d, groups = place[USED], prior.groups[0]
     kappa, phi = prior.noise[K_], prior.noise[PHI_]
@@ -447,8 +451,8 @@ def pay_visits(model: Model, pairs: pair_table.Table) -> None:
 
 
 @jit
-def visit_all(model: Model, pairs: pair_table.Table) -> None:
-    """Visit all users at once."""
-    for row in range(model.place[ROWS]):
+def visit_rows(model: Model, pairs: pair_table.Table, first: int, last: int) -> None:
+    """Visit some users at once."""
+    for row in range(first, last):
         if model.users.times[row] > 0:
             visit(model, pairs, model.prior, model.sums, row)
