@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 PHI = [0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98]
-EARLY, VISITS, GROWTH, WEAK, START = 16, 8, 0.1, 5.0, 0.05
+EARLY, VISITS, GROWTH, WEAK, START = 16, 4, 0.15, 5.0, 0.05
 
 
 class Prior:

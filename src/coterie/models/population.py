@@ -64,7 +64,8 @@ class Population(Compiled):
             np.zeros((items, 2)),
             self._sums(),
             self._sums(),
-            self._sums(),
+            np.zeros((GROUPS, d, d)),
+            np.zeros((GROUPS, d)),
             self._prior(),
             self._sums(),
             RARELY * np.log1p(-code.PHI),
@@ -186,16 +187,21 @@ class Population(Compiled):
 
     def _new_means(self, prior: Any, sums: Any) -> None:
         """Take the groups' means from a pass: generalised least squares, every user by the chance to be there."""
-        d, kept = self.n_used, self.model.kept_means
-        precision = prior.precision[:d, :d]
+        d, model = self.n_used, self.model
+        broad = self._by_scale(self.code.BROAD, BROAD_EXPLAINED)[:d]
         for g in range(int(prior.groups[0])):
-            pools = (sums.pools[g] + kept.pools[g])[:d, :d]
-            known = (sums.weight[g] + kept.weight[g]) * precision - precision @ pools @ precision
-            known += sums.late[g, :d, :d] + np.diag(1 / self._by_scale(self.code.BROAD, BROAD_EXPLAINED)[:d])
+            known, pulls = self._information(prior, sums, g)
+            known += model.kept_known[g, :d, :d] + np.diag(1 / broad)
             doubt = self._inverse((known + known.T) / 2)
             prior.doubt[g, :d, :d] = doubt
-            pulls = precision @ (sums.pulls[g] + kept.pulls[g])[:d]
-            prior.means[g, :d] = doubt @ (pulls + sums.late_pulls[g, :d])
+            prior.means[g, :d] = doubt @ (pulls + model.kept_pulls[g, :d])
+
+    def _information(self, prior: Any, sums: Any, g: int) -> tuple[Floats, Floats]:
+        """Return what a pass says of a group's mean, as precision and pull."""
+        d = self.n_used
+        precision = prior.precision[:d, :d]
+        known = sums.weight[g] * precision - precision @ sums.pools[g, :d, :d] @ precision
+        return known + sums.late[g, :d, :d], precision @ sums.pulls[g, :d] + sums.late_pulls[g, :d]
 
     def _new_effects(self, n_items: int) -> None:
         """Take τ² and ε from the items' effects, and φ from the payoffs of pairs that paid before."""
@@ -279,11 +285,16 @@ class Population(Compiled):
         """Forget a row, and let the last one take its place. What it says of the population stays, in sums."""
         code, model, place = self.code, self.model, self.model.place
         last, phase = self.n_rows - 1, int(place[code.PHASE])
-        for end, kept in enumerate((model.kept, model.kept_means)):
+        for end in (0, 1):
             place[code.PHASE], own = end, self._sums()
             code.visit_rows(model._replace(sums=own), pairs, row, row + 1)
-            for sums, more in zip(kept, own, strict=True):
-                sums += more
+            if end == 0:
+                for sums, more in zip(model.kept, own, strict=True):
+                    sums += more
+            for g in range(end * self.n_groups):
+                known, pulls = self._information(model.prior, own, g)
+                model.kept_known[g, : len(pulls), : len(pulls)] += known
+                model.kept_pulls[g, : len(pulls)] += pulls
             if end == phase and row < place[code.CURSOR]:  # this pass has counted the user already
                 for sums, more in zip(model.sums, own, strict=True):
                     sums -= more

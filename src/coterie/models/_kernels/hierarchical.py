@@ -7,7 +7,20 @@ from numpy.typing import NDArray
 from coterie.models._kernels import means as pair_table
 from coterie.models._kernels.jit import inner, jit
 from coterie.models._kernels.loops import People, Rounds, best, join
-from coterie.models._kernels.population import DUE, ROWS, USED, Model, learn, pay_visits, score, view
+from coterie.models._kernels.population import (
+    DUE,
+    ROWS,
+    USED,
+    Model,
+    Posterior,
+    admit,
+    learn,
+    pay_visits,
+    prepare,
+    room,
+    score,
+    view_with,
+)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -44,13 +57,38 @@ def learn_one(
     payoff: float,
     ids: bool,
 ) -> None:
-    """Let a known user learn what the item at `position` paid, and refit a little."""
+    """Let a known user learn what the item at `position` paid, and visit a few users."""
+    post, post_few = room(many), room(few)
+    prepare(many, pairs, row, post)
+    if deciding[0]:
+        prepare(few, pairs, row, post_few)
+    learn_with(few, many, deciding, pairs, row, table, numbers, position, payoff, ids, post_few, post)
+
+
+@inner
+def learn_with(
+    few: Model,
+    many: Model,
+    deciding: Ints,
+    pairs: pair_table.Table,
+    row: int,
+    table: Floats,
+    numbers: Ints,
+    position: int,
+    payoff: float,
+    ids: bool,
+    post_few: Posterior,
+    post: Posterior,
+) -> None:
+    """The same, where the user's posteriors are prepared."""
     item = numbers[position] if ids else -1
     if item >= FEW:
         deciding[0] = 0
     if deciding[0]:
-        learn(few, pairs, row, table[position], item, payoff)
-    learn(many, pairs, row, table[position], item, payoff)
+        if admit(few, item):
+            prepare(few, pairs, row, post_few)
+        learn(few, pairs, row, table[position], item, payoff, post_few)
+    learn(many, pairs, row, table[position], item, payoff, post)
     if ids:
         pair_table.update(pairs, row, numbers, position, payoff)
     if deciding[0]:
@@ -92,7 +130,7 @@ def play(
     """
     n_candidates = rounds.candidates.shape[1]
     parts, value = np.empty((n_candidates, 6)), np.empty(n_candidates)
-    chance = np.empty(len(many.prior.share))
+    post, post_few = room(many), room(few)
     for t in range(so_far[0], len(rounds.who)):
         if few.place[DUE] or many.place[DUE] or not roomy(few, many, pairs, named[0], ids):
             return
@@ -102,7 +140,9 @@ def play(
         noise = np.empty(model.place[USED])
         for i in range(len(noise)):
             noise[i] = rng.standard_normal()
-        view(model, pairs, row, table, numbers, which, noise, parts, chance)
+        ready = post_few if deciding[0] else post
+        prepare(model, pairs, row, ready)
+        view_with(model, pairs, row, table, numbers, which, noise, parts, ready)
         score(parts, explore * (EXPLORE_FEW if deciding[0] else wider), value)
         k = best(value)
         rounds.choice[t] = k
@@ -115,7 +155,9 @@ def play(
         if ids:
             pair_table.name(numbers, which[k], named)
         payoff = rounds.payoffs[t, 0 if rounds.served[t] >= 0 else k]
-        learn_one(few, many, deciding, pairs, row, table, numbers, which[k], payoff, ids)
+        if deciding[0]:
+            prepare(many, pairs, row, post)
+        learn_with(few, many, deciding, pairs, row, table, numbers, which[k], payoff, ids, post_few, post)
         rounds.kept[t] = True
         rounds.updated[t] = 1
         so_far[1] += 1

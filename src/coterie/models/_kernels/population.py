@@ -28,8 +28,8 @@ Ints = NDArray[np.int64]
 
 START = 0.05  # the variance of the constant's and of each item's weight before anything is learned
 BROAD = 1.0  # the prior variance of the population's mean, of the constant and of each item
-GROWTH = 0.1  # a pass over the users takes while payoffs grow by half of this
-VISITS = 8  # users visited for a payoff, at most
+GROWTH = 0.15  # a pass over the users takes while payoffs grow by half of this
+VISITS = 4  # users visited for a payoff, at most
 EARLY = 16  # payoffs until which everything is computed anew at 1, 2, 4, …
 BONUS, WIDTH = 0.25, 0.2  # of the standard deviation and of the posterior draw, at explore = 1
 # The shares of a pair's own effect in κ that are compared by the likelihood of payoffs that repeat.
@@ -69,6 +69,17 @@ class Sums(NamedTuple):
     total: Floats  # squared errors, payoffs, evidence, users
 
 
+class Posterior(NamedTuple):
+    """What one user's payoffs say, as `prepare` writes it."""
+
+    gram: Floats  # (D, D) room to work in
+    root: Floats  # (D, D) R with RᵀR = C
+    spread: Floats  # (D, D) C
+    moment: Floats  # (D,) b
+    mean: Floats  # (GROUPS, D) m of each group
+    chance: Floats  # (GROUPS,) the user's probability of each group
+
+
 class Model(NamedTuple):
     """Everything that is learned, pairs of user and item apart."""
 
@@ -76,8 +87,9 @@ class Model(NamedTuple):
     users: Users
     effects: Floats  # (items, 2) precision and pull of each item's effect
     sums: Sums
-    kept: Sums  # what users who were dropped leave to passes that end in variances
-    kept_means: Sums  # and to those that end in means
+    kept: Sums  # what users who were dropped say of variances
+    kept_known: Floats  # (GROUPS, D, D) what they say of the groups' means: precision and pull
+    kept_pulls: Floats  # (GROUPS, D)
     trial: Prior  # a prior with one more group
     trial_sums: Sums
     repeats: Floats  # (len(PHI),) log likelihood of repeated payoffs
@@ -180,6 +192,28 @@ def item_effect(model: Model, item: int) -> tuple[float, float]:
     return doubt * (model.effects[item, 1] + epsilon / tau), doubt
 
 
+@inner
+def prepare(model: Model, pairs: pair_table.Table, row: int, post: Posterior) -> None:
+    """Compute a user's posterior; that of a stranger for row -1."""
+    d = model.place[USED]
+    gather(model, pairs, row, d, post.gram, post.moment)
+    posterior(model.prior, d, post.gram, post.moment, post.root, post.spread, post.mean, post.chance)
+
+
+@inner
+def room(model: Model) -> Posterior:
+    """Return room for a posterior."""
+    groups, d = model.prior.means.shape
+    return Posterior(
+        np.empty((d, d)),
+        np.empty((d, d)),
+        np.empty((d, d)),
+        np.empty(d),
+        np.empty((groups, d)),
+        np.empty(groups),
+    )
+
+
 @jit
 def view(
     model: Model,
@@ -192,19 +226,35 @@ def view(
     parts: Floats,
     chance: Floats,
 ) -> None:
+    """Write what makes up each candidate's score, see `view_with`, and the user's probability of each group."""
+    post = room(model)
+    prepare(model, pairs, row, post)
+    view_with(model, pairs, row, table, numbers, which, noise, parts, post)
+    for g in range(model.prior.groups[0]):
+        chance[g] = post.chance[g]
+
+
+@inner
+def view_with(
+    model: Model,
+    pairs: pair_table.Table,
+    row: int,
+    table: Floats,
+    numbers: Ints,
+    which: Ints,
+    noise: Floats,
+    parts: Floats,
+    post: Posterior,
+) -> None:
     """Write what makes up each candidate's score.
 
     `noise` holds standard normal draws, one per used entry of a context. parts[k] becomes: what the population says,
     the user's deviation from it, the item's effect, what the pair has shown, the standard deviation, the draw.
-    `chance` becomes the user's probability of each group.
     """
     prior, d, groups = model.prior, model.place[USED], model.prior.groups[0]
     kappa, phi = prior.noise[K_], prior.noise[PHI_]
     unit, ids = model.place[UNIT], model.place[IDS]
-    gram, root, spread = np.empty((d, d)), np.empty((d, d)), np.empty((d, d))
-    moment, mean = np.empty(d), np.empty((groups, d))
-    gather(model, pairs, row, d, gram, moment)
-    posterior(prior, d, gram, moment, root, spread, mean, chance)
+    root, spread, mean, chance = post.root, post.spread, post.mean, post.chance
     drawn = np.zeros(d)
     for j in range(d):
         factor = noise[j]
@@ -266,6 +316,19 @@ def add_entry(sums: Sums, phase: int, j: int) -> None:
 
 
 @inner
+def admit(model: Model, item: int) -> bool:
+    """Give an item without payoffs its entry, where items have entries; return whether it had none."""
+    place = model.place
+    fresh = place[UNIT] and place[USED] < item + 2
+    while place[UNIT] and place[USED] < item + 2:
+        add_entry(model.sums, place[PHASE], place[USED])
+        add_entry(model.trial_sums, place[PHASE], place[USED])
+        add_entry(model.kept, 0, place[USED])
+        place[USED] += 1
+    return bool(fresh)
+
+
+@inner
 def learn(
     model: Model,
     pairs: pair_table.Table,
@@ -273,22 +336,17 @@ def learn(
     features: Floats,
     item: int,
     payoff: float,
+    post: Posterior,
 ) -> None:
-    """Learn a payoff. There must be room; the pair's own count and sum are updated by the caller, afterwards."""
+    """Learn a payoff of a user whose posterior was prepared, which is spoiled by it.
+
+    There must be room; the pair's own count and sum are updated by the caller, afterwards.
+    """
     prior, users, place = model.prior, model.users, model.place
     unit, ids = place[UNIT], place[IDS]
-    while unit and place[USED] < item + 2:
-        add_entry(model.sums, place[PHASE], place[USED])
-        add_entry(model.trial_sums, place[PHASE], place[USED])
-        add_entry(model.kept, 0, place[USED])
-        add_entry(model.kept_means, 1, place[USED])
-        place[USED] += 1
     d, groups = place[USED], prior.groups[0]
     kappa, phi = prior.noise[K_], prior.noise[PHI_]
-    gram, root, spread = np.empty((d, d)), np.empty((d, d)), np.empty((d, d))
-    moment, mean, chance = np.empty(d), np.empty((groups, d)), np.empty(groups)
-    gather(model, pairs, row, d, gram, moment)
-    posterior(prior, d, gram, moment, root, spread, mean, chance)
+    spread, moment, mean, chance = post.spread, post.moment, post.mean, post.chance
     x, turned, weighed, doubted = np.empty(d), np.empty(d), np.empty(d), np.empty(d)
     fill(x, d, features, item, unit)
     times(spread, d, x, turned)
