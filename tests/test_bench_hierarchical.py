@@ -58,7 +58,7 @@ def test_every_user_joins_with_one_payoff_and_rounds_are_timed_with_a_trial() ->
     assert policy._many.model.place[policy._many.code.TRIAL]
 
 
-def test_single_calls_go_through_the_ends_of_two_passes() -> None:
+def test_single_calls_go_through_the_ends_of_three_passes() -> None:
     crowd, policy = Crowd(), Hierarchical(n_features=FEATURES)
     fill(policy, crowd, 40, silent)
     found = slowest_calls(policy, crowd, silent, calls=60)

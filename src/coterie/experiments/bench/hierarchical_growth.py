@@ -7,8 +7,8 @@ size: where it is not, the benchmark begins one.
 
 A single call is timed in processor time of its thread: garbage collection, pages that are touched for the first time
 and refits are in it, what other programs take is not. A pass over a million users ends once in 125,000 payoffs, so
-the benchmark plays up to shortly before an end and then calls through it: two ends, one that renews variances and
-one that renews means and begins a trial.
+the benchmark plays up to shortly before an end and then calls through it: three ends, so that variances are renewed
+and a trial is judged in one of them, and means are renewed and a trial begins in another.
 """
 
 import gc
@@ -107,12 +107,12 @@ def growth(sizes: tuple[int, ...], costs: list[float], limited: bool) -> Iterato
 def slowest_calls(
     policy: Hierarchical, crowd: Crowd, told: Callable[[str], None], calls: int = CALLS
 ) -> Slowest:
-    """Return the longest call of `choose` and of `learn`, in processor time, around the ends of two passes."""
+    """Return the longest call of `choose` and of `learn`, in processor time, around the ends of three passes."""
     population, n_users = policy._many, len(policy.users)
     code, place = population.code, population.model.place
     call_one_by_one(policy, crowd, 3)  # compiled before it is timed
     found = []
-    for _ in range(2):
+    for _ in range(3):
         left = (n_users - int(place[code.CURSOR])) // code.VISITS - calls
         for first in range(0, left, FILL):
             told(f"{first:,} of {left:,} payoffs to the end of a pass")
@@ -122,7 +122,8 @@ def slowest_calls(
         while int(place[code.PHASE]) == phase:
             found.append(call_one_by_one(policy, crowd, calls))
         found.append(call_one_by_one(policy, crowd, calls))
-        place[code.TRIAL], place[code.NEXT] = 0, 0  # the next pass that may begin a trial does
+        if place[code.PHASE] == 1:  # variances were renewed: end the trial, so that the next end begins one
+            place[code.TRIAL], place[code.NEXT] = 0, 0
     return Slowest(max(one.choose for one in found), max(one.learn for one in found))
 
 
