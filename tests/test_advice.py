@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from coterie import Hierarchical
 from coterie.cli.app import app
 from coterie.data import DenseWorld, OneHotWorld
 from coterie.errors import FileError, ParameterError
@@ -22,6 +23,7 @@ from coterie.theory.groups import count_groups, split_line
 from coterie.theory.models import Fitted
 from coterie.theory.records import Records, from_rounds, make_records, read_log
 from coterie.theory.sharing import concordance, measure_sharing
+from coterie.theory.standings import Learner, Standing, rank_policies, recommend
 
 
 def strangers(n_users: int = 120, per_user: int = 40, d: int = 5) -> Records:
@@ -109,19 +111,29 @@ def test_sharing_pays_where_users_are_alike() -> None:
     assert found.verdict == "pays"
     assert found.best == "everyone"
     assert found.gain > 0.1
+
+
+def test_where_users_are_alike_a_lead_too_small_to_matter_changes_nothing() -> None:
+    """One regression for all is right here; Hierarchical comes within 1 in 100 of it."""
     advice = advise(one_hot(1, 0.3))
-    assert advice.settings == {"policy": "linucb", "shared": True, "alpha": 0.1}
-    assert parse_spec(advice.command()).parameters == {"shared": True, "alpha": 0.1}
+    score = {one.policy: one.score for one in advice.sharing.standings}
+    assert score["linucb-multiple"] + 0.1 < score["hierarchical"]
+    assert score["hierarchical"] == pytest.approx(score["linucb-single"], abs=0.01)
+    assert advice.settings == {"policy": "hierarchical"}
+    assert "too small to matter" in advice.because()
 
 
 def test_sharing_pays_where_users_form_groups() -> None:
     world = OneHotWorld(n_users=100, n_items=12, n_families=3, gap=0.5)
     advice = advise(from_rounds(world.rounds(3000), served="random"))
     assert advice.sharing.verdict == "pays"
-    assert advice.settings["policy"] == "cab"
-    assert parse_spec(advice.command()).name == "cab"
+    assert advice.sharing.standings[0].policy == "hierarchical"
+    assert advice.settings == {"policy": "hierarchical"}
+    assert parse_spec(advice.command()).name == "hierarchical"
     assert advice.words()[0].startswith("Let users teach each other")
-    assert advice.code().startswith("CAB(one_hot=True, alpha=")
+    assert advice.because() in advice.words()
+    assert advice.because().endswith("So start with hierarchical, which has nothing to tune.")
+    assert advice.code() == "Hierarchical(one_hot=True)"
 
 
 def test_sharing_does_not_pay_among_strangers() -> None:
@@ -130,7 +142,65 @@ def test_sharing_does_not_pay_among_strangers() -> None:
     assert advice.settings == {"policy": "linucb", "shared": False, "alpha": 0.1}
     assert advice.code() == "LinUCB(n_features=5, shared=False, alpha=0.1)"
     assert parse_spec(advice.command()).parameters == {"shared": False, "alpha": 0.1}
+    assert "linucb-multiple is ahead of hierarchical beyond doubt" in advice.because()
     assert advice.distances.ratio > 2
+
+
+def test_where_nothing_is_to_be_learned_nothing_is_recommended() -> None:
+    rng = np.random.default_rng(0)
+    clicks = (rng.random(2400) < 0.5).astype(float)
+    advice = advise(make_records(rng.integers(60, size=2400), rng.integers(10, size=2400), clicks))
+    assert all(one.score == pytest.approx(0.5, abs=0.03) for one in advice.sharing.standings)
+    assert advice.settings == {"policy": "random"}
+    assert "None is better than a coin" in advice.because()
+    assert advice.code() == "Random(one_hot=True)"
+
+
+def standing(policy: str, score: float, lead: float, lead_error: float = 0.001) -> Standing:
+    return Standing(policy, np.array([score]), score, 0.01, lead, lead_error)
+
+
+def test_what_is_recommended_by_hand() -> None:
+    """A rival has to lead by 1 in 100 and by 2.4 standard errors; of two that do, the one further ahead is named."""
+    ours = standing("hierarchical", 0.7, 0.0, 0.0)
+    assert recommend([standing("cab", 0.72, 0.02), ours]) == "cab"
+    assert recommend([standing("cab", 0.72, 0.02, 0.01), ours]) == "hierarchical"  # 2 standard errors
+    assert recommend([standing("cab", 0.709, 0.009), ours]) == "hierarchical"
+    assert (
+        recommend([standing("linucb-single", 0.73, 0.03), standing("cab", 0.72, 0.02), ours])
+        == "linucb-single"
+    )
+    assert recommend([standing("hierarchical", 0.52, 0.0, 0.0)]) == "random"  # 2 standard errors above a coin
+
+
+def test_standings_by_hand() -> None:
+    """User 0 is asked about twice and counts once: hierarchical has 0.6 and 0.8, linucb-multiple 0.5 and 0.5."""
+    asked = np.array(
+        [[[0.5], [0.4], [0.5], [0.5]], [[0.7], [0.6], [0.5], [0.5]], [[0.8], [0.5], [0.5], [0.5]]]
+    )
+    first, *rest = rank_policies(asked, np.array([0, 0, 1]))
+    assert first.policy == "hierarchical"
+    assert first.score == pytest.approx(0.7)
+    assert first.error == pytest.approx(np.std([0.6, 0.8], ddof=1) / np.sqrt(2))
+    assert (first.lead, first.lead_error) == (0.0, 0.0)
+    assert rest[0].lead == pytest.approx(np.mean([-0.1, -0.3]))
+    assert first.scores.tolist() == pytest.approx([2 / 3])
+
+
+@pytest.mark.parametrize("featured", [False, True])
+def test_a_learner_predicts_what_the_policy_would(featured: bool) -> None:
+    records = strangers(n_users=4, per_user=5) if featured else one_hot(2, 0.5, 40)
+    learner = Learner(records)
+    learner.add(np.arange(12))
+    learner.add(np.arange(0))
+    policy = Hierarchical(n_features=5) if featured else Hierarchical(one_hot=True)
+    for row in range(12):
+        item = int(records.items[row])
+        context = records.vectors[item] if records.vectors is not None else item
+        policy.learn(int(records.users[row]), context, float(records.payoffs[row]))
+    shown = records.vectors[:3] if records.vectors is not None else [0, 1, 2]
+    found = learner.predict(int(records.users[0]), np.arange(3))
+    assert found == pytest.approx(policy.decide(int(records.users[0]), shown).estimate)
 
 
 def test_distances_by_hand() -> None:
@@ -250,6 +320,13 @@ def test_advise_from_the_command_line(tmp_path: Path) -> None:
     assert numbers["users"] == 80
     assert numbers["records"] == 1500
     assert json.loads((tmp_path / "out" / "advice.json").read_text()) == numbers
+    assert numbers["recommended"]["policy"] == numbers["settings"]["policy"] == "hierarchical"
+    assert {one["policy"] for one in numbers["policies"]} == {
+        "hierarchical",
+        "cab",
+        "linucb-single",
+        "linucb-multiple",
+    }
     plain = CliRunner().invoke(app, ["advise", str(log), "--out", out])
     assert "Start with: " in plain.stdout
 

@@ -5,11 +5,13 @@ from dataclasses import replace
 from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree
 
 import polars as pl
 import pytest
 
 from coterie.experiments import Comparison, Plan, compare, open_world, parse_specs, write_report
+from coterie.experiments.figures import write_curves
 from coterie.experiments.report import command, report
 from coterie.experiments.specs import DEFAULT
 from coterie.experiments.table import table
@@ -23,6 +25,12 @@ SMALL = {"kind": "one-hot", "n_users": 20, "n_items": 8, "n_candidates": 4}
 def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     out = tmp_path_factory.mktemp("compare")
     return compare(Plan("small <world>", make_world(SMALL), parse_specs(DEFAULT), 600, 2, 0, out), workers=1)
+
+
+@pytest.fixture(scope="module")
+def without_ours(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    out, few = tmp_path_factory.mktemp("few"), "cab,linucb-single,linucb-multiple,random"
+    return compare(Plan("small", make_world(SMALL), parse_specs(few), 100, 2, 0, out), workers=1)
 
 
 def with_regrets(comparison: Comparison, **regrets: list[float]) -> Comparison:
@@ -64,13 +72,13 @@ def test_the_report_is_one_file_that_loads_nothing(comparison: Comparison, tmp_p
 
 def test_the_report_has_the_words_the_curves_the_picture_and_the_table(comparison: Comparison) -> None:
     text = report(comparison)
-    for title in ("CAB", "LinUCB-SINGLE", "LinUCB-MULTIPLE", "RAN"):
+    for title in ("Hierarchical", "CAB", "DynUCB", "CLUB", "LinUCB-SINGLE", "LinUCB-MULTIPLE", "RAN"):
         assert f"<b>{title}</b>" in text
         assert f">{title}</text>" in text  # at the end of its curve
     for cell in table(comparison)[1][0]:
         assert f"<td>{cell}</td>" in text
     assert text.count("<svg") == 4  # curves for wide and narrow screens, what was found, the truth
-    assert "What CAB found out" in text
+    assert "What Hierarchical found out" in text
     assert "The truth" in text
     assert escape(command(comparison)) in text
     assert "prefers-color-scheme: dark" in text
@@ -100,7 +108,32 @@ def test_what_users_named_is_escaped(comparison: Comparison) -> None:
     assert "<world>" not in text
 
 
-def test_the_words_say_that_cab_won_only_if_it_did(comparison: Comparison) -> None:
+def test_the_words_name_the_recommended_policy_whether_it_won_or_not(comparison: Comparison) -> None:
+    rest = {
+        "dynucb": [30.0, 30.0],
+        "club": [40.0, 40.0],
+        "linucb_single": [80.0, 90.0],
+        "random": [200.0, 200.0],
+    }
+    rest["linucb_multiple"] = [90.0, 90.0]
+    won = with_regrets(comparison, hierarchical=[10.0, 12.0], cab=[20.0, 24.0], **rest)
+    assert headline(won) == "Hierarchical won: it lost 50% less than the next best"
+    lost = with_regrets(comparison, hierarchical=[20.0, 24.0], cab=[10.0, 12.0], **rest)
+    assert headline(lost) == "Hierarchical did not win here: CAB did"
+    assert "Hierarchical won" not in report(lost)
+
+
+def test_the_curves_are_a_picture_of_their_own(comparison: Comparison, tmp_path: Path) -> None:
+    text = write_curves(comparison, tmp_path / "curves.svg").read_text()
+    assert ElementTree.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
+    assert "var(" not in text
+    assert "#c2410c" in text  # Hierarchical's colour
+    assert "#8b8f99" in text  # RAN's
+    assert ">RAN</text>" in text
+
+
+def test_the_words_say_that_cab_won_only_if_it_did(without_ours: Comparison) -> None:
+    comparison = without_ours
     rest = {"linucb_single": [80.0, 90.0], "random": [200.0, 200.0]}
     won = with_regrets(comparison, cab=[10.0, 12.0], linucb_multiple=[20.0, 24.0], **rest)
     assert headline(won) == "CAB won: it lost 50% less than the next best"

@@ -35,7 +35,8 @@ def advise(
     """Say whether users of a log should learn from each other, and how to start.
 
     Counts users and records, estimates how many groups of users there are per item and how strongly they differ, and
-    finds out on records kept aside whether other users' feedback helps to predict a user's payoffs.
+    finds out on records kept aside whether other users' feedback helps to predict a user's payoffs, and which policy
+    predicts them best.
     """
     from coterie.theory.advice import advise as look_into
     from coterie.theory.advice_page import write_advice

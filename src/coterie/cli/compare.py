@@ -15,6 +15,7 @@ from coterie.cli.progress import bars
 from coterie.data import WORLDS
 from coterie.experiments import Comparison, Plan, open_world, parse_specs, write_report
 from coterie.experiments import compare as play_all
+from coterie.experiments.figures import write_curves
 from coterie.experiments.specs import DEFAULT, names
 from coterie.experiments.table import as_json, table
 from coterie.experiments.words import headline, lead
@@ -54,7 +55,7 @@ def compare(
 ) -> None:
     """Compare policies on a world or on a log of your own, and write a report.
 
-    Without options: CAB against LinUCB-SINGLE, LinUCB-MULTIPLE and a random choice, on a built-in world.
+    Without options: Hierarchical, CAB, DynUCB, CLUB, both LinUCBs and a random choice, on a built-in world.
     Runs that were interrupted go on where they stopped, and finished ones are not run again.
     """
     place = open_world(world)
@@ -67,6 +68,7 @@ def compare(
         with at_work(workers, ray) as them, bars(plan, notes) as told:
             comparison = play_all(plan, told, them)
         report = write_report(comparison, out / "report.html")
+        write_curves(comparison, out / "curves.svg")
     except KeyboardInterrupt:
         again = shlex.join(["coterie", *sys.argv[1:]])
         _say(notes, f"\nInterrupted. What was played is kept in {out}. To go on:\n{again}")

@@ -1,5 +1,7 @@
 """The figures of a comparison, drawn from traces alone."""
 
+import os
+from pathlib import Path as FilePath
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,8 @@ from matplotlib.ticker import StrMethodFormatter
 from numpy.typing import NDArray
 
 from coterie.experiments.compare import Comparison
-from coterie.experiments.svg import FAINT, GRID, INK, SERIES, STYLE, as_svg
+from coterie.experiments.paper_figures import PLAIN
+from coterie.experiments.svg import FAINT, GRID, INK, SERIES, STYLE, VARIABLES, as_svg
 
 DASHES = ["-", "--", ":"]  # when there are more policies than colours
 
@@ -58,6 +61,18 @@ def curves_figure(comparison: Comparison, *, narrow: bool = False) -> str:
         axes.locator_params(axis="y", nbins=6)
         _label_ends(axes, ends)
         return as_svg(figure, f"Curves over time, one for each policy{' (narrow)' if narrow else ''}")
+
+
+def write_curves(comparison: Comparison, path: str | os.PathLike[str]) -> FilePath:
+    """Write the curves as a picture that stands alone, on white, and return its path."""
+    path, text = FilePath(path), curves_figure(comparison)
+    for colour, variable in VARIABLES.items():
+        text = text.replace(f"var({variable})", PLAIN[colour])
+    head, _, rest = text.partition(">")
+    names = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+    head = head.replace("<svg", f'<svg {names} font-family="sans-serif" width="660"', 1)
+    path.write_text(f'{head}>\n <rect width="100%" height="100%" rx="8" fill="#ffffff"/>{rest}\n')
+    return path
 
 
 def _zoom(axes: Axes, means: list[NDArray[np.float64]]) -> None:

@@ -21,7 +21,13 @@ PLAIN = {
     INK: "#1d1f24",
     FAINT: "#555a64",
     GRID: "#dddad4",
-    **dict(zip(SERIES, ["#c2410c", "#2563a8", "#0f8a6d", "#8b8f99", "#8e44ad", "#a37800"], strict=False)),
+    **dict(
+        zip(
+            SERIES,
+            ["#c2410c", "#2563a8", "#0f8a6d", "#8e44ad", "#a37800", "#b8326e", "#8b8f99"],
+            strict=True,
+        )
+    ),
 }
 # What each kind of file says about itself but the day it was made.
 UNDATED: dict[str, dict[str, Any]] = {

@@ -24,7 +24,7 @@ WORDS = {"true": True, "false": False, "none": None, "null": None}
 ITEMS = "items"
 # Names that stand for several settings: all are played, and the best in hindsight is reported.
 IN_HINDSIGHT: dict[str, tuple[str, Sequence[str]]] = {"vw": ("setting", tuple(SETTINGS))}
-DEFAULT = "cab,linucb-single,linucb-multiple,random"
+DEFAULT = "hierarchical,cab,dynucb,club,linucb-single,linucb-multiple,random"
 
 
 @final

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 # Figures are drawn in these stand-ins; in the page they become the style sheet's variables, so that one
 # picture serves light and dark.
 INK, FAINT, GRID = "#010101", "#020202", "#030303"
-SERIES = ["#0400a1", "#0400a2", "#0400a3", "#0400a4", "#0400a5", "#0400a6"]
+SERIES = ["#0400a1", "#0400a2", "#0400a3", "#0400a4", "#0400a5", "#0400a6", "#0400a7"]
 VARIABLES = {INK: "--ink", FAINT: "--faint", GRID: "--grid"} | {
     colour: f"--series-{number}" for number, colour in enumerate(SERIES)
 }

@@ -7,12 +7,22 @@ from coterie.experiments.verdict import FEW, Rate, chance_of_best, is_ahead
 from coterie.policies import POLICIES
 
 ABOUT = {
+    "hierarchical": "learns from everybody what users are like on the whole and how they differ. A new user "
+    "starts with that, and the user's own payoffs count the more, the more of them there are.",
     "cab": "asks, for each item apart, which users seem to react to this item alike. It decides with what "
     "they know together, and once it is sure enough, one user's payoff teaches all of them.",
+    "dynucb": "sorts users into a fixed number of groups by their tastes, and moves them as it learns. "
+    "A group decides with what its members know together.",
+    "club": "begins with all users in one group, and parts those whose tastes turn out to differ. "
+    "A group decides with what its members know together.",
     "linucb-single": "keeps one picture of taste for everybody, as if all users were one person.",
     "linucb-multiple": "keeps a picture of taste for each user. Nobody's experience helps anybody else.",
     "random": "picks blindly. It never learns, and so shows what learning is worth.",
 }
+
+
+# Whom a reader has come to see: the first of these that plays is named also where it did not win.
+OURS = ("hierarchical", "cab")
 
 
 def about(spec: Spec) -> str:
@@ -22,7 +32,7 @@ def about(spec: Spec) -> str:
 
 
 def headline(comparison: Comparison) -> str:
-    """Return who won, in a few words; that it was CAB only if it was."""
+    """Return who won, in a few words; that it was the policy we recommend only if it was."""
     first, *others = comparison.results
     if not others:
         return f"{first.spec.title} on its own"
@@ -30,8 +40,9 @@ def headline(comparison: Comparison) -> str:
         return f"No clear winner in a single run: {first.spec.title} came before {others[0].spec.title}"
     if not is_clear(comparison):
         return f"No clear winner: {first.spec.title} and {others[0].spec.title} came out close"
-    if first.spec.name != "cab" and any(result.spec.name == "cab" for result in others):
-        return f"CAB did not win here: {first.spec.title} did"
+    ours = [result.spec for name in OURS for result in comparison.results if result.spec.name == name]
+    if ours and first.spec.name != ours[0].name:
+        return f"{ours[0].title} did not win here: {first.spec.title} did"
     if comparison.plan.is_log:
         return f"{first.spec.title} won"
     less = 1 - first.over("regret").mean / others[0].over("regret").mean

@@ -6,10 +6,12 @@ from typing import Any, final
 import numpy as np
 
 from coterie.errors import ParameterError
+from coterie.policies import POLICIES
 from coterie.theory.distances import Distances, measure_distances
 from coterie.theory.groups import Groups, count_groups
 from coterie.theory.records import Records
-from coterie.theory.sharing import EVERYONE, WORTH, Sharing, measure_sharing
+from coterie.theory.sharing import Sharing, measure_sharing
+from coterie.theory.standings import APART, COIN, NEAR, NOTHING, ONE, PRIOR, WORTH, recommend
 
 PAPER_GAMMA = 0.2  # what the paper used throughout
 
@@ -28,18 +30,21 @@ class Advice:
     @property
     def settings(self) -> dict[str, Any]:
         """The policy to start with and its parameters, as `coterie compare --policies` takes them."""
-        shared, verdict = self.sharing, self.sharing.verdict
-        if verdict == "does not pay":
-            return {"policy": "linucb", "shared": False, "alpha": 0.1}
-        if (
-            verdict == "pays"
-            and shared.best == EVERYONE
-            and (self.groups is None or self.groups.number < 1.5)
-        ):
-            return {"policy": "linucb", "shared": True, "alpha": 0.1}
         gap = self.groups.gap if self.groups is not None else 0.0
         gamma = round(min(0.5, max(0.05, gap)), 2) if gap else PAPER_GAMMA
-        return {"policy": "cab", "alpha": shared.alpha, "gamma": gamma}
+        settings: dict[str, dict[str, Any]] = {
+            PRIOR: {"policy": "hierarchical"},
+            APART: {"policy": "linucb", "shared": False, "alpha": 0.1},
+            ONE: {"policy": "linucb", "shared": True, "alpha": 0.1},
+            NEAR: {"policy": "cab", "alpha": self.sharing.alpha, "gamma": gamma},
+            NOTHING: {"policy": "random"},
+        }
+        return settings[self.recommended]
+
+    @property
+    def recommended(self) -> str:
+        """The policy that records kept aside speak for; "random" where no policy is better than a coin."""
+        return recommend(self.sharing.standings)
 
     def numbers(self) -> dict[str, Any]:
         """All figures, ready for JSON."""
@@ -71,6 +76,19 @@ class Advice:
                 "best": shared.best,
                 "alpha": shared.alpha,
             },
+            "policies": [
+                {
+                    "policy": one.policy,
+                    "score": one.score,
+                    "low": one.score - 1.96 * one.error,
+                    "high": one.score + 1.96 * one.error,
+                    "scores": one.scores.tolist(),
+                    "lead": one.lead,
+                    "lead_error": one.lead_error,
+                }
+                for one in shared.standings
+            ],
+            "recommended": {"policy": self.recommended, "because": self.because()},
             "groups": None
             if self.groups is None
             else {**asdict(self.groups), "counts": self.groups.counts.tolist()},
@@ -103,6 +121,7 @@ class Advice:
             f"Averaged over these sizes sharing gains {100 * shared.gain:.1f} in 100 "
             f"(95 % interval {100 * shared.low:.1f} to {100 * shared.high:.1f}); below {100 * WORTH:g} we would not "
             "bother.",
+            self.because(),
         ]
         if self.groups is not None:
             g = self.groups
@@ -121,6 +140,25 @@ class Advice:
         )
         return lines
 
+    def because(self) -> str:
+        """Why the recommended policy is recommended, in a sentence or two."""
+        standings, chosen = self.sharing.standings, self.recommended
+        told = ", ".join(f"{one.policy} {100 * one.score:.1f}" for one in standings)
+        found = f"On records kept aside, the better of two was found so many times in 100: {told}."
+        if chosen == NOTHING:
+            return (
+                f"{found} None is better than a coin ({100 * COIN:g}) beyond doubt, so this log says nothing about "
+                "what users like: collect more records or other features first."
+            )
+        if chosen != PRIOR:
+            return f"{found} {chosen} is ahead of hierarchical beyond doubt, so start with it."
+        if standings[0].policy == PRIOR:
+            return f"{found} So start with hierarchical, which has nothing to tune."
+        return (
+            f"{found} The lead of {standings[0].policy} may be chance, or is below {100 * WORTH:g} and too small to "
+            "matter, so start with hierarchical, which has nothing to tune."
+        )
+
     def command(self) -> str:
         """The settings as a policy of `coterie compare`."""
         given = {**self.settings}
@@ -130,7 +168,7 @@ class Advice:
     def code(self) -> str:
         """The settings as a line of Python."""
         given = {**self.settings}
-        made = {"cab": "CAB", "linucb": "LinUCB"}[given.pop("policy")]
+        made = POLICIES[given.pop("policy")].__name__
         vectors = self.records.vectors
         kind = {"one_hot": True} if vectors is None else {"n_features": vectors.shape[1]}
         return f"{made}({', '.join(f'{name}={value!r}' for name, value in (kind | given).items())})"

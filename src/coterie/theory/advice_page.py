@@ -9,6 +9,7 @@ import numpy as np
 
 from coterie.theory.advice import Advice
 from coterie.theory.page import FAINT, SERIES, draw, figure, paragraphs, table, write_page
+from coterie.theory.standings import PRIOR
 
 
 def write_advice(advice: Advice, path: str | os.PathLike[str]) -> Path:
@@ -43,12 +44,14 @@ def write_advice(advice: Advice, path: str | os.PathLike[str]) -> Path:
 
 def _curves(advice: Advice) -> str:
     shared = advice.sharing
+    [prior] = [one.scores for one in shared.standings if one.policy == PRIOR]
 
     def plot(axes: Any) -> None:
         for name, scores, colour in (
-            ("neighbours (CAB)", shared.neighbours, SERIES[0]),
+            ("learned prior (Hierarchical)", prior, SERIES[0]),
             ("own records only", shared.own, SERIES[1]),
             ("everyone as one", shared.everyone, SERIES[2]),
+            ("neighbours (CAB)", shared.neighbours, SERIES[3]),
         ):
             axes.plot(shared.first, scores, "o-", color=colour, label=name, linewidth=2, markersize=4)
         axes.axhline(0.5, color=FAINT, linewidth=1, linestyle=":")
@@ -58,7 +61,7 @@ def _curves(advice: Advice) -> str:
         axes.set_ylabel("finds the better of two")
         axes.legend(frameon=False)
 
-    return draw("Score by records of each user, for three ways to predict", plot)
+    return draw("Score by records of each user, for four ways to predict", plot)
 
 
 def _groups(advice: Advice) -> list[str]:

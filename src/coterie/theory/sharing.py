@@ -7,6 +7,9 @@ paid more? The share answered rightly is the score; 0.5 is a coin. What matters 
 pays where others' records stand in for those a user does not have yet.
 
 Which way of sharing is best is decided on one half of the users and scored on the other, so it owes nothing to luck.
+
+`Hierarchical` learns the same records and answers the same questions. It does not take part in the verdict on
+sharing; which policy to start with is told by `coterie.theory.standings`.
 """
 
 import math
@@ -19,11 +22,10 @@ from numpy.typing import NDArray
 from coterie.errors import ParameterError
 from coterie.theory.models import Fitted
 from coterie.theory.records import Floats, Ints, Records
+from coterie.theory.standings import WORTH, Learner, Standing, rank_policies
 
 ALPHAS = (0.02, 0.05, 0.1, 0.2, 0.4)
 OWN, EVERYONE = "own", "everyone"
-# A gain in the score below this is not worth the work.
-WORTH = 0.01
 MOST_USERS, MOST_ASKED, MOST_HELD = 600, 250, 30
 MOST_FIRST = 64
 
@@ -43,6 +45,7 @@ class Sharing:
     alpha: float  # the α that was best
     best: str  # the way of sharing chosen most: "everyone" or "neighbours"
     asked: int  # users who were asked about, over all splits
+    standings: list[Standing]  # of policies, the best first
 
     @property
     def low(self) -> float:
@@ -66,7 +69,8 @@ def measure_sharing(records: Records, *, splits: int = 3, seed: int = 0) -> Shar
     """Find out how much users' feedback helps to predict each other."""
     sizes = _sizes(records)
     found = [_one_split(records, sizes, np.random.default_rng([seed, 7, split])) for split in range(splits)]
-    scores = np.concatenate([score for score, _ in found])  # (asked, ways, sizes)
+    every = np.concatenate([score for score, _ in found])  # (asked, ways and Hierarchical, sizes)
+    scores = every[:, :-1]
     group = np.concatenate([user for _, user in found])
     if len(scores) < 4:
         raise ParameterError(
@@ -96,6 +100,7 @@ def measure_sharing(records: Records, *, splits: int = 3, seed: int = 0) -> Shar
         alpha=ALPHAS[alpha - 2],
         best=EVERYONE if picks.count(1) == len(picks) else "neighbours",
         asked=len(scores),
+        standings=rank_policies(every[:, [-1, 0, 1, alpha]], group),
     )
 
 
@@ -111,7 +116,10 @@ def _sizes(records: Records) -> Ints:
 
 
 def _one_split(records: Records, sizes: Ints, rng: np.random.Generator) -> tuple[Floats, Ints]:
-    """Return the scores of one random split, (asked, ways, sizes), and who was asked about, (asked,)."""
+    """Return the scores of one random split, (asked, ways, sizes), and who was asked about, (asked,).
+
+    The last way is Hierarchical's.
+    """
     per_user = records.per_user
     chosen = rng.permutation(np.flatnonzero(per_user >= 2))[:MOST_USERS]
     order = rng.permutation(len(records.users))
@@ -121,10 +129,15 @@ def _one_split(records: Records, sizes: Ints, rng: np.random.Generator) -> tuple
     held_out = rank >= per_user[users] - per_user[users] // 2
     ours = np.isin(users, chosen)
     asked = _asked(records, order, users, held_out & ours, chosen)[:MOST_ASKED]
-    fitted, scores = Fitted(records), np.zeros((len(asked), 2 + len(ALPHAS), len(sizes)))
+    fitted, learner = Fitted(records), Learner(records)
+    scores = np.zeros((len(asked), 3 + len(ALPHAS), len(sizes)))
     learned = 0
     for column, size in enumerate(sizes):
-        fitted.add(order[ours & ~held_out & (rank >= learned) & (rank < size)])
+        new = np.flatnonzero(ours & ~held_out & (rank >= learned) & (rank < size))
+        fitted.add(order[new])
+        learner.add(
+            order[new[np.lexsort((order[new], rank[new]))]]
+        )  # everybody's first record, then the second, …
         fitted.solve()
         learned = int(size)
         known = chosen[fitted.n_records[chosen] > 0]
@@ -133,7 +146,7 @@ def _one_split(records: Records, sizes: Ints, rng: np.random.Generator) -> tuple
         for row, (user, rows) in enumerate(asked):
             items, paid = records.items[rows], records.payoffs[rows]
             ways = _predict(fitted, user, items, known, pooled, scale)
-            scores[row, :, column] = concordance(ways, paid)
+            scores[row, :, column] = concordance(np.vstack([ways, learner.predict(user, items)]), paid)
     return scores, np.array([user for user, _ in asked], dtype=np.int64)
 
 

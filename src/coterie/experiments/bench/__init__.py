@@ -15,7 +15,7 @@ from coterie import __version__
 from coterie.errors import ParameterError
 from coterie.experiments.bench.rows import Row
 
-SUITES = ("onehot", "dense", "growth", "policies", "sparse", "startup", "shards")
+SUITES = ("onehot", "dense", "growth", "policies", "sparse", "hierarchical", "startup", "shards")
 
 
 def run_suites(names: list[str], quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
