@@ -82,7 +82,7 @@ def test_json_is_all_there_is_on_stdout_and_equals_the_table(
         assert f"{share['mean']:.1%}" in line
         assert len(policy["runs"]) == 2
         assert all(Path(path).exists() for path in policy["traces"])
-    assert "8 of 8 runs were there already" in shown.err
+    assert "14 of 14 runs were there already" in shown.err
     assert json.loads((tmp_path / "out" / "result.json").read_text()) == found
 
 

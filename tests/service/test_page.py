@@ -322,7 +322,7 @@ def test_the_key_is_asked_for_kept_in_the_tab_and_never_in_an_address(
         page.get_by_text("The key does not fit").wait_for()
         page.get_by_label("Key", exact=True).fill(KEY)
         page.keyboard.press("Enter")
-        page.get_by_text("cab, online").wait_for()
+        page.get_by_text("sparse-hierarchical, online").wait_for()
         assert not dialog.is_visible()
         assert page.evaluate("[sessionStorage.getItem('coterie-key'), localStorage.length]") == [KEY, 0]
         assert watched.context.cookies() == []
