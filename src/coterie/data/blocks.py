@@ -30,6 +30,11 @@ class Block(NamedTuple):
                 payoffs[self.served[t]] = self.payoffs[t]
             yield Round(user, contexts, payoffs, payoffs)
 
+    def pieces(self, first: int, last: int, step: int) -> Iterator["Block"]:
+        """Yield the rounds from `first` up to `last`, at most `step` at a time."""
+        for start in range(first, last, step):
+            yield self.cut(start, min(start + step, last))
+
     def cut(self, first: int, last: int) -> "Block":
         """Return the rounds from `first` up to `last`."""
         served = None if self.served is None else self.served[first:last]

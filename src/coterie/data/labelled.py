@@ -153,9 +153,7 @@ class Labelled:
             raise ParameterError(
                 f"{n_rounds:,} rounds are asked of {self.name}, which was opened with n_rounds={self.n_rounds:,}"
             )
-        whole = self.block(seed)
-        for first in range(start, n_rounds, STEP):
-            yield whole.cut(first, min(first + STEP, n_rounds))
+        yield from self.block(seed).pieces(start, n_rounds, STEP)
 
     def rounds(self, n_rounds: int, seed: int = 0) -> Iterator[Round]:
         """Yield the first rounds one by one."""

@@ -127,9 +127,7 @@ class MovieLens:
             raise ParameterError(
                 f"{n_rounds:,} rounds are asked of {self.name}, which has {self.n_rounds:,}; ask for fewer"
             )
-        whole = self.block(seed)
-        for first in range(start, n_rounds, STEP):
-            yield whole.cut(first, min(first + STEP, n_rounds))
+        yield from self.block(seed).pieces(start, n_rounds, STEP)
 
     def rounds(self, n_rounds: int, seed: int = 0) -> Iterator[Round]:
         """Yield the first rounds one by one."""
