@@ -237,12 +237,27 @@ def test_the_whole_page_goes_by_keyboard(watched: Watched) -> None:
     assert focused.inner_text() == "Users"  # the heading: a screen reader begins there
     press("Tab")
     page.keyboard.type("ann")
-    page.get_by_text("1 of ").wait_for()
+    page.locator("[data-search=ann]").wait_for()  # the last of three answers, one for each letter
     press("Tab")  # the table, which scrolls
     press("Tab")
     assert focused.inner_text() == "ann"
     press("Enter")
     page.get_by_role("heading", level=1, name="ann").wait_for()
+
+
+def test_a_late_answer_leaves_the_focus_where_it_was(watched: Watched) -> None:
+    page = watched.go("#/users")
+    held: list[Any] = []
+    page.route("**/v1/users?*search=ann", lambda route: held.append(route))
+    search = page.get_by_label("Find by a part of the id")
+    search.fill("an")
+    page.locator("[data-search=an]").wait_for()
+    with page.expect_request("**/v1/users?*search=ann"):
+        search.fill("ann")
+    page.get_by_role("link", name="ann", exact=True).focus()
+    held[0].continue_()
+    page.locator("[data-search=ann]").wait_for()
+    assert page.locator(":focus").inner_text() == "ann"
 
 
 def test_the_chart_is_read_by_keyboard_and_the_updates_pause(watched: Watched) -> None:

@@ -3,12 +3,18 @@ import { ask } from "./ask.js";
 import { count, el, moment, payoff, range, swarm } from "./draw.js";
 import { card, decisionsTable, figure, link, main, note, table } from "./parts.js";
 
+const stops = (box) => [...box.querySelectorAll("a[href], [tabindex]")];
+
 function list(title, lead, path, rows) {
   const results = el("div"), input = el("input", { id: "search", type: "search", class: "search", maxlength: 256, autocomplete: "off" });
   let asked = 0;
   async function refresh() {
-    const mine = ++asked, found = await ask(`${path}?limit=100&search=${encodeURIComponent(input.value)}`);
-    if (mine === asked) results.replaceChildren(...rows(found));
+    const mine = ++asked, wanted = input.value, found = await ask(`${path}?limit=100&search=${encodeURIComponent(wanted)}`);
+    if (mine !== asked) return;
+    const place = stops(results).indexOf(document.activeElement);
+    results.replaceChildren(...rows(found));
+    results.dataset.search = wanted;
+    if (place >= 0) (stops(results)[place] || input).focus();  // an answer that comes late leaves the focus where it was
   }
   input.addEventListener("input", () => { refresh().catch((error) => results.replaceChildren(el("p", { class: "error" }, error.message))); });
   main.replaceChildren(el("h1", { tabindex: -1 }, title), el("p", { class: "lead" }, lead), el("label", { for: "search" }, "Find by a part of the id"), input, el("div", { class: "grid" }, el("section", { class: "card", "aria-label": title }, results)));
