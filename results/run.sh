@@ -74,6 +74,7 @@ one delicious-pool-contest delicious --runs 3 --policies $ours,vw,linucb-single,
 rivals=cab,linucb-single,linucb-multiple,club,dynucb,sclub
 for data in movielens movielens-repeat; do
     one $data $data --policies vw,$rivals,$shown_ids,random
+    one $data-others $data --policies cofiba:alpha2=0.1,dccb:alpha2=0.3,random
     one $data-hierarchical $data --policies hierarchical,random
 done
 for twin in tuenti kddcup-twin avazu-twin; do
@@ -83,13 +84,14 @@ for twin in tuenti kddcup-twin avazu-twin; do
 done
 for world in music-and-news dense lonely; do
     one world-$world $world --policies vw,$rivals,random
+    one world-$world-others $world --policies cofiba:alpha2=0.1,dccb:alpha2=0.3,random
     one world-$world-hierarchical $world --policies hierarchical,random
 done
 contest lastfm lastfm-others lastfm-vw lastfm-hierarchical lastfm-pool lastfm-pool-contest \
     delicious delicious-others delicious-vw delicious-hierarchical delicious-pool-contest \
-    movielens movielens-hierarchical movielens-repeat movielens-repeat-hierarchical \
+    movielens movielens-others movielens-hierarchical movielens-repeat movielens-repeat-others movielens-repeat-hierarchical \
     tuenti tuenti-hierarchical kddcup-twin kddcup-twin-hierarchical avazu-twin avazu-twin-hierarchical \
     tuenti-short tuenti-short-vw tuenti-short-hierarchical kddcup-twin-short kddcup-twin-short-vw \
     kddcup-twin-short-hierarchical avazu-twin-short avazu-twin-short-vw avazu-twin-short-hierarchical \
-    world-music-and-news world-music-and-news-hierarchical world-dense world-dense-hierarchical \
-    world-lonely world-lonely-hierarchical
+    world-music-and-news world-music-and-news-others world-music-and-news-hierarchical \
+    world-dense world-dense-others world-dense-hierarchical world-lonely world-lonely-others world-lonely-hierarchical
