@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 PHI = [0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98]
-EARLY, VISITS, GROWTH, WEAK, START = 16, 4, 0.15, 5.0, 0.05
+EARLY, VISITS, PANEL, GROWTH, WEAK, START = 16, 4, 8, 0.15, 5.0, 0.05
 
 
 class Prior:
@@ -177,18 +177,15 @@ class NaivePopulation:
                 self.new_means(self.prior, [self.posterior(self.prior, row) for row in rows], rows, [])
             return
         self.credit += min(2 * len(self.paid) / (GROWTH * self.learned), VISITS)
-        while self.credit >= 1:
-            self.credit -= 1
-            if self.cursor < len(self.paid):
-                if self.paid[self.cursor]:
-                    found = self.posterior(self.prior, self.cursor)
-                    tried = None if self.trial is None else self.posterior(self.trial, self.cursor)
-                    facts = (
-                        list(self.paid[self.cursor]),
-                        [self.prior.mean(g) for g in range(len(self.prior.share))],
-                    )
-                    self.visited.append(((self.cursor, found, *facts), tried))
+        while self.credit >= min(PANEL, len(self.paid) - self.cursor):
+            for row in range(self.cursor, min(self.cursor + PANEL, len(self.paid))):
+                self.credit -= 1
                 self.cursor += 1
+                if self.paid[row]:
+                    found = self.posterior(self.prior, row)
+                    tried = None if self.trial is None else self.posterior(self.trial, row)
+                    facts = (list(self.paid[row]), [self.prior.mean(g) for g in range(len(self.prior.share))])
+                    self.visited.append(((row, found, *facts), tried))
             if self.cursor >= len(self.paid):
                 self.end_pass()
                 return

@@ -54,6 +54,21 @@ def lay_columns(contexts: Floats, flat_pairs: Floats, flat_features: Floats) -> 
 
 
 @jit
+def lay_out(columns: Floats, n: int, length: int) -> Floats:
+    """Return n columns, each a row of `columns`, as `multiply_panel` takes them."""
+    flat = np.empty(n * length)
+    tiles = (n + WIDEST - 1) // WIDEST
+    first = 0
+    for tile in range(tiles):
+        width = n // tiles + (1 if tile < n % tiles else 0)
+        for k in range(width):
+            for p in range(length):
+                flat[first * length + p * width + k] = columns[first + k, p]
+        first += width
+    return flat
+
+
+@jit
 def multiply_panel(array: Floats, panel: int, flat: Floats, n: int, out: Floats, lane: int) -> None:
     """Fill out (n, lanes), from `lane` on, with the products of one panel of `array` and n laid out columns."""
     length, stride = array.shape[1], out.shape[1]

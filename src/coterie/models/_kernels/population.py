@@ -20,8 +20,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.models._kernels import means as pair_table
+from coterie.models._kernels.dense import lay_out, multiply_panel
 from coterie.models._kernels.jit import inner, jit
-from coterie.models._kernels.spd import add_outer, add_packed, dot, invert, times, unpack
+from coterie.models._kernels.lanes import PANEL
+from coterie.models._kernels.spd import (
+    add_outer,
+    add_packed,
+    dot,
+    dot_panel,
+    invert,
+    invert_panel,
+    sum_panel,
+    times,
+    times_panel,
+    unpack,
+)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -126,6 +139,26 @@ def gather(model: Model, pairs: pair_table.Table, row: int, d: int, gram: Floats
         moment[j] = total
         moment[0] += total
         entry = pairs.next[entry]
+
+
+@inner
+def gather_panel(
+    model: Model, pairs: pair_table.Table, first: int, last: int, d: int, gram: Floats, moment: Floats
+) -> None:
+    """Write S and b of some users, at most PANEL, side by side; zeros beside them."""
+    if model.place[UNIT] or last - first < PANEL:
+        for lane in range(PANEL):
+            row = first + lane if first + lane < last else -1
+            gather(model, pairs, row, d, gram[:, :, lane], moment[:, lane])
+        return
+    packed, at = model.users.gram, 0
+    for i in range(d):
+        for k in range(i + 1):
+            for lane in range(PANEL):
+                gram[i, k, lane] = gram[k, i, lane] = packed[first + lane, at]
+            at += 1
+        for lane in range(PANEL):
+            moment[i, lane] = model.users.moment[first + lane, i]
 
 
 @inner
@@ -255,28 +288,45 @@ def view_with(
     kappa, phi = prior.noise[K_], prior.noise[PHI_]
     unit, ids = model.place[UNIT], model.place[IDS]
     root, spread, mean, chance = post.root, post.spread, post.mean, post.chance
-    drawn = np.zeros(d)
+    # Eight candidates are looked at side by side. `lines`: what every x is multiplied with, the groups' means last.
+    lines = np.zeros((2 + groups, d))
+    for g in range(groups):
+        for i in range(d):
+            lines[0, i] += prior.share[g] * prior.means[g, i]
+            lines[2 + g, i] = mean[g, i]
     for j in range(d):
         factor = noise[j]
         for i in range(j + 1):
-            drawn[i] += factor * root[j, i]
-    x, turned, weighed, doubted = np.empty(d), np.empty(d), np.empty(d), np.empty(d)
+            lines[1, i] += factor * root[j, i]
+    flat, flat_spread = lay_out(lines, 2 + groups, d), lay_out(spread, d, d)
+    flat_precision, flat_doubt = lay_out(prior.precision, d, d), np.empty((groups, d * d))
+    for g in range(groups):
+        flat_doubt[g] = lay_out(prior.doubt[g], d, d)
+    x, turned, weighed = np.zeros((1, d, PANEL)), np.empty((1, d, PANEL)), np.empty((1, d, PANEL))
+    doubted, found = np.empty((d, PANEL)), np.empty((2 + groups, PANEL))
+    variances, doubts = np.empty(PANEL), np.empty(PANEL)
     for k in range(len(which)):
-        at = which[k]
-        item = numbers[at] if len(numbers) else -1
-        fill(x, d, table[at], item, unit)
-        times(spread, d, x, turned)
-        variance = dot(x, turned, d)
-        times(prior.precision, d, turned, weighed)
-        crowd, own, second = 0.0, 0.0, 0.0
+        lane = k % PANEL
+        if lane == 0:
+            for other in range(min(PANEL, len(which) - k)):
+                at = which[k + other]
+                fill(x[0, :, other], d, table[at], numbers[at] if len(numbers) else -1, unit)
+            multiply_panel(x, 0, flat, 2 + groups, found, 0)
+            multiply_panel(x, 0, flat_spread, d, turned[0], 0)
+            multiply_panel(turned, 0, flat_precision, d, weighed[0], 0)
+            dot_panel(x, turned, d, variances)
+            for g in range(groups):
+                if chance[g] > 1e-6:
+                    multiply_panel(weighed, 0, flat_doubt[g], d, doubted, 0)
+                    dot_panel(weighed, doubted, d, doubts)
+                    for other in range(PANEL):
+                        variances[other] += chance[g] * chance[g] * doubts[other]
+        item = numbers[which[k]] if len(numbers) else -1
+        crowd, variance, own, second = found[0, lane], variances[lane], 0.0, 0.0
         for g in range(groups):
-            crowd += prior.share[g] * dot(prior.means[g], x, d)
-            here = dot(mean[g], x, d)
+            here = found[2 + g, lane]
             own += chance[g] * here
             second += chance[g] * here * here
-            if chance[g] > 1e-6:
-                times(prior.doubt[g], d, weighed, doubted)
-                variance += chance[g] * chance[g] * dot(weighed, doubted, d)
         variance += max(second - own * own, 0.0)
         if unit and item < 0:
             variance += START + BROAD  # an item that nobody has paid for
@@ -294,7 +344,7 @@ def view_with(
                 variance += phi * kappa
         parts[k, 0], parts[k, 1] = crowd, own - crowd
         parts[k, 2], parts[k, 3] = effect, shown
-        parts[k, 4], parts[k, 5] = math.sqrt(max(variance, 0.0)), dot(drawn, x, d)
+        parts[k, 4], parts[k, 5] = math.sqrt(max(variance, 0.0)), found[1, lane]
 
 
 @jit
@@ -443,45 +493,92 @@ def _weigh_repeat(
 
 
 @inner
-def visit(model: Model, pairs: pair_table.Table, prior: Prior, sums: Sums, row: int) -> None:
-    """Add one user to the sums of a pass."""
+def visit(model: Model, pairs: pair_table.Table, prior: Prior, sums: Sums, first: int, last: int) -> None:
+    """Add some users, at most PANEL, to the sums of a pass: their posteriors are computed side by side."""
     d, groups, users = model.place[USED], prior.groups[0], model.users
     kappa = prior.noise[K_]
-    gram, square = np.empty((d, d)), np.empty((d, d))
-    root, spread = np.empty((d, d)), np.empty((d, d))
-    moment, mean, chance = np.empty(d), np.empty((groups, d)), np.empty(groups)
-    gather(model, pairs, row, d, gram, moment)
+    facts, moment, known = np.empty((d, d, PANEL)), np.empty((d, PANEL)), np.zeros(PANEL)
+    gather_panel(model, pairs, first, last, d, facts, moment)
+    for row in range(first, last):
+        known[row - first] = 1.0 if users.times[row] > 0 else 0.0
+    work, root, spread = np.empty((d, d, PANEL)), np.empty((d, d, PANEL)), np.empty((d, d, PANEL))
+    log_det, found, turned = np.empty(PANEL), np.empty(PANEL), np.empty((d, PANEL))
     for i in range(d):
-        for k in range(d):
-            square[i, k] = gram[i, k]
-    evidence = posterior(prior, d, gram, moment, root, spread, mean, chance)
-    turned = np.empty(d)
-    if model.place[PHASE] == 1:
-        times(spread, d, moment, turned)
-        for g in range(groups):
-            sums.weight[g] += chance[g]
-            for i in range(d):
-                sums.pulls[g, i] += chance[g] * turned[i] / kappa
-                for k in range(d):
-                    sums.pools[g, i, k] += chance[g] * spread[i, k]
-        return
-    errors = users.square[row]
-    for i in range(d):
-        for k in range(d):
-            sums.pools[0, i, k] += spread[i, k]
-            errors += square[i, k] * spread[i, k]
-    apart = np.empty(d)
+        for k in range(i, d):
+            for lane in range(PANEL):
+                work[i, k, lane] = prior.precision[i, k] + facts[i, k, lane] / kappa
+    invert_panel(work, d, root, spread, log_det)
+
+    pull, mean = np.empty((d, PANEL)), np.empty((groups, d, PANEL))
+    pooled, chance = np.empty(d), np.empty((groups, PANEL))
     for g in range(groups):
-        sums.weight[g] += chance[g]
+        times(prior.precision, d, prior.means[g], pooled)
         for i in range(d):
-            apart[i] = mean[g, i] - prior.means[g, i]
-        add_outer(sums.scatter, d, chance[g], apart)
-        times(square, d, mean[g], turned)
-        errors += chance[g] * (dot(turned, mean[g], d) - 2.0 * dot(moment, mean[g], d))
-    sums.total[0] += errors
-    sums.total[1] += users.times[row]
-    sums.total[2] += evidence - 0.5 * (users.times[row] * math.log(kappa) + users.square[row] / kappa)
-    sums.total[3] += 1
+            for lane in range(PANEL):
+                pull[i, lane] = pooled[i] + moment[i, lane] / kappa
+        times_panel(spread, d, pull, mean[g])
+        dot_panel(pull, mean[g], d, found)
+        base = math.log(prior.share[g]) - 0.5 * dot(prior.means[g], pooled, d)
+        for lane in range(PANEL):
+            chance[g, lane] = base + 0.5 * found[lane]
+    for lane in range(PANEL):  # chances of one user sum to 1, or to 0 where there is no user; `found`: the evidence
+        top, total = np.max(chance[:, lane]), 0.0
+        for g in range(groups):
+            chance[g, lane] = math.exp(chance[g, lane] - top)
+            total += chance[g, lane]
+        for g in range(groups):
+            chance[g, lane] *= known[lane] / total
+        found[lane] = top + math.log(total) - 0.5 * log_det[lane]
+
+    for g in range(groups):
+        sums.weight[g] += np.sum(chance[g])
+    added = np.zeros((d, d))
+    if model.place[PHASE] == 1:
+        times_panel(spread, d, moment, turned)
+        pulled = np.empty(d)
+        for g in range(groups):
+            added[:], pulled[:] = 0.0, 0.0
+            sum_panel(spread, chance[g], d * d, added)
+            sum_panel(turned, chance[g], d, pulled)
+            for i in range(d):
+                sums.pulls[g, i] += pulled[i] / kappa
+                for k in range(d):
+                    sums.pools[g, i, k] += added[i, k]
+        return
+    sum_panel(spread, known, d * d, added)
+    for i in range(d):
+        for k in range(d):
+            sums.pools[0, i, k] += added[i, k]
+    errors, more = np.empty(PANEL), np.empty(PANEL)
+    dot_panel(facts, spread, d * d, errors)
+    apart = np.empty((d, PANEL))
+    scattered = np.empty((d, PANEL))
+    for g in range(groups):
+        added[:] = 0.0
+        times_panel(facts, d, mean[g], turned)
+        for i in range(d):
+            for lane in range(PANEL):
+                apart[i, lane] = mean[g, i, lane] - prior.means[g, i]
+                scattered[i, lane] = chance[g, lane] * apart[i, lane]
+        for i in range(d):
+            for lane in range(PANEL):
+                turned[i, lane] -= 2.0 * moment[i, lane]
+            sum_panel(apart, scattered[i], d, added[i])
+        dot_panel(turned, mean[g], d, more)
+        for lane in range(PANEL):
+            errors[lane] += chance[g, lane] * more[lane]
+        for i in range(d):
+            for k in range(d):
+                sums.scatter[i, k] += added[i, k]
+    for lane in range(PANEL):
+        if known[lane] > 0.0:
+            row = first + lane
+            sums.total[0] += errors[lane] + users.square[row]
+            sums.total[1] += users.times[row]
+            sums.total[2] += found[lane] - 0.5 * (
+                users.times[row] * math.log(kappa) + users.square[row] / kappa
+            )
+            sums.total[3] += 1
 
 
 @inner
@@ -494,23 +591,23 @@ def pay_visits(model: Model, pairs: pair_table.Table) -> None:
             place[DUE] = 1
         return
     model.pace[0] += min(2.0 * place[ROWS] / (GROWTH * learned), float(VISITS))
-    while model.pace[0] >= 1.0:
-        model.pace[0] -= 1.0
-        row = place[CURSOR]
-        if row < place[ROWS]:
-            if model.users.times[row] > 0:
-                visit(model, pairs, model.prior, model.sums, row)
-                if place[TRIAL]:
-                    visit(model, pairs, model.trial, model.trial_sums, row)
-            place[CURSOR] += 1
-        if place[CURSOR] >= place[ROWS]:
-            place[DUE] = 1
+    while not place[DUE]:
+        first = place[CURSOR]
+        last = min(first + PANEL, place[ROWS])
+        if model.pace[0] < last - first:
             return
+        if first < last:
+            model.pace[0] -= last - first
+            visit(model, pairs, model.prior, model.sums, first, last)
+            if place[TRIAL]:
+                visit(model, pairs, model.trial, model.trial_sums, first, last)
+            place[CURSOR] = last
+        if last >= place[ROWS]:
+            place[DUE] = 1
 
 
 @jit
 def visit_rows(model: Model, pairs: pair_table.Table, first: int, last: int) -> None:
     """Visit some users at once."""
-    for row in range(first, last):
-        if model.users.times[row] > 0:
-            visit(model, pairs, model.prior, model.sums, row)
+    for row in range(first, last, PANEL):
+        visit(model, pairs, model.prior, model.sums, row, min(row + PANEL, last))

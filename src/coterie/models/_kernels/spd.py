@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.models._kernels.jit import inner, jit
+from coterie.models._kernels.lanes import PANEL, add_scaled, dot_rows, weigh_rows
 
 Floats = NDArray[np.float64]
 
@@ -59,6 +60,74 @@ def invert(matrix: Floats, d: int, root: Floats, inverse: Floats) -> float:
         for k in range(i):
             inverse[k, i] = inverse[i, k]
     return 2.0 * log_det
+
+
+@jit
+def invert_panel(matrices: Floats, d: int, roots: Floats, inverses: Floats, log_det: Floats) -> None:
+    """Do as `invert` does for eight matrices side by side, (d, d, PANEL) each; the lower triangles are not read.
+
+    `matrices` are overwritten; `log_det` (PANEL,) becomes their logarithms.
+    """
+    one = 8 * PANEL  # bytes from an entry to the next
+    line = d * one
+    matrix, root, inverse = matrices.ctypes.data, roots.ctypes.data, inverses.ctypes.data
+    scale = np.empty(PANEL)
+    log_det[:] = 0.0
+    for j in range(d):
+        top = matrix + j * line
+        for lane in range(PANEL):
+            pivot = math.sqrt(matrices[j, j, lane])
+            log_det[lane] += 2.0 * math.log(pivot)
+            scale[lane] = 1.0 / pivot
+        for k in range(j, d):
+            for lane in range(PANEL):
+                matrices[j, k, lane] *= scale[lane]
+        for i in range(j + 1, d):
+            add_scaled(matrix + i * line + i * one, top + i * one, top + i * one, d - i, 1)
+    for i in range(d):
+        row = root + i * line
+        roots[i, :i] = 0.0
+        roots[i, i] = 1.0
+        for j in range(i):
+            add_scaled(row, root + j * line, matrix + j * line + i * one, j + 1, 1)
+        for lane in range(PANEL):
+            scale[lane] = 1.0 / matrices[i, i, lane]
+        for k in range(i + 1):
+            for lane in range(PANEL):
+                roots[i, k, lane] *= scale[lane]
+    inverses[:] = 0.0
+    for j in range(d):
+        row = root + j * line
+        for i in range(j + 1):
+            add_scaled(inverse + i * line, row, row + i * one, i + 1, 0)
+    for i in range(d):
+        for k in range(i):
+            for lane in range(PANEL):
+                inverses[k, i, lane] = inverses[i, k, lane]
+
+
+# Arrays are arguments below, so that they live until the addresses were used.
+
+
+@inner
+def times_panel(matrices: Floats, d: int, vectors: Floats, out: Floats) -> None:
+    """Write matrix · vector for eight symmetric matrices and vectors, (d, d, PANEL) and (d, PANEL)."""
+    out[:] = 0.0
+    for i in range(d):
+        row, factor = matrices.ctypes.data + 8 * PANEL * d * i, vectors.ctypes.data + 8 * PANEL * i
+        add_scaled(out.ctypes.data, row, factor, d, 0)
+
+
+@inner
+def dot_panel(left: Floats, right: Floats, count: int, out: Floats) -> None:
+    """Write eight sums of products over `count` rows."""
+    dot_rows(left.ctypes.data, right.ctypes.data, out.ctypes.data, count)
+
+
+@inner
+def sum_panel(rows: Floats, weights: Floats, count: int, out: Floats) -> None:
+    """Add each row's sum over the eight, weighed, to an entry of `out`."""
+    weigh_rows(rows.ctypes.data, weights.ctypes.data, out.ctypes.data, count)
 
 
 @inner
