@@ -521,7 +521,9 @@ def visit(model: Model, pairs: pair_table.Table, prior: Prior, sums: Sums, first
         base = math.log(prior.share[g]) - 0.5 * dot(prior.means[g], pooled, d)
         for lane in range(PANEL):
             chance[g, lane] = base + 0.5 * found[lane]
-    for lane in range(PANEL):  # chances of one user sum to 1, or to 0 where there is no user; `found`: the evidence
+    for lane in range(
+        PANEL
+    ):  # chances of one user sum to 1, or to 0 where there is no user; `found`: the evidence
         top, total = np.max(chance[:, lane]), 0.0
         for g in range(groups):
             chance[g, lane] = math.exp(chance[g, lane] - top)
