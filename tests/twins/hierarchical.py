@@ -321,11 +321,13 @@ class NaiveHierarchical:
 
     def scores(self, user: Hashable, contexts: list[tuple[Any, Any]]) -> Floats:
         model, row = self.few or self.many, self.rows.get(user)
-        explore = self.explore * (2.5 if self.few else 5.0 if self.n_features is None else 1.0)
+        explore = self.explore * (5.0 if self.n_features is None else 1.0)
         C, _, _, _ = model.posterior(model.prior, row)
         # The library's root of C is the inverse of the Cholesky factor of C⁻¹.
         root = np.linalg.inv(np.linalg.cholesky(np.linalg.inv(C)))
-        drawn = root.T @ self.rng.standard_normal(model.d)
+        drawn = np.zeros(model.d)
+        if self.n_features is not None:
+            drawn = root.T @ self.rng.standard_normal(model.d)
         found = []
         for item, features in contexts:
             x = self.context(model, item, features)
@@ -351,7 +353,7 @@ class NaiveHierarchical:
         row = self.rows[user]
         if self.one_hot:
             self.items.setdefault(item, len(self.items))
-            if self.items[item] >= 64:
+            if self.items[item] >= 128:
                 self.few = None
         if self.few is not None:
             x = np.zeros(max(self.few.d, self.items[item] + 2))

@@ -179,11 +179,24 @@ class Population(Compiled):
         """Take covariance, noise and shares of groups from a pass: one step of EM, with a weak prior."""
         d, k, kept = self.n_used, int(prior.groups[0]), self.model.kept
         errors, payoffs, _, users = sums.total + kept.total
-        total = sums.pools[0] + sums.scatter + kept.pools[0] + kept.scatter + WEAK * np.diag(self._start())
-        prior.covariance[:d, :d] = total[:d, :d] / (users + WEAK)
-        prior.precision[:d, :d] = self._inverse(prior.covariance[:d, :d])
+        total = (
+            self._scatter(prior, sums)
+            + (kept.pools[0] + kept.scatter + WEAK * np.diag(self._start()))[:d, :d]
+        )
+        prior.covariance[:d, :d] = total / (users + WEAK)
+        if not self.unit:
+            prior.precision[:d, :d] = self._inverse(prior.covariance[:d, :d])
         prior.noise[0] = (errors + WEAK * KAPPA) / (payoffs + WEAK)
         prior.share[:k] = (sums.weight[:k] + kept.weight[:k] + 1) / (users + k)
+
+    def _scatter(self, prior: Any, sums: Any) -> Floats:
+        """Return what a pass adds up of the users' C + Σ r (m − mean)(m − mean)ᵀ; with ids it adds up W alone."""
+        d = self.n_used
+        if not self.unit:
+            return np.asarray(sums.pools[0] + sums.scatter)[:d, :d]
+        covariance = prior.covariance[:d, :d]
+        found = sums.total[3] * covariance - covariance @ sums.pools[0, :d, :d] @ covariance
+        return np.asarray((found + found.T) / 2)
 
     def _new_means(self, prior: Any, sums: Any) -> None:
         """Take the groups' means from a pass: generalised least squares, every user by the chance to be there."""
@@ -199,6 +212,8 @@ class Population(Compiled):
     def _information(self, prior: Any, sums: Any, g: int) -> tuple[Floats, Floats]:
         """Return what a pass says of a group's mean, as precision and pull."""
         d = self.n_used
+        if self.unit:
+            return (sums.pools + sums.late)[g, :d, :d], (sums.pulls + sums.late_pulls)[g, :d]
         precision = prior.precision[:d, :d]
         known = sums.weight[g] * precision - precision @ sums.pools[g, :d, :d] @ precision
         return known + sums.late[g, :d, :d], precision @ sums.pulls[g, :d] + sums.late_pulls[g, :d]
@@ -231,7 +246,8 @@ class Population(Compiled):
         step = APART * math.sqrt(values[which]) * axis
         largest = int(np.argmax(prior.share[:k]))
         trial.covariance[:d, :d] -= prior.share[largest] * np.outer(step, step)
-        trial.precision[:d, :d] = self._inverse(trial.covariance[:d, :d])
+        if not self.unit:
+            trial.precision[:d, :d] = self._inverse(trial.covariance[:d, :d])
         trial.share[[largest, k]] = prior.share[largest] / 2
         trial.means[k, :d] = prior.means[largest, :d] - step
         trial.means[largest, :d] += step
@@ -261,6 +277,8 @@ class Population(Compiled):
         """Return the log likelihood of all payoffs, as a pass over the users found it."""
         d = self.n_used
         _, _, found, users = sums.total
+        if self.unit:
+            return float(found)
         return float(found + users / 2 * np.linalg.slogdet(prior.precision[:d, :d])[1])
 
     def _inverse(self, matrix: Floats) -> Floats:
@@ -271,6 +289,16 @@ class Population(Compiled):
         return inverse
 
     # Room, rows and files.
+
+    def widen(self, n_weights: int) -> None:
+        """Make room for so many weights, of items that are new."""
+        if n_weights <= self.n_weights:
+            return
+        self.n_weights = min(max(n_weights, 2 * self.n_weights), 1 + kernels("hierarchical").FEW)
+        wider = self._make(len(self.model.users.times), len(self.model.effects))
+        for old, new in zip(_arrays(self.model).values(), _arrays(wider).values(), strict=True):
+            new[tuple(slice(length) for length in old.shape)] = old
+        self.model = wider
 
     def fit(self, n_rows: int, n_items: int = 0) -> None:
         """Make room for so many rows and items in all."""
@@ -289,7 +317,10 @@ class Population(Compiled):
             place[code.PHASE], own = end, self._sums()
             code.visit_rows(model._replace(sums=own), pairs, row, row + 1)
             if end == 0:
-                for sums, more in zip(model.kept, own, strict=True):
+                counted = own._replace(pools=np.zeros_like(own.pools), scatter=np.zeros_like(own.scatter))
+                d = self.n_used
+                counted.scatter[:d, :d] = self._scatter(model.prior, own)
+                for sums, more in zip(model.kept, counted, strict=True):
                     sums += more
             for g in range(end * self.n_groups):
                 known, pulls = self._information(model.prior, own, g)
@@ -314,6 +345,8 @@ class Population(Compiled):
 
     def restore(self, prefix: str, tensors: Tensors, n_rows: int, n_items: int) -> None:
         """Take over what `tensors` returned, if it is sound."""
+        if self.unit:
+            self.n_weights = take(tensors, f"{prefix}_prior_covariance", "f", (None, None)).shape[0]
         fresh = self._make(max(16, n_rows), max(16, n_items))
         for name, array in _arrays(fresh).items():
             cut = n_rows if name.startswith("users_") else n_items if name == "effects" else len(array)
@@ -335,16 +368,16 @@ class Population(Compiled):
             and (model.users.times >= 0).all()
             and (model.users.square >= 0).all()
             and (model.effects[:, 0] >= 0).all()
-            and all(_sound_prior(prior, d) for prior in (model.prior, model.trial))
+            and all(_sound_prior(prior, d, self.unit) for prior in (model.prior, model.trial))
         )
 
 
-def _sound_prior(prior: Any, d: int) -> bool:
+def _sound_prior(prior: Any, d: int, unit: bool) -> bool:
     kappa, phi, tau, _ = prior.noise
     k = int(prior.groups[0])
     if not (kappa > 0 and 0 <= phi < 1 and tau > 0 and 1 <= k <= GROUPS):
         return False
-    product = prior.covariance[:d, :d] @ prior.precision[:d, :d]
+    product = np.eye(d) if unit else prior.covariance[:d, :d] @ prior.precision[:d, :d]
     doubts = np.diagonal(prior.doubt[:k, :d, :d], axis1=1, axis2=2)
     return bool(
         np.abs(product - np.eye(d)).max() < SOUND * d

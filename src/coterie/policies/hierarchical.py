@@ -96,13 +96,13 @@ class Hierarchical(Policy):
         self._roster = Roster()
         self._pairs = Means()  # what each user paid for each item, and the items' numbers
         self._many = Population(1 + (n_features or 0), ids=one_hot)
-        self._few = Population(1 + self._loops.FEW if self._ids_alone else 1, unit=True)
+        self._few = Population(16 if self._ids_alone else 1, unit=True)
         self._deciding = np.array([int(self._ids_alone)])  # 1 while `_few` decides
 
     @property
     def draws(self) -> bool:
-        """Whether `decide` draws: it always does."""
-        return True
+        """Whether `decide` draws: it does where items have features."""
+        return not self._ids_alone
 
     @property
     def _loops(self) -> Any:
@@ -113,12 +113,8 @@ class Hierarchical(Policy):
         return self.n_features is None
 
     @property
-    def _wider(self) -> float:
-        return float(self._loops.EXPLORE_MANY) if self._ids_alone else 1.0
-
-    @property
     def _explore(self) -> float:
-        return self.explore * (self._loops.EXPLORE_FEW if self._deciding[0] else self._wider)
+        return self.explore * (self._loops.EXPLORE_IDS if self._ids_alone else 1.0)
 
     @property
     def _model(self) -> Population:
@@ -148,19 +144,15 @@ class Hierarchical(Policy):
     def _view(self, row: int, table: Floats, numbers: NDArray[np.int64]) -> tuple[Floats, Floats]:
         """Return the parts of each candidate's score, and the user's probability of each group."""
         population = self._model
-        noise = np.array([self.rng.standard_normal() for _ in range(population.n_used)])
-        parts, chance = np.empty((len(table), 6)), np.empty(population.n_groups)
-        population.code.view(
-            population.model,
-            self._pairs.rows,
-            row,
-            table,
-            numbers,
-            np.arange(len(table)),
-            noise,
-            parts,
-            chance,
-        )
+        parts, chance, which = np.empty((len(table), 6)), np.empty(population.n_groups), np.arange(len(table))
+        model, pairs = population.model, self._pairs.rows
+        if self._deciding[0]:
+            kernels("families").look(model, pairs, row, numbers, which, parts, chance)
+            return parts, chance
+        noise = np.zeros(population.n_used)
+        if self.draws:
+            noise[:] = [self.rng.standard_normal() for _ in noise]
+        population.code.view(model, pairs, row, table, numbers, which, noise, parts, chance)
         return parts, chance
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
@@ -207,7 +199,7 @@ class Hierarchical(Policy):
             self._make_room(int(items.named[0]))
             self._loops.play(
                 self._few.model, self._many.model, self._deciding, self._pairs.rows, table, items.numbers,
-                items.named, chunk.rounds, chunk.people, so_far, self.explore, self._wider, self.one_hot,
+                items.named, chunk.rounds, chunk.people, so_far, self._explore, self.draws, self.one_hot,
                 self.rng,
             )  # fmt: skip
             self._settle(int(items.named[0]))
@@ -228,6 +220,8 @@ class Hierarchical(Policy):
         self._many.fit(rows, n_items + 1 if self.one_hot else 0)
         if self.one_hot:
             self._few.fit(rows)
+            if self._deciding[0]:
+                self._few.widen(1 + min(n_items + 1, self._loops.FEW))
             self._pairs.fit(rows, self._pairs.entries + 1)
 
     def add(self, user: Hashable) -> None:

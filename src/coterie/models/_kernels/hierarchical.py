@@ -2,18 +2,14 @@
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
+from coterie.models._kernels import families
 from coterie.models._kernels import means as pair_table
+from coterie.models._kernels.hierarchy import DUE, ROWS, USED, Floats, Ints, Model
 from coterie.models._kernels.jit import inner, jit
 from coterie.models._kernels.loops import People, Rounds, best, join
 from coterie.models._kernels.population import (
-    DUE,
-    ROWS,
-    USED,
-    Model,
     Posterior,
-    admit,
     learn,
     pay_visits,
     prepare,
@@ -22,17 +18,14 @@ from coterie.models._kernels.population import (
     view_with,
 )
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
-FEW = 64  # items up to which the covariance is over items
+FEW = 128  # items up to which the covariance is over items
 # How much more widely to explore with ids alone: only showing an item teaches about it, where features teach about
-# all. With many items the posterior draw moves all candidates alike, so the bonus explores alone.
-EXPLORE_FEW, EXPLORE_MANY = 2.5, 5.0
+# all. There are no draws then: with many items a draw would move all candidates alike, and with few the bonus does.
+EXPLORE_IDS = 5.0
 
 
 @inner
-def roomy(few: Model, many: Model, pairs: pair_table.Table, n_items: int, ids: bool) -> bool:
+def roomy(few: Model, many: Model, deciding: Ints, pairs: pair_table.Table, n_items: int, ids: bool) -> bool:
     """Return whether one more user, item and pair would find room."""
     rows = many.place[ROWS] + 1
     if len(many.users.times) < rows:
@@ -40,6 +33,8 @@ def roomy(few: Model, many: Model, pairs: pair_table.Table, n_items: int, ids: b
     if not ids:
         return True
     if len(few.users.times) < rows or len(many.effects) < n_items + 1:
+        return False
+    if deciding[0] and few.prior.means.shape[1] < min(n_items + 1, FEW) + 1:
         return False
     return pair_table.fits(pairs, rows, pair_table.used(pairs) + 1)
 
@@ -58,11 +53,9 @@ def learn_one(
     ids: bool,
 ) -> None:
     """Let a known user learn what the item at `position` paid, and visit a few users."""
-    post, post_few = room(many), room(few)
-    prepare(many, pairs, row, post)
-    if deciding[0]:
-        prepare(few, pairs, row, post_few)
-    learn_with(few, many, deciding, pairs, row, table, numbers, position, payoff, ids, post_few, post)
+    post = room(many)
+    prepare(many, row, post)
+    learn_with(few, many, deciding, pairs, row, table, numbers, position, payoff, ids, post)
 
 
 @inner
@@ -77,17 +70,14 @@ def learn_with(
     position: int,
     payoff: float,
     ids: bool,
-    post_few: Posterior,
     post: Posterior,
 ) -> None:
-    """The same, where the user's posteriors are prepared."""
+    """The same, where the user's posterior in `many` is prepared."""
     item = numbers[position] if ids else -1
     if item >= FEW:
         deciding[0] = 0
     if deciding[0]:
-        if admit(few, item):
-            prepare(few, pairs, row, post_few)
-        learn(few, pairs, row, table[position], item, payoff, post_few)
+        families.learn(few, pairs, row, item, payoff, families.know(few.prior, pairs, row))
     learn(many, pairs, row, table[position], item, payoff, post)
     if ids:
         pair_table.update(pairs, row, numbers, position, payoff)
@@ -120,30 +110,32 @@ def play(
     people: People,
     so_far: Ints,
     explore: float,
-    wider: float,
+    draws: bool,
     ids: bool,
     rng: Generator,
 ) -> None:
     """Play rounds until a pass over the users is due to end. `so_far`: the next round, payoffs learned.
 
-    `deciding[0]` tells whether `few` decides; `wider` multiplies `explore` where it does not.
+    `deciding[0]` tells whether `few` decides.
     """
     n_candidates = rounds.candidates.shape[1]
     parts, value = np.empty((n_candidates, 6)), np.empty(n_candidates)
-    post, post_few = room(many), room(few)
+    post, noise = room(many), np.zeros(many.place[USED])
     for t in range(so_far[0], len(rounds.who)):
-        if few.place[DUE] or many.place[DUE] or not roomy(few, many, pairs, named[0], ids):
+        if few.place[DUE] or many.place[DUE] or not roomy(few, many, deciding, pairs, named[0], ids):
             return
         so_far[0] = t + 1
         row, which = people.row[rounds.who[t]], rounds.candidates[t]
-        model = few if deciding[0] else many
-        noise = np.empty(model.place[USED])
-        for i in range(len(noise)):
-            noise[i] = rng.standard_normal()
-        ready = post_few if deciding[0] else post
-        prepare(model, pairs, row, ready)
-        view_with(model, pairs, row, table, numbers, which, noise, parts, ready)
-        score(parts, explore * (EXPLORE_FEW if deciding[0] else wider), value)
+        if deciding[0]:
+            known = families.know(few.prior, pairs, row)
+            families.assess(few.prior, known, few.place[USED], numbers, which, parts)
+        else:
+            if draws:
+                for i in range(len(noise)):
+                    noise[i] = rng.standard_normal()
+            prepare(many, row, post)
+            view_with(many, pairs, row, table, numbers, which, noise, parts, post)
+        score(parts, explore, value)
         k = best(value)
         rounds.choice[t] = k
         rounds.members[t] = many.place[ROWS] + (1 if row < 0 else 0)
@@ -156,8 +148,8 @@ def play(
             pair_table.name(numbers, which[k], named)
         payoff = rounds.payoffs[t, 0 if rounds.served[t] >= 0 else k]
         if deciding[0]:
-            prepare(many, pairs, row, post)
-        learn_with(few, many, deciding, pairs, row, table, numbers, which[k], payoff, ids, post_few, post)
+            prepare(many, row, post)
+        learn_with(few, many, deciding, pairs, row, table, numbers, which[k], payoff, ids, post)
         rounds.kept[t] = True
         rounds.updated[t] = 1
         so_far[1] += 1

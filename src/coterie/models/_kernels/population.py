@@ -1,13 +1,9 @@
 """Regressions of many users under one prior that is learned from all of them: the loops behind `Hierarchical`.
 
-    payoff = x·w + e + g + noise     x: a constant 1, then the features
-    w ~ Σ_k share_k N(means_k, covariance)
-    e ~ N(ε, τ²)                     one per item
-    g ~ N(0, φκ), noise ~ N(0, (1−φ)κ)   g: one per pair of user and item; κ is the variance of a first payoff
-
-Facts per user are S = Σ v x xᵀ, b = Σ v y x and Σ v y², where v is 1 for a payoff that knows nothing of its item
-and less for one whose item effect is uncertain or whose pair has paid before. A posterior is computed when it is
-asked for: C = (precision + S/κ)⁻¹ and, in group k, m_k = C (precision·means_k + b/κ).
+The model is told in `coterie.models._kernels.hierarchy`. Facts per user are S = Σ v x xᵀ, b = Σ v y x and Σ v y²,
+where v is 1 for a payoff that knows nothing of its item and less for one whose item effect is uncertain or whose pair
+has paid before. A posterior is computed when it is asked for: C = (precision + S/κ)⁻¹ and, in group k,
+m_k = C (precision·means_k + b/κ).
 
 Refits are spread: each payoff pays for visits to a few users, in turn, which add to sums. What a whole pass over
 the users teaches is in `coterie.models.population`.
@@ -17,10 +13,42 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.models._kernels import families
 from coterie.models._kernels import means as pair_table
 from coterie.models._kernels.dense import lay_out, multiply_panel
+from coterie.models._kernels.hierarchy import (
+    BONUS,
+    BROAD,
+    CURSOR,
+    DUE,
+    EARLY,
+    EPSILON_,
+    GROWTH,
+    IDS,
+    K_,
+    LEARNED,
+    NEXT,
+    PASSES,
+    PHASE,
+    PHI,
+    PHI_,
+    ROWS,
+    START,
+    TAU_,
+    TRIAL,
+    TRIED,
+    UNIT,
+    USED,
+    VISITS,
+    WIDTH,
+    Floats,
+    Ints,
+    Model,
+    Prior,
+    Sums,
+    Users,
+)
 from coterie.models._kernels.jit import inner, jit
 from coterie.models._kernels.lanes import PANEL
 from coterie.models._kernels.spd import (
@@ -36,50 +64,7 @@ from coterie.models._kernels.spd import (
     unpack,
 )
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
-START = 0.05  # the variance of the constant's and of each item's weight before anything is learned
-BROAD = 1.0  # the prior variance of the population's mean, of the constant and of each item
-GROWTH = 0.15  # a pass over the users takes while payoffs grow by half of this
-VISITS = 4  # users visited for a payoff, at most
-EARLY = 16  # payoffs until which everything is computed anew at 1, 2, 4, …
-BONUS, WIDTH = 0.25, 0.2  # of the standard deviation and of the posterior draw, at explore = 1
-# The shares of a pair's own effect in κ that are compared by the likelihood of payoffs that repeat.
-PHI = np.array([0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98])
-
-
-class Prior(NamedTuple):
-    """What is known of the population."""
-
-    covariance: Floats  # (D, D)
-    precision: Floats  # (D, D) its inverse
-    means: Floats  # (GROUPS, D)
-    doubt: Floats  # (GROUPS, D, D) the posterior covariance of `means`
-    share: Floats  # (GROUPS,)
-    noise: Floats  # κ, φ, τ², ε
-    groups: Ints  # how many there are
-
-
-class Users(NamedTuple):
-    """The facts of each user, one row each; `gram` and `moment` are empty where pairs tell them."""
-
-    gram: Floats  # (room, D(D+1)/2) S, packed
-    moment: Floats  # (room, D) b
-    square: Floats  # (room,) Σ v y²
-    times: Ints  # (room,) payoffs
-
-
-class Sums(NamedTuple):
-    """What a pass has added up so far."""
-
-    pools: Floats  # (GROUPS, D, D) Σ r C
-    scatter: Floats  # (D, D) Σ r (m − mean)(m − mean)ᵀ
-    pulls: Floats  # (GROUPS, D) Σ r C b / κ
-    weight: Floats  # (GROUPS,) Σ r
-    late: Floats  # (GROUPS, D, D) what users learned after their visit
-    late_pulls: Floats  # (GROUPS, D)
-    total: Floats  # squared errors, payoffs, evidence, users
+__all__ = ["BROAD", "NEXT", "PASSES", "START", "TRIED", "Users"]  # for `coterie.models.population`
 
 
 class Posterior(NamedTuple):
@@ -93,31 +78,8 @@ class Posterior(NamedTuple):
     chance: Floats  # (GROUPS,) the user's probability of each group
 
 
-class Model(NamedTuple):
-    """Everything that is learned, pairs of user and item apart."""
-
-    prior: Prior
-    users: Users
-    effects: Floats  # (items, 2) precision and pull of each item's effect
-    sums: Sums
-    kept: Sums  # what users who were dropped say of variances
-    kept_known: Floats  # (GROUPS, D, D) what they say of the groups' means: precision and pull
-    kept_pulls: Floats  # (GROUPS, D)
-    trial: Prior  # a prior with one more group
-    trial_sums: Sums
-    repeats: Floats  # (len(PHI),) log likelihood of repeated payoffs
-    place: Ints  # see the names below
-    pace: Floats  # visits owed, Σ‖features‖², how much better the trial predicts: the sum and the sum of squares
-
-
-# Entries of `place`.
-USED, ROWS, LEARNED, PHASE, CURSOR, DUE, TRIAL, PASSES, NEXT, TRIED, UNIT, IDS = range(12)
-# Entries of `noise`.
-K_, PHI_, TAU_, EPSILON_ = range(4)
-
-
 @inner
-def gather(model: Model, pairs: pair_table.Table, row: int, d: int, gram: Floats, moment: Floats) -> None:
+def gather(model: Model, row: int, d: int, gram: Floats, moment: Floats) -> None:
     """Write a user's S and b; zeros for row -1."""
     for i in range(d):
         moment[i] = 0.0
@@ -125,31 +87,18 @@ def gather(model: Model, pairs: pair_table.Table, row: int, d: int, gram: Floats
             gram[i, k] = 0.0
     if row < 0:
         return
-    if not model.place[UNIT]:
-        unpack(model.users.gram[row], d, gram)
-        for i in range(d):
-            moment[i] = model.users.moment[row, i]
-        return
-    entry = pairs.head[row]
-    while entry >= 0:
-        j, tally, total = 1 + pairs.item[entry], float(pairs.tally[entry]), pairs.total[entry]
-        gram[j, j] = tally
-        gram[0, j] = gram[j, 0] = tally
-        gram[0, 0] += tally
-        moment[j] = total
-        moment[0] += total
-        entry = pairs.next[entry]
+    unpack(model.users.gram[row], d, gram)
+    for i in range(d):
+        moment[i] = model.users.moment[row, i]
 
 
 @inner
-def gather_panel(
-    model: Model, pairs: pair_table.Table, first: int, last: int, d: int, gram: Floats, moment: Floats
-) -> None:
+def gather_panel(model: Model, first: int, last: int, d: int, gram: Floats, moment: Floats) -> None:
     """Write S and b of some users, at most PANEL, side by side; zeros beside them."""
-    if model.place[UNIT] or last - first < PANEL:
+    if last - first < PANEL:
         for lane in range(PANEL):
             row = first + lane if first + lane < last else -1
-            gather(model, pairs, row, d, gram[:, :, lane], moment[:, lane])
+            gather(model, row, d, gram[:, :, lane], moment[:, lane])
         return
     packed, at = model.users.gram, 0
     for i in range(d):
@@ -202,15 +151,9 @@ def posterior(
 
 
 @inner
-def fill(x: Floats, d: int, features: Floats, item: int, unit: int) -> None:
-    """Write a context: a constant, then the features, or a 1 in the item's place."""
+def fill(x: Floats, d: int, features: Floats) -> None:
+    """Write a context: a constant, then the features."""
     x[0] = 1.0
-    if unit:
-        for i in range(1, d):
-            x[i] = 0.0
-        if 0 <= item < d - 1:
-            x[1 + item] = 1.0
-        return
     for i in range(1, d):
         x[i] = features[i - 1]
 
@@ -226,10 +169,10 @@ def item_effect(model: Model, item: int) -> tuple[float, float]:
 
 
 @inner
-def prepare(model: Model, pairs: pair_table.Table, row: int, post: Posterior) -> None:
+def prepare(model: Model, row: int, post: Posterior) -> None:
     """Compute a user's posterior; that of a stranger for row -1."""
     d = model.place[USED]
-    gather(model, pairs, row, d, post.gram, post.moment)
+    gather(model, row, d, post.gram, post.moment)
     posterior(model.prior, d, post.gram, post.moment, post.root, post.spread, post.mean, post.chance)
 
 
@@ -261,7 +204,7 @@ def view(
 ) -> None:
     """Write what makes up each candidate's score, see `view_with`, and the user's probability of each group."""
     post = room(model)
-    prepare(model, pairs, row, post)
+    prepare(model, row, post)
     view_with(model, pairs, row, table, numbers, which, noise, parts, post)
     for g in range(model.prior.groups[0]):
         chance[g] = post.chance[g]
@@ -286,7 +229,7 @@ def view_with(
     """
     prior, d, groups = model.prior, model.place[USED], model.prior.groups[0]
     kappa, phi = prior.noise[K_], prior.noise[PHI_]
-    unit, ids = model.place[UNIT], model.place[IDS]
+    ids = model.place[IDS]
     root, spread, mean, chance = post.root, post.spread, post.mean, post.chance
     # Eight candidates are looked at side by side. `lines`: what every x is multiplied with, the groups' means last.
     lines = np.zeros((2 + groups, d))
@@ -309,8 +252,7 @@ def view_with(
         lane = k % PANEL
         if lane == 0:
             for other in range(min(PANEL, len(which) - k)):
-                at = which[k + other]
-                fill(x[0, :, other], d, table[at], numbers[at] if len(numbers) else -1, unit)
+                fill(x[0, :, other], d, table[which[k + other]])
             multiply_panel(x, 0, flat, 2 + groups, found, 0)
             multiply_panel(x, 0, flat_spread, d, turned[0], 0)
             multiply_panel(turned, 0, flat_precision, d, weighed[0], 0)
@@ -328,8 +270,6 @@ def view_with(
             own += chance[g] * here
             second += chance[g] * here * here
         variance += max(second - own * own, 0.0)
-        if unit and item < 0:
-            variance += START + BROAD  # an item that nobody has paid for
         effect, shown = 0.0, 0.0
         if ids:
             effect, doubt = item_effect(model, item)
@@ -356,29 +296,6 @@ def score(parts: Floats, explore: float, out: Floats) -> None:
 
 
 @inner
-def add_entry(sums: Sums, phase: int, j: int) -> None:
-    """Let the users who were visited before a new item appeared know nothing of it."""
-    if phase == 0:
-        sums.pools[0, j, j] += START * sums.total[3]
-        return
-    for g in range(len(sums.weight)):
-        sums.pools[g, j, j] += START * sums.weight[g]
-
-
-@inner
-def admit(model: Model, item: int) -> bool:
-    """Give an item without payoffs its entry, where items have entries; return whether it had none."""
-    place = model.place
-    fresh = place[UNIT] and place[USED] < item + 2
-    while place[UNIT] and place[USED] < item + 2:
-        add_entry(model.sums, place[PHASE], place[USED])
-        add_entry(model.trial_sums, place[PHASE], place[USED])
-        add_entry(model.kept, 0, place[USED])
-        place[USED] += 1
-    return bool(fresh)
-
-
-@inner
 def learn(
     model: Model,
     pairs: pair_table.Table,
@@ -393,12 +310,12 @@ def learn(
     There must be room; the pair's own count and sum are updated by the caller, afterwards.
     """
     prior, users, place = model.prior, model.users, model.place
-    unit, ids = place[UNIT], place[IDS]
+    ids = place[IDS]
     d, groups = place[USED], prior.groups[0]
     kappa, phi = prior.noise[K_], prior.noise[PHI_]
     spread, moment, mean, chance = post.spread, post.moment, post.mean, post.chance
     x, turned, weighed, doubted = np.empty(d), np.empty(d), np.empty(d), np.empty(d)
-    fill(x, d, features, item, unit)
+    fill(x, d, features)
     times(spread, d, x, turned)
     times(prior.precision, d, turned, weighed)
     own_variance, own, mean_doubt = dot(x, turned, d), 0.0, 0.0
@@ -432,7 +349,7 @@ def learn(
         chance[g] *= math.exp(-0.5 * off * off / variance)
         total += chance[g]
     if place[TRIAL]:
-        _try_out(model, pairs, row, x, target, own)
+        _try_out(model, row, x, target, own)
     visited = place[PHASE] == 1 and row < place[CURSOR]
     own_pull = dot(turned, moment, d) / kappa  # what x·m is but for the population's mean
     for g in range(groups):
@@ -451,24 +368,23 @@ def learn(
                 model.sums.late_pulls[g, i] += weight / variance * weighed[i] * (target - own_pull)
 
     value = kappa / (blur + doubt)
-    if not unit:
-        add_packed(users.gram[row], d, value, x)
-        for i in range(d):
-            users.moment[row, i] += value * target * x[i]
-        for i in range(1, d):
-            model.pace[1] += x[i] * x[i]
+    add_packed(users.gram[row], d, value, x)
+    for i in range(d):
+        users.moment[row, i] += value * target * x[i]
+    for i in range(1, d):
+        model.pace[1] += x[i] * x[i]
     users.square[row] += value * target * target
     users.times[row] += 1
     place[LEARNED] += 1
 
 
 @inner
-def _try_out(model: Model, pairs: pair_table.Table, row: int, x: Floats, target: float, own: float) -> None:
+def _try_out(model: Model, row: int, x: Floats, target: float, own: float) -> None:
     """Note by how much the trial's prediction of a payoff is better than `own`, in squared error."""
     d, groups = model.place[USED], model.trial.groups[0]
     gram, root, spread = np.empty((d, d)), np.empty((d, d)), np.empty((d, d))
     moment, mean, chance = np.empty(d), np.empty((groups, d)), np.empty(groups)
-    gather(model, pairs, row, d, gram, moment)
+    gather(model, row, d, gram, moment)
     posterior(model.trial, d, gram, moment, root, spread, mean, chance)
     other = 0.0
     for g in range(groups):
@@ -493,12 +409,12 @@ def _weigh_repeat(
 
 
 @inner
-def visit(model: Model, pairs: pair_table.Table, prior: Prior, sums: Sums, first: int, last: int) -> None:
+def visit(model: Model, prior: Prior, sums: Sums, first: int, last: int) -> None:
     """Add some users, at most PANEL, to the sums of a pass: their posteriors are computed side by side."""
     d, groups, users = model.place[USED], prior.groups[0], model.users
     kappa = prior.noise[K_]
     facts, moment, known = np.empty((d, d, PANEL)), np.empty((d, PANEL)), np.zeros(PANEL)
-    gather_panel(model, pairs, first, last, d, facts, moment)
+    gather_panel(model, first, last, d, facts, moment)
     for row in range(first, last):
         known[row - first] = 1.0 if users.times[row] > 0 else 0.0
     work, root, spread = np.empty((d, d, PANEL)), np.empty((d, d, PANEL)), np.empty((d, d, PANEL))
@@ -584,6 +500,19 @@ def visit(model: Model, pairs: pair_table.Table, prior: Prior, sums: Sums, first
 
 
 @inner
+def visit_some(
+    model: Model, pairs: pair_table.Table, prior: Prior, sums: Sums, first: int, last: int
+) -> None:
+    """Add some users, at most PANEL, to the sums of a pass."""
+    if not model.place[UNIT]:
+        visit(model, prior, sums, first, last)
+        return
+    for row in range(first, last):
+        if model.users.times[row] > 0:
+            families.visit(model, pairs, prior, sums, row)
+
+
+@inner
 def pay_visits(model: Model, pairs: pair_table.Table) -> None:
     """Visit a few users, after a payoff was learned and its pair counted; say in `place` if a pass is due to end."""
     place = model.place
@@ -600,9 +529,9 @@ def pay_visits(model: Model, pairs: pair_table.Table) -> None:
             return
         if first < last:
             model.pace[0] -= last - first
-            visit(model, pairs, model.prior, model.sums, first, last)
+            visit_some(model, pairs, model.prior, model.sums, first, last)
             if place[TRIAL]:
-                visit(model, pairs, model.trial, model.trial_sums, first, last)
+                visit_some(model, pairs, model.trial, model.trial_sums, first, last)
             place[CURSOR] = last
         if last >= place[ROWS]:
             place[DUE] = 1
@@ -612,4 +541,4 @@ def pay_visits(model: Model, pairs: pair_table.Table) -> None:
 def visit_rows(model: Model, pairs: pair_table.Table, first: int, last: int) -> None:
     """Visit some users at once."""
     for row in range(first, last, PANEL):
-        visit(model, pairs, model.prior, model.sums, row, min(row + PANEL, last))
+        visit_some(model, pairs, model.prior, model.sums, row, min(row + PANEL, last))
