@@ -25,13 +25,13 @@ class Log(NamedTuple):
 class Chunk:
     """Some rounds in the form that a compiled loop takes, and after it what happened in them."""
 
-    def __init__(self, log: Log, rows: dict[Hashable, int]) -> None:
+    def __init__(self, log: Log, row: Callable[[Hashable], int]) -> None:
         loops = kernels("loops")
         numbers: dict[Hashable, int] = {}
         who = np.array([numbers.setdefault(user, len(numbers)) for user in log.users], dtype=np.int64)
         self.users = list(numbers)  # the user of each number
         self.people = loops.People(
-            np.array([rows.get(user, -1) for user in self.users], dtype=np.int64),
+            np.array([row(user) for user in self.users], dtype=np.int64),
             np.zeros(1 + len(self.users), dtype=np.int64),
         )
         n = len(who)

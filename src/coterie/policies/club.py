@@ -143,7 +143,7 @@ class CLUB(Policy):
 
     def run(self, batch: Batch) -> Outcome:
         """Play many rounds in a compiled loop."""
-        return run_chunks(self, self.people, lambda: self._roster.rows, batch, self._play)
+        return run_chunks(self, self.people, self._roster.row, batch, self._play)
 
     def _play(self, chunk: Chunk, items: Items) -> None:
         so_far = np.array([0, self.learned])

@@ -1,6 +1,6 @@
 """Playing a batch in a compiled loop, chunk by chunk."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,13 @@ CHUNK = 1 << 16  # rounds that are copied at once
 def run_chunks(
     policy: Any,
     bank: Bank,
-    rows: Callable[[], dict[Any, int]],
+    row: Callable[[Hashable], int],
     batch: Batch,
     play: Callable[[Chunk, Items], None],
 ) -> Outcome:
     """Play a batch: `play` gets each chunk, moves the policy on, and leaves what happened in the chunk.
 
-    `rows` tells each known user's row. An alpha that is a function, or an item under two numbers, is for
+    `row` tells a user's row, -1 for a stranger. An alpha that is a function, or an item under two numbers, is for
     Python.
     """
     candidates, payoffs, served = read_batch(batch)
@@ -33,7 +33,7 @@ def run_chunks(
     parts = []
     for start in range(0, len(users), CHUNK):
         part = slice(start, start + CHUNK)
-        chunk = Chunk(Log(users[part], candidates[part], payoffs[part], served[part]), rows())
+        chunk = Chunk(Log(users[part], candidates[part], payoffs[part], served[part]), row)
         play(chunk, items)
         items.settle()
         done = chunk.rounds

@@ -186,7 +186,7 @@ class Hierarchical(Policy):
         for start in range(0, len(users), CHUNK):
             part = slice(start, start + CHUNK)
             log = Log(users[part], candidates[part], payoffs[part], served[part])
-            chunk = Chunk(log, self._roster.rows)
+            chunk = Chunk(log, self._roster.row)
             self._play(chunk, table, items)
             items.settle()
             done = chunk.rounds

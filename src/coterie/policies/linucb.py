@@ -122,10 +122,12 @@ class LinUCB(Policy):
 
     def run(self, batch: Batch) -> Outcome:
         """Play many rounds in a compiled loop."""
-        return run_chunks(self, self.bank, self._rows, batch, self._play)
+        return run_chunks(self, self.bank, self._row, batch, self._play)
 
-    def _rows(self) -> dict[Hashable, int]:
-        return dict.fromkeys(self._known, EVERYBODY) if self.shared else self._learners.rows
+    def _row(self, user: Hashable) -> int:
+        if self.shared:
+            return EVERYBODY if user in self._known else -1
+        return self._learners.row(user)
 
     def _play(self, chunk: Chunk, items: Items) -> None:
         so_far = np.array([0, self.learned, len(self._known)])
