@@ -33,7 +33,7 @@ from coterie.models._kernels.hierarchy import (
     Sums,
 )
 from coterie.models._kernels.jit import inner, jit
-from coterie.models._kernels.spd import add_outer, dot, invert
+from coterie.models._kernels.spd import add_outer, dot, invert, times
 
 
 class Known(NamedTuple):
@@ -49,16 +49,24 @@ class Known(NamedTuple):
 
 
 @inner
-def covary(prior: Prior, i: int, k: int) -> float:
-    """Return the covariance of two items' estimates; -1 is an item that nobody has paid for."""
-    total = prior.covariance[0, 0]
+def covary(matrix: Floats, i: int, k: int) -> float:
+    """Return x_i · matrix · x_k; -1 is an item that nobody has paid for."""
+    total = matrix[0, 0]
     if i >= 0:
-        total += prior.covariance[0, 1 + i]
+        total += matrix[0, 1 + i]
     if k >= 0:
-        total += prior.covariance[0, 1 + k]
+        total += matrix[0, 1 + k]
     if i >= 0 and k >= 0:
-        total += prior.covariance[1 + i, 1 + k]
+        total += matrix[1 + i, 1 + k]
     return float(total)
+
+
+@inner
+def within(matrix: Floats, items: Ints, out: Floats) -> None:
+    """Write A · matrix · Aᵀ."""
+    for i in range(len(items)):
+        for k in range(i + 1):
+            out[i, k] = out[k, i] = covary(matrix, items[i], items[k])
 
 
 @inner
@@ -83,9 +91,8 @@ def know(prior: Prior, pairs: pair_table.Table, row: int) -> Known:
         entry = pairs.next[entry]
     both, root, inverse = np.empty((m, m)), np.empty((m, m)), np.empty((m, m))
     told = 0.0
+    within(prior.covariance, items, both)
     for i in range(m):
-        for k in range(m):
-            both[i, k] = covary(prior, items[i], items[k])
         both[i, i] += kappa / tally[i]
         told += math.log(tally[i] / kappa) - tally[i] * average[i] * average[i] / kappa
     told += invert(both, m, root, inverse)
@@ -94,8 +101,7 @@ def know(prior: Prior, pairs: pair_table.Table, row: int) -> Known:
     for g in range(groups):
         for i in range(m):
             off[i] = average[i] - expect(prior.means[g], items[i])
-        for i in range(m):
-            pulls[g, i] = dot(inverse[i], off, m)
+        times(inverse, m, off, pulls[g])
         chance[g] = math.log(prior.share[g]) - 0.5 * dot(off, pulls[g], m)
         top = max(top, chance[g])
     total = 0.0
@@ -115,10 +121,9 @@ def relate(prior: Prior, known: Known, item: int, crossed: Floats, reach: Floats
     its variance."""
     m = len(known.items)
     for i in range(m):
-        crossed[i] = covary(prior, item, known.items[i])
-    for i in range(m):
-        reach[i] = dot(known.inverse[i], crossed, m)
-    return max(covary(prior, item, item) - dot(crossed, reach, m), 0.0)
+        crossed[i] = covary(prior.covariance, item, known.items[i])
+    times(known.inverse, m, crossed, reach)
+    return max(covary(prior.covariance, item, item) - dot(crossed, reach, m), 0.0)
 
 
 @inner
@@ -143,29 +148,19 @@ def rest(known: Known, item: int, reach: Floats, out: Floats, places: Ints) -> i
 
 
 @inner
-def doubted(doubt: Floats, values: Floats, places: Ints, n: int) -> float:
-    """Return vᵀ · doubt · v for a vector with few entries."""
-    total = 0.0
-    for i in range(n):
-        row, part = doubt[places[i]], 0.0
-        for k in range(n):
-            part += values[k] * row[places[k]]
-        total += values[i] * part
-    return total
-
-
-@inner
 def assess(prior: Prior, known: Known, used: int, numbers: Ints, which: Ints, parts: Floats) -> None:
     """Write what makes up each candidate's score, as `population.view_with` does: no effects, pairs and draws."""
     m, groups = len(known.items), prior.groups[0]
-    crossed, reach = np.empty(m), np.empty(m)
-    values, places = np.empty(m + 2), np.empty(m + 2, dtype=np.int64)
+    crossed, reach, doubted, turned = np.empty(m), np.empty(m), np.empty(m), np.empty(m)
+    doubts = np.empty((groups, m, m))
+    for g in range(groups):
+        if known.chance[g] > 1e-6:
+            within(prior.doubt[g], known.items, doubts[g])
     for k in range(len(which)):
         item = numbers[which[k]]
         if item >= used - 1:
             item = -1
         variance = relate(prior, known, item, crossed, reach)
-        n = rest(known, item, reach, values, places)
         crowd, own, second = 0.0, 0.0, 0.0
         for g in range(groups):
             average = expect(prior.means[g], item)
@@ -173,8 +168,14 @@ def assess(prior: Prior, known: Known, used: int, numbers: Ints, which: Ints, pa
             here = average + dot(crossed, known.pulls[g], m)
             own += known.chance[g] * here
             second += known.chance[g] * here * here
-            if known.chance[g] > 1e-6:
-                variance += known.chance[g] * known.chance[g] * doubted(prior.doubt[g], values, places, n)
+            if known.chance[g] > 1e-6:  # the doubt about the group's mean, by what is left of x: see `rest`
+                for i in range(m):
+                    doubted[i] = covary(prior.doubt[g], item, known.items[i])
+                times(doubts[g], m, reach, turned)
+                carried = (
+                    covary(prior.doubt[g], item, item) - 2.0 * dot(reach, doubted, m) + dot(reach, turned, m)
+                )
+                variance += known.chance[g] * known.chance[g] * max(carried, 0.0)
         variance += max(second - own * own, 0.0)
         if item < 0:
             variance += START + BROAD
@@ -259,7 +260,7 @@ def _try_out(model: Model, pairs: pair_table.Table, row: int, item: int, payoff:
     for g in range(model.trial.groups[0]):
         here = expect(model.trial.means[g], item)
         for i in range(len(known.items)):
-            here += covary(model.trial, item, known.items[i]) * known.pulls[g, i]
+            here += covary(model.trial.covariance, item, known.items[i]) * known.pulls[g, i]
         other += known.chance[g] * here
     better = (payoff - own) * (payoff - own) - (payoff - other) * (payoff - other)
     model.pace[2] += better
@@ -271,7 +272,7 @@ def visit(model: Model, pairs: pair_table.Table, prior: Prior, sums: Sums, row: 
     """Add one user to the sums of a pass."""
     known = know(prior, pairs, row)
     m, groups, kappa = len(known.items), prior.groups[0], prior.noise[K_]
-    within = np.empty((m, m))
+    part = np.empty((m, m))
     for g in range(groups):
         sums.weight[g] += known.chance[g]
     if model.place[PHASE] == 1:
@@ -281,22 +282,22 @@ def visit(model: Model, pairs: pair_table.Table, prior: Prior, sums: Sums, row: 
                 sums.pulls[g, 1 + known.items[i]] += pull
                 sums.pulls[g, 0] += pull
                 for k in range(m):
-                    within[i, k] = known.chance[g] * known.inverse[i, k]
-            _add_within(sums.pools[g], known.items, within)
+                    part[i, k] = known.chance[g] * known.inverse[i, k]
+            _add_within(sums.pools[g], known.items, part)
         return
     errors = model.users.square[row]
     for i in range(m):
         share = kappa / known.tally[i]
         left = share - share * share * known.inverse[i, i]
         for k in range(m):
-            within[i, k] = known.inverse[i, k]
+            part[i, k] = known.inverse[i, k]
         for g in range(groups):
             weight, pull = known.chance[g], known.pulls[g, i]
             left += weight * share * share * pull * pull
             for k in range(m):
-                within[i, k] -= weight * pull * known.pulls[g, k]
+                part[i, k] -= weight * pull * known.pulls[g, k]
         errors += known.tally[i] * (left - known.average[i] * known.average[i])
-    _add_within(sums.pools[0], known.items, within)
+    _add_within(sums.pools[0], known.items, part)
     times = model.users.times[row]
     sums.total[0] += errors
     sums.total[1] += times
@@ -305,11 +306,13 @@ def visit(model: Model, pairs: pair_table.Table, prior: Prior, sums: Sums, row: 
 
 
 @inner
-def _add_within(out: Floats, items: Ints, within: Floats) -> None:
-    """Add Aᵀ · within · A."""
+def _add_within(out: Floats, items: Ints, part: Floats) -> None:
+    """Add Aᵀ · part · A, for a symmetric part."""
     for i in range(len(items)):
+        total = 0.0
         for k in range(len(items)):
-            out[1 + items[i], 1 + items[k]] += within[i, k]
-            out[0, 1 + items[k]] += within[i, k]
-            out[1 + items[i], 0] += within[i, k]
-            out[0, 0] += within[i, k]
+            out[1 + items[i], 1 + items[k]] += part[i, k]
+            total += part[i, k]
+        out[0, 1 + items[i]] += total
+        out[1 + items[i], 0] += total
+        out[0, 0] += total
