@@ -489,5 +489,6 @@ def test_the_command_writes_page_and_numbers(tmp_path: Path) -> None:
         ],
     )
     assert "weights were above 2 and were cut to it" in plain.stdout
+    assert re.search(r"uniform +0\.\d{3} +0\.\d{3} to 0\.\d{3} ", plain.stdout)
     refused = run.invoke(app, ["evaluate", str(tmp_path / "log.npz"), "--policies", "best"])
     assert "unknown policy 'best'" in str(refused.exception)

@@ -24,6 +24,7 @@ from coterie.service.exchange import write_dsjson, write_parquet
 from coterie.service.records import decode, encode, pack
 from coterie.service.sqlite_store import SqliteStore
 from coterie.service.store import Append
+from coterie.service.upkeep import scrub
 from tests.service.helpers import START, engine
 
 run = CliRunner()
@@ -135,7 +136,7 @@ def test_a_store_can_be_read_while_its_service_writes(tmp_path: Path) -> None:
 
 
 def test_rewards_are_counted_as_the_engine_counts_them(tmp_path: Path) -> None:
-    """Sums are cut to 1, late ones do not count, deferred decisions count once shown, forgotten users not at all."""
+    """Sums are cut to 1, late ones do not count, deferred decisions count once shown."""
     made = engine(aggregation="sum", wait=10.0, default_reward=0.5)
     actions = [Action("a"), Action("b")]
     for k, (user, deferred) in enumerate(
@@ -162,6 +163,28 @@ def test_rewards_are_counted_as_the_engine_counts_them(tmp_path: Path) -> None:
         "1 decisions could still get a reward when the log ended; they count with what they had by then.",
         "1 decisions were never shown, and were left out.",
     )
+
+
+def test_decisions_for_forgotten_users_are_left_out(tmp_path: Path) -> None:
+    made = lived()
+    number = made.forget("user-1", START + 10**6)
+    assert number is not None
+    store = SqliteStore(str(tmp_path / "log.db"))
+    store.append(Append(pack(0, made.outbox), {k: name for k, name in made.ids.items() if k != number}))
+    scrub(store, number)
+    store.close()
+    log = open_interactions(tmp_path / "log.db")
+    assert len(log.interactions) == 45
+    assert {one.user for one in log.interactions} == {"user-0", "user-2", "user-3"}
+    assert log.notes == ("15 decisions for forgotten users were left out.",)
+
+
+def test_slots_of_the_service_are_decisions_of_their_own(tmp_path: Path) -> None:
+    made = engine()
+    made.rank(Question("e:1", "u", [Action("a"), Action("b")], parent="e", slot="top"), START)
+    records = [decode(data) for data in made.outbox]
+    write_parquet(enumerate(records), made.ids, tmp_path / "log.parquet")
+    assert "1 decisions are slots of a larger one" in open_interactions(tmp_path / "log.parquet").notes[-1]
 
 
 def test_apprentice_mode_has_no_support_for_others(tmp_path: Path) -> None:
@@ -302,6 +325,57 @@ def test_vowpal_wabbit_reads_the_same_decisions(tmp_path: Path) -> None:
     assert np.allclose([rest for _, *rest in labels], [rest for _, *rest in ours])
 
 
+SLOTS = VW_LINES[0] | {
+    "c": VW_LINES[0]["c"] | {"_slots": [{"size": "big"}, {"size": "small"}]},  # type: ignore[operator]
+    "_outcomes": [
+        {"_label_cost": -1.0, "_a": [1, 0, 2], "_p": [0.8, 0.1, 0.1]},
+        {"_label_cost": -0.5, "_a": [2, 0], "_p": [0.4, 0.6]},
+    ],
+}
+
+
+def test_each_slot_of_a_dsjson_line_is_a_decision_among_what_was_left(tmp_path: Path) -> None:
+    log = open_interactions(written(tmp_path / "a.dsjson", SLOTS))
+    first, second = log.interactions
+    assert (first.actions, first.chosen, first.probability, first.reward) == (
+        ("news", "jazz", "film"),
+        1,
+        0.8,
+        1.0,
+    )
+    assert (second.actions, second.chosen, second.probability, second.reward) == (
+        ("news", "film"),
+        1,
+        0.4,
+        0.5,
+    )
+    assert second.chances is not None
+    assert second.chances.tolist() == [0.6, 0.4]
+    assert second.features is not None
+    assert "Article.topic=film" in second.features[1]
+    assert second.context == {"User.country=NO": 1.0, "User.id=ann": 1.0, "size=small": 1.0}
+    assert log.notes == (
+        "2 decisions are slots of a larger one; each is evaluated by itself, beside what the other slots showed.",
+    )
+
+
+def test_vowpal_wabbit_reads_the_same_slots(tmp_path: Path) -> None:
+    vowpalwabbit = pytest.importorskip("vowpalwabbit")
+    made = vowpalwabbit.Workspace("--ccb_explore_adf --dsjson --quiet")
+    examples = made.parse(json.dumps(SLOTS))
+    theirs = [vowpalwabbit.CCBLabel.from_example(example).outcome for example in examples]
+    names = ("news", "jazz", "film")
+    told = [(-one.cost, {names[a.action]: a.score for a in one.action_probs}) for one in theirs if one]
+    made.finish_example(examples)
+    made.finish()
+    for ours, (reward, likely) in zip(
+        open_interactions(written(tmp_path / "a.dsjson", SLOTS)).interactions, told, strict=True
+    ):
+        assert ours.reward == reward
+        assert ours.chances is not None
+        assert dict(zip(ours.actions, ours.chances.tolist(), strict=True)) == pytest.approx(likely)
+
+
 def test_personalizers_user_stands_in_a_list_of_features(tmp_path: Path) -> None:
     line = VW_LINES[1] | {
         "c": {"FromUrl": [{"device": "phone"}, {"user": {"id": "ann"}}], "_multi": [{}, {}, {}]}
@@ -321,7 +395,10 @@ def test_personalizers_user_stands_in_a_list_of_features(tmp_path: Path) -> None
         ({"_label_probability": 0.5}, "with probability 0.5, but lists it with 0.1"),
         ({"_label_cost": 3}, r"has the reward -3.0, expected a number in \[-1, 1\]"),
         ({"_label_Action": 7}, "line 1 .* chose action 7 of 3"),
-        ({"_outcomes": []}, "it has slots"),
+        (
+            {"_outcomes": [{"_a": [7], "_p": [1.0], "_label_cost": 0}]},
+            "_a and _p of slot 0 do not list actions",
+        ),
         ({"c": {"_multi": [{"_tag": "x"}, {"_tag": "x"}, {}]}}, "lists the action 'x' twice"),
         ({"_skipLearn": True}, "has no decision in dsjson"),
     ],

@@ -62,7 +62,7 @@ def evaluate(
     """
     from coterie.evaluation import as_json, open_interactions, write_evaluation
     from coterie.evaluation import evaluate as look_into
-    from coterie.evaluation.words import headline, lead, table
+    from coterie.evaluation.words import headline, lead, short_table
 
     opened = open_interactions(log, user_path=user_path)
     named = make_policies(policies, opened, seed)
@@ -84,7 +84,7 @@ def evaluate(
     if as_json_:
         print(numbers)
         return
-    head, body = table(found)
+    head, body = short_table(found)
     console = Console()
     console.print(closing_table(f"{opened.name}: {len(opened.interactions):,} decisions", head, body))
     for line in (f"{headline(found)}. {lead(found)}", *found.notes, f"Page: {os.path.relpath(page)}"):

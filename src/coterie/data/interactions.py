@@ -19,6 +19,7 @@ from coterie.errors import FileError, ParameterError
 
 Floats = NDArray[np.float64]
 SHARED = "(shared)"  # the user of interactions that name none
+SLOTS = "{:,} decisions are slots of a larger one; each is evaluated by itself, beside what the other slots showed."
 ROUNDING = 1e-6  # by which written probabilities may miss their sum of 1
 
 Named = Mapping[str, float]  # features: names to numbers

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from coterie.data.interactions import SHARED, Floats, Interaction, InteractionLog, check_interaction
+from coterie.data.interactions import SHARED, SLOTS, Floats, Interaction, InteractionLog, check_interaction
 from coterie.errors import ContextError, FileError, MissingExtraError
 from coterie.models.features import flatten
 
@@ -54,7 +54,7 @@ def read_store(path: Path) -> InteractionLog:
                 raise FileError(f"{path} is a database of something else, not a coterie store")
             names.update(connection.execute("SELECT number, id FROM users"))
             rows = connection.execute("SELECT first, count, version, checksum, body FROM log ORDER BY first")
-            return _interactions(path, _unpacked(path, rows), names)
+            return from_records(str(path), _unpacked(path, rows), names)
         finally:
             connection.close()
     except sqlite3.Error as error:
@@ -82,7 +82,7 @@ def read_export(path: Path) -> InteractionLog:
                     yield row["position"], record
 
     try:
-        return _interactions(path, records(), names)
+        return from_records(str(path), records(), names)
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise FileError(f"{path} cannot be read as an exported log: {error}") from error
 
@@ -129,13 +129,14 @@ class _Open(NamedTuple):
     default: float
 
 
-def _interactions(
-    path: Path, records: Iterable[tuple[int, Record]], names: Mapping[int, str]
+def from_records(
+    where: str, records: Iterable[tuple[int, Record]], names: Mapping[int, str]
 ) -> InteractionLog:
+    """Return the interactions of records, each a dict with its position; `where` they come from is told in errors."""
     left_out: Counter[str] = Counter()
-    found = [one for one in _settled(path, records, names, left_out) if one is not None]
+    found = [one for one in _settled(where, records, names, left_out) if one is not None]
     if not found:
-        raise FileError(f"{path} has no decision that was shown; there is nothing to evaluate")
+        raise FileError(f"{where} has no decision that was shown; there is nothing to evaluate")
     notes = []
     if left_out["waiting"]:
         notes.append(
@@ -147,15 +148,12 @@ def _interactions(
     if left_out["forgotten"]:
         notes.append(f"{left_out['forgotten']:,} decisions for forgotten users were left out.")
     if left_out["slots"]:
-        notes.append(
-            f"{left_out['slots']:,} decisions are slots of a larger one; each is evaluated by itself, beside what "
-            "the other slots showed."
-        )
-    return InteractionLog(path.name, found, tuple(notes))
+        notes.append(SLOTS.format(left_out["slots"]))
+    return InteractionLog(Path(where).name, found, tuple(notes))
 
 
 def _settled(
-    path: Path, records: Iterable[tuple[int, Record]], names: Mapping[int, str], left_out: Counter[str]
+    where: str, records: Iterable[tuple[int, Record]], names: Mapping[int, str], left_out: Counter[str]
 ) -> Iterator[Interaction | None]:
     """Yield the decisions in order, each once nothing can change what it earned."""
     rules = RULES
@@ -176,7 +174,7 @@ def _settled(
         left_out["waiting"] += ended and paid is None
         left_out["slots"] += one.record.get("slot") is not None
         reward = one.default if paid is None else min(1.0, max(-1.0, paid))
-        return _interaction(path, one, reward, names)
+        return _interaction(where, one, reward, names)
 
     for position, record in records:
         kind = record["type"]
@@ -200,9 +198,9 @@ def _settled(
         yield close(True)
 
 
-def _interaction(path: Path, one: _Open, reward: float, names: Mapping[int, str]) -> Interaction:
+def _interaction(source: str, one: _Open, reward: float, names: Mapping[int, str]) -> Interaction:
     record = one.record
-    where = f"log record {one.position} of {path}"
+    where = f"log record {one.position} of {source}"
     excluded = set(record.get("excluded", ()))
     open_to = [k for k in range(len(record["actions"])) if k not in excluded]
     sent = (

@@ -96,6 +96,18 @@ def table(evaluation: Evaluation) -> tuple[list[str], list[list[str]]]:
     return head, body
 
 
+def short_table(evaluation: Evaluation) -> tuple[list[str], list[list[str]]]:
+    """Return the same for a narrow terminal: the interval of the doubly robust estimate alone."""
+    head = ["policy", "earned", f"{evaluation.level:.0%} interval", "direct", "SNIPS", "IPS", "worth"]
+    body = []
+    for result in evaluation.results:
+        value, low, high = result.best_estimate
+        others = [f"{result.estimates[name].value:.3f}" for name in ("dm", "snips", "ips")]
+        worth = f"{result.evidence.effective:,.0f}"
+        body.append([result.name, f"{value:.3f}", f"{low:.3f} to {high:.3f}", *others, worth])
+    return head, body
+
+
 def _cell(value: Estimate) -> str:
     return f"{value.value:.3f} ({value.low:.3f} to {value.high:.3f})"
 
