@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     )
 
     # Not imported, not even for types: the rooms below must not come to know those above through this one.
+    evaluate: Callable[..., Any]
+    open_interactions: Callable[..., Any]
     open_log: Callable[..., Any]
     replay: Callable[..., Any]
 
@@ -89,7 +91,9 @@ __all__ = [
     "UnavailableError",
     "UserError",
     "__version__",
+    "evaluate",
     "load",
+    "open_interactions",
     "open_log",
     "replay",
     "sparse_recovery",
@@ -99,6 +103,8 @@ __all__ = [
 HOMES = {
     "Candidate": "coterie.models.candidates",
     "Candidates": "coterie.models.candidates",
+    "evaluate": "coterie.evaluation",
+    "open_interactions": "coterie.data.interactions",
     "open_log": "coterie.data.log",
     "replay": "coterie.experiments.replay",
     "sparse_recovery": "coterie.models.recovery",

@@ -18,7 +18,7 @@ def advise(
         str,
         typer.Argument(
             help="A .csv or .parquet file with the columns user, payoff, and item or features (a list, or "
-            "columns named feature_…); or the name of a dataset, such as lastfm."
+            "columns named feature_…); a service's export; or the name of a dataset, such as lastfm."
         ),
     ],
     data: Annotated[

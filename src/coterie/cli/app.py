@@ -18,6 +18,7 @@ COMMANDS = {
     "compare": "experiments",
     "reproduce": "experiments",
     "contest": "experiments",
+    "evaluate": "experiments",
     "data": "experiments",
     "policies": "experiments",
     "theory": "experiments",

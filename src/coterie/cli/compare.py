@@ -29,7 +29,7 @@ def compare(
         str,
         typer.Option(
             help=f"A built-in world ({', '.join(WORLDS)}), a .json file with a world's parameters, or a log of "
-            "your own: a .csv or .parquet file with the columns user, item, payoff.",
+            "your own: a .csv or .parquet file with the columns user, item, payoff, or a service's export.",
         ),
     ] = FIRST_WORLD,
     policies: Annotated[

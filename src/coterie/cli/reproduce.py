@@ -41,7 +41,7 @@ def reproduce(
         str,
         typer.Argument(
             help=f"A dataset ({', '.join(DATASETS)}), `all` for the paper's five, a built-in world "
-            f"({', '.join(WORLDS)}), or a log of your own (.csv, .parquet)."
+            f"({', '.join(WORLDS)}), or a log of your own (.csv, .parquet, or a service's export)."
         ),
     ],
     data: Annotated[

@@ -15,13 +15,33 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from coterie.data.interactions import open_interactions
+from coterie.data.service_log import is_export
 from coterie.data.tags import Floats, Ints
 from coterie.errors import FileError
 from coterie.models.checks import ABOVE, NORM
 
+
+def _read_decisions(path: Path) -> pl.DataFrame:
+    """Return what was shown to whom, and what it earned, of decisions with their probabilities."""
+    log = open_interactions(path).interactions
+    return pl.DataFrame(
+        {
+            "user": [str(one.user) for one in log],
+            "item": [one.actions[one.chosen] for one in log],
+            "payoff": [one.reward for one in log],
+        }
+    )
+
+
+def _read_parquet(path: Path) -> pl.DataFrame:
+    return _read_decisions(path) if is_export(path) else pl.read_parquet(path)
+
+
 READERS: dict[str, Callable[[Path], pl.DataFrame]] = {
     ".csv": partial(pl.read_csv, infer_schema_length=None),
-    ".parquet": pl.read_parquet,
+    ".parquet": _read_parquet,
+    ".dsjson": _read_decisions,
 }
 NUMPY_INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64)
 SEPARATORS = {";": "';'", "\t": "tabs", "|": "'|'"}
@@ -45,15 +65,16 @@ class LogFile(NamedTuple):
 
 
 def read_log_file(path: Path) -> LogFile:
-    """Read a CSV or Parquet file with the columns user, payoff, and item or features.
+    """Read a CSV or Parquet file with the columns user, payoff, and item or features, or a service's export.
 
     Features are one column `features` of equally long lists, or several columns `feature_…` (or `feature0`,
     `feature1`, …); with them `item` is not looked at. Features with a norm above 1 are all divided by the largest
-    norm, and a note says so; norms within 1e-4 of 1 count as 1.
+    norm, and a note says so; norms within 1e-4 of 1 count as 1. Of an export (.parquet or .dsjson) are read the user,
+    the id of the action that was shown, and what it earned.
     """
     reader = READERS.get(path.suffix.lower())
     if reader is None:
-        raise FileError(f"{path} is neither .csv nor .parquet; a log is one of them")
+        raise FileError(f"{path} is neither .csv nor .parquet nor .dsjson; a log is one of them")
     try:
         if path.suffix.lower() == ".csv":
             _check_header(path)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from coterie.report.page import FAINT, SERIES, draw, figure, paragraphs, table, write_page
 from coterie.theory.advice import Advice
-from coterie.theory.page import FAINT, SERIES, draw, figure, paragraphs, table, write_page
 from coterie.theory.standings import PRIOR
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.theory.page import FAINT, SERIES, draw, figure, paragraphs, table, write_page
+from coterie.report.page import FAINT, SERIES, draw, figure, paragraphs, table, write_page
 from coterie.theory.scaling import Scaling
 from coterie.theory.truth import Watched
 

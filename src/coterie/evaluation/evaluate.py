@@ -1,0 +1,253 @@
+"""Off-policy evaluation: what other policies would have earned on a log, from what was shown and how likely it was.
+
+The log is replayed in order. Before each record every policy says how likely it would show each action; then
+all that learn are told what the shown action earned. So a policy is judged only by records that it had not
+seen.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, final
+
+import numpy as np
+
+from coterie.data.interactions import InteractionLog, open_interactions
+from coterie.errors import ContextError, ParameterError
+from coterie.evaluation.estimates import ALPHA, Estimate, Sums, estimate, sums
+from coterie.evaluation.evidence import Evidence, Span, Weighed, weigh
+from coterie.evaluation.reward_model import RewardModel
+from coterie.evaluation.targets import DRAWS, Target, encode_interaction, make_target
+from coterie.policies import Policy
+
+Told = Callable[[int, int], None]  # records done, and all records
+MOST_WINDOWS = 12
+IN_WINDOW = 50  # records, at least
+UNSUPPORTED = 0.05  # the share of a policy's choices that a log may lack
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Window:
+    """The doubly robust estimate over some consecutive records."""
+
+    first: int
+    last: int  # the record after the window's last one
+    at: float | None  # the time of its last record, seconds since 1970
+    value: Estimate
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What a log says about one policy."""
+
+    name: str
+    evidence: Evidence
+    estimates: dict[str, Estimate]  # by "ips", "snips", "dm" and "dr"
+    windows: list[Window]
+
+    @property
+    def best_estimate(self) -> Estimate:
+        """The doubly robust one."""
+        return self.estimates["dr"]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What a log says about each policy, best first. `str()` of it is the verdict with a table."""
+
+    log: InteractionLog
+    results: list[Result]
+    level: float  # of the intervals
+    notes: list[str] = field(default_factory=list)
+
+    def __getitem__(self, name: str) -> Result:
+        """Return the result of one policy."""
+        for result in self.results:
+            if result.name == name:
+                return result
+        raise KeyError(name)
+
+    def __str__(self) -> str:
+        from coterie.evaluation.words import as_text
+
+        return as_text(self)
+
+
+def evaluate(
+    log: Any,
+    policies: Mapping[str, Any] | Sequence[str] = ("logged", "baseline", "uniform"),
+    *,
+    level: float = 1 - ALPHA,
+    clip: float | None = None,
+    rewards: tuple[float, float] | None = None,
+    draws: int = DRAWS,
+    seed: int = 0,
+    told: Told = lambda done, records: None,
+) -> Evaluation:
+    """Estimate what each policy would have earned a decision on a log.
+
+    `log` is what `open_interactions` takes or returns. `policies` names what is evaluated: "uniform",
+    "baseline" (what the application would have shown) and "logged" (what was shown), or a mapping of names to
+    these and to policies, which are copied, and learn as the log is replayed. A policy made with `n_features`
+    gets its actions' and contexts' features hashed into that many numbers.
+
+    `level` is how often intervals hold the truth. `clip` cuts weights: estimates become steadier and lean to
+    one side, intervals stay valid. `rewards` are the least and the largest possible reward; by default 0 and 1,
+    or −1 and 1 if any is negative. A policy that draws without telling its probabilities draws `draws` times a
+    record, from the stream that `seed` starts. `told(done, records)` is called now and then, and may raise to stop.
+
+    Raises FileError if the log cannot be read, and ParameterError if a setting cannot be, or if the log could
+    not have shown what a policy asks for.
+
+    >>> feedback = {"action": [0, 1] * 50, "reward": [1, 0] * 50, "pscore": [0.5] * 100}
+    >>> found = evaluate(feedback, ["logged", "baseline"])
+    >>> found["baseline"].estimates["ips"].value
+    1.0
+    """
+    opened = open_interactions(log)
+    if not 0 < level < 1:
+        raise ParameterError(f"level is {level!r}, expected a number between 0 and 1, such as 0.95")
+    if clip is not None and not (math.isfinite(clip) and clip > 1):
+        raise ParameterError(f"clip is {clip!r}, expected a number above 1, or None to cut no weights")
+    if draws < 1:
+        raise ParameterError(f"draws is {draws!r}, expected at least 1")
+    named = dict(policies) if isinstance(policies, Mapping) else {name: name for name in policies}
+    if not named:
+        raise ParameterError("policies names no policy; give at least one, such as 'uniform'")
+    span = _span(opened, rewards)
+    targets = {name: make_target(policy, draws, seed) for name, policy in named.items()}
+    found = _replay(opened, targets, span, clip, told)
+    alpha = 1 - level
+    results = [_result(opened, name, evidence, alpha) for name, evidence in found.items()]
+    results.sort(key=lambda result: -result.best_estimate.value)
+    return Evaluation(opened, results, level, _notes(opened, results, named, clip))
+
+
+def _span(log: InteractionLog, rewards: tuple[float, float] | None) -> Span:
+    paid = [one.reward for one in log.interactions]
+    if not paid:
+        raise ParameterError(f"{log.name} holds no interactions")
+    least, most = min(paid), max(paid)
+    if rewards is None:
+        return Span(-1.0 if least < 0 else 0.0, 1.0)
+    span = Span(float(rewards[0]), float(rewards[1]))
+    if not (math.isfinite(span.size) and span.low < span.high):
+        raise ParameterError(f"rewards is {rewards!r}, expected the least and the largest possible reward")
+    if not span.low <= least <= most <= span.high:
+        raise ParameterError(f"rewards is {rewards!r}, but the log has rewards from {least:g} to {most:g}")
+    return span
+
+
+def _replay(
+    log: InteractionLog, targets: Mapping[str, Target], span: Span, clip: float | None, told: Told
+) -> dict[str, Evidence]:
+    records = len(log.interactions)
+    model = RewardModel(span, records)
+    weighed: dict[str, list[Weighed]] = {name: [] for name in targets}
+    predicted = np.zeros(records)
+    for t, one in enumerate(log.interactions):
+        try:
+            encoded = encode_interaction(one)
+        except ContextError as error:
+            raise ContextError(f"record {t} of {log.name}: {error}") from error
+        guess = model.predict(one, encoded)
+        predicted[t] = guess[one.chosen]
+        for name, target in targets.items():
+            likely = target.probabilities(t, one, encoded)
+            weighed[name].append(weigh(likely, one.chances, one.chosen, one.probability, guess, clip))
+            target.learn(one, encoded)
+        model.learn(one, encoded)
+        if t % 256 == 0:
+            told(t, records)
+    told(records, records)
+    rewards = np.array([one.reward for one in log.interactions])
+    return {
+        name: _evidence(log, name, rows, rewards, predicted, span, clip) for name, rows in weighed.items()
+    }
+
+
+def _evidence(
+    log: InteractionLog,
+    name: str,
+    rows: list[Weighed],
+    rewards: Any,
+    predicted: Any,
+    span: Span,
+    clip: float | None,
+) -> Evidence:
+    columns = {name: np.array([getattr(row, name) for row in rows]) for name in Weighed._fields}
+    weights = columns["weight"]
+    missing = float(columns["unsupported"].mean())
+    if missing > UNSUPPORTED:
+        first = int(np.argmax(columns["unsupported"] > 0))
+        raise ParameterError(
+            f"{log.name} cannot tell what {name!r} would have earned: {missing:.0%} of its choices had "
+            f"probability 0 in the log, the first in record {first}; evaluate a policy closer to the log's, or let "
+            "the log explore"
+        )
+    if not weights.any():
+        raise ParameterError(
+            f"{log.name} cannot tell what {name!r} would have earned: it never shows what the policy asks for; "
+            "evaluate a policy closer to the log's, or a longer log"
+        )
+    return Evidence(
+        weights=weights,
+        rewards=rewards,
+        direct=columns["direct"],
+        predicted=predicted,
+        largest=_largest(log, float(columns["largest"].max()), clip),
+        span=span,
+        clipped=int(columns["over"].sum()),
+        clip=clip,
+        lost=min(1.0, float(columns["lost"].mean())),
+        unsupported=missing,
+    )
+
+
+def _largest(log: InteractionLog, largest: float, clip: float | None) -> float:
+    """Return what no weight can exceed: as the log tells, or one over its least probability."""
+    if not log.has_chances and largest != 1.0:
+        largest = max(largest, 1 / min(one.probability for one in log.interactions))
+    return largest if clip is None else min(largest, clip)
+
+
+def _result(log: InteractionLog, name: str, evidence: Evidence, alpha: float) -> Result:
+    n_windows = max(1, min(MOST_WINDOWS, evidence.n // IN_WINDOW))
+    ends = np.linspace(0, evidence.n, n_windows + 1).astype(int).tolist()
+    parts = [evidence.part(first, last) for first, last in pairwise(ends)]
+    made: list[Sums] = [sums(part) for part in parts]
+    windows = [
+        Window(first, last, log.interactions[last - 1].at, estimate(part, alpha, [one])["dr"])
+        for (first, last), part, one in zip(pairwise(ends), parts, made, strict=True)
+    ]
+    return Result(name, evidence, estimate(evidence, alpha, made), windows)
+
+
+def _notes(
+    log: InteractionLog, results: list[Result], named: Mapping[str, Any], clip: float | None
+) -> list[str]:
+    notes = list(log.notes)
+    for result in results:
+        evidence = result.evidence
+        if clip is not None and evidence.lost > evidence.unsupported:
+            notes.append(
+                f"{result.name}: {evidence.clipped:,} of {evidence.n:,} weights were above {clip:g} and were cut "
+                f"to it. {evidence.lost:.1%} of the policy is not observed, and its intervals are that much wider."
+            )
+        elif evidence.unsupported > 0:
+            notes.append(
+                f"{result.name}: {evidence.unsupported:.1%} of its choices had probability 0 in the log. Its "
+                "intervals are that much wider."
+            )
+    if not log.has_chances:
+        notes.append(
+            "The log tells the probability of the shown action alone, so nobody can check whether it could have "
+            "shown all that the policies ask for."
+        )
+    if any(isinstance(policy, Policy) for policy in named.values()):
+        notes.append("Policies that learn were taught every record, in order, after they had decided on it.")
+    return notes

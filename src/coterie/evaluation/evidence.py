@@ -1,0 +1,119 @@
+"""What a log says about a policy: one weight, one reward and two predictions a record.
+
+With p the logged probability of the shown action, π the policy's, q̂ what the reward model predicted before the
+record:
+
+    weight       w = π(shown) / p, at most `clip`
+    direct       Σ_a π(a)·q̂(a)
+    predicted    q̂(shown)
+
+Where weights are clipped, or the policy asks for actions that the log could not show, only the share Σ_a min(π,
+clip·p) of the policy is observed. `lost` is the mean of the rest.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+class Span(NamedTuple):
+    """The least and the largest possible reward."""
+
+    low: float
+    high: float
+
+    @property
+    def size(self) -> float:
+        """How far apart they are."""
+        return self.high - self.low
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """All arrays are (records,), in the order of time."""
+
+    weights: Floats  # clipped, if there is a clip
+    rewards: Floats
+    direct: Floats
+    predicted: Floats
+    largest: float  # what no weight can exceed
+    span: Span
+    clipped: int = 0  # weights that were above the clip
+    clip: float | None = None
+    lost: float = 0.0  # the share of the policy that is not observed
+    unsupported: float = 0.0  # the part of it that asks for what could not be shown
+
+    @property
+    def n(self) -> int:
+        """How many records there are."""
+        return len(self.rewards)
+
+    @property
+    def residuals(self) -> Floats:
+        """What the reward model did not predict."""
+        return self.rewards - self.predicted
+
+    @property
+    def terms(self) -> Floats:
+        """The doubly robust estimate of each record."""
+        return self.direct + self.weights * self.residuals
+
+    @property
+    def effective(self) -> float:
+        """The effective sample size (Σw)²/Σw²: how many records of the policy's own would tell as much."""
+        squares = float(self.weights @ self.weights)
+        return float(self.weights.sum()) ** 2 / squares if squares else 0.0
+
+    def part(self, first: int, last: int) -> "Evidence":
+        """Return some of the records."""
+        return Evidence(
+            self.weights[first:last], self.rewards[first:last], self.direct[first:last],
+            self.predicted[first:last], self.largest, self.span, clip=self.clip, lost=self.lost,
+            unsupported=self.unsupported,
+        )  # fmt: skip
+
+
+class Weighed(NamedTuple):
+    """What one record says."""
+
+    weight: float
+    direct: float
+    largest: float  # possible weight
+    over: bool  # whether the weight was clipped
+    lost: float
+    unsupported: float
+
+
+def weigh(
+    policy: Floats | None,
+    chances: Floats | None,
+    chosen: int,
+    probability: float,
+    guess: Floats,
+    clip: float | None,
+) -> Weighed:
+    """Return what a record says of a policy that would have shown the actions with these probabilities.
+
+    None is the log's own policy, where the log does not tell its other probabilities.
+    """
+    if policy is None:
+        return Weighed(1.0, float(guess[chosen]), 1.0, False, 0.0, 0.0)
+    raw = float(policy[chosen]) / probability
+    top = math.inf if clip is None else clip
+    weight = min(raw, top)
+    direct = float(policy @ guess)
+    if chances is None:
+        return Weighed(
+            weight, direct, min(float(policy.max()) / probability, top), raw > top, raw - weight, 0.0
+        )
+    known = chances > 0
+    ratio = policy[known] / chances[known]
+    unsupported = float(policy[~known].sum())
+    cut = float(np.maximum(policy[known] - top * chances[known], 0).sum()) if clip is not None else 0.0
+    return Weighed(weight, direct, min(float(ratio.max()), top), raw > top, unsupported + cut, unsupported)

@@ -1,0 +1,118 @@
+"""The page of an evaluation: the verdict, one figure to see it at a glance, the course of time, then the
+numbers."""
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from coterie.evaluation.evaluate import Evaluation, Result
+from coterie.evaluation.words import LOGGED, headline, lead, table
+from coterie.report.page import FAINT, INK, SERIES, draw, figure, paragraphs, write_page
+from coterie.report.page import table as html_table
+
+LINES = 4  # policies drawn over time: more cannot be told apart
+HOW = (
+    "IPS weighs each reward by how much likelier the policy was to show the action than the log was. SNIPS divides "
+    "by the sum of the weights, which steadies it. The direct method predicts rewards with a model of the records "
+    "before. Doubly robust corrects these predictions by the weighted errors; it is what the figures show. A "
+    "policy's worth in records is the effective sample size: how many decisions of its own would tell as much."
+)
+
+
+def write_evaluation(evaluation: Evaluation, path: str | os.PathLike[str]) -> Path:
+    """Write the evaluation as a page that works offline, and return its path."""
+    head, body = table(evaluation)
+    level = f"{evaluation.level:.0%}"
+    parts = [
+        paragraphs([lead(evaluation)]),
+        figure(
+            ranking(evaluation),
+            f"What each policy would have earned per decision; bars hold the truth in {level} of logs. Dotted: "
+            "what was earned.",
+        ),
+    ]
+    if len(evaluation.results[0].windows) > 1:
+        parts += [
+            "<h2>Over time</h2>",
+            figure(
+                over_time(evaluation),
+                f"The same in parts of the log, one after the other; shaded are the {level} intervals.",
+            ),
+        ]
+    parts += ["<h2>The numbers</h2>", html_table(head, body), paragraphs([HOW])]
+    parts += [f'<p class="note">{escape(note)}</p>' for note in evaluation.notes]
+    log = evaluation.log
+    kicker = f"{log.name}: {len(log.interactions):,} decisions, {len(evaluation.results)} policies"
+    return write_page(path, kicker=kicker, title=headline(evaluation), body=parts)
+
+
+def ranking(evaluation: Evaluation) -> str:
+    """Draw one line a policy, best on top: the doubly robust estimate and its interval."""
+    results = evaluation.results
+    earned = float(results[0].evidence.rewards.mean())
+
+    def plot(axes: Any) -> None:
+        axes.grid(axis="y", visible=False)
+        axes.axvline(earned, color=FAINT, linewidth=1.2, linestyle=":")
+        for place, result in enumerate(results):
+            value, low, high = result.best_estimate
+            colour = FAINT if result.name == LOGGED else SERIES[0] if place == 0 else SERIES[1]
+            axes.plot(
+                [low, high], [place, place], color=colour, linewidth=7, alpha=0.3, solid_capstyle="round"
+            )
+            axes.plot([value], [place], "o", color=colour, markersize=9)
+            axes.annotate(
+                f"{value:.3f}",
+                (value, place),
+                xytext=(0, 9),
+                textcoords="offset points",
+                ha="center",
+                color=INK,
+                fontsize=9,
+            )
+        axes.set_yticks(range(len(results)), [_short(result) for result in results])
+        axes.set_ylim(len(results) - 0.4, -0.7)
+        axes.tick_params(axis="y", length=0, labelcolor=INK)
+        axes.set_xlabel("earned per decision")
+        axes.spines["left"].set_visible(False)
+
+    return draw("What each policy would have earned, with intervals", plot, (6.6, 1.1 + 0.55 * len(results)))
+
+
+def over_time(evaluation: Evaluation) -> str:
+    """Draw the doubly robust estimate of the first policies, and of what was shown, in each part of the log."""
+    shown = evaluation.results[:LINES]
+    logged = [result for result in evaluation.results[LINES:] if result.name == LOGGED]
+    shown = [*shown[: LINES - len(logged)], *logged]
+    place, label = _time(evaluation)
+
+    def plot(axes: Any) -> None:
+        for result, colour in zip(shown, SERIES, strict=False):
+            times = [place(k) for k in range(len(result.windows))]
+            value = [window.value.value for window in result.windows]
+            low = [window.value.low for window in result.windows]
+            high = [window.value.high for window in result.windows]
+            axes.fill_between(times, low, high, color=colour, alpha=0.13, linewidth=0)
+            axes.plot(times, value, "o-", color=colour, linewidth=2, markersize=4, label=_short(result))
+        axes.set_xlabel(label)
+        axes.set_ylabel("earned per decision")
+        axes.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=LINES)
+
+    return draw("What the policies would have earned over time", plot, (6.6, 3.2))
+
+
+def _time(evaluation: Evaluation) -> tuple[Callable[[int], Any], str]:
+    """Return where a window stands on the axis, and what the axis shows: dates where the log has them."""
+    windows = evaluation.results[0].windows
+    moments = [window.at for window in windows]
+    known = [at for at in moments if at is not None]
+    if len(known) == len(moments) and known[-1] - known[0] > 3600 * len(known):
+        return lambda k: datetime.fromtimestamp(known[k], UTC), "time"
+    return lambda k: windows[k].last, "decisions"
+
+
+def _short(result: Result) -> str:
+    return result.name if len(result.name) <= 32 else f"{result.name[:31]}…"

@@ -1,0 +1,38 @@
+"""The reward model of the direct method: what each action would earn, predicted from the records before.
+
+It is `SparseHierarchical`, which learns users, actions, features and contexts together without settings. A
+prediction for a record is made before the record is learned, so it owes nothing to the reward that it is
+compared with.
+"""
+
+import math
+from typing import final
+
+import numpy as np
+
+from coterie.data.interactions import Floats, Interaction
+from coterie.evaluation.evidence import Span
+from coterie.models.encoded import Encoded
+from coterie.policies import SparseHierarchical
+
+PER_RECORD = 64  # effects that a record may bring; in a full table old ones make room
+MOST_SLOTS = 1 << 22
+
+
+@final
+class RewardModel:
+    """Predicts, then learns."""
+
+    def __init__(self, span: Span, records: int) -> None:
+        self.span = span
+        slots = min(PER_RECORD * max(records, 64), MOST_SLOTS)
+        self.policy = SparseHierarchical(slots=slots, explore=0.0, gap=math.inf, floor=0.0)
+
+    def predict(self, one: Interaction, encoded: Encoded) -> Floats:
+        """Return what each action is expected to earn: (actions,), within the possible rewards."""
+        told = self.policy.weigh(one.user, encoded, encoded)
+        return np.clip(told.estimate, self.span.low, self.span.high)
+
+    def learn(self, one: Interaction, encoded: Encoded) -> None:
+        """Learn what the shown action earned."""
+        self.policy.learn(one.user, encoded[one.chosen], one.reward)

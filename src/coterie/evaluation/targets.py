@@ -1,0 +1,122 @@
+"""What is evaluated: fixed policies by name, and policies that learn while the log is replayed."""
+
+import copy
+from collections.abc import Sequence
+from typing import Any, Protocol, final
+
+import numpy as np
+
+from coterie.data.interactions import Floats, Interaction
+from coterie.errors import ParameterError
+from coterie.models.candidates import Candidates
+from coterie.models.encoded import Encoded, check_features, encode, name_of
+from coterie.models.features import hash_flat
+from coterie.policies import Policy
+
+FIXED = ("uniform", "baseline", "logged")
+ABOUT = {
+    "uniform": "shows every action equally often",
+    "baseline": "always shows what the application would have shown",
+    "logged": "is what was shown",
+}
+DRAWS = 20  # of a policy that cannot tell its probabilities
+
+
+class Target(Protocol):
+    """Something that says how likely it would show each action."""
+
+    def probabilities(self, t: int, one: Interaction, encoded: Encoded) -> Floats | None:
+        """Return how likely each action is to be shown; None for what was shown, where the log tells no more."""
+
+    def learn(self, one: Interaction, encoded: Encoded) -> None:
+        """Learn what the logged action earned."""
+
+
+def make_target(policy: Any, draws: int = DRAWS, seed: int = 0) -> Target:
+    """Return the target for a name or a policy. A policy is copied, and goes on from what it knows."""
+    if isinstance(policy, str):
+        if policy not in FIXED:
+            raise ParameterError(
+                f"policy is {policy!r}, expected {', '.join(FIXED)} or a policy such as Hierarchical(…)"
+            )
+        return Fixed(policy)
+    if not isinstance(policy, Policy):
+        raise ParameterError(
+            f"policy is a {type(policy).__name__}, expected {', '.join(FIXED)} or a policy such as Hierarchical(…)"
+        )
+    return Learner(copy.deepcopy(policy), draws, seed)
+
+
+@final
+class Fixed:
+    """A policy that learns nothing."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def probabilities(self, t: int, one: Interaction, encoded: Encoded) -> Floats | None:
+        """Return how likely each action is to be shown."""
+        n = len(one.actions)
+        if self.name == "uniform":
+            return np.full(n, 1 / n)
+        if self.name == "baseline":
+            return _only(one.baseline, n)
+        return one.chances
+
+    def learn(self, one: Interaction, encoded: Encoded) -> None:
+        """Do nothing."""
+
+
+@final
+class Learner:
+    """A policy that decides before each record, and learns from it."""
+
+    def __init__(self, policy: Policy, draws: int, seed: int) -> None:
+        self.policy, self.draws, self.seed = policy, draws, seed
+        n_features = getattr(policy, "n_features", None)
+        self.n_features: int | None = n_features
+        self.one_hot = bool(getattr(policy, "one_hot", False))
+
+    def probabilities(self, t: int, one: Interaction, encoded: Encoded) -> Floats:
+        """Return how likely each action is to be shown; shares of draws, where the policy cannot tell."""
+        policy = self.policy
+        if policy.rng is not None:
+            policy.rng = np.random.default_rng([self.seed, t])
+        found = policy.explain(one.user, self._contexts(one, encoded), draws=self.draws).probability
+        assert found is not None
+        return np.asarray(found, dtype=np.float64)
+
+    def learn(self, one: Interaction, encoded: Encoded) -> None:
+        """Learn what the logged action earned."""
+        self.policy.learn(one.user, self._contexts(one, encoded)[one.chosen], one.reward)
+
+    def _contexts(self, one: Interaction, encoded: Encoded) -> Any:
+        """Return the actions as the policy takes them."""
+        if self.n_features is None:
+            return list(one.actions) if self.one_hot else encoded
+        vectors = hash_flat(_with_ids(one), one.context, self.n_features)
+        return Candidates.trusted(list(one.actions), vectors) if self.one_hot else vectors
+
+
+def encode_interaction(one: Interaction) -> Encoded:
+    """Return the actions by hashes, as the service's model of all reads them."""
+    context = check_features("the context", one.context)
+    features: Sequence[Any] = one.features if one.features is not None else ({},) * len(one.actions)
+    return encode(
+        context,
+        [
+            (name_of(name), check_features(f"action {name!r}", own))
+            for name, own in zip(one.actions, features, strict=True)
+        ],
+    )
+
+
+def _with_ids(one: Interaction) -> list[dict[str, float]]:
+    features = one.features if one.features is not None else ({},) * len(one.actions)
+    return [{f"id={name}": 1.0, **own} for name, own in zip(one.actions, features, strict=True)]
+
+
+def _only(k: int, n: int) -> Floats:
+    found = np.zeros(n)
+    found[k] = 1.0
+    return found

@@ -1,0 +1,164 @@
+"""An evaluation in words, as a table and as JSON. Every claim follows from the numbers."""
+
+import math
+from typing import Any
+
+from coterie.evaluation.estimates import METHODS, TITLES, Estimate
+from coterie.evaluation.evaluate import Evaluation, Result
+from coterie.evaluation.verdict import FEW, LEVEL, chance, chance_of_best, is_ahead
+
+LOGGED = "logged"
+
+
+def headline(evaluation: Evaluation) -> str:
+    """Return who would have earned most, in a few words, or that nobody can tell."""
+    first, *others = evaluation.results
+    if not others:
+        return f"{first.name} on its own"
+    if is_clear(evaluation):
+        return f"{first.name} would have earned most"
+    return f"No clear winner: {first.name} and {others[0].name} came out close"
+
+
+def is_clear(evaluation: Evaluation) -> bool:
+    """Tell whether the first is ahead of all others beyond doubt."""
+    first, *others = [result.evidence for result in evaluation.results]
+    return is_ahead(first, others)
+
+
+def ahead_of_logged(evaluation: Evaluation) -> list[str]:
+    """Return the policies that would have earned more than what was shown, beyond doubt."""
+    shown = next((result.evidence for result in evaluation.results if result.name == LOGGED), None)
+    if shown is None:
+        return []
+    others = [result for result in evaluation.results if result.name != LOGGED]
+    return [
+        result.name
+        for result in others
+        if result.evidence.effective >= FEW and chance(result.evidence, shown) * len(others) <= LEVEL
+    ]
+
+
+def lead(evaluation: Evaluation) -> str:
+    """Return the result in a few sentences."""
+    first, *others = evaluation.results
+    text = f"{_called(first)} {_earned(first)} per decision {_within(first.best_estimate)}"
+    shown = next((result for result in others if result.name == LOGGED), None)
+    second = shown or (others[0] if others else None)
+    if second is None:
+        return f"{text}."
+    text = f"{text}; {_called(second, False)} {_earned(second)} {_within(second.best_estimate)}."
+    few = min(evaluation.results, key=lambda result: result.evidence.effective)
+    if few.evidence.effective < FEW:
+        return (
+            f"{text} But for {few.name} the log is worth only {few.evidence.effective:.0f} records of its own, too "
+            "few to compare."
+        )
+    if is_clear(evaluation):
+        return f"{text} Such a lead would be found in fewer than 1 in 100 logs where all earn the same."
+    found = chance_of_best(first.evidence, [result.evidence for result in others])
+    often = f"up to {100 * found:.0f} in 100 logs" if found < 0.995 else "nearly every log"
+    text = (
+        f"{text} But such a lead over all others would be found in {often} where all earn the same, so do not rely "
+        "on the order."
+    )
+    sure = ahead_of_logged(evaluation)
+    return f"{text} Ahead of what was shown beyond doubt: {', '.join(sure)}." if sure else text
+
+
+def _called(result: Result, begins: bool = True) -> str:
+    if result.name != LOGGED:
+        return result.name
+    return "What was shown" if begins else "what was shown"
+
+
+def _earned(result: Result) -> str:
+    verb = "earned" if result.name == LOGGED else "would have earned"
+    return f"{verb} {result.best_estimate.value:.3f}"
+
+
+def _within(value: Estimate) -> str:
+    return f"({value.low:.3f} to {value.high:.3f})"
+
+
+def table(evaluation: Evaluation) -> tuple[list[str], list[list[str]]]:
+    """Return the head and one line a policy, best first."""
+    head = ["policy", *(TITLES[name] for name in reversed(METHODS)), "worth (records)", "largest weight"]
+    body = [
+        [
+            result.name,
+            *(_cell(result.estimates[name]) for name in reversed(METHODS)),
+            f"{result.evidence.effective:,.0f} of {result.evidence.n:,}",
+            f"{result.evidence.weights.max():.3g}",
+        ]
+        for result in evaluation.results
+    ]
+    return head, body
+
+
+def short_table(evaluation: Evaluation) -> tuple[list[str], list[list[str]]]:
+    """Return the same for a narrow terminal: the interval of the doubly robust estimate alone."""
+    head = ["policy", "earned", f"{evaluation.level:.0%} interval", "direct", "SNIPS", "IPS", "worth"]
+    body = []
+    for result in evaluation.results:
+        value, low, high = result.best_estimate
+        others = [f"{result.estimates[name].value:.3f}" for name in ("dm", "snips", "ips")]
+        worth = f"{result.evidence.effective:,.0f}"
+        body.append([result.name, f"{value:.3f}", f"{low:.3f} to {high:.3f}", *others, worth])
+    return head, body
+
+
+def _cell(value: Estimate) -> str:
+    return f"{value.value:.3f} ({value.low:.3f} to {value.high:.3f})"
+
+
+def as_text(evaluation: Evaluation) -> str:
+    """Return verdict, table and notes for a terminal."""
+    head, body = table(evaluation)
+    widths = [max(len(line[i]) for line in [head, *body]) for i in range(len(head))]
+    lines = [f"{headline(evaluation)}. {lead(evaluation)}", ""]
+    for line in [head, *body]:
+        first, *rest = (cell.ljust(size) for cell, size in zip(line, widths, strict=True))
+        lines.append(
+            "  ".join(
+                [first, *(cell.strip().rjust(size) for cell, size in zip(rest, widths[1:], strict=True))]
+            )
+        )
+    return "\n".join([*lines, *(["", *evaluation.notes] if evaluation.notes else [])])
+
+
+def as_json(evaluation: Evaluation) -> dict[str, Any]:
+    """Return the evaluation as JSON values; null where a number has no meaning."""
+    return {
+        "log": evaluation.log.name,
+        "records": len(evaluation.log.interactions),
+        "level": evaluation.level,
+        "verdict": headline(evaluation),
+        "words": lead(evaluation),
+        "clear_winner": is_clear(evaluation),
+        "ahead_of_logged": ahead_of_logged(evaluation),
+        "policies": [_policy(result) for result in evaluation.results],
+        "notes": list(evaluation.notes),
+    }
+
+
+def _policy(result: Result) -> dict[str, Any]:
+    evidence = result.evidence
+    return {
+        "policy": result.name,
+        **{name: _plain(result.estimates[name]) for name in METHODS},
+        "effective_sample_size": evidence.effective,
+        "largest_weight": float(evidence.weights.max()),
+        "largest_possible_weight": evidence.largest if math.isfinite(evidence.largest) else None,
+        "clip": evidence.clip,
+        "clipped": evidence.clipped,
+        "not_observed": evidence.lost,
+        "windows": [
+            {"first": window.first, "last": window.last - 1, "at": window.at, "dr": _plain(window.value)}
+            for window in result.windows
+        ],
+    }
+
+
+def _plain(value: Estimate) -> dict[str, float]:
+    return value._asdict()

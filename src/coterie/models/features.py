@@ -1,0 +1,131 @@
+"""Features into vectors: a stable signed hashing that any client can reproduce.
+
+1. Flatten. A feature object is walked; a path is its keys joined by ".". A string s at path p is the feature
+   "p=s" with value 1; true is "p" with value 1; false and null are nothing; a number v is "p" with value
+   sign(v)·log(1 + |v|); a list is walked as if each element stood at the list's own path. The action's id
+   is the feature "id=<id>" of the action. Equal features of one side add up.
+2. Hash. h(feature) is BLAKE2b of its UTF-8 bytes with 8 bytes of output, read as a little-endian number.
+3. Cross. Context feature c and action feature a give the hash mix(h(c)·0x9E3779B97F4A7C15 + h(a)) with value
+   c·a; each action feature also stands alone, with mix(h(a)). mix is SplitMix64's finaliser; all is modulo 2⁶⁴.
+4. Place. A hash z adds ±value at (z mod 2⁶³) mod dimensions, minus if z ≥ 2⁶³.
+5. Scale. The vector is divided by its Euclidean norm; all zeros stay zeros.
+
+>>> x = hash_action("a", [{"type": "news"}], [{"device": {"mobile": True}}], 8)
+>>> x.round(3).tolist()
+[0.408, 0.408, 0.0, 0.0, 0.0, -0.816, 0.0, 0.0]
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.errors import ContextError
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+DEPTH = 16  # how deep feature objects may nest
+
+Floats = NDArray[np.float64]
+Hashes = NDArray[np.uint64]
+
+
+def flatten(features: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return feature objects as named numbers."""
+    found: dict[str, float] = {}
+    for part in features:
+        _walk(part, "", found, 0)
+    return found
+
+
+def _walk(value: Any, path: str, found: dict[str, float], depth: int) -> None:
+    if depth > DEPTH:
+        raise ContextError(f"features nest deeper than {DEPTH} levels at {path[:80]!r}")
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            _walk(inner, f"{path}.{key}" if path else str(key), found, depth + 1)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            _walk(inner, path, found, depth + 1)
+    elif isinstance(value, str):
+        found[f"{path}={value}"] = found.get(f"{path}={value}", 0.0) + 1.0
+    elif value is True:
+        found[path] = found.get(path, 0.0) + 1.0
+    elif isinstance(value, int | float) and value is not False:
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number):
+            raise ContextError(f"feature {path[:80]!r} is {value!r}, expected a finite number")
+        found[path] = found.get(path, 0.0) + math.copysign(math.log1p(abs(number)), number)
+
+
+def count(features: Any) -> int:
+    """Return how many values there are in feature objects, however they nest: the work they would make."""
+    waiting, found = [features], 0
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting.extend(value.values())
+        elif isinstance(value, list | tuple):
+            waiting.extend(value)
+        else:
+            found += 1
+    return found
+
+
+@lru_cache(maxsize=65_536)
+def hash_name(name: str) -> int:
+    """Return the 64-bit hash of a feature's name."""
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
+
+
+def _hashed(features: Mapping[str, float]) -> tuple[Hashes, Floats]:
+    hashes = np.array([hash_name(name) for name in features], dtype=np.uint64)
+    return hashes, np.array(list(features.values()), dtype=np.float64)
+
+
+def _mix(z: Hashes) -> Hashes:
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def hash_actions(
+    actions: Sequence[tuple[str, Sequence[Mapping[str, Any]]]],
+    context: Sequence[Mapping[str, Any]],
+    dimensions: int,
+) -> Floats:
+    """Return one row an action, each of norm 1 or all zero: (actions, dimensions)."""
+    flat = [flatten([{"id": name}, *features]) for name, features in actions]
+    return hash_flat(flat, flatten(context), dimensions)
+
+
+def hash_flat(
+    actions: Sequence[Mapping[str, float]], context: Mapping[str, float], dimensions: int
+) -> Floats:
+    """Return what `hash_actions` does, of features that are flat; an action's "id=<id>" is one of its features."""
+    around, weights = _hashed(context)
+    rows = np.zeros((len(actions), dimensions))
+    for row, features in zip(rows, actions, strict=True):
+        own, values = _hashed(features)
+        crossed = (around[:, None] * GOLDEN + own[None, :]).ravel()
+        z = _mix(np.concatenate([own, crossed]))
+        value = np.concatenate([values, np.outer(weights, values).ravel()])
+        place = ((z & np.uint64(2**63 - 1)) % np.uint64(dimensions)).astype(np.intp)
+        np.add.at(row, place, np.where(z >> np.uint64(63), -value, value))
+        norm = math.sqrt(float(row @ row))
+        if norm > 0:
+            row /= norm
+    return rows
+
+
+def hash_action(
+    name: str, features: Sequence[Mapping[str, Any]], context: Sequence[Mapping[str, Any]], dimensions: int
+) -> Floats:
+    """Return the vector of one action: (dimensions,)."""
+    return hash_actions([(name, features)], context, dimensions)[0]  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""Pages, figures and tables, for every room above."""
