@@ -1,11 +1,13 @@
-# Everything runs in .venv, made on first use from the pins in constraints.txt.
-PYTHON ?= python3
+# Everything runs in .venv, made on first use from the pins in constraints.txt. `make run` installs only what it needs.
+export PYTHON ?= python3
 BIN := .venv/bin
-READY := .venv/.ready
+READY := .venv/.everything
+READY_TO_RUN := .venv/.experiments
+PINS := pyproject.toml constraints.txt
 
 .PHONY: run test slow check format clean
 
-run: $(READY)
+run: $(READY_TO_RUN)
 	$(BIN)/coterie compare
 
 test: check
@@ -24,10 +26,13 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-$(READY): pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[experiments,service,rivals,ray,telemetry,dev]'
-	touch $(READY)
+$(READY_TO_RUN): $(PINS)
+	@.ci/install 'what the experiments need' --editable '.[experiments]'
+	@touch $@
+
+$(READY): $(PINS)
+	@.ci/install 'all that the tests need' --editable '.[experiments,service,postgres,rivals,ray,telemetry]' --group dev
+	@touch $@ $(READY_TO_RUN)
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -13,6 +13,7 @@ import pytest
 
 import coterie
 from coterie.cli import main
+from coterie.cli.app import COMMANDS, read_command
 from coterie.experiments import Run, read_header, record
 
 WORLD = {"kind": "one-hot", "n_users": 12, "n_items": 8, "n_candidates": 4}
@@ -50,8 +51,42 @@ def test_version_and_help_are_what_a_stranger_expects(
     text = capsys.readouterr().out
     for option in ("--world", "--policies", "--rounds", "--runs", "--seed", "--out", "--json"):
         assert option in text
+    assert call(monkeypatch, "compair") == 2
+    assert "Did you mean 'compare'?" in capsys.readouterr().err
     assert call(monkeypatch) == 2
-    assert "compare" in capsys.readouterr().out
+    assert "Usage: coterie [OPTIONS] COMMAND" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["nonsense"]])
+def test_version_and_help_import_nothing_that_a_command_needs(words: list[str]) -> None:
+    """They answer at once: NumPy, Numba and all else are imported by the command that is called."""
+    code = (
+        "import sys, contextlib, coterie.cli\n"
+        f"sys.argv = ['coterie', *{words}]\n"
+        "with contextlib.suppress(SystemExit): coterie.cli.main()\n"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    imported = set(done.stderr.splitlines()[-1].split()) - sys.stdlib_module_names
+    assert "typer" in imported
+    heavy = {
+        "numpy",
+        "numba",
+        "scipy",
+        "safetensors",
+        "matplotlib",
+        "polars",
+        "pyarrow",
+        "rich",
+        "threadpoolctl",
+    }
+    assert not imported & (heavy | {"litestar", "msgspec", "uvicorn", "psycopg", "ray", "sklearn"})
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_says_what_a_command_says_of_itself(name: str) -> None:
+    said = " ".join(str(read_command(name).help).split())
+    assert f"{said}\n".startswith(COMMANDS[name].about)
 
 
 def test_compare_prints_a_table_and_where_the_report_is(

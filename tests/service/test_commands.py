@@ -6,7 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from coterie.cli.app import app
-from coterie.errors import ParameterError
+from coterie.errors import MissingExtraError, ParameterError
+from coterie.service import store
 from coterie.service.loadtest import Plan, check_plan
 from coterie.service.routes_native import ROUTES
 from coterie.service.settings import Config, Durability, read_settings
@@ -60,6 +61,12 @@ def test_a_log_is_cut(tmp_path: Path) -> None:
     told = run.invoke(app, ["log", "cut", "--at", "5", "--yes", "--store", str(tmp_path / "log.db")])
     assert "12 records given up" in told.output
     assert run.invoke(app, ["log", "repair", str(tmp_path / "log.db"), "--yes"]).exit_code == 0
+
+
+def test_a_store_in_postgresql_needs_an_extra_which_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"needs psycopg: pip install 'coterie\[postgres\]'"):
+        store.open_store("postgresql://nobody@localhost:1/none")
 
 
 def test_a_load_test_is_bounded_and_stays_at_home() -> None:
