@@ -1,5 +1,6 @@
 """The commands around the service, as one types them; and no route is left out of the documentation."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from typer.testing import CliRunner
 from coterie.cli.app import app
 from coterie.errors import MissingExtraError, ParameterError
 from coterie.service import store
-from coterie.service.loadtest import Plan, check_plan
+from coterie.service.loadtest import Plan, Server, check_plan
 from coterie.service.routes_native import ROUTES
 from coterie.service.settings import Config, Durability, read_settings
 from tests.service.helpers import Clock, ask, opened, settings_of, with_desk
@@ -74,6 +75,12 @@ def test_a_load_test_is_bounded_and_stays_at_home() -> None:
         check_plan("http://example.org", Plan(), anywhere=False)
     with pytest.raises(ParameterError, match="at most 256"):
         check_plan(None, Plan(connections=1000), anywhere=False)
+
+
+def test_a_fresh_service_is_measured_on_linux_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_setaffinity")
+    with pytest.raises(ParameterError, match="start one and give its --url"):
+        Server(["coterie.cli", "serve"])
 
 
 def test_settings_come_from_file_environment_and_flags(tmp_path: Path) -> None:

@@ -309,6 +309,8 @@ class SqliteStore:
         connection.execute("PRAGMA journal_mode = WAL")
         full = self.durability is Durability.LOSE_NOTHING
         connection.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
+        connection.execute("PRAGMA fullfsync = ON")  # macOS: a plain sync stops at the drive's cache
+        connection.execute("PRAGMA checkpoint_fullfsync = ON")
         connection.execute("PRAGMA secure_delete = ON")  # what is forgotten leaves no bytes behind
         return connection
 
