@@ -5,7 +5,7 @@ READY := .venv/.everything
 READY_TO_RUN := .venv/.experiments
 PINS := pyproject.toml constraints.txt
 
-.PHONY: run test slow check format clean
+.PHONY: run test slow check format wheel clean
 
 run: $(READY_TO_RUN)
 	$(BIN)/coterie compare
@@ -33,6 +33,9 @@ $(READY_TO_RUN): $(PINS)
 $(READY): $(PINS)
 	@.ci/install 'all that the tests need' --editable '.[experiments,service,postgres,rivals,ray,telemetry]' --group dev
 	@touch $@ $(READY_TO_RUN)
+
+wheel: $(READY_TO_RUN)
+	@.ci/smoke
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
