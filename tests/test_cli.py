@@ -36,7 +36,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 
 
 def small(world: str, out: Path, *more: str) -> list[str]:
-    words = ["compare", "--world", world, "--rounds", "200", "--runs", "2", "--workers", "1"]
+    words = ["compare", world, "--rounds", "200", "--runs", "2", "--workers", "1"]
     return [*words, "--out", str(out), *more]
 
 
@@ -49,7 +49,7 @@ def test_version_and_help_are_what_a_stranger_expects(
     assert "compare" in capsys.readouterr().out
     assert call(monkeypatch, "compare", "--help") == 0
     text = capsys.readouterr().out
-    for option in ("--world", "--policies", "--rounds", "--runs", "--seed", "--out", "--json"):
+    for option in ("WORLD|LOG", "--policies", "--rounds", "--runs", "--seed", "--out", "--json"):
         assert option in text
     assert call(monkeypatch, "compair") == 2
     assert "Did you mean 'compare'?" in capsys.readouterr().err
@@ -124,7 +124,7 @@ def test_json_is_all_there_is_on_stdout_and_equals_the_table(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--world", "atlantis"], "error: unknown world 'atlantis'; choose among music-and-news"),
+        (["atlantis"], "error: unknown world 'atlantis'; choose among music-and-news"),
         (["--policies", "cat"], "error: unknown policy 'cat'; choose among cab, "),
         (["--policies", "cab:alpha=-1"], "error: alpha"),
         (["--rounds", "0"], "error: rounds=0; expected at least 1"),
@@ -151,7 +151,7 @@ def test_an_interrupted_comparison_says_how_to_go_on_and_goes_on(world: str, tmp
         f"import signal; {listen}; import coterie.cli; coterie.cli.main()",
         "compare",
     ]
-    words += ["--world", world, "--out", str(tmp_path / "out"), *options]
+    words += [world, "--out", str(tmp_path / "out"), *options]
 
     first = subprocess.Popen(words, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     until = time.monotonic() + 60
@@ -161,7 +161,7 @@ def test_an_interrupted_comparison_says_how_to_go_on_and_goes_on(world: str, tmp
     out, err = first.communicate(timeout=60)
     assert first.returncode == 130
     assert out == ""
-    assert f"To go on:\ncoterie compare --world {world} " in err
+    assert f"To go on:\ncoterie compare {world} " in err
     assert "Traceback" not in err
     assert list(tmp_path.glob("out/traces/cab*.partial/*.policy"))
 

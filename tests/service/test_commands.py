@@ -46,22 +46,22 @@ def test_keys_are_made_listed_and_dropped(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", ["parquet", "dsjson"])
 def test_a_log_is_checked_exported_and_imported(tmp_path: Path, ending: str) -> None:
     _lived(tmp_path / "log.db")
-    checked = run.invoke(app, ["log", "check", "--store", str(tmp_path / "log.db")])
+    checked = run.invoke(app, ["store", "check", "--store", str(tmp_path / "log.db")])
     assert "no damage" in checked.output
     assert "equals the snapshot and its tail: yes" in checked.output
     out = tmp_path / f"log.{ending}"
     assert "8 decisions" in run.invoke(
-        app, ["log", "export", str(out), "--store", str(tmp_path / "log.db")]
+        app, ["store", "export", str(out), "--store", str(tmp_path / "log.db")]
     ).output.replace("17 records", "8 decisions")
-    told = run.invoke(app, ["log", "import", str(out), "--store", str(tmp_path / "other.db")])
+    told = run.invoke(app, ["store", "import", str(out), "--store", str(tmp_path / "other.db")])
     assert "8 payoffs learned" in told.output, told.output
 
 
 def test_a_log_is_cut(tmp_path: Path) -> None:
     _lived(tmp_path / "log.db")
-    told = run.invoke(app, ["log", "cut", "--at", "5", "--yes", "--store", str(tmp_path / "log.db")])
+    told = run.invoke(app, ["store", "cut", "--at", "5", "--yes", "--store", str(tmp_path / "log.db")])
     assert "12 records given up" in told.output
-    assert run.invoke(app, ["log", "repair", str(tmp_path / "log.db"), "--yes"]).exit_code == 0
+    assert run.invoke(app, ["store", "repair", "--store", str(tmp_path / "log.db"), "--yes"]).exit_code == 0
 
 
 def test_a_store_in_postgresql_needs_an_extra_which_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

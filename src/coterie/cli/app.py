@@ -24,40 +24,21 @@ class Listed(NamedTuple):
 
 # In the order of `coterie --help`.
 COMMANDS = {
-    "compare": Listed(
-        "experiments", "Compare policies on a world or on a log of your own, and write a report."
-    ),
-    "reproduce": Listed(
-        "experiments",
-        "Do the paper's section 5 for a dataset: tune on the first fifth, report the rest, draw the figures.",
-    ),
-    "contest": Listed(
-        "experiments", "Make one table and one picture of the results of several reproductions."
-    ),
-    "data": Listed("experiments", "Get the published data files, and check what is there."),
-    "policies": Listed(
-        "experiments",
-        "List the policies: what each does, where it comes from, its parameters and their defaults.",
-    ),
-    "theory": Listed("experiments", "The paper's analysis: how hard data is, and what is guaranteed."),
-    "advise": Listed(
-        "experiments", "Say whether users of a log should learn from each other, and how to start."
-    ),
-    "bench": Listed(
-        "experiments", "Measure speed as ratios within one run, on one core, and say which limits hold."
-    ),
-    "serve": Listed(
-        "service",
-        "Serve decisions over HTTP: rank and reward, learned and durable before they are answered.",
-    ),
-    "loadtest": Listed(
-        "service",
-        "Press a service with ranks, by ids and with features, and print throughput, latencies and what was lost.",
-    ),
+    "compare": Listed("experiments", "Compare policies on a world or a log of your own."),
+    "advise": Listed("experiments", "Say whether users of a log should learn from each other."),
+    "tune": Listed("experiments", "Find each policy's best settings on a log of your own."),
+    "policies": Listed("experiments", "List the policies with their parameters and defaults."),
+    "serve": Listed("service", "Serve decisions over HTTP: rank and reward."),
     "keys": Listed("service", "Make, list and drop the keys of a service."),
-    "log": Listed("service", "Check, export, import and repair a service's log."),
+    "store": Listed("service", "Check, export and repair what a service keeps."),
+    "loadtest": Listed("service", "Press a service with ranks, and look for what was lost."),
+    "reproduce": Listed("experiments", "Do the paper's experiments on a dataset."),
+    "data": Listed("experiments", "Get the published data files, and check what is there."),
+    "contest": Listed("experiments", "Put the results of several reproductions into one table."),
+    "theory": Listed("experiments", "The paper's analysis: how hard data is, what is guaranteed."),
+    "bench": Listed("experiments", "Measure speed as ratios within one run, on one core."),
 }
-
+OLD = {"log": "store"}  # what commands were called before
 
 # Boxes and colours in the help would need the whole of rich, which takes longer to import than all else.
 PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
@@ -72,6 +53,11 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that is called, imported."""
+        if args[0] in OLD:
+            from coterie.cli.options import tell_old
+
+            tell_old(f"coterie {args[0]}", f"coterie {OLD[args[0]]}")
+            args = [OLD[args[0]], *args[1:]]
         name, command, rest = super().resolve_command(ctx, args)
         return name, command and read_command(str(name)), rest
 

@@ -380,7 +380,7 @@ def _crc(name: str) -> int:
 def _gap(path: Path, expected: int, found: int) -> FileError:
     return FileError(
         f"{path} is damaged: log records {expected} to {found - 1} are missing; restore a backup, or keep what "
-        f"comes before with `coterie log cut --at {expected}`"
+        f"comes before with `coterie store cut --at {expected}`"
     )
 
 
