@@ -5,7 +5,7 @@ READY := .venv/.everything
 READY_TO_RUN := .venv/.experiments
 PINS := pyproject.toml constraints.txt
 
-.PHONY: run test slow check format wheel clean
+.PHONY: run test slow check format docs wheel clean
 
 run: $(READY_TO_RUN)
 	$(BIN)/coterie compare
@@ -31,8 +31,11 @@ $(READY_TO_RUN): $(PINS)
 	@touch $@
 
 $(READY): $(PINS)
-	@.ci/install 'all that the tests need' --editable '.[experiments,service,postgres,rivals,ray,telemetry]' --group dev
+	@.ci/install 'all that the tests need' --editable '.[experiments,service,postgres,rivals,ray,telemetry]' --group dev --group docs
 	@touch $@ $(READY_TO_RUN)
+
+docs: $(READY)
+	@.ci/docs
 
 wheel: $(READY_TO_RUN)
 	@.ci/smoke
