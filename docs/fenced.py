@@ -1,4 +1,4 @@
-"""For the reference: show the examples of docstrings as code. A docstring has them as `>>>` lines, unmarked."""
+"""For the reference: show the examples of docstrings as code. Most docstrings have them as `>>>` lines, unmarked."""
 
 from typing import Any
 
@@ -15,14 +15,18 @@ class FencedExamples(griffe.Extension):
 
 
 def fenced(text: str) -> str:
-    """Return the text with fences around what begins with `>>>` and ends with an empty line."""
-    lines, inside = [], False
+    """Return the text with fences around what begins with `>>>` and ends with an empty line.
+
+    Below a heading `Examples` griffe does it by itself.
+    """
+    lines: list[str] = []
+    inside = marked = False  # in a block of examples; below a heading
     for line in text.splitlines():
-        begins = line.lstrip().startswith(">>>")
-        if begins and not inside:
-            lines += ["", "```pycon"]
+        if line.lstrip().startswith(">>>") and not inside:
+            inside, marked = True, bool(lines) and lines[-1].startswith("---")
+            lines += [] if marked else ["", "```pycon"]
         elif inside and not line.strip():
-            lines.append("```")
-        inside = begins or (inside and bool(line.strip()))
+            lines += [] if marked else ["```"]
+            inside = False
         lines.append(line)
-    return "\n".join([*lines, "```"] if inside else lines)
+    return "\n".join([*lines, "```"] if inside and not marked else lines)

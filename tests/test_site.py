@@ -62,6 +62,8 @@ def test_examples_of_docstrings_are_shown_as_code(monkeypatch: pytest.MonkeyPatc
     assert fenced("What.\n\n>>> f(1)\n2\n>>> f(2)\n\nMore.\n>>> f(3)") == (
         "What.\n\n\n```pycon\n>>> f(1)\n2\n>>> f(2)\n```\n\nMore.\n\n```pycon\n>>> f(3)\n```"
     )
+    below = "What.\n\nExamples\n--------\n>>> f(1)\n2\n>>> f(2)"
+    assert fenced(below) == below
     assert fenced("Nothing to run.") == "Nothing to run."
 
 
