@@ -41,4 +41,4 @@ wheel: $(READY_TO_RUN)
 	@.ci/smoke
 
 clean:
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
