@@ -1,11 +1,13 @@
-# Everything runs in .venv, made on first use from the pins in constraints.txt.
-PYTHON ?= python3
+# Everything runs in .venv, made on first use from the pins in constraints.txt. `make run` installs only what it needs.
+export PYTHON ?= python3
 BIN := .venv/bin
-READY := .venv/.ready
+READY := .venv/.everything
+READY_TO_RUN := .venv/.experiments
+PINS := pyproject.toml constraints.txt
 
-.PHONY: run test slow check format clean
+.PHONY: run test slow check format docs wheel clean
 
-run: $(READY)
+run: $(READY_TO_RUN)
 	$(BIN)/coterie compare
 
 test: check
@@ -24,12 +26,21 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-$(READY): pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[experiments,service,rivals,ray,telemetry,dev]'
-	# The tests compare with obp's estimators, which need NumPy alone; the package would bring PyTorch.
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps obp
-	touch $(READY)
+$(READY_TO_RUN): $(PINS)
+	@.ci/install 'what the experiments need' --editable '.[experiments]'
+	@touch $@
+
+$(READY): $(PINS)
+	@.ci/install 'all that the tests need' --editable '.[experiments,service,postgres,rivals,ray,telemetry]' --group dev --group docs
+	@# The tests compare with obp's estimators, which need NumPy alone; the package would bring PyTorch.
+	@.ci/install 'an estimator to compare with' --no-deps obp
+	@touch $@ $(READY_TO_RUN)
+
+docs: $(READY)
+	@.ci/docs
+
+wheel: $(READY_TO_RUN)
+	@.ci/smoke
 
 clean:
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -49,8 +49,8 @@ one kddcup-twin-short kddcup-twin --rounds 300000 --runs 3 --policies $most,rand
 one avazu-twin-short avazu-twin --rounds 300000 --runs 3 --policies $most,random
 
 # Other readings of the paper's preparation.
-one lastfm-pool lastfm --policies cab,linucb-single,linucb-multiple,club:alpha2=0.3,random --setting pool=all
-one lastfm-untagged lastfm --policies cab,linucb-single,linucb-multiple,club:alpha2=0.3,random --setting untagged=drop
+one lastfm-pool lastfm --policies cab,linucb-single,linucb-multiple,club:alpha2=0.3,random --settings pool=all
+one lastfm-untagged lastfm --policies cab,linucb-single,linucb-multiple,club:alpha2=0.3,random --settings untagged=drop
 
 # What CAB's settings do; γ = 0 turns learning together off.
 one lastfm-alpha lastfm --policies \
@@ -69,8 +69,8 @@ for data in lastfm delicious; do
     one $data-hierarchical $data --policies $ours
 done
 # There, an id that never came up before is likely the one liked; not so when all items are available from the start.
-one lastfm-pool-contest lastfm --runs 3 --policies $ours,vw --setting pool=all
-one delicious-pool-contest delicious --runs 3 --policies $ours,vw,linucb-single,linucb-multiple --setting pool=all
+one lastfm-pool-contest lastfm --runs 3 --policies $ours,vw --settings pool=all
+one delicious-pool-contest delicious --runs 3 --policies $ours,vw,linucb-single,linucb-multiple --settings pool=all
 rivals=cab,linucb-single,linucb-multiple,club,dynucb,sclub
 for data in movielens movielens-repeat; do
     one $data $data --policies vw,$rivals,$shown_ids,random

@@ -333,9 +333,7 @@ def test_advise_from_the_command_line(tmp_path: Path) -> None:
 
 def test_theory_from_the_command_line(tmp_path: Path) -> None:
     out = str(tmp_path / "out")
-    shown = CliRunner().invoke(
-        app, ["theory", "watch", "--world", "dense", "--rounds", "40", "--out", out, "--json"]
-    )
+    shown = CliRunner().invoke(app, ["theory", "watch", "dense", "--rounds", "40", "--out", out, "--json"])
     assert shown.exit_code == 0, shown.output
     assert json.loads(shown.stdout)["rounds"] == 40
     shown = CliRunner().invoke(app, ["theory", "lemmas", "--worlds", "2", "--rounds", "10"])
@@ -347,5 +345,5 @@ def test_theory_from_the_command_line(tmp_path: Path) -> None:
 
 
 def test_theory_refuses_unknown_worlds() -> None:
-    shown = CliRunner().invoke(app, ["theory", "watch", "--world", "nowhere"])
+    shown = CliRunner().invoke(app, ["theory", "watch", "nowhere"])
     assert isinstance(shown.exception, ParameterError)

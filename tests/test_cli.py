@@ -13,6 +13,7 @@ import pytest
 
 import coterie
 from coterie.cli import main
+from coterie.cli.app import COMMANDS, read_command
 from coterie.experiments import Run, read_header, record
 
 WORLD = {"kind": "one-hot", "n_users": 12, "n_items": 8, "n_candidates": 4}
@@ -35,7 +36,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 
 
 def small(world: str, out: Path, *more: str) -> list[str]:
-    words = ["compare", "--world", world, "--rounds", "200", "--runs", "2", "--workers", "1"]
+    words = ["compare", world, "--rounds", "200", "--runs", "2", "--workers", "1"]
     return [*words, "--out", str(out), *more]
 
 
@@ -48,10 +49,44 @@ def test_version_and_help_are_what_a_stranger_expects(
     assert "compare" in capsys.readouterr().out
     assert call(monkeypatch, "compare", "--help") == 0
     text = capsys.readouterr().out
-    for option in ("--world", "--policies", "--rounds", "--runs", "--seed", "--out", "--json"):
+    for option in ("WORLD|LOG", "--policies", "--rounds", "--runs", "--seed", "--out", "--json"):
         assert option in text
+    assert call(monkeypatch, "compair") == 2
+    assert "Did you mean 'compare'?" in capsys.readouterr().err
     assert call(monkeypatch) == 2
-    assert "compare" in capsys.readouterr().out
+    assert "Usage: coterie [OPTIONS] COMMAND" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["nonsense"]])
+def test_version_and_help_import_nothing_that_a_command_needs(words: list[str]) -> None:
+    """They answer at once: NumPy, Numba and all else are imported by the command that is called."""
+    code = (
+        "import sys, contextlib, coterie.cli\n"
+        f"sys.argv = ['coterie', *{words}]\n"
+        "with contextlib.suppress(SystemExit): coterie.cli.main()\n"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    imported = set(done.stderr.splitlines()[-1].split()) - sys.stdlib_module_names
+    assert "typer" in imported
+    heavy = {
+        "numpy",
+        "numba",
+        "scipy",
+        "safetensors",
+        "matplotlib",
+        "polars",
+        "pyarrow",
+        "rich",
+        "threadpoolctl",
+    }
+    assert not imported & (heavy | {"litestar", "msgspec", "uvicorn", "psycopg", "ray", "sklearn"})
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_says_what_a_command_says_of_itself(name: str) -> None:
+    said = " ".join(str(read_command(name).help).split())
+    assert f"{said}\n".startswith(COMMANDS[name].about)
 
 
 def test_compare_prints_a_table_and_where_the_report_is(
@@ -89,7 +124,7 @@ def test_json_is_all_there_is_on_stdout_and_equals_the_table(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--world", "atlantis"], "error: unknown world 'atlantis'; choose among music-and-news"),
+        (["atlantis"], "error: unknown world 'atlantis'; choose among music-and-news"),
         (["--policies", "cat"], "error: unknown policy 'cat'; choose among cab, "),
         (["--policies", "cab:alpha=-1"], "error: alpha"),
         (["--rounds", "0"], "error: rounds=0; expected at least 1"),
@@ -116,7 +151,7 @@ def test_an_interrupted_comparison_says_how_to_go_on_and_goes_on(world: str, tmp
         f"import signal; {listen}; import coterie.cli; coterie.cli.main()",
         "compare",
     ]
-    words += ["--world", world, "--out", str(tmp_path / "out"), *options]
+    words += [world, "--out", str(tmp_path / "out"), *options]
 
     first = subprocess.Popen(words, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     until = time.monotonic() + 60
@@ -126,7 +161,7 @@ def test_an_interrupted_comparison_says_how_to_go_on_and_goes_on(world: str, tmp
     out, err = first.communicate(timeout=60)
     assert first.returncode == 130
     assert out == ""
-    assert f"To go on:\ncoterie compare --world {world} " in err
+    assert f"To go on:\ncoterie compare {world} " in err
     assert "Traceback" not in err
     assert list(tmp_path.glob("out/traces/cab*.partial/*.policy"))
 

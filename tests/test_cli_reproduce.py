@@ -12,11 +12,11 @@ from tests.miniature import write_lastfm
 
 LASTFM = [
     "--unverified",
-    "--setting",
+    "--settings",
     "components=4",
-    "--setting",
+    "--settings",
     "n_rounds=200",
-    "--setting",
+    "--settings",
     "n_candidates=5",
 ]
 SMALL = ["--quick", "--runs", "2", "--workers", "1", "--policies", "cab:alpha=0.1,linucb-single,random"]
@@ -70,10 +70,22 @@ def test_a_log_of_ones_own_goes_through_the_same_protocol(
     )
     frame = frame.with_columns((pl.col("item").str.len_chars() == 2).cast(pl.Int8).alias("payoff"))
     frame.write_parquet(tmp_path / "mine.parquet")
-    words = ["reproduce", str(tmp_path / "mine.parquet"), "--out", str(tmp_path / "out"), *SMALL]
-    assert call(monkeypatch, *words, "--setting", "candidates=3") == 0
-    assert "mine.parquet" in capsys.readouterr().out
+    words = [str(tmp_path / "mine.parquet"), "--out", str(tmp_path / "out"), *SMALL]
+    (tmp_path / "settings.toml").write_text("candidates = 3\n")
+    assert call(monkeypatch, "tune", *words, "--settings", str(tmp_path / "settings.toml")) == 0
+    told = capsys.readouterr()
+    assert "warning" not in told.err
+    before, _, best = told.out.partition("Best in tuning:\n")
+    assert "mine.parquet" in before
+    assert [line.split(":")[0] for line in best.splitlines()] == ["  cab", "  linucb-single", "  random"]
+    assert best.splitlines()[0] == "  cab:alpha=0.1"
     assert (tmp_path / "out" / "mine-quick" / "figure-1.svg").exists()
+    # The old name, and the old option: the same numbers, nothing is played again, and a warning each.
+    assert call(monkeypatch, "reproduce", *words, "--setting", "candidates=3", "--json") == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["tuned"]["cab:alpha=0.1"] == "cab:alpha=0.1"
+    assert f"warning: coterie reproduce {words[0]} is now coterie tune {words[0]}" in told.err
+    assert "warning: --setting is now --settings" in told.err
 
 
 @pytest.mark.parametrize(
@@ -82,10 +94,11 @@ def test_a_log_of_ones_own_goes_through_the_same_protocol(
         (["reproduce", "spotify"], "unknown dataset 'spotify'; choose among lastfm, delicious"),
         (["reproduce", "lastfm"], "nowhere does not exist"),
         (["reproduce", "kddcup"], "nowhere does not exist"),
-        (["reproduce", "tuenti", "--setting", "colour"], "setting 'colour' is not name=value"),
-        (["reproduce", "tuenti", "--setting", "colour=red"], "no such setting"),
-        (["reproduce", "lastfm", "--setting", "pool=[1]"], "dataset 'lastfm'"),
+        (["reproduce", "tuenti", "--settings", "colour"], "setting 'colour' is not name=value"),
+        (["reproduce", "tuenti", "--settings", "colour=red"], "no such setting"),
+        (["reproduce", "lastfm", "--settings", "pool=[1]"], "dataset 'lastfm'"),
         (["reproduce", "tuenti", "--policies", "psychic"], "unknown policy 'psychic'"),
+        (["tune", "lastfm"], "is not a .csv or .parquet file; for a dataset, `coterie reproduce lastfm`"),
         (["data", "check"], "nowhere does not exist"),
         (["data", "get", "avazu"], "needs a Kaggle account"),
         (["data", "get", "spotify"], "unknown dataset 'spotify'"),
@@ -108,5 +121,7 @@ def test_data_check_lists_files_and_fails_on_a_wrong_one(
     text = capsys.readouterr().out
     assert "differs" in text
     assert "it was cut short" in text
+    assert call(monkeypatch, "data", "check", "lastfm", "--data", str(tmp_path / "data"), "--json") == 1
+    assert "differs" in {line["state"] for line in json.loads(capsys.readouterr().out)}
     assert call(monkeypatch, "data", "check", "kddcup", "--data", str(tmp_path / "data")) == 0
     assert "missing" in capsys.readouterr().out

@@ -167,7 +167,9 @@ def test_the_command_writes_table_and_picture(
     words = ["contest", str(folder), "--out", str(tmp_path / "out"), "--into", str(page)]
     assert call(monkeypatch, *words) == 0
     text = (tmp_path / "out" / "contest.md").read_text()
-    assert capsys.readouterr().out == text
+    shown = capsys.readouterr().out
+    assert shown.splitlines()[1].split() == ["LastFM", "40,000", "Hierarchical", "0.650", "RAN", "1.000"]
+    assert all(len(line) <= 120 for line in shown.splitlines())
     assert page.read_text() == f"# Results\n\n{BEGIN}\n{text}{END}\n\nmore\n"
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "contest.md",

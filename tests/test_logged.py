@@ -69,7 +69,8 @@ SMALL: dict[str, Any] = {"n_users": 60, "n_items": 30, "n_candidates": 5, "n_rec
 
 
 def test_twins_have_the_sizes_of_the_paper() -> None:
-    sizes = {name: (made.n_users, made.n_items, made.n_candidates) for name in TWINS if (made := twin(name))}
+    made = {name: twin(name) for name in TWINS}
+    sizes = {name: (one.n_users, one.n_items, one.n_candidates) for name, one in made.items()}
     assert sizes == {
         "tuenti": (14_612, 105, 15),
         "kddcup-twin": (10_333, 6_780, 20),

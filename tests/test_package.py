@@ -1,12 +1,18 @@
 """The package as a stranger meets it."""
 
+import re
+import runpy
 import subprocess
 import sys
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import coterie
 from coterie.policies import POLICIES
+
+ROOT = Path(__file__).parent.parent
 
 
 def test_every_policy_is_one_import_away() -> None:
@@ -15,6 +21,31 @@ def test_every_policy_is_one_import_away() -> None:
         assert kind.__name__ in dir(coterie)
     with pytest.raises(AttributeError, match="module 'coterie' has no attribute 'CUB'"):
         coterie.CUB  # noqa: B018
+
+
+def test_the_version_to_cite_is_the_version() -> None:
+    assert f"\nversion: {coterie.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_the_bill_of_materials_names_coterie_and_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """hatch_build.py runs when a wheel is built, where hatchling is; what it writes needs none of it."""
+    stub = ModuleType("hatchling.builders.hooks.plugin.interface")
+    stub.BuildHookInterface = object  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, stub.__name__, stub)
+    made = runpy.run_path(str(ROOT / "hatch_build.py"))
+    bill = made["bill_of"](
+        "coterie", "1.2.3", ["numpy>=2.0"], ["psycopg[binary]>=3.2", "numpy", "Ray_x>1; x"]
+    )
+    assert bill["metadata"]["component"]["purl"] == "pkg:pypi/coterie@1.2.3"
+    scopes = {part["name"]: part["scope"] for part in bill["components"]}
+    assert scopes == {"numpy": "required", "psycopg": "optional", "ray-x": "optional"}
+
+
+def test_every_supported_python_is_tested() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    for page in (".github/workflows/test.yml", ".gitlab-ci.yml"):
+        for version in re.findall(r'Python :: (3\.\d+)"', text):
+            assert f'"{version}"' in (ROOT / page).read_text(), f"{page} leaves out Python {version}"
 
 
 def test_importing_does_not_wait_for_the_compiler_or_the_extras() -> None:

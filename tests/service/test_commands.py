@@ -1,13 +1,15 @@
 """The commands around the service, as one types them; and no route is left out of the documentation."""
 
+import os
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from coterie.cli.app import app
-from coterie.errors import ParameterError
-from coterie.service.loadtest import Plan, check_plan
+from coterie.errors import MissingExtraError, ParameterError
+from coterie.service import store
+from coterie.service.loadtest import Plan, Server, check_plan
 from coterie.service.routes_native import ROUTES
 from coterie.service.settings import Config, Durability, read_settings
 from tests.service.helpers import Clock, ask, opened, settings_of, with_desk
@@ -44,22 +46,28 @@ def test_keys_are_made_listed_and_dropped(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", ["parquet", "dsjson"])
 def test_a_log_is_checked_exported_and_imported(tmp_path: Path, ending: str) -> None:
     _lived(tmp_path / "log.db")
-    checked = run.invoke(app, ["log", "check", "--store", str(tmp_path / "log.db")])
+    checked = run.invoke(app, ["store", "check", "--store", str(tmp_path / "log.db")])
     assert "no damage" in checked.output
     assert "equals the snapshot and its tail: yes" in checked.output
     out = tmp_path / f"log.{ending}"
     assert "8 decisions" in run.invoke(
-        app, ["log", "export", str(out), "--store", str(tmp_path / "log.db")]
+        app, ["store", "export", str(out), "--store", str(tmp_path / "log.db")]
     ).output.replace("17 records", "8 decisions")
-    told = run.invoke(app, ["log", "import", str(out), "--store", str(tmp_path / "other.db")])
+    told = run.invoke(app, ["store", "import", str(out), "--store", str(tmp_path / "other.db")])
     assert "8 payoffs learned" in told.output, told.output
 
 
 def test_a_log_is_cut(tmp_path: Path) -> None:
     _lived(tmp_path / "log.db")
-    told = run.invoke(app, ["log", "cut", "--at", "5", "--yes", "--store", str(tmp_path / "log.db")])
+    told = run.invoke(app, ["store", "cut", "--at", "5", "--yes", "--store", str(tmp_path / "log.db")])
     assert "12 records given up" in told.output
-    assert run.invoke(app, ["log", "repair", str(tmp_path / "log.db"), "--yes"]).exit_code == 0
+    assert run.invoke(app, ["store", "repair", "--store", str(tmp_path / "log.db"), "--yes"]).exit_code == 0
+
+
+def test_a_store_in_postgresql_needs_an_extra_which_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"needs psycopg: pip install 'coterie\[postgres\]'"):
+        store.open_store("postgresql://nobody@localhost:1/none")
 
 
 def test_a_load_test_is_bounded_and_stays_at_home() -> None:
@@ -67,6 +75,12 @@ def test_a_load_test_is_bounded_and_stays_at_home() -> None:
         check_plan("http://example.org", Plan(), anywhere=False)
     with pytest.raises(ParameterError, match="at most 256"):
         check_plan(None, Plan(connections=1000), anywhere=False)
+
+
+def test_a_fresh_service_is_measured_on_linux_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_setaffinity")
+    with pytest.raises(ParameterError, match="start one and give its --url"):
+        Server(["coterie.cli", "serve"])
 
 
 def test_settings_come_from_file_environment_and_flags(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_damage_names_the_records_and_the_way_to_repair(folder: Path) -> None:
     store.append(Append(pack(0, [encode(Tick(1)), encode(Tick(2))])))
     store.append(Append(pack(2, [encode(Tick(3))])))
     store._write.execute("UPDATE log SET checksum = checksum + 1 WHERE first = 0")
-    with pytest.raises(FileError, match=r"log records 0 to 1 are damaged.*coterie log cut --at 0"):
+    with pytest.raises(FileError, match=r"log records 0 to 1 are damaged.*coterie store cut --at 0"):
         list(flatten(store.read()))
     store._write.execute("DELETE FROM log WHERE first = 0")
     with pytest.raises(FileError, match="begins at record 2, and there is no sound snapshot"):
@@ -160,7 +160,7 @@ def test_damage_names_the_records_and_the_way_to_repair(folder: Path) -> None:
     for first in (0, 2):
         store.append(Append(pack(first, [encode(Tick(1)), encode(Tick(2))])))
     store._write.execute("UPDATE log SET first = 3 WHERE first = 2")
-    with pytest.raises(FileError, match=r"records 2 to 2 are missing.*coterie log cut --at 2"):
+    with pytest.raises(FileError, match=r"records 2 to 2 are missing.*coterie store cut --at 2"):
         recover(store)
     store.close()
 

@@ -3,6 +3,7 @@
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,12 @@ def again(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
 
 def _ticks(first: int, count: int, at: int = 0) -> Append:
     return Append(pack(first, [encode(Tick(at + first + k)) for k in range(count)]))
+
+
+def test_sqlite_syncs_through_the_drives_cache_where_a_plain_sync_does_not(tmp_path: Path) -> None:
+    with closing(SqliteStore(str(tmp_path / "log.db"))) as store:
+        for pragma in ("fullfsync", "checkpoint_fullfsync"):
+            assert store._write.execute(f"PRAGMA {pragma}").fetchone() == (1,)
 
 
 def test_what_was_appended_is_read_from_any_place(again: Open) -> None:

@@ -10,7 +10,7 @@ def main() -> None:
     try:
         from coterie.cli.app import app
 
-        app()
+        app(prog_name="coterie")
     except CoterieError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

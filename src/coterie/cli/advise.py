@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coterie.data.files import VARIABLE
+from coterie.cli.options import DataOption, JsonOption
 
 if TYPE_CHECKING:
     from coterie.theory.records import Records
@@ -21,22 +21,17 @@ def advise(
             "columns named feature_…); a service's export; or the name of a dataset, such as lastfm."
         ),
     ],
-    data: Annotated[
-        Path | None,
-        typer.Option("--data", envvar=VARIABLE, help="Folder with a dataset's files.", show_envvar=True),
-    ] = None,
+    data: DataOption = None,
     out: Annotated[Path, typer.Option(help="Folder for the page and the numbers.")] = Path("out/advise"),
     splits: Annotated[int, typer.Option(help="Random splits of the data to average over.", min=1)] = 3,
     seed: Annotated[int, typer.Option(help="Seed of the splits.", min=0)] = 0,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the numbers as JSON on stdout, and nothing else there.")
-    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Say whether users of a log should learn from each other, and how to start.
+    """Say whether users of a log should learn from each other.
 
-    Counts users and records, estimates how many groups of users there are per item and how strongly they differ, and
-    finds out on records kept aside whether other users' feedback helps to predict a user's payoffs, and which policy
-    predicts them best.
+    And which policy to start with. It counts users and records, estimates how many groups of users there are per item
+    and how strongly they differ, and finds out on records kept aside whether other users' feedback helps to predict
+    a user's payoffs, and which policy predicts them best.
     """
     from coterie.theory.advice import advise as look_into
     from coterie.theory.advice_page import write_advice

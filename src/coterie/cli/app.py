@@ -1,9 +1,8 @@
 """The commands, and what `coterie` says without one."""
 
-from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from coterie import __version__
 from coterie.errors import MissingExtraError
@@ -12,28 +11,79 @@ if find_spec("typer") is None:
     raise MissingExtraError("the command line needs typer: pip install 'coterie[experiments]'")
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
-# In the order of `coterie --help`: a function or group of that name in its own file, and the extra that it needs.
+
+class Listed(NamedTuple):
+    """A command as `coterie --help` lists it. Its function or group is in the module of its name."""
+
+    extra: str  # what it needs
+    about: str  # the first sentence of its own help
+
+
+# In the order of `coterie --help`.
 COMMANDS = {
-    "compare": "experiments",
-    "reproduce": "experiments",
-    "contest": "experiments",
-    "evaluate": "experiments",
-    "data": "experiments",
-    "policies": "experiments",
-    "theory": "experiments",
-    "advise": "experiments",
-    "bench": "experiments",
-    "serve": "service",
-    "loadtest": "service",
-    "keys": "service",
-    "log": "service",
+    "compare": Listed("experiments", "Compare policies on a world or a log of your own."),
+    "advise": Listed("experiments", "Say whether users of a log should learn from each other."),
+    "tune": Listed("experiments", "Find each policy's best settings on a log of your own."),
+    "evaluate": Listed("experiments", "Estimate what other policies would have earned on a log."),
+    "policies": Listed("experiments", "List the policies with their parameters and defaults."),
+    "serve": Listed("service", "Serve decisions over HTTP: rank and reward."),
+    "keys": Listed("service", "Make, list and drop the keys of a service."),
+    "store": Listed("service", "Check, export and repair what a service keeps."),
+    "loadtest": Listed("service", "Press a service with ranks, and look for what was lost."),
+    "reproduce": Listed("experiments", "Do the paper's experiments on a dataset."),
+    "data": Listed("experiments", "Get the published data files, and check what is there."),
+    "contest": Listed("experiments", "Put the results of several reproductions into one table."),
+    "theory": Listed("experiments", "The paper's analysis: how hard data is, what is guaranteed."),
+    "bench": Listed("experiments", "Measure speed as ratios within one run, on one core."),
 }
+OLD = {"log": "store"}  # what commands were called before
+
+# Boxes and colours in the help would need the whole of rich, which takes longer to import than all else.
+PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
+
+
+class Commands(TyperGroup):
+    """The commands by name. A command's module is imported when it is called: help and version need none."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands = {name: TyperCommand(name, help=listed.about) for name, listed in COMMANDS.items()}
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that is called, imported."""
+        if args[0] in OLD:
+            from coterie.cli.options import tell_old
+
+            tell_old(f"coterie {args[0]}", f"coterie {OLD[args[0]]}")
+            args = [OLD[args[0]], *args[1:]]
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command and read_command(str(name)), rest
+
+
+def read_command(name: str) -> Any:
+    """Import a command; raise MissingExtraError, which names what to install, where that fails."""
+    try:
+        part = getattr(import_module(f"coterie.cli.{name}"), name)
+    except ImportError as error:
+        raise MissingExtraError(
+            f"coterie {name} needs more ({error}): pip install 'coterie[{COMMANDS[name].extra}]'"
+        ) from error
+    group = typer.Typer(add_completion=False, **PLAIN)
+    if isinstance(part, typer.Typer):
+        group.add_typer(part, name=name)
+        return get_command(group).commands[name]  # type: ignore[attr-defined]
+    group.command(name)(part)
+    return get_command(group)
+
 
 app = typer.Typer(
     name="coterie",
+    cls=Commands,
     no_args_is_help=True,
-    pretty_exceptions_enable=False,
+    **PLAIN,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -51,27 +101,3 @@ def coterie(
     ] = False,
 ) -> None:
     """Recommenders whose users teach each other, item by item (CAB and its rivals)."""
-
-
-def _stand_in(name: str, extra: str, error: ImportError) -> Callable[[], None]:
-    """Return a command that says what to install."""
-
-    def command() -> None:
-        raise MissingExtraError(
-            f"coterie {name} needs more ({error}): pip install 'coterie[{extra}]'"
-        ) from error
-
-    command.__doc__ = f"Not installed: pip install 'coterie[{extra}]'."
-    return command
-
-
-for _name, _extra in COMMANDS.items():
-    try:
-        _part: Any = getattr(import_module(f"coterie.cli.{_name}"), _name)
-    except ImportError as _error:
-        app.command(_name)(_stand_in(_name, _extra, _error))
-        continue
-    if isinstance(_part, typer.Typer):
-        app.add_typer(_part, name=_name)
-    else:
-        app.command(_name)(_part)

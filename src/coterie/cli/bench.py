@@ -8,9 +8,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from threadpoolctl import threadpool_limits
 
 from coterie.cli.extra import need_service
+from coterie.cli.options import JsonOption, tell_old
 from coterie.experiments.bench import SUITES, describe_machine, run_suites, write_rows
 from coterie.experiments.bench.plots import draw_growth
 from coterie.experiments.bench.rows import Row
@@ -23,7 +25,7 @@ def bench(
         list[str] | None,
         typer.Argument(help=f"{', '.join(SUITES)}; all of these without a name. decisions: see below."),
     ] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows to this file.")] = None,
+    as_json: JsonOption = False,
     out: Annotated[
         Path | None, typer.Option(help="Write rows, machine and plots to this folder (results/benchmarks).")
     ] = None,
@@ -31,27 +33,41 @@ def bench(
         bool, typer.Option(help="Smaller sizes: minutes become seconds, and noise grows.")
     ] = False,
 ) -> None:
-    """Measure speed as ratios within one run, on one core, and say which limits hold.
+    """Measure speed as ratios within one run, on one core.
 
-    `coterie bench decisions` measures what decisions of the service earn, beside Vowpal Wabbit on the same rounds:
-    digits, MovieLens (from the folder that COTERIE_DATA names) and two worlds like Personalizer's quickstarts.
+    The table says which limits hold; exit code 1 if any does not. `coterie bench decisions` measures what decisions
+    of the service earn, beside Vowpal Wabbit on the same rounds: digits, MovieLens (from the folder that
+    COTERIE_DATA names) and two worlds like Personalizer's quickstarts.
     """
     notes = Console(stderr=True)
+    suites, old_file = _without_file(suites or [], as_json)
     found: list[Row] = []
     with threadpool_limits(1), notes.status("starting") as status:
-        for row in _rows(suites or [], quick, status.update, notes):
+        for row in _rows(suites, quick, status.update, notes):
             found.append(row)
             notes.print(f"{row.suite}: {row.name}: {row.ratio:.3g}", highlight=False, markup=False)
-    if json_file is not None:
-        write_rows(found, json_file)
+    if old_file is not None:
+        write_rows(found, old_file)
     if out is not None:
         name = "-".join(suites) if suites else "all"
         write_rows(found, out / f"{name}.json")
         (out / f"{name}-machine.json").write_text(json.dumps(describe_machine(), indent=2) + "\n")
         draw_growth(found, out)
-    _print(found)
+    if as_json and old_file is None:
+        print(json.dumps([row.as_dict() for row in found], indent=2))
+    else:
+        _print(found)
     if any(row.holds is False for row in found):
         raise typer.Exit(1)
+
+
+def _without_file(suites: list[str], as_json: bool) -> tuple[list[str], Path | None]:
+    """Return the suites, and the file that --json had before it was a flag."""
+    files = [name for name in suites if as_json and name.endswith(".json")]
+    if not files:
+        return suites, None
+    tell_old(f"coterie bench --json {files[0]}", f"coterie bench --json > {files[0]}")
+    return [name for name in suites if name not in files], Path(files[0])
 
 
 def _rows(suites: list[str], quick: bool, told: Callable[[str], None], notes: Console) -> Iterator[Row]:
@@ -98,13 +114,14 @@ def decision_rows(quick: bool, told: Callable[[str], None], left_out: Callable[[
 
 def _print(rows: list[Row]) -> None:
     shown = Table(box=None, padding=(0, 2, 0, 0))
-    for title, side in (("suite", "left"), ("what", "left"), ("measured", "right"), ("against", "left"),
-                        ("ratio", "right"), ("limit", "left"), ("holds", "left")):  # fmt: skip
-        shown.add_column(title, justify=side, overflow="fold")  # type: ignore[arg-type]
+    shown.add_column("what, and against what", overflow="fold")
+    for title in ("ratio", "limit", "holds"):
+        shown.add_column(title, justify="right", no_wrap=True)
     for row in rows:
         holds = {None: "", True: "yes", False: "[bold red]no[/]"}[row.holds]
         measured = f"{row.value:.4g} {row.unit}"
-        shown.add_row(row.suite, row.name, measured, row.against, f"{row.ratio:.3g}", row.limit or "", holds)
+        what = Text(f"{row.suite}: {row.name}\n").append(f"  {measured}, against {row.against}", style="dim")
+        shown.add_row(what, f"{row.ratio:.3g}", row.limit or "", holds)
     console = Console()
     console.print(shown)
     console.print("  ".join(f"{key} {value}" for key, value in describe_machine().items()), style="dim")

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from coterie.cli.at_work import RayOption, at_work
 from coterie.cli.closing import closing_table
+from coterie.cli.options import JsonOption, OldWorldOption, chosen_world
 from coterie.cli.progress import bars
 from coterie.data import WORLDS
 from coterie.experiments import Comparison, Plan, open_world, parse_specs, write_report
@@ -25,13 +26,15 @@ N_ROUNDS = 10_000
 
 
 def compare(
-    world: Annotated[
-        str,
-        typer.Option(
+    given: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="WORLD|LOG",
+            show_default=FIRST_WORLD,
             help=f"A built-in world ({', '.join(WORLDS)}), a .json file with a world's parameters, or a log of "
             "your own: a .csv or .parquet file with the columns user, item, payoff, or a service's export.",
         ),
-    ] = FIRST_WORLD,
+    ] = None,
     policies: Annotated[
         str,
         typer.Option(
@@ -45,19 +48,20 @@ def compare(
     runs: Annotated[int, typer.Option(help="Runs of each policy, each with a seed of its own.")] = 3,
     seed: Annotated[int, typer.Option(help="Seed of the first run; the next has seed + 1.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the report and the traces.")] = Path("out/compare"),
-    as_json_: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON on stdout, and nothing else there.")
-    ] = False,
+    as_json_: JsonOption = False,
     workers: Annotated[
         int | None, typer.Option(help="Processes at work.", show_default="one a core", min=1)
     ] = None,
     ray: RayOption = None,
+    world: OldWorldOption = None,
 ) -> None:
-    """Compare policies on a world or on a log of your own, and write a report.
+    """Compare policies on a world or a log of your own.
 
-    Without options: Hierarchical, CAB, DynUCB, CLUB, both LinUCBs and a random choice, on a built-in world.
-    Runs that were interrupted go on where they stopped, and finished ones are not run again.
+    Prints a table and writes a report. Without options: Hierarchical, CAB, DynUCB, CLUB, both LinUCBs and a random
+    choice, on a built-in world. Runs that were interrupted go on where they stopped, and finished ones are not run
+    again.
     """
+    world = chosen_world(given, world, "compare") or FIRST_WORLD
     place = open_world(world)
     longest = getattr(place, "n_rounds", None)  # a log ends, a world does not
     n_rounds = longest or N_ROUNDS if rounds is None else min(rounds, longest or rounds)

@@ -1,5 +1,6 @@
 """`coterie data`: get the published files, and check what is there."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from coterie.data.catalogue import SOURCES, check, source
+from coterie.cli.options import DataOption, JsonOption
+from coterie.data.catalogue import SOURCES, Finding, check, source
 from coterie.data.download import get
 from coterie.data.files import VARIABLE, data_folder
 
@@ -17,15 +19,12 @@ data = typer.Typer(
     help="Get the published data files, and check what is there.",
     pretty_exceptions_enable=False,
 )
-Folder = Annotated[
-    Path | None, typer.Option("--data", envvar=VARIABLE, help="Folder with the data files.", show_envvar=True)
-]
 
 
 @data.command("get")
 def get_(
     dataset: Annotated[str, typer.Argument(help=f"Which one: {', '.join(SOURCES)}.")],
-    folder: Folder = None,
+    folder: DataOption = None,
     url: Annotated[str | None, typer.Option(help="Fetch the archive from here instead.")] = None,
 ) -> None:
     """Download a published archive and check it."""
@@ -50,17 +49,29 @@ def get_(
 
 @data.command("check")
 def check_(
-    dataset: Annotated[str | None, typer.Argument(help="Only this one.")] = None, folder: Folder = None
+    dataset: Annotated[str | None, typer.Argument(help="Only this one.")] = None,
+    folder: DataOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Say which files are there, which are missing and which do not match; exit code 1 if any does not."""
+    """Say which files are there, are missing or do not match.
+
+    Exit code 1 if any does not match.
+    """
     place = data_folder(folder)
     found = [line for name in ([dataset] if dataset else SOURCES) for line in check(name, place)]
+    if as_json:
+        print(json.dumps([line._asdict() for line in found], indent=2))
+    else:
+        _print(found)
+    if any(line.state in ("differs", "unreadable") for line in found):
+        raise typer.Exit(1)
+
+
+def _print(found: list[Finding]) -> None:
     shown = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("dataset", "file", "state", "note"):
-        shown.add_column(column)
+        shown.add_column(column, overflow="fold")
     colours = {"ok": "green", "there": "green", "missing": "yellow", "differs": "red", "unreadable": "red"}
     for line in found:
         shown.add_row(line.dataset, line.file, f"[{colours[line.state]}]{line.state}[/]", line.note)
     Console().print(shown)
-    if any(line.state in ("differs", "unreadable") for line in found):
-        raise typer.Exit(1)

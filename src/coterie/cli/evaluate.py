@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from coterie.cli.closing import closing_table
+from coterie.cli.options import JsonOption
 
 if TYPE_CHECKING:
     from coterie.data.interactions import InteractionLog
@@ -51,14 +52,12 @@ def evaluate(
     ] = 20,
     seed: Annotated[int, typer.Option(help="Seed of the policies.", min=0)] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the page and the numbers.")] = Path("out/evaluate"),
-    as_json_: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON on stdout, and nothing else there.")
-    ] = False,
+    as_json_: JsonOption = False,
 ) -> None:
-    """Estimate what other policies would have earned on a log, and write a page.
+    """Estimate what other policies would have earned on a log.
 
     Off-policy evaluation by IPS, self-normalised IPS, the direct method and doubly robust, each with an
-    interval. The log must tell how likely its choices were. A store is only read, also while its service runs.
+    interval, and a page. The log must tell how likely its choices were. A store is only read, also while its service runs.
     """
     from coterie.evaluation import as_json, open_interactions, write_evaluation
     from coterie.evaluation import evaluate as look_into

@@ -1,5 +1,6 @@
 """`coterie keys`: who may use the service."""
 
+import json
 from contextlib import closing
 from typing import Annotated, Any
 
@@ -8,10 +9,9 @@ from rich.console import Console
 from rich.table import Table
 
 from coterie.cli.extra import need_service
+from coterie.cli.options import JsonOption, StoreOption
 
 keys = typer.Typer(name="keys", no_args_is_help=True, help="Make, list and drop the keys of a service.")
-
-Where = Annotated[str, typer.Option(help="The service's store: a file, or postgresql://…")]
 
 
 @keys.command()
@@ -20,7 +20,7 @@ def new(
     scope: Annotated[
         list[str] | None, typer.Option(help="decide, read or admin; may be given again.")
     ] = None,
-    store: Where = "coterie.db",
+    store: StoreOption = "coterie.db",
     toml: Annotated[
         bool, typer.Option("--toml", help="Do not keep it; print a line for the settings.")
     ] = False,
@@ -44,10 +44,13 @@ def new(
 
 
 @keys.command(name="list")
-def list_(store: Where = "coterie.db") -> None:
+def list_(store: StoreOption = "coterie.db", as_json: JsonOption = False) -> None:
     """List the keys by name and scope."""
     with _opened(store) as opened:
         rows = opened.keys()
+    if as_json:
+        print(json.dumps([{"name": row.name, "scopes": row.scopes} for row in rows], indent=2))
+        return
     table = Table("name", "scopes", box=None)
     for row in rows:
         table.add_row(row.name, " ".join(row.scopes))
@@ -55,7 +58,7 @@ def list_(store: Where = "coterie.db") -> None:
 
 
 @keys.command()
-def drop(name: Annotated[str, typer.Argument(help="Which key.")], store: Where = "coterie.db") -> None:
+def drop(name: Annotated[str, typer.Argument(help="Which key.")], store: StoreOption = "coterie.db") -> None:
     """Drop a key. A running service refuses it within seconds."""
     with _opened(store) as opened:
         if not opened.drop_key(name):

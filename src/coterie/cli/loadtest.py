@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from coterie.cli.extra import need_service
+from coterie.cli.options import JsonOption
 
 
 def loadtest(
@@ -33,10 +34,11 @@ def loadtest(
     dialect: Annotated[str, typer.Option(help="Whose rank is pressed: native or personalizer.")] = "native",
     key: Annotated[str | None, typer.Option(help="A key, if the service wants one.")] = None,
     anywhere: Annotated[bool, typer.Option("--anywhere", help="Allow a URL beyond this machine.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Press a service with ranks, by ids and with features, and print throughput, latencies and what was lost.
+    """Press a service with ranks, and look for what was lost.
 
+    Prints throughput and latencies, by ids and with features.
     Without --url, a fresh service and a bare Litestar endpoint with the same bodies are pressed in turns, each
     on one core; the service is killed without warning, and every acknowledged event is looked for in its log.
     """

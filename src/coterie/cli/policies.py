@@ -2,19 +2,19 @@
 
 import inspect
 import json
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
+from coterie.cli.options import JsonOption
 from coterie.policies import POLICIES
 
 
 def policies(
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """List the policies: what each does, where it comes from, its parameters and their defaults."""
+    """List the policies with their parameters and defaults."""
     listed: list[dict[str, Any]] = [
         {
             "name": name,

@@ -2,32 +2,26 @@
 
 import json
 import os
-import shlex
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from coterie.cli.at_work import RayOption, at_work
-from coterie.cli.closing import closing_table
+from coterie.cli.evidence import do
+from coterie.cli.options import DataOption, JsonOption, SettingsOption, read_settings_given, tell_old
 from coterie.data import WORLDS, make_world
 from coterie.data.datasets import DATASETS, open_dataset
 from coterie.data.files import VARIABLE
 from coterie.data.log import open_log
 from coterie.data.log_file import READERS
 from coterie.data.stage import N_ROUNDS, Stage
-from coterie.errors import CoterieError, ParameterError
-from coterie.experiments import Plan, Run, Spec, parse_spec, parse_specs
-from coterie.experiments.evidence import final_table, warnings, write_evidence
-from coterie.experiments.parallel import Told, Workers
+from coterie.errors import CoterieError
+from coterie.experiments import Run, Spec, parse_spec, parse_specs
 from coterie.experiments.protocol import QUICK_RUNS, Protocol
-from coterie.experiments.reproduce import Evidence, numbers, title_of
-from coterie.experiments.reproduce import reproduce as do_all
+from coterie.experiments.reproduce import numbers
 from coterie.experiments.specs import names
 from coterie.policies import POLICIES
 
@@ -40,13 +34,11 @@ def reproduce(
     dataset: Annotated[
         str,
         typer.Argument(
-            help=f"A dataset ({', '.join(DATASETS)}), `all` for the paper's five, a built-in world "
-            f"({', '.join(WORLDS)}), or a log of your own (.csv, .parquet, or a service's export)."
+            help=f"A dataset ({', '.join(DATASETS)}), `all` for the paper's five, or a built-in world "
+            f"({', '.join(WORLDS)})."
         ),
     ],
-    data: Annotated[
-        Path | None, typer.Option(envvar=VARIABLE, help="Folder with the data files.", show_envvar=True)
-    ] = None,
+    data: DataOption = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="A small honest version; the report says what was left out.")
     ] = False,
@@ -61,37 +53,37 @@ def reproduce(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the first run; the next has seed + 1.")] = 0,
     tuning_runs: Annotated[int, typer.Option(help="Runs over which each setting is tuned.")] = 1,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Another reading of the data, as name=value: pool=all, untagged=drop; for a world, one of its "
-            "parameters. Repeatable."
-        ),
-    ] = None,
+    settings: SettingsOption = None,
+    setting: Annotated[list[str] | None, typer.Option(hidden=True)] = None,
     unverified: Annotated[
         bool, typer.Option("--unverified", help="Take files that differ from the published ones.")
     ] = False,
     out: Annotated[Path, typer.Option(help="Folder for everything; each dataset has its own in it.")] = Path(
         "out/reproduce"
     ),
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the numbers as JSON on stdout, and nothing else there.")
-    ] = False,
+    as_json: JsonOption = False,
     workers: Annotated[
         int | None, typer.Option(help="Processes at work. [default: one a core]", min=1)
     ] = None,
     ray: RayOption = None,
 ) -> None:
-    """Do the paper's section 5 for a dataset: tune on the first fifth, report the rest, draw the figures.
+    """Do the paper's experiments on a dataset.
 
-    An interrupted reproduction goes on where it stopped.
+    All of section 5: tune on the first fifth, report the rest, draw the figures. Settings are another reading of the
+    data, such as pool=all or untagged=drop; for a world, one of its parameters. An interrupted reproduction goes on
+    where it stopped.
     """
+    if setting:
+        tell_old("--setting", "--settings")
+    if Path(dataset).suffix.lower() in READERS:
+        tell_old(f"coterie reproduce {dataset}", f"coterie tune {dataset}")
+    chosen_settings = read_settings_given([*(settings or []), *(setting or [])])
     if data is not None:
         os.environ[VARIABLE] = str(data)  # the processes at work look there
     notes = Console(stderr=True)
     plans = []
     for name in ALL if dataset == "all" else [dataset]:
-        place = _open(name, setting or [], unverified, notes, rounds, fall_back=dataset == "all")
+        place = _open(name, chosen_settings, unverified, notes, rounds, fall_back=dataset == "all")
         name = getattr(place, "name", name)
         chosen = _all(place, seed) if policies == "all" else parse_specs(policies or ",".join(_known(PAPER)))
         protocol = Protocol(
@@ -107,7 +99,7 @@ def reproduce(
         )
         plans.append(protocol)
     with at_work(workers, ray) as them:
-        found = [_do(protocol, notes, them, as_json) for protocol in plans]
+        found = [do(protocol, notes, them, as_json) for protocol in plans]
     if as_json:
         told = [numbers(evidence) for evidence in found]
         print(json.dumps(told if dataset == "all" else told[0], indent=2))
@@ -131,9 +123,15 @@ def _all(place: Any, seed: int) -> list[Spec]:
 
 
 def _open(
-    name: str, settings: list[str], unverified: bool, notes: Console, rounds: int | None, *, fall_back: bool
+    name: str,
+    settings: dict[str, Any],
+    unverified: bool,
+    notes: Console,
+    rounds: int | None,
+    *,
+    fall_back: bool,
 ) -> Any:
-    chosen = dict(_setting(text) for text in settings)
+    chosen = dict(settings)
     if name in WORLDS:
         world = make_world({"seed": 0, **WORLDS[name].parameters, **chosen})
         return Stage(name, world, N_ROUNDS if rounds is None else rounds)
@@ -155,64 +153,3 @@ def _open(
         return place
     notes.print(f"The whole of {name} is not at hand: its generated twin is taken.", highlight=False)
     return open_dataset(f"{name}-twin")
-
-
-def _setting(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ParameterError(f"setting {text!r} is not name=value")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
-
-
-def _do(protocol: Protocol, notes: Console, workers: int | Workers | None, silent: bool) -> Evidence:
-    try:
-        with _bars(protocol, notes) as (tuning, reporting):
-            evidence = do_all(protocol, tuning, reporting, workers)
-    except KeyboardInterrupt:
-        again = shlex.join(["coterie", *sys.argv[1:]])
-        notes.print(f"\nInterrupted. What was done is kept in {protocol.out}; to go on: [bold]{again}[/]")
-        raise typer.Exit(130) from None
-    report = write_evidence(evidence, ["coterie", *sys.argv[1:]])
-    if not silent:
-        _print(evidence, report)
-    return evidence
-
-
-@contextmanager
-def _bars(protocol: Protocol, console: Console) -> Iterator[tuple[Told, Any]]:
-    """Show a bar for tuning and one for the reported runs, with the time left."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress:
-        title = title_of(protocol.name, protocol.data)
-        n_tasks = sum(len(own) for spec in protocol.specs for _, own in protocol.tuning_tasks(spec))
-        first = progress.add_task(f"{title}: tuning", total=max(n_tasks * protocol.n_tuned, 1))
-        n_policies = sum(len(spec.variants()) for spec in protocol.specs)
-        second = progress.add_task(
-            f"{title}: runs", total=n_policies * protocol.n_runs * protocol.n_reported, start=False
-        )
-
-        def tuning(done: Sequence[int]) -> None:
-            progress.update(first, completed=sum(done))
-
-        def reporting(plan: Plan) -> Told:
-            progress.update(first, completed=max(n_tasks * protocol.n_tuned, 1))
-            progress.start_task(second)
-            return lambda done: progress.update(second, completed=sum(done))
-
-        yield tuning, reporting
-
-
-def _print(evidence: Evidence, report: Path) -> None:
-    protocol = evidence.protocol
-    title = (
-        f"{evidence.title}: {protocol.n_reported:,} rounds reported, {protocol.n_runs} runs, mean ± "
-        f"{'sampling error' if protocol.data.is_log else 'spread'}"
-    )
-    console = Console()
-    console.print(closing_table(title, *final_table(evidence)))
-    for text in warnings(evidence):
-        console.print(f"Note: {text}", highlight=False)
-    console.print(f"Report: {os.path.relpath(report)}", soft_wrap=True, highlight=False)

@@ -1,11 +1,11 @@
 """`coterie serve`: decisions over HTTP."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from coterie.cli.extra import need_service
+from coterie.cli.options import SettingsOption, split_settings
 
 
 def serve(
@@ -17,10 +17,7 @@ def serve(
     store: Annotated[
         str | None, typer.Option(help="A file for SQLite, or postgresql://… [default: coterie.db]")
     ] = None,
-    settings: Annotated[
-        Path | None,
-        typer.Option(help="A TOML file with settings; flags and COTERIE_* variables override it."),
-    ] = None,
+    settings: SettingsOption = None,
     durability: Annotated[
         str | None,
         typer.Option(
@@ -42,14 +39,19 @@ def serve(
         typer.Option("--demo", help="Add a simulated crowd that ranks and rewards, on a store of its own."),
     ] = False,
 ) -> None:
-    """Serve decisions over HTTP: rank and reward, learned and durable before they are answered."""
+    """Serve decisions over HTTP: rank and reward.
+
+    They are learned and durable before they are answered. COTERIE_* variables override a file of settings, and
+    flags and settings given as name=value override both.
+    """
     need_service()
     from coterie.service.serve import serve as run
     from coterie.service.settings import read_settings
 
     if demo and store is None:
         store = "coterie-demo.db"
-    read = read_settings(
-        settings, policy=policy, host=host, port=port, store=store, durability=durability, engine=engine
-    )
+    file, pairs = split_settings(settings or [])
+    flags = {"host": host, "port": port, "store": store, "durability": durability, "engine": engine}
+    given = {name: value for name, value in flags.items() if value is not None}
+    read = read_settings(file, policy=policy, **{**pairs, **given})
     run(read, demo=demo)

@@ -2,24 +2,29 @@
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from coterie.cli.options import JsonOption, OldWorldOption, chosen_world
 from coterie.data import WORLDS
 from coterie.errors import ParameterError
 
-theory = typer.Typer(
-    no_args_is_help=True, help="The paper's analysis: how hard data is, and what is guaranteed."
-)
+theory = typer.Typer(no_args_is_help=True, help="The paper's analysis: how hard data is, what is guaranteed.")
 FIRST_WORLD = next(iter(WORLDS))
 OUT = Path("out/theory")
 
 
 @theory.command()
 def watch(
-    world: Annotated[str, typer.Option(help=f"A built-in world: {', '.join(WORLDS)}.")] = FIRST_WORLD,
+    given: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="WORLD", show_default=FIRST_WORLD, help=f"A built-in world: {', '.join(WORLDS)}."
+        ),
+    ] = None,
     rounds: Annotated[int, typer.Option(help="Rounds to play.", min=1)] = 5000,
     alpha: Annotated[
         str,
@@ -27,21 +32,26 @@ def watch(
     ] = "0.1",
     seed: Annotated[int, typer.Option(help="Seed of the world and the run.", min=0)] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the page and the numbers.")] = OUT,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
+    as_json: JsonOption = False,
+    world: OldWorldOption = None,
 ) -> None:
-    """Play CAB on a world and compare what it believes with the truth and with the paper's bounds."""
+    """Play CAB and compare what it believes with the truth.
+
+    The paper's bounds stand beside what happened.
+    """
     from coterie.theory.theory_page import write_watched
     from coterie.theory.truth import theory_alpha
     from coterie.theory.truth import watch as play
 
+    world = chosen_world(given, world, "theory watch") or FIRST_WORLD
     if world not in WORLDS:
         raise ParameterError(f"world is {world!r}, expected one of: {', '.join(WORLDS)}")
     place = WORLDS[world](seed)
     try:
-        given = theory_alpha(place) if alpha == "theory" else float(alpha)
+        width = theory_alpha(place) if alpha == "theory" else float(alpha)
     except ValueError:
         raise ParameterError(f'alpha is {alpha!r}, expected a number or "theory"') from None
-    seen = play(place, n_rounds=rounds, alpha=given, seed=seed)
+    seen = play(place, n_rounds=rounds, alpha=width, seed=seed)
     page = write_watched(seen, world, out / "watch.html")
     _tell(seen.summary(), out / "watch.json", page, as_json)
 
@@ -51,9 +61,12 @@ def lemmas(
     worlds: Annotated[int, typer.Option(help="Random worlds to play.", min=1)] = 100,
     rounds: Annotated[int, typer.Option(help="Rounds in each.", min=3)] = 200,
     seed: Annotated[int, typer.Option(help="Seed of the first world; the next has seed + 1.", min=0)] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Check the paper's inequalities in random worlds, and name the seeds that break any."""
+    """Check the paper's inequalities in random worlds.
+
+    Names the seeds that break any.
+    """
     from coterie.theory.lemmas import CLAIMS, check
 
     evidence = check(range(seed, seed + worlds), rounds)
@@ -78,9 +91,12 @@ def scaling(
     rounds: Annotated[int, typer.Option(help="Rounds where clusters or users are varied.", min=10)] = 4000,
     seed: Annotated[int, typer.Option(help="Seed of the first run.", min=0)] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the page and the numbers.")] = OUT,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Double time, clusters and users, and fit how CAB's regret grows: the benchmark of Corollary 1."""
+    """Fit how CAB's regret grows: the benchmark of Corollary 1.
+
+    Time, clusters and users are doubled, one after the other.
+    """
     from coterie.theory.scaling import VARIED, measure_scaling
     from coterie.theory.theory_page import write_scaling
 
@@ -106,4 +122,28 @@ def scaling(
 def _tell(numbers: object, path: Path, page: Path, as_json: bool) -> None:
     text = json.dumps(numbers, indent=2)
     path.write_text(text)
-    print(text if as_json else f"{text}\nPage: {os.path.relpath(page)}")
+    if as_json:
+        print(text)
+        return
+    for line in _lines(numbers):
+        print(line)
+    print(f"Page: {os.path.relpath(page)}")
+
+
+def _lines(numbers: Any, indent: str = "") -> Iterator[str]:
+    """Yield a line per number, with those that belong together indented below their name."""
+    for name, value in numbers.items():
+        words = name.replace("_", " ")
+        if isinstance(value, dict):
+            yield f"{indent}{words}"
+            yield from _lines(value, indent + "  ")
+        elif isinstance(value, list):
+            yield f"{indent}{words:<26}  {', '.join(map(_shown, value))}"
+        else:
+            yield f"{indent}{words:<26}  {_shown(value)}"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "–" if value is None else str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.5g}"

@@ -85,7 +85,7 @@ def open_interactions(log: Any, *, user_path: str = "user.id") -> InteractionLog
     if str(log).startswith(("postgresql://", "postgres://")):
         raise FileError(
             "a PostgreSQL store cannot be evaluated in place; write it to a file first: "
-            "coterie log export log.parquet --store …"
+            "coterie store export log.parquet --store …"
         )
     path = Path(str(log).removeprefix("sqlite://"))
     if not path.is_file():

@@ -67,7 +67,7 @@ def read_export(path: Path) -> InteractionLog:
     if found != FORMAT:
         raise FileError(
             f"{path} has log format {found!r}, expected {FORMAT!r}: a log to evaluate tells how likely its choices "
-            "were, as `coterie log export log.parquet` writes it"
+            "were, as `coterie store export log.parquet` writes it"
         )
     parquet = _parquet()
     names: dict[int, str] = {}

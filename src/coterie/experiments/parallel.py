@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from contextlib import contextmanager
@@ -47,7 +48,7 @@ def record_all(
         _one_thread(),
         ProcessPoolExecutor(workers, context, initializer=_start, initargs=(counts,)) as pool,
     ):
-        waiting = {pool.submit(_record, number, work, *task) for number, task in enumerate(tasks)}
+        waiting = {pool.submit(_record, number, work, *tasks[number]) for number in in_turns(tasks)}
         try:
             while waiting:
                 done, waiting = wait(waiting, timeout=0.1)
@@ -58,6 +59,19 @@ def record_all(
             counts[-1] = STOP
             pool.shutdown(wait=True, cancel_futures=True)
             raise
+
+
+def in_turns(tasks: Sequence[Task]) -> list[int]:
+    """Return the tasks' numbers in the order in which they are begun: the first run of each policy, then the second.
+
+    So that processes which start together compile different loops. Later runs find the machine code on disk.
+    """
+    before = Counter[str]()
+    turns = []
+    for number, (run, _) in enumerate(tasks):
+        turns.append((before[run.policy], number))
+        before[run.policy] += 1
+    return [number for _, number in sorted(turns)]
 
 
 def _record_here(tasks: Sequence[Task], told: Told, work: Work) -> None:

@@ -71,14 +71,14 @@ def command(comparison: Comparison) -> str:
     plan = comparison.plan
     policies = ",".join(spec.stands_for or spec.text for spec in plan.specs)
     options = {
-        "--world": plan.name,
         "--policies": policies,
         "--rounds": plan.n_rounds,
         "--runs": plan.n_runs,
         "--seed": plan.seed,
         "--out": plan.out,
     }
-    return "coterie compare " + " ".join(f"{key} {shlex.quote(str(value))}" for key, value in options.items())
+    words = [plan.name, *(str(word) for pair in options.items() for word in pair)]
+    return shlex.join(["coterie", "compare", *words])
 
 
 def _swatch(place: int) -> str:

@@ -48,6 +48,8 @@ class Group(NamedTuple):
 class Hierarchical(Policy):
     """Learns the population's prior with each user's weights, so that every user starts with what all know.
 
+    Raises ParameterError if neither kind of context is named, or a number is out of range.
+
     Parameters
     ----------
     n_features
@@ -60,8 +62,8 @@ class Hierarchical(Policy):
     seed
         Starts the stream of posterior draws: an integer, or a numpy.random.Generator.
 
-    Raises ParameterError if neither kind of context is named, or a number is out of range.
-
+    Examples
+    --------
     >>> policy = Hierarchical(one_hot=True)
     >>> policy.learn_many(["ann", "bob", "carl"] * 2, ["jazz"] * 3 + ["news"] * 3, [1, 1, 1, 0, 0, 0])
     6

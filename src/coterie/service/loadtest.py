@@ -250,6 +250,10 @@ class Server:
     """A server in a process of its own, on one core if there are two, killed without warning at the end."""
 
     def __init__(self, arguments: Sequence[str], pin: bool = True) -> None:
+        if not hasattr(os, "sched_setaffinity"):
+            raise ParameterError(
+                f"a fresh server is measured on Linux, and this is {sys.platform}: start one and give its --url"
+            )
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]

@@ -317,7 +317,7 @@ def _bytes(name: str) -> bytes:
 def _gap(expected: int, found: int) -> FileError:
     return FileError(
         f"the PostgreSQL store is damaged: log records {expected} to {found - 1} are missing; restore a backup, "
-        f"or keep what comes before with `coterie log cut --at {expected}`"
+        f"or keep what comes before with `coterie store cut --at {expected}`"
     )
 
 

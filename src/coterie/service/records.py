@@ -153,7 +153,7 @@ class Batch(Struct, frozen=True):
         if checksum(self.first, self.count, self.body) != self.checksum:
             raise FileError(
                 f"{where} are damaged: their checksum does not fit; restore a backup of the store, or keep "
-                f"what comes before with `coterie log cut --at {self.first}`"
+                f"what comes before with `coterie store cut --at {self.first}`"
             )
         try:
             found = [decode(part) for part in _list_decoder.decode(self.body)]

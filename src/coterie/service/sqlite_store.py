@@ -309,6 +309,8 @@ class SqliteStore:
         connection.execute("PRAGMA journal_mode = WAL")
         full = self.durability is Durability.LOSE_NOTHING
         connection.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
+        connection.execute("PRAGMA fullfsync = ON")  # macOS: a plain sync stops at the drive's cache
+        connection.execute("PRAGMA checkpoint_fullfsync = ON")
         connection.execute("PRAGMA secure_delete = ON")  # what is forgotten leaves no bytes behind
         return connection
 
@@ -378,7 +380,7 @@ def _crc(name: str) -> int:
 def _gap(path: Path, expected: int, found: int) -> FileError:
     return FileError(
         f"{path} is damaged: log records {expected} to {found - 1} are missing; restore a backup, or keep what "
-        f"comes before with `coterie log cut --at {expected}`"
+        f"comes before with `coterie store cut --at {expected}`"
     )
 
 

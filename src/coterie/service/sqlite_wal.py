@@ -65,5 +65,5 @@ def _sums(data: bytes, words: str, s0: int, s1: int) -> tuple[int, int]:
 def _damage(path: Path, place: int, what: str) -> FileError:
     return FileError(
         f"{path} is damaged at byte {place}: {what}; restore a backup of the store, or accept the loss of what "
-        f"lies behind: start once with `coterie log repair {str(path).removesuffix('-wal')}`"
+        f"lies behind: start once with `coterie store repair --store {str(path).removesuffix('-wal')}`"
     )

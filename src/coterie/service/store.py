@@ -1,11 +1,12 @@
 """Where the log, the users' names, the snapshots and the keys are kept: one protocol, two stores."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Protocol
 
 from msgspec import Struct
 
-from coterie.errors import CoterieError, FileError
+from coterie.errors import CoterieError, FileError, MissingExtraError
 from coterie.service.records import Batch
 from coterie.service.settings import Durability
 
@@ -110,6 +111,8 @@ def open_store(
     `beside_owner` opens it while another process owns it: for its keys, and for nothing else.
     """
     if url.startswith(("postgresql://", "postgres://")):
+        if find_spec("psycopg") is None:
+            raise MissingExtraError("a store in PostgreSQL needs psycopg: pip install 'coterie[postgres]'")
         from coterie.service.postgres_store import PostgresStore
 
         return PostgresStore(url, durability, beside_owner)

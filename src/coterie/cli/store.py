@@ -1,5 +1,6 @@
-"""`coterie log`: look at a service's log, take it out, bring one in, and repair it."""
+"""`coterie store`: look at what a service keeps, take it out, bring a log in, and repair it."""
 
+import json
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated
@@ -7,16 +8,18 @@ from typing import Annotated
 import typer
 
 from coterie.cli.extra import need_service
+from coterie.cli.options import JsonOption, SettingsOption, StoreOption, split_settings, tell_old
 from coterie.errors import ParameterError
 
-log = typer.Typer(name="log", no_args_is_help=True, help="Check, export, import and repair a service's log.")
-
-Where = Annotated[str, typer.Option(help="The service's store: a file, or postgresql://…")]
+store = typer.Typer(name="store", no_args_is_help=True, help="Check, export and repair what a service keeps.")
 
 
-@log.command()
-def check(store: Where = "coterie.db") -> None:
-    """Replay the log from empty and from the snapshot, and compare the two bit for bit."""
+@store.command()
+def check(store: StoreOption = "coterie.db", as_json: JsonOption = False) -> None:
+    """Replay from empty and from the snapshot, and compare.
+
+    The two must be equal bit for bit; exit code 1 if they are not.
+    """
     need_service()
     from coterie.service import snapshot
     from coterie.service.recovery import recover
@@ -25,20 +28,28 @@ def check(store: Where = "coterie.db") -> None:
     with closing(open_store(store)) as opened:
         first, end = opened.bounds()
         engine = recover(opened)
-        typer.echo(f"{end - first} records from {first} to {end}, {len(engine.users)} users, no damage")
-        if first == 0:
-            same = snapshot.dump(engine) == snapshot.dump(recover(opened, from_empty=True))
-            typer.echo(f"replay from empty equals the snapshot and its tail: {'yes' if same else 'NO'}")
-            if not same:
-                raise typer.Exit(1)
+        # What was compacted cannot be replayed from empty.
+        same = first or snapshot.dump(engine) == snapshot.dump(recover(opened, from_empty=True))
+        if as_json:
+            found = {"first": first, "end": end, "users": len(engine.users), "same": None if first else same}
+            typer.echo(json.dumps(found, indent=2))
+        else:
+            typer.echo(f"{end - first} records from {first} to {end}, {len(engine.users)} users, no damage")
+            if first == 0:
+                typer.echo(f"replay from empty equals the snapshot and its tail: {'yes' if same else 'NO'}")
+        if not same:
+            raise typer.Exit(1)
 
 
-@log.command()
+@store.command()
 def export(
     path: Annotated[Path, typer.Argument(help="Where to: a .parquet or a .dsjson file.")],
-    store: Where = "coterie.db",
+    store: StoreOption = "coterie.db",
 ) -> None:
-    """Write the log as Parquet (whole, replayable) or as VW dsjson (a line a decision)."""
+    """Write all records as Parquet, or decisions as VW's dsjson.
+
+    Parquet is whole and can be replayed; dsjson has a line per decision.
+    """
     need_service()
     from coterie.service.exchange import export_log, write_dsjson, write_parquet
     from coterie.service.store import open_store
@@ -51,11 +62,11 @@ def export(
     typer.echo(f"{count} {'records' if path.suffix == '.parquet' else 'decisions'} in {path}")
 
 
-@log.command(name="import")
+@store.command(name="import")
 def import_(
     path: Annotated[Path, typer.Argument(help="An exported .parquet, or a .dsjson of any origin.")],
-    store: Where = "coterie.db",
-    settings: Annotated[Path | None, typer.Option(help="The service's TOML file, for its policy.")] = None,
+    store: StoreOption = "coterie.db",
+    settings: SettingsOption = None,
 ) -> None:
     """Learn what a file's decisions earned, before the service starts."""
     need_service()
@@ -66,7 +77,8 @@ def import_(
     from coterie.service.settings import read_settings
     from coterie.service.store import open_store
 
-    read = read_settings(settings, store=store)
+    file, pairs = split_settings(settings or [])
+    read = read_settings(file, **{**pairs, "store": store})
 
     async def learn() -> int:
         desk = Desk(read, open_store(store))
@@ -90,13 +102,16 @@ def import_(
     typer.echo(f"{asyncio.run(learn())} payoffs learned from {path}")
 
 
-@log.command()
+@store.command()
 def cut(
     at: Annotated[int, typer.Option(help="The first record to give up.")],
-    store: Where = "coterie.db",
+    store: StoreOption = "coterie.db",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Give up the log from a damaged record on, so that the service starts with what comes before."""
+    """Give up the records from a damaged one on.
+
+    The service then starts with what comes before.
+    """
     need_service()
     from coterie.service.store import open_store
 
@@ -106,21 +121,28 @@ def cut(
         typer.echo(f"{opened.cut(at)} records given up")
 
 
-@log.command()
+@store.command()
 def repair(
-    path: Annotated[Path, typer.Argument(help="The store's file, whose write-ahead log is damaged.")],
+    store: StoreOption = "coterie.db",
+    path: Annotated[Path | None, typer.Argument(hidden=True)] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Keep what comes before the damage in a write-ahead log, and put the damaged file aside."""
+    """Repair SQLite's write-ahead log.
+
+    Keeps what comes before the damage, and puts the damaged file aside.
+    """
     need_service()
+    if path is not None:
+        tell_old(f"coterie store repair {path}", f"coterie store repair --store {path}")
+        store = str(path)
     import shutil
 
     from coterie.service.sqlite_store import SqliteStore
 
-    wal = Path(f"{path}-wal")
+    wal = Path(f"{store}-wal")
     if not yes:
         typer.confirm(f"Give up what lies behind the damage in {wal}? A copy is kept.", abort=True)
     if wal.exists():
         shutil.copy(wal, f"{wal}.damaged")
-    SqliteStore(str(path), trust_wal=True).close()
+    SqliteStore(store, trust_wal=True).close()
     typer.echo(f"done; the damaged file is {wal}.damaged")

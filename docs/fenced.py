@@ -1,0 +1,32 @@
+"""For the reference: show the examples of docstrings as code. Most docstrings have them as `>>>` lines, unmarked."""
+
+from typing import Any
+
+import griffe
+
+
+class FencedExamples(griffe.Extension):
+    """Put each block of examples between fences."""
+
+    def on_object(self, *, obj: griffe.Object, **more: Any) -> None:
+        """Change the docstring of an object that was read."""
+        if obj.docstring is not None:
+            obj.docstring.value = fenced(obj.docstring.value)
+
+
+def fenced(text: str) -> str:
+    """Return the text with fences around what begins with `>>>` and ends with an empty line.
+
+    Below a heading `Examples` griffe does it by itself.
+    """
+    lines: list[str] = []
+    inside = marked = False  # in a block of examples; below a heading
+    for line in text.splitlines():
+        if line.lstrip().startswith(">>>") and not inside:
+            inside, marked = True, bool(lines) and lines[-1].startswith("---")
+            lines += [] if marked else ["", "```pycon"]
+        elif inside and not line.strip():
+            lines += [] if marked else ["```"]
+            inside = False
+        lines.append(line)
+    return "\n".join([*lines, "```"] if inside and not marked else lines)

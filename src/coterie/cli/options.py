@@ -1,0 +1,86 @@
+"""Options that mean the same in every command, and what is said of old names."""
+
+import json
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from coterie.errors import ParameterError
+
+VARIABLE = "COTERIE_DATA"  # as in `coterie.data.files`, which a command of the service need not import
+
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print the result as JSON on stdout, and nothing else there.")
+]
+DataOption = Annotated[
+    Path | None,
+    typer.Option("--data", envvar=VARIABLE, help="Folder with the data files.", show_envvar=True),
+]
+StoreOption = Annotated[str, typer.Option("--store", help="The service's store: a file, or postgresql://…")]
+SettingsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--settings", metavar="NAME=VALUE|FILE.toml", help="A setting, or a file of settings. Repeatable."
+    ),
+]
+OldWorldOption = Annotated[str | None, typer.Option("--world", hidden=True)]
+
+
+def tell_old(old: str, new: str) -> None:
+    """Say on stderr that an old name was used; docs/versions.md lists them all."""
+    typer.echo(f"warning: {old} is now {new}; the old name goes with 0.3", err=True)
+
+
+def chosen_world(given: str | None, world: str | None, command: str) -> str | None:
+    """Return what a command is to play on: its argument, or what the old option --world says."""
+    if world is None:
+        return given
+    tell_old(f"coterie {command} --world {world}", f"coterie {command} {world}")
+    if given is not None:
+        raise ParameterError(f"{given!r} and --world {world!r} are given; choose one")
+    return world
+
+
+def read_pairs(texts: Sequence[str]) -> dict[str, Any]:
+    """Return the settings of texts name=value, whose values are JSON or else plain text; later ones count."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ParameterError(f"setting {text!r} is not name=value, nor a .toml file")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
+
+
+def is_file(text: str) -> bool:
+    """Tell whether a text given as a setting names a file of settings."""
+    return "=" not in text and text.endswith(".toml")
+
+
+def read_settings_given(texts: Sequence[str]) -> dict[str, Any]:
+    """Return all settings of files and of texts name=value; later ones count."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        if not is_file(text):
+            found |= read_pairs([text])
+            continue
+        try:
+            found |= tomllib.loads(Path(text).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise ParameterError(f"cannot read the settings {text}: {error}") from error
+    return found
+
+
+def split_settings(texts: Sequence[str]) -> tuple[Path | None, dict[str, Any]]:
+    """Return the one file among the service's settings, and those that are given as name=value."""
+    files = [text for text in texts if is_file(text)]
+    if len(files) > 1:
+        raise ParameterError(f"{len(files)} files of settings are given, expected one: {', '.join(files)}")
+    pairs = read_pairs([text for text in texts if not is_file(text)])
+    return Path(files[0]) if files else None, {name.replace("-", "_"): value for name, value in pairs.items()}

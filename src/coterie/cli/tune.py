@@ -1,0 +1,79 @@
+"""`coterie tune`: the settings that do best on a log of one's own."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from coterie.cli.at_work import RayOption, at_work
+from coterie.cli.evidence import do
+from coterie.cli.options import JsonOption, SettingsOption, read_settings_given
+from coterie.data.log import open_log
+from coterie.errors import ParameterError
+from coterie.experiments import parse_specs
+from coterie.experiments.protocol import QUICK_RUNS, Protocol
+from coterie.experiments.reproduce import numbers
+from coterie.experiments.specs import DEFAULT
+
+
+def tune(
+    log: Annotated[
+        str,
+        typer.Argument(
+            help="A .csv or .parquet file with the columns user, payoff, and item or features (a list, or "
+            "columns named feature_…), or a service's export (.parquet, .dsjson)."
+        ),
+    ],
+    policies: Annotated[
+        str,
+        typer.Option(help="Policies, separated by commas. What a spec fixes (cab:alpha=0.1) is not tuned."),
+    ] = DEFAULT,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A few settings and rounds; the report says what was left out.")
+    ] = False,
+    runs: Annotated[int | None, typer.Option(help="Runs of each policy. [default: 5; quick: 2]")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Use only so many records. [default: all]")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the first run; the next has seed + 1.")] = 0,
+    tuning_runs: Annotated[int, typer.Option(help="Runs over which each setting is tuned.")] = 1,
+    settings: SettingsOption = None,
+    out: Annotated[Path, typer.Option(help="Folder for everything; each log has its own in it.")] = Path(
+        "out/tune"
+    ),
+    as_json: JsonOption = False,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes at work. [default: one a core]", min=1)
+    ] = None,
+    ray: RayOption = None,
+) -> None:
+    """Find each policy's best settings on a log of your own.
+
+    They are tried on the first fifth of the log, and the best is played on the rest, where the policies are compared.
+    Settings of a log: candidates=5 (how many in each list). Tuning that was interrupted goes on where it stopped.
+    """
+    if not Path(log).suffix:
+        raise ParameterError(
+            f"{log!r} is not a .csv or .parquet file; for a dataset, `coterie reproduce {log}`"
+        )
+    notes = Console(stderr=True)
+    place = open_log(log, **read_settings_given(settings or []))
+    protocol = Protocol(
+        getattr(place, "name", log),
+        place,
+        parse_specs(policies),
+        out / (f"{Path(log).stem}-quick" if quick else Path(log).stem),
+        n_runs=runs if runs is not None else QUICK_RUNS if quick else 5,
+        seed=seed,
+        tuning_runs=tuning_runs,
+        n_rounds=rounds,
+        quick=quick,
+    )
+    with at_work(workers, ray) as them:
+        evidence = do(protocol, notes, them, as_json)
+    if as_json:
+        print(json.dumps(numbers(evidence), indent=2))
+        return
+    print("Best in tuning:")
+    for spec in protocol.specs:
+        print(f"  {protocol.best(spec).text}")
