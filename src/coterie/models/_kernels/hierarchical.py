@@ -90,6 +90,8 @@ def learn_with(
         learn(few, pairs, row, table[position], item, payoff, post_few)
     learn(many, pairs, row, table[position], item, payoff, post)
     if ids:
+        if many.keep[0] < 1.0:
+            pair_table.fade(pairs, row, many.keep[0])
         pair_table.update(pairs, row, numbers, position, payoff)
     if deciding[0]:
         pay_visits(few, pairs)

@@ -7,7 +7,8 @@
 
 Facts per user are S = Σ v x xᵀ, b = Σ v y x and Σ v y², where v is 1 for a payoff that knows nothing of its item
 and less for one whose item effect is uncertain or whose pair has paid before. A posterior is computed when it is
-asked for: C = (precision + S/κ)⁻¹ and, in group k, m_k = C (precision·means_k + b/κ).
+asked for: C = (precision + S/κ)⁻¹ and, in group k, m_k = C (precision·means_k + b/κ). Where users forget, v is
+multiplied by keep^age, and the age of a payoff counts the user's later ones.
 
 Refits are spread: each payoff pays for visits to a few users, in turn, which add to sums. What a whole pass over
 the users teaches is in `coterie.models.population`.
@@ -95,6 +96,7 @@ class Model(NamedTuple):
     repeats: Floats  # (len(PHI),) log likelihood of repeated payoffs
     place: Ints  # see the names below
     pace: Floats  # visits owed, Σ‖features‖², how much better the trial predicts: the sum and the sum of squares
+    keep: Floats  # (1,) what a payoff counts after one more of the user: 1 where nothing is forgotten
 
 
 # Entries of `place`.
@@ -401,6 +403,8 @@ def learn(
                 model.sums.late_pulls[g, i] += weight / variance * weighed[i] * (target - own_pull)
 
     value = kappa / (blur + doubt)
+    if model.keep[0] < 1.0:
+        fade(users, row, model.keep[0])
     if not unit:
         add_packed(users.gram[row], d, value, x)
         for i in range(d):
@@ -410,6 +414,22 @@ def learn(
     users.square[row] += value * target * target
     users.times[row] += 1
     place[LEARNED] += 1
+
+
+@inner
+def fade(users: Users, row: int, keep: float) -> None:
+    """Let all that a user has paid count less."""
+    for i in range(users.gram.shape[1]):
+        users.gram[row, i] *= keep
+    for i in range(users.moment.shape[1]):
+        users.moment[row, i] *= keep
+    users.square[row] *= keep
+
+
+@inner
+def counted(times: float, keep: float) -> float:
+    """Return what so many payoffs of a user count: 1 + keep + keep² + …"""
+    return times if keep >= 1.0 else (1.0 - keep**times) / (1.0 - keep)
 
 
 @inner
@@ -478,9 +498,10 @@ def visit(model: Model, pairs: pair_table.Table, prior: Prior, sums: Sums, row: 
         add_outer(sums.scatter, d, chance[g], apart)
         times(square, d, mean[g], turned)
         errors += chance[g] * (dot(turned, mean[g], d) - 2.0 * dot(moment, mean[g], d))
+    payoffs = counted(float(users.times[row]), model.keep[0])
     sums.total[0] += errors
-    sums.total[1] += users.times[row]
-    sums.total[2] += evidence - 0.5 * (users.times[row] * math.log(kappa) + users.square[row] / kappa)
+    sums.total[1] += payoffs
+    sums.total[2] += evidence - 0.5 * (payoffs * math.log(kappa) + users.square[row] / kappa)
     sums.total[3] += 1
 
 
@@ -493,7 +514,10 @@ def pay_visits(model: Model, pairs: pair_table.Table) -> None:
         if learned & (learned - 1) == 0:
             place[DUE] = 1
         return
-    model.pace[0] += min(2.0 * place[ROWS] / (GROWTH * learned), float(VISITS))
+    fresh = min(
+        float(learned), place[ROWS] * counted(float(learned), model.keep[0])
+    )  # what still counts, at most
+    model.pace[0] += min(2.0 * place[ROWS] / (GROWTH * fresh), float(VISITS))
     while model.pace[0] >= 1.0:
         model.pace[0] -= 1.0
         row = place[CURSOR]
