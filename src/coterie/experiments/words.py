@@ -131,7 +131,8 @@ def _lead_log(comparison: Comparison) -> str:
     fewest = min(one.fewest for one in (rate, *rest))
     if fewest < FEW:
         return (
-            f"{text} But {few.spec.title} kept only {fewest} records in one of its runs, too few to compare."
+            f"{text} But {few.spec.title} kept only {fewest} {'record' if fewest == 1 else 'records'} in one of its "
+            "runs, too few to compare."
         )
     found = chance_of_best(rate, rest, _tried(comparison))
     if is_clear(comparison):
