@@ -184,6 +184,17 @@ def test_real_comparisons_on_coin_flips_name_no_winner(seed: int, tmp_path: Path
     assert "won" not in lead(found)
 
 
+@pytest.mark.slow
+def test_of_200_reports_on_coin_flips_at_most_four_name_a_winner(tmp_path: Path) -> None:
+    named = 0
+    for seed in range(200):
+        (tmp_path / str(seed)).mkdir()
+        payoffs = np.random.default_rng(seed).integers(2, size=600 + seed).astype(float).tolist()
+        found = compared(tmp_path / str(seed), payoffs, 1 + seed % 2, "cab,linucb-single,random")
+        named += not headline(found).startswith("No clear winner")
+    assert named <= 4
+
+
 def test_a_real_comparison_names_the_winner_there_is(tmp_path: Path) -> None:
     """Item 3 always pays and the others never do: LinUCB finds out, a blind choice does not."""
     payoffs = [float(t % 8 == 3) for t in range(2000)]

@@ -21,7 +21,7 @@ from typing import Any, Protocol, final
 
 from coterie.errors import ParameterError
 from coterie.models import Eligible, Models, Near, View, make_fading, make_models
-from coterie.models.checks import check_flag, check_number, check_user, read_payoff
+from coterie.models.checks import check_flag, check_number, check_pairs, check_user, read_payoff
 from coterie.models.files import Tensors
 from coterie.models.forget import without_item
 from coterie.models.protocol import Floats
@@ -197,6 +197,7 @@ class CAB(Policy):
         """Decide for many users at once, each among their own candidates, with one product for all."""
         if self.rng is not None:
             return super().decide_many(users, contexts)
+        check_pairs(users, contexts)
         for user in users:
             check_user(user)
         lists = [self.models.read(shown) for shown in contexts]
