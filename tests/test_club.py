@@ -25,7 +25,7 @@ def both(one_hot: bool, users: int, **given: Any) -> tuple[CLUB, NaiveCLUB]:
     """A policy with its users, and the twin with the same edges."""
     policy = make(one_hot, **given)
     twin = NaiveCLUB(4, given["alpha"], given["alpha2"], given.get("thompson", False), one_hot)
-    twin.edges_come = given.get("p") != 0
+    twin.edges_come, twin.cut_late = given.get("p") != 0, given.get("cut_late", False)
     for user in range(users):
         policy.add(user)
         twin.add(user, policy.edges())
@@ -37,8 +37,10 @@ def both(one_hot: bool, users: int, **given: Any) -> tuple[CLUB, NaiveCLUB]:
 @graphs
 @scoring
 def test_club_equals_its_twin_choice_for_choice(one_hot: bool, p: float | None, thompson: bool) -> None:
-    for seed, alpha, alpha2 in ((1, 0.1, 0.3), (2, 0.5, 0.1), (3, 0.0, 0.0), (4, 0.2, 0.6)):
-        policy, twin = both(one_hot, 10, alpha=alpha, alpha2=alpha2, p=p, thompson=thompson, seed=seed)
+    settings = ((1, 0.1, 0.3), (2, 0.5, 0.1), (3, 0.0, 0.0), (4, 0.2, 0.6), (5, 0.3, 0.15))
+    for seed, alpha, alpha2 in settings:
+        given: dict[str, Any] = {"alpha": alpha, "alpha2": alpha2, "p": p, "thompson": thompson, "seed": seed}
+        policy, twin = both(one_hot, 10, cut_late=seed == 5, **given)
         sizes: set[int] = set()
 
         def each(t: int, visit: Visit, policy: Any = policy, twin: Any = twin, sizes: Any = sizes) -> None:
@@ -71,9 +73,27 @@ def test_club_equals_its_twin_choice_for_choice(one_hot: bool, p: float | None, 
 def test_the_compiled_loop_gives_what_one_by_one_gives(
     one_hot: bool, p: float | None, thompson: bool
 ) -> None:
-    run_equals_one_by_one(
-        lambda: make(one_hot, alpha=0.3, alpha2=0.2, p=p, thompson=thompson, seed=7), one_hot, seed=4
-    )
+    for cut_late in (False, True):
+        given: dict[str, Any] = {"p": p, "thompson": thompson, "seed": 7, "cut_late": cut_late}
+        run_equals_one_by_one(
+            lambda given=given: make(one_hot, alpha=0.3, alpha2=0.2, **given),  # type: ignore[misc]
+            one_hot,
+            seed=4,
+        )
+
+
+def test_an_edge_is_cut_by_the_payoff_or_a_visit_later_by_hand() -> None:
+    """Ann paid 1 three times: w = 3/4 and CB̃ = α₂·√((1 + log 4)/4) = 0.773·α₂.
+
+    Bob is at 0 with CB̃ = α₂, and after a payoff of −1 at −1/2 with 0.920·α₂. At α₂ = 0.6 the first is too near for a
+    cut, 0.75 < 1.06, and the second is not, 1.25 > 1.02. As printed, the second test comes with the next payoff.
+    """
+    for cut_late in (False, True):
+        policy = CLUB(one_hot=True, p=1, alpha2=0.6, cut_late=cut_late)
+        policy.learn_many(["ann", "ann", "ann", "bob"], ["jazz"] * 4, [1, 1, 1, -1])
+        assert policy.neighbours("bob", "jazz") == (["ann", "bob"] if cut_late else ["bob"])
+        policy.learn("bob", "jazz", -1)
+        assert policy.neighbours("bob", "jazz") == ["bob"]
 
 
 @kinds

@@ -31,10 +31,14 @@ def cases() -> Iterator[Case]:
         for switch in ("shared", "thompson"):
             if switch in accepted:
                 switches = [{**given, switch: value} for given in switches for value in (False, True)]
+        if "half_life" in accepted:
+            switches.append({"half_life": 7.5})
         for given in switches:
             if "alpha" in accepted:
                 given = {**given, "alpha": 0.3}
-            label = "-".join([name, *(switch for switch, on in given.items() if on is True)])
+            label = "-".join(
+                [name, *(switch for switch, on in given.items() if on is True or switch == "half_life")]
+            )
             if "n_features" in accepted:
                 yield f"{label}-vectors", lambda k=kind, g=given: k(n_features=D, **g), False  # type: ignore[misc]
             if "one_hot" in accepted:

@@ -1,4 +1,4 @@
-"""LinUCB that forgets what is old."""
+"""Policies that forget what is old. Hierarchical's own tests are with the rest of Hierarchical's."""
 
 from pathlib import Path
 from typing import Any
@@ -6,24 +6,31 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie import LinUCB, load
+from coterie import CAB, Batch, Hierarchical, LinUCB, load
+from coterie.data.one_hot_world import OneHotWorld
+from coterie.data.synthetic import WORLDS
 from coterie.errors import ParameterError
-from tests.naive import NaiveLinUCB
-from tests.twins.worlds import agree, run_equals_one_by_one, visits
+from tests.naive import CachedCAB, NaiveLinUCB
+from tests.twins.worlds import Visit, agree, run_equals_one_by_one, visits
 
 kinds = pytest.mark.parametrize("one_hot", [False, True], ids=["vectors", "items"])
 sharing = pytest.mark.parametrize("shared", [False, True], ids=["multiple", "single"])
 scoring = pytest.mark.parametrize("thompson", [False, True], ids=["bound", "draw"])
 
 
-def make(one_hot: bool, **given: Any) -> LinUCB:
-    return LinUCB(one_hot=True, **given) if one_hot else LinUCB(n_features=4, **given)
+Forgetting = LinUCB | CAB
+policies = pytest.mark.parametrize("kind", [LinUCB, CAB])
+
+
+def make(one_hot: bool, kind: type[Forgetting] = LinUCB, **given: Any) -> Any:
+    return kind(one_hot=True, **given) if one_hot else kind(n_features=4, **given)
 
 
 @kinds
-def test_an_old_payoff_counts_half_by_hand(one_hot: bool) -> None:
+@policies
+def test_an_old_payoff_counts_half_by_hand(one_hot: bool, kind: type[Forgetting]) -> None:
     """Paid 1, then 0, with a half-life of one payoff: M = 1 + 1/2 + 1, b = 1/2, so w = 1/5 and spread = √(1/2.5)."""
-    policy = make(one_hot, half_life=1, alpha=1.0)
+    policy = make(one_hot, kind, half_life=1, alpha=1.0)
     x: Any = "jazz" if one_hot else [1.0, 0.0, 0.0, 0.0]
     policy.learn("ann", x, 1.0)
     policy.learn("ann", x, 0.0)
@@ -44,14 +51,72 @@ def test_forgetting_equals_its_twin_choice_for_choice(one_hot: bool, shared: boo
 
 
 @kinds
+@pytest.mark.parametrize("eligible", ["updated", "all"])
+@pytest.mark.parametrize(("alpha", "gamma"), [(0.3, 0.2), (0.02, 0.3), (0.05, 1.0)])
+def test_cab_forgets_as_its_twin_does(one_hot: bool, eligible: str, alpha: float, gamma: float) -> None:
+    """With narrow bounds and a wide γ users learn together, and the payoffs of neighbours make theirs older too."""
+    for seed, half_life in ((1, 1.0), (2, 7.5), (3, 100)):
+        policy = make(one_hot, CAB, half_life=half_life, alpha=alpha, gamma=gamma, eligible=eligible)
+        twin = CachedCAB(4, alpha, gamma, eligible, keep=0.5 ** (1 / half_life))
+
+        def each(t: int, visit: Visit, policy: CAB = policy, twin: CachedCAB = twin) -> None:
+            for one in (policy, twin):
+                if t == 40:
+                    one.add("waiting")
+                if t == 80:
+                    one.drop(3)
+            told = policy.explain(visit.user, visit.contexts)
+            assert told.score == pytest.approx(twin.scores(visit.user, visit.vectors), abs=1e-5)
+            near = policy.neighbours(visit.user, visit.contexts[0])
+            assert set(near) == set(twin.neighbourhood(visit.user, visit.vectors[0]))
+
+        agree(policy, twin, visits(120, one_hot=one_hot, seed=seed), each)
+        assert policy.learned < sum(twin.updates.values()) or gamma == 0.2
+
+
+@kinds
+@scoring
+@pytest.mark.parametrize("eligible", ["updated", "all"])
+@pytest.mark.parametrize("alpha", [0.3, 0.02])
+def test_cabs_compiled_loop_gives_what_one_by_one_gives(
+    one_hot: bool, thompson: bool, eligible: str, alpha: float
+) -> None:
+    def made() -> CAB:
+        policy: CAB = make(one_hot, CAB, alpha=alpha, half_life=9, thompson=thompson, eligible=eligible)
+        for user in ("waiting", 2, "too"):
+            policy.add(user)
+        return policy
+
+    run_equals_one_by_one(made, one_hot, seed=4)
+
+
+@kinds
+def test_cab_draws_what_its_neighbours_posteriors_would(one_hot: bool) -> None:
+    """The score is the mean of independent normals N(estimate, (scale·spread)²), one for each neighbour."""
+    policy = make(one_hot, CAB, alpha=0.4, half_life=6, thompson=True, eligible="all")
+    policy.add("waiting")
+    for visit in visits(60, one_hot=one_hot, seed=1, n_users=4):
+        policy.learn(visit.user, visit.contexts[0], visit.payoffs[0])
+    contexts = next(visits(1, one_hot=one_hot, seed=2)).contexts[:1]
+    told = policy.explain(0, contexts, draws=0)
+    widths = [policy.explain(j, contexts, draws=0).width[0] for j in policy.neighbours(0, contexts[0])]
+    scores = np.array([policy.decide(0, contexts).score[0] for _ in range(4000)])
+    deviation = np.linalg.norm(widths) / len(widths)
+    assert len(widths) == told.members[0] > 2
+    assert scores.mean() == pytest.approx(told.near_estimate[0], abs=4 * deviation / np.sqrt(4000))
+    assert scores.std() == pytest.approx(deviation, rel=0.05)
+
+
+@kinds
 @sharing
 def test_the_compiled_loop_gives_what_one_by_one_gives(one_hot: bool, shared: bool) -> None:
     run_equals_one_by_one(lambda: make(one_hot, alpha=0.3, half_life=9, shared=shared), one_hot, seed=4)
 
 
 @kinds
-def test_a_file_holds_what_is_left(one_hot: bool, tmp_path: Path) -> None:
-    policy = make(one_hot, half_life=5)
+@policies
+def test_a_file_holds_what_is_left(one_hot: bool, kind: type[Forgetting], tmp_path: Path) -> None:
+    policy = make(one_hot, kind, half_life=5)
     for visit in visits(80, one_hot=one_hot, seed=2):
         policy.learn(visit.user, visit.contexts[0], visit.payoffs[0])
     policy.save(tmp_path / "model")
@@ -92,6 +157,29 @@ def test_forgetting_pays_where_tastes_change_and_costs_little_where_they_do_not(
 
 
 @pytest.mark.parametrize("half_life", [0, -1, float("nan"), "long"])
-def test_a_half_life_that_cannot_be_is_refused(half_life: Any) -> None:
+@pytest.mark.parametrize("kind", [LinUCB, CAB, Hierarchical])
+def test_a_half_life_that_cannot_be_is_refused(half_life: Any, kind: type[Any]) -> None:
     with pytest.raises(ParameterError, match="half_life is"):
-        LinUCB(one_hot=True, half_life=half_life)
+        kind(one_hot=True, half_life=half_life)
+
+
+@pytest.mark.parametrize(
+    ("kind", "less"),
+    [(LinUCB, 0.9), (CAB, 0.85), (Hierarchical, 0.8)],
+    ids=["LinUCB", "CAB", "Hierarchical"],
+)
+def test_in_the_drifting_world_forgetting_pays(kind: type[Any], less: float) -> None:
+    """Regret of two runs of 10,000 rounds, each with and without a half-life of 10 payoffs of a user."""
+    world = WORLDS["drifting"]()
+    assert isinstance(world, OneHotWorld)
+    regret = dict.fromkeys((None, 10), 0.0)
+    for seed in range(2):
+        rounds = list(world.rounds(10_000, seed))
+        lists, payoffs, expected = (
+            np.array([getattr(sent, name) for sent in rounds]) for name in ("contexts", "payoffs", "expected")
+        )
+        batch = Batch([sent.user for sent in rounds], lists, list(range(world.n_items)), payoffs)
+        for half_life in regret:
+            choice = kind(one_hot=True, half_life=half_life).run(batch).choice
+            regret[half_life] += float((expected.max(axis=1) - expected[np.arange(10_000), choice]).sum())
+    assert regret[10] < less * regret[None], regret

@@ -48,10 +48,13 @@ def contexts_of(kind: str, shown: NDArray[np.int64], features: Floats) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("seed", "explore"), [(1, 1.0), (2, 0.3)])
-def test_hierarchical_equals_its_twin_choice_for_choice(kind: str, seed: int, explore: float) -> None:
-    policy = make(kind, explore=explore, seed=seed)
-    twin = NaiveHierarchical(policy.n_features, policy.one_hot, explore, seed)
+@pytest.mark.parametrize(("seed", "explore", "half_life"), [(1, 1.0, None), (2, 0.3, None), (3, 1.0, 6.5)])
+def test_hierarchical_equals_its_twin_choice_for_choice(
+    kind: str, seed: int, explore: float, half_life: float | None
+) -> None:
+    policy = make(kind, explore=explore, seed=seed, half_life=half_life)
+    keep = 1.0 if half_life is None else 0.5 ** (1 / half_life)
+    twin = NaiveHierarchical(policy.n_features, policy.one_hot, explore, seed, keep)
     for user, shown, features, payoffs in world(kind, seed, 450):
         decision = policy.decide(user, contexts_of(kind, shown, features))
         plain = [(f"item {i}", features[i]) for i in shown]
@@ -64,12 +67,13 @@ def test_hierarchical_equals_its_twin_choice_for_choice(kind: str, seed: int, ex
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_compiled_loop_gives_what_one_by_one_gives(kind: str) -> None:
+@pytest.mark.parametrize("half_life", [None, 4])
+def test_the_compiled_loop_gives_what_one_by_one_gives(kind: str, half_life: float | None) -> None:
     rounds = list(world(kind, 3, 400))
     features = rounds[0][2]
     items = contexts_of(kind, np.arange(len(features)), features)
     lists, payoffs = np.array([r[1] for r in rounds]), np.array([r[3] for r in rounds])
-    fast, slow = make(kind, seed=5), make(kind, seed=5)
+    fast, slow = (make(kind, seed=5, half_life=half_life) for _ in range(2))
     served = np.arange(400) % 4
     log = Batch([r[0] for r in rounds], lists, items, payoffs[np.arange(400), served], served)
     for batch in (Batch([r[0] for r in rounds], lists, items, payoffs), log):
@@ -109,6 +113,29 @@ def test_one_user_by_hand() -> None:
             assert parts[0, :2].sum() == pytest.approx(mean)
             assert parts[0, 4] == pytest.approx(math.sqrt(variance))
     assert chance.tolist() == [1.0]
+
+
+def test_an_old_payoff_counts_half_by_hand() -> None:
+    """As above with a half-life of one payoff: payoffs 1 and 0 make S = 1/2 + 1 and b = 1/2.
+
+    C = 1 / (1/0.05 + 1.5/0.1) = 1/35 and m = C (0.5/0.05 + 0.5/0.1) = 15/35.
+    """
+    population = Population(1, keep=0.5)
+    model, code = population.model, population.code
+    pairs = Hierarchical(one_hot=True)._pairs.rows
+    model.prior.means[0, 0] = 0.5
+    model.prior.doubt[:] = 0.0  # the mean is certain
+    model.place[code.ROWS] = 1
+    table, numbers = np.empty((1, 0)), np.empty(0, dtype=np.int64)
+    for payoff in (1.0, 0.0):
+        other = Population(1, unit=True).model
+        kernels("hierarchical").learn_one(
+            other, model, np.array([0]), pairs, 0, table, numbers, 0, payoff, False
+        )
+    parts, chance = np.empty((1, 6)), np.empty(1)
+    code.view(model, pairs, 0, table, numbers, np.arange(1), np.zeros(1), parts, chance)
+    assert parts[0, :2].sum() == pytest.approx(15 / 35)
+    assert parts[0, 4] == pytest.approx(math.sqrt(1 / 35))
 
 
 def facts(policy: Hierarchical, seed: int, n_payoffs: int, kind: str) -> list[tuple[int, Floats, int, float]]:

@@ -21,7 +21,7 @@ from coterie.theory.records import read_log
 
 
 def write(path: Path, text: str) -> Path:
-    path.write_text(text)
+    path.write_text(text, errors="surrogateescape")
     return path
 
 
@@ -175,6 +175,16 @@ def test_the_same_seed_gives_the_same_rounds_and_a_log_is_opened_again(tmp_path:
             "line 1: the column 'item' is there 2 times; the columns",
         ),
         ("a.csv", "user,item,payoff\nann,a,1\n", "shows only one item"),
+        (
+            "a.csv",
+            "user,item,payoff\nann,a,1\nbob,b,0,9\n",
+            "line 3: 4 fields, but there are 3 columns: 'user', .*quotes",
+        ),
+        (
+            "a.csv",
+            "user,item,payoff\nann,a,1\nbob,\udce9,0\n",
+            "line 3: byte 0xe9 is not UTF-8; save the file as UTF-8",
+        ),
         ("a.csv", "", "cannot be read"),
         ("a.parquet", "PAR1", "cannot be read"),
         ("a.txt", "", "neither .csv nor .parquet"),

@@ -112,13 +112,14 @@ def test_the_words_name_the_recommended_policy_whether_it_won_or_not(comparison:
     rest = {
         "dynucb": [30.0, 30.0],
         "club": [40.0, 40.0],
-        "linucb_single": [80.0, 90.0],
+        "linucb_single": [80.0, 80.0],
         "random": [200.0, 200.0],
     }
-    rest["linucb_multiple"] = [90.0, 90.0]
-    won = with_regrets(comparison, hierarchical=[10.0, 12.0], cab=[20.0, 24.0], **rest)
-    assert headline(won) == "Hierarchical won: it lost 50% less than the next best"
-    lost = with_regrets(comparison, hierarchical=[20.0, 24.0], cab=[10.0, 12.0], **rest)
+    rest = {name: [one, other + 2.01] for name, (one, other) in rest.items()}
+    rest["linucb_multiple"] = [90.0, 92.01]
+    won = with_regrets(comparison, hierarchical=[10.0, 12.0], cab=[20.0, 22.01], **rest)
+    assert headline(won) == "Hierarchical won: it lost 48% less than the next best"
+    lost = with_regrets(comparison, hierarchical=[20.0, 22.01], cab=[10.0, 12.0], **rest)
     assert headline(lost) == "Hierarchical did not win here: CAB did"
     assert "Hierarchical won" not in report(lost)
 
@@ -134,20 +135,24 @@ def test_the_curves_are_a_picture_of_their_own(comparison: Comparison, tmp_path:
 
 def test_the_words_say_that_cab_won_only_if_it_did(without_ours: Comparison) -> None:
     comparison = without_ours
-    rest = {"linucb_single": [80.0, 90.0], "random": [200.0, 200.0]}
-    won = with_regrets(comparison, cab=[10.0, 12.0], linucb_multiple=[20.0, 24.0], **rest)
-    assert headline(won) == "CAB won: it lost 50% less than the next best"
-    assert "ahead of the next best in all 2 runs" in lead(won)
+    rest = {"linucb_single": [80.0, 82.01], "random": [200.0, 202.01]}
+    won = with_regrets(comparison, cab=[10.0, 12.0], linucb_multiple=[20.0, 22.01], **rest)
+    assert headline(won) == "CAB won: it lost 48% less than the next best"
+    assert "such a lead would be found in fewer than 1 in 100 comparisons where all lose the same" in lead(
+        won
+    )
     assert reasons_title(won) == "Why CAB won"
 
-    lost = with_regrets(comparison, cab=[20.0, 24.0], linucb_multiple=[10.0, 12.0], **rest)
+    lost = with_regrets(comparison, cab=[20.0, 22.01], linucb_multiple=[10.0, 12.0], **rest)
     assert headline(lost) == "CAB did not win here: LinUCB-MULTIPLE did"
     assert "CAB won" not in report(lost)
 
     wide = with_regrets(comparison, cab=[10.0, 20.0], linucb_multiple=[10.1, 24.0], **rest)
     assert headline(wide).startswith("No clear winner")  # ahead twice, but by 0.1 and by 4
+    few = with_regrets(comparison, cab=[10.0, 12.0], linucb_multiple=[20.0, 24.0], **rest)
+    assert headline(few).startswith("No clear winner")  # by 10 and by 12: two runs cannot tell
     close = with_regrets(comparison, cab=[10.0, 21.0], linucb_multiple=[12.0, 20.0], **rest)
-    assert headline(close) == "No clear winner: CAB and LinUCB-MULTIPLE came out close"
+    assert headline(close) == "No clear winner in 2 runs: CAB came before LinUCB-MULTIPLE"
     assert "nobody should rely on the order" in lead(close)
     assert "CAB won" not in report(close)
 

@@ -288,12 +288,12 @@ def test_real_friends_are_those_of_the_published_file() -> None:
 
 def test_a_built_in_world_is_tuned_and_reported_like_a_dataset(tmp_path: Path) -> None:
     """The reported rounds are those after the tuned ones, the policy knows nothing yet, and users come and go."""
-    world = WORLDS["drifting"]()
-    stage = Stage("drifting", world, 500)
-    asked = Protocol("drifting", stage, parse_specs("cab,random"), tmp_path, n_runs=2, quick=True)
+    world = WORLDS["turnover"]()
+    stage = Stage("turnover", world, 500)
+    asked = Protocol("turnover", stage, parse_specs("cab,random"), tmp_path, n_runs=2, quick=True)
     assert (asked.total, asked.n_tuned, asked.n_reported) == (500, 100, 400)
     found = reproduce(asked, workers=1)
-    assert found.title == "drifting (built-in world)"
+    assert found.title == "turnover (built-in world)"
     trace = read_trace(found.comparison.plan.tasks(found.comparison.plan.specs[0])[1][1])
     rounds = list(world.rounds(500, 1))[100:]
     assert trace["user"].to_list() == [str(visit.user) for visit in rounds]
@@ -301,7 +301,7 @@ def test_a_built_in_world_is_tuned_and_reported_like_a_dataset(tmp_path: Path) -
     numbers = json.loads((tmp_path / "numbers.json").read_text())
     assert numbers["statistics"]["users"] == 300
     assert (tmp_path / "figure-2.svg").exists()
-    assert "drifting (built-in world)" in page(found, ["coterie", "reproduce", "drifting"])
+    assert "turnover (built-in world)" in page(found, ["coterie", "reproduce", "turnover"])
 
 
 def test_what_is_left_of_a_world_is_made_again_and_can_be_copied() -> None:

@@ -16,7 +16,7 @@ from coterie.engines.placement import SLOTS, Placement, slot_of
 from coterie.engines.shard import Change, Kind, Shard
 from coterie.engines.sharded import Sharded
 from coterie.errors import ParameterError, UnavailableError, UserError
-from coterie.models import make_models
+from coterie.models import Movable, make_models
 from coterie.models.files import Tensors
 from coterie.models.protocol import Eligible
 
@@ -34,6 +34,7 @@ def shown(rng: np.random.Generator, policy: CAB, n: int = 5) -> Any:
 def by_user(policy: CAB) -> Tensors:
     """Return what is known of each user, in an order that does not depend on shards."""
     names = sorted(policy.users, key=repr)
+    assert isinstance(policy.models, Movable)
     part = policy.models.part(names)
     if policy.one_hot:
         items = np.array(part.pop("items").tobytes().decode().strip("[]").split(","))
@@ -365,6 +366,7 @@ def test_users_are_taken_over_once(kind: dict[str, Any]) -> None:
     policy = CAB(**kind, engine=Local(2))
     play(CAB(**kind), policy, 30, seed=8)
     models = make_models(kind.get("n_features"), "one_hot" in kind, "updated")
+    assert isinstance(policy.models, Movable)
     part = policy.models.part(policy.users)
     models.put(part)
     with pytest.raises(Exception, match="is known already"):
@@ -372,6 +374,7 @@ def test_users_are_taken_over_once(kind: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="is known already"):
         policy.models.put(part)
     fresh = CAB(**kind, engine=Local(3))
+    assert isinstance(fresh.models, Movable)
     fresh.models.put(part)
     assert sorted(fresh.users, key=repr) == sorted(policy.users, key=repr)
 
@@ -379,6 +382,10 @@ def test_users_are_taken_over_once(kind: dict[str, Any]) -> None:
 def test_what_shards_cannot_do_is_refused_by_name() -> None:
     with pytest.raises(ParameterError, match="thompson=True"):
         CAB(one_hot=True, thompson=True, engine=Local(2))
+    with pytest.raises(
+        ParameterError, match="half_life is 20, but shards do not forget what is old; leave out"
+    ):
+        CAB(one_hot=True, half_life=20, engine=Local(2))
     with pytest.raises(ParameterError, match="shards is 0"):
         CAB(one_hot=True, engine=Local(0))
     with pytest.raises(ParameterError, match="when_down is 'cry'"):

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Hashable
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Any
 
 import numpy as np
@@ -194,7 +194,7 @@ def test_even_users_visit_alike_and_zipf_users_by_rank() -> None:
     assert visits("zipf") == pytest.approx(np.array([12, 6, 4, 3]) / 25, abs=0.03)  # 1, 1/2, 1/3, 1/4
 
 
-def test_a_drifting_world_never_serves_a_leaver_and_announces_every_newcomer() -> None:
+def test_a_world_with_turnover_never_serves_a_leaver_and_announces_every_newcomer() -> None:
     world = OneHotWorld(n_users=20, turnover=50.0)
     present: set[Hashable] = set(world.users())
     gone: set[Hashable] = set()
@@ -206,6 +206,36 @@ def test_a_drifting_world_never_serves_a_leaver_and_announces_every_newcomer() -
         assert sent.user in present
         assert len(present) == 20
     assert len(gone) == pytest.approx(20 * 50 * 2, rel=0.15)  # 50 times all users in 1,000 rounds
+
+
+@pytest.mark.parametrize("kind", [OneHotWorld, DenseWorld])
+def test_in_a_drifting_world_users_stay_and_their_tastes_change(
+    kind: type[OneHotWorld] | type[DenseWorld],
+) -> None:
+    """With drift 20 each of 10 users changes 20 times in 1,000 rounds, in which the user comes 100 times."""
+    world = kind(n_users=10, drift=20.0)
+    has: dict[int, int] = {user: user for user in range(10)}
+    changes = 0
+    for visit in islice(world.crowd.visits(np.random.default_rng(1)), 5_000):
+        assert not visit.joined
+        assert not visit.left
+        changes += has[visit.user] != visit.taste
+        has[visit.user] = visit.taste
+    # A user comes every 10 rounds and changes every 50: of 60 such events 10 are changes, seen at the next visit.
+    assert changes == pytest.approx(5_000 * 10 / 60, rel=0.1)
+    changed = [
+        (sent.expected != world.expected(sent.user, sent.contexts)).any() for sent in world.rounds(400)
+    ]
+    assert not changed[0]
+    assert sum(changed) > 200
+    assert make_world(world.parameters()) == world
+
+
+def test_a_world_without_drift_is_described_as_before() -> None:
+    assert "drift" not in OneHotWorld().parameters()
+    assert "drift" not in DenseWorld().parameters()
+    coming = islice(OneHotWorld(turnover=50.0).crowd.visits(np.random.default_rng(0)), 99)
+    assert all(visit.taste == visit.user for visit in coming)
 
 
 def test_without_turnover_nobody_comes_or_goes() -> None:
@@ -257,6 +287,7 @@ def test_built_in_worlds_have_one_line_about_them(name: str) -> None:
         ({"noise": "loud"}, "noise is 'loud', expected a number from 0 to below 1 or"),
         ({"popularity": "fame"}, "popularity is 'fame', expected one of: even, zipf"),
         ({"turnover": -0.1}, "turnover is -0.1, expected a number from 0 to 1000: the share of users"),
+        ({"drift": 1001}, "drift is 1001, expected a number from 0 to 1000: the share of users whose tastes"),
         (
             {"kind": "dense", "n_features": 5},
             "n_features is 5, expected at least 6: one for each of 2",

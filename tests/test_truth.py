@@ -65,3 +65,5 @@ def test_theory_alpha_grows_and_knows_the_noise() -> None:
 def test_worlds_whose_users_leave_are_refused() -> None:
     with pytest.raises(ParameterError, match=r"turnover is 0\.1"):
         watch(OneHotWorld(turnover=0.1), n_rounds=5)
+    with pytest.raises(ParameterError, match=r"drift is 0\.1"):
+        watch(OneHotWorld(drift=0.1), n_rounds=5)

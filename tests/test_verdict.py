@@ -1,4 +1,4 @@
-"""Reports on logs name no winner in noise, and do name one where there is one."""
+"""Reports name no winner in noise, and do name one where there is one."""
 
 import math
 from pathlib import Path
@@ -9,9 +9,19 @@ import pytest
 
 from coterie.experiments import Comparison, Plan, compare, open_world, parse_specs
 from coterie.experiments.metrics import Summary
+from coterie.experiments.specs import Spec
 from coterie.experiments.table import as_json, table
 from coterie.experiments.tuning import is_by_luck
-from coterie.experiments.verdict import Kept, Rate, chance, chance_of_best, is_ahead, rate
+from coterie.experiments.verdict import (
+    Kept,
+    Rate,
+    chance,
+    chance_in_runs,
+    chance_of_best,
+    is_ahead,
+    is_ahead_in_runs,
+    rate,
+)
 from coterie.experiments.words import headline, is_clear, lead
 
 
@@ -109,6 +119,52 @@ def test_a_policy_that_pays_twice_as_much_is_named() -> None:
     assert chance_of_best(better, [worse], tried=6) == pytest.approx(3 * chance_of_best(better, [worse]))
 
 
+def test_a_lead_over_runs_by_hand() -> None:
+    """Ahead by 1, 2 and 3: t = 2/(1/√3) = 2√3 with two degrees of freedom, where P(T > t) = 1/2 − t/(2·√(2 + t²)).
+
+    That is 1/2 − √3/√14 = 0.0371, and twice as much for two policies, of which either could have come first.
+    """
+    first, second = [5.0, 5.0, 5.0], [6.0, 7.0, 8.0]
+    expected = 0.5 - math.sqrt(3 / 14)
+    assert chance_in_runs(first, [second]) == pytest.approx(2 * expected)
+    assert chance_in_runs(first, [second], tried=5) == pytest.approx(5 * expected)
+    assert chance_in_runs(second, [first]) == 1.0
+    assert chance_in_runs([5.0], [[9.0]]) == 1.0  # a single run tells nothing
+    assert chance_in_runs(first, [[6.0, 6.0, 6.0]]) == 2 / 8  # no spread: three signs that agree
+    assert is_ahead_in_runs(first, [[15.0, 15.1, 14.9]])
+    assert not is_ahead_in_runs(first, [[15.0, 15.1, 14.9], second])  # ahead of all, or of none
+
+
+@pytest.mark.parametrize("n_policies", [2, 4, 8])
+@pytest.mark.parametrize("n_runs", [2, 3, 5, 10])
+def test_of_1000_worlds_where_all_do_the_same_at_most_20_name_a_winner(n_policies: int, n_runs: int) -> None:
+    """Runs differ by more than policies do, and payoffs are counted, so that regrets may be equal."""
+    rng = np.random.default_rng([n_policies, n_runs])
+    named = 0
+    for _ in range(1000):
+        regrets = 10 * rng.normal(size=n_runs) + np.round(2 * rng.normal(size=(n_policies, n_runs)))
+        first, *others = sorted(regrets.tolist(), key=sum)
+        named += is_ahead_in_runs(first, others)
+    assert named <= 20
+
+
+@pytest.mark.parametrize("n_runs", [2, 3, 5])
+def test_real_comparisons_of_blind_policies_in_a_world_name_no_winner(n_runs: int, tmp_path: Path) -> None:
+    specs = [Spec(f"random:seed={k}", "random", {"seed": k}) for k in range(3)]
+    for seed in range(4):
+        plan = Plan("clicks", open_world("clicks"), specs, 60, n_runs, 100 * seed, tmp_path / str(seed))
+        found = compare(plan, workers=1)
+        assert headline(found).startswith(f"No clear winner in {n_runs} runs: RAN")
+        assert "nobody should rely on the order" in lead(found)
+        assert as_json(found)["clear_winner"] is False
+
+
+def test_a_real_comparison_in_a_world_names_the_winner_there_is(tmp_path: Path) -> None:
+    plan = Plan("clicks", open_world("clicks"), parse_specs("linucb-single,random"), 1500, 4, 0, tmp_path)
+    found = compare(plan, workers=1)
+    assert headline(found).startswith("LinUCB-SINGLE won")
+
+
 def compared(folder: Path, payoffs: list[float], n_runs: int, policies: str) -> Comparison:
     rng = np.random.default_rng(len(payoffs))
     n = len(payoffs)
@@ -126,6 +182,17 @@ def test_real_comparisons_on_coin_flips_name_no_winner(seed: int, tmp_path: Path
     assert headline(found).startswith("No clear winner")
     assert "where all pay the same, so nobody should rely on the order" in lead(found)
     assert "won" not in lead(found)
+
+
+@pytest.mark.slow
+def test_of_200_reports_on_coin_flips_at_most_four_name_a_winner(tmp_path: Path) -> None:
+    named = 0
+    for seed in range(200):
+        (tmp_path / str(seed)).mkdir()
+        payoffs = np.random.default_rng(seed).integers(2, size=600 + seed).astype(float).tolist()
+        found = compared(tmp_path / str(seed), payoffs, 1 + seed % 2, "cab,linucb-single,random")
+        named += not headline(found).startswith("No clear winner")
+    assert named <= 4
 
 
 def test_a_real_comparison_names_the_winner_there_is(tmp_path: Path) -> None:

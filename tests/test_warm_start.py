@@ -14,7 +14,7 @@ import pytest
 import coterie
 import coterie.errors
 import coterie.policies.policy
-from coterie import CAB, CLUB, COFIBA, LinUCB, Policy, Random, open_log
+from coterie import CAB, CLUB, COFIBA, Batch, LinUCB, Policy, Random, open_log
 from coterie.errors import ContextError, CoterieError, ParameterError, PayoffError, UserError
 from tests.test_contract import D, candidates, each_policy, fingerprint, play
 
@@ -60,10 +60,30 @@ def test_bad_records_are_named_and_nothing_is_learned(make: Callable[[], Policy]
         (ContextError, "60 users, 60 contexts and 59 payoffs", (users, contexts, payoffs[:-1])),
         (ContextError, "unhashable" if one_hot else "infinity", (users, far, payoffs)),
         (ContextError, "users is 3, expected a sequence", (3, contexts, payoffs)),
+        (UserError, "users is a set, which has no order", (set(range(60)), contexts, payoffs)),
+        (UserError, "users hold masked", (np.ma.masked_equal(np.arange(60), 5), contexts, payoffs)),
+        (PayoffError, "payoffs hold masked", (users, contexts, np.ma.masked_equal(np.arange(60) % 2, 1))),
+        (PayoffError, "payoffs hold complex", (users, contexts, np.full(60, 0.5j))),
     ]
     for error, message, given in bad:
         with pytest.raises(error, match=message):
             policy.learn_many(*given)
+    shown = [contexts[:3], contexts[3:5]]
+    for call in (policy.choose_many, policy.decide_many):
+        with pytest.raises(ContextError, match="there are 3 users and 2 lists of candidates; give one list"):
+            call(["ann", "bob", "carl"], shown)
+        with pytest.raises(UserError, match="users is a set"):
+            call({"ann", "bob"}, shown)  # type: ignore[arg-type]
+    lists, served = np.array([[0, 1], [1, 2]]), np.zeros(2, dtype=np.int64)
+    for name, batch in (
+        ("candidates", Batch(["ann", "bob"], np.ma.masked_equal(lists, 2), contexts, np.zeros(2), served)),
+        ("served", Batch(["ann", "bob"], lists, contexts, np.zeros(2), np.ma.masked_equal(served, 0))),
+    ):
+        with pytest.raises(ContextError, match=f"{name} hold masked values"):
+            policy.run(batch)
+    for draws in (-1, 2.5, "many"):
+        with pytest.raises(ParameterError, match=r"draws is .*, expected an integer of at least 0"):
+            policy.explain("ann", contexts[:2], draws=draws)  # type: ignore[arg-type]
     assert fingerprint(policy) == before
 
 

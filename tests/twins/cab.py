@@ -13,9 +13,14 @@ class NaiveCAB:
     """The users' M and b, kept whole; an item is its basis vector."""
 
     def __init__(
-        self, d: int, alpha: float | Callable[[int], float], gamma: float, eligible: str = "updated"
+        self,
+        d: int,
+        alpha: float | Callable[[int], float],
+        gamma: float,
+        eligible: str = "updated",
+        keep: float = 1.0,
     ) -> None:
-        self.d, self.alpha, self.gamma, self.eligible = d, alpha, gamma, eligible
+        self.d, self.alpha, self.gamma, self.eligible, self.keep = d, alpha, gamma, eligible, keep
         self.M: dict[Hashable, Vector] = {}
         self.b: dict[Hashable, Vector] = {}
         self.updates: dict[Hashable, int] = {}
@@ -67,8 +72,8 @@ class NaiveCAB:
             learners = [j for j in self.neighbourhood(i, x) if self.cb(j, x) < self.gamma / 4]
         for j in learners:
             self.add(j)
-            self.M[j] = self.M[j] + np.outer(x, x)
-            self.b[j] = self.b[j] + y * x
+            self.M[j] = np.eye(self.d) + self.keep * (self.M[j] - np.eye(self.d)) + np.outer(x, x)
+            self.b[j] = self.keep * self.b[j] + y * x
             self.updates[j] += 1
         self.t += 1
         return len(learners)
@@ -77,8 +82,15 @@ class NaiveCAB:
 class CachedCAB(NaiveCAB):
     """The same, remembering each inverse until the user learns: only to make long comparisons bearable."""
 
-    def __init__(self, d: int, alpha: float | Callable[[int], float], gamma: float, eligible: str) -> None:
-        super().__init__(d, alpha, gamma, eligible)
+    def __init__(
+        self,
+        d: int,
+        alpha: float | Callable[[int], float],
+        gamma: float,
+        eligible: str,
+        keep: float = 1.0,
+    ) -> None:
+        super().__init__(d, alpha, gamma, eligible, keep)
         self.memory: dict[Hashable, tuple[int, Vector, Vector]] = {}
 
     def solved(self, user: Hashable) -> tuple[Vector, Vector]:

@@ -20,8 +20,9 @@ class NaiveCLUB:
         one_hot: bool = False,
         rng: np.random.Generator | None = None,
         edges_come: bool = True,
+        cut_late: bool = False,
     ) -> None:
-        self.edges_come = edges_come
+        self.edges_come, self.cut_late = edges_come, cut_late
         self.d, self.alpha, self.alpha2, self.thompson, self.one_hot = d, alpha, alpha2, thompson, one_hot
         self.rng = rng or np.random.default_rng(0)
         self.M: dict[Hashable, Vector] = {}
@@ -67,16 +68,22 @@ class NaiveCLUB:
         return first_best(ucb(M, b, contexts, scale))
 
     def learn(self, i: Hashable, x: Vector, y: float) -> None:
+        if self.cut_late:
+            self.cut(i)
         self.M[i] = self.M[i] + np.outer(x, x)
         self.b[i] = self.b[i] + y * x
         self.T[i] += 1
+        if not self.cut_late:
+            self.cut(i)
+        self.t += 1
+
+    def cut(self, i: Hashable) -> None:
         for edge in list(self.E):
             if i in edge:
                 (j,) = edge - {i}
                 w_i, w_j = np.linalg.inv(self.M[i]) @ self.b[i], np.linalg.inv(self.M[j]) @ self.b[j]
                 if np.linalg.norm(w_i - w_j) > self.radius(i) + self.radius(j) + 1e-12:
                     self.E.remove(edge)
-        self.t += 1
 
     def radius(self, i: Hashable) -> float:
         return self.alpha2 * math.sqrt((1 + math.log(1 + self.T[i])) / (1 + self.T[i]))

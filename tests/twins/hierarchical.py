@@ -39,8 +39,8 @@ class Prior:
 class NaivePopulation:
     """One model. `unit` contexts are a constant and an item's basis vector, which appears with the item."""
 
-    def __init__(self, d: int, unit: bool, ids: bool) -> None:
-        self.d, self.unit, self.ids = (1 if unit else d), unit, ids
+    def __init__(self, d: int, unit: bool, ids: bool, keep: float = 1.0) -> None:
+        self.d, self.unit, self.ids, self.keep = (1 if unit else d), unit, ids, keep
         self.prior = Prior(self.d)
         self.trial: Prior | None = None
         self.paid: list[list[tuple[Floats, float, float]]] = []  # per user: x, target, weight
@@ -89,8 +89,13 @@ class NaivePopulation:
         evidence = (
             top + math.log(chance.sum()) + 0.5 * np.linalg.slogdet(P)[1] + 0.5 * np.linalg.slogdet(C)[1]
         )
-        evidence -= 0.5 * (len(own) * math.log(prior.kappa) + sum(v * y * y for _, y, v in own) / prior.kappa)
+        squares = sum(v * y * y for _, y, v in own)
+        evidence -= 0.5 * (self.counted(len(own)) * math.log(prior.kappa) + squares / prior.kappa)
         return C, m, chance / chance.sum(), evidence
+
+    def counted(self, n: int) -> float:
+        """Return what n payoffs of a user count, where all but the last are older by one and more."""
+        return float(sum(self.keep**age for age in range(n)))
 
     def effect(self, item: Hashable) -> tuple[float, float]:
         if item not in self.effects:
@@ -146,6 +151,10 @@ class NaivePopulation:
             precision, pull = self.effects.get(item, (0.0, 0.0))
             more = 1 / (blur + variance + doubt_mean)
             self.effects[item] = (precision + more, pull + more * (seen - own))
+            for pair, (count, paid) in self.pairs.items():
+                if pair[0] == row:
+                    self.pairs[pair] = [self.keep * count, self.keep * paid]
+            n, total = self.pairs.get((row, item), (0, 0.0))
             self.pairs[row, item] = [n + 1, total + payoff]
         variance, target = variance + blur + doubt, seen - effect
         chance = chance * [math.exp(-((target - w @ x) ** 2) / variance / 2) for w in m]
@@ -164,6 +173,7 @@ class NaivePopulation:
                 prior.h[g] = prior.h[g] + r / variance * z * rest
                 if self.phase == 1 and row < self.cursor:
                     self.late.append((g, z, float(r / variance), rest))
+        self.paid[row] = [(c, y, self.keep * v) for c, y, v in self.paid[row]]
         self.paid[row].append((x, target, prior.kappa / (blur + doubt)))
         self.squares += 0.0 if self.unit else float(x[1:] @ x[1:])
         self.learned += 1
@@ -176,7 +186,8 @@ class NaivePopulation:
                 rows = [row for row, own in enumerate(self.paid) if own]
                 self.new_means(self.prior, [self.posterior(self.prior, row) for row in rows], rows, [])
             return
-        self.credit += min(2 * len(self.paid) / (GROWTH * self.learned), VISITS)
+        fresh = min(self.learned, len(self.paid) * self.counted(self.learned))
+        self.credit += min(2 * len(self.paid) / (GROWTH * fresh), VISITS)
         while self.credit >= min(PANEL, len(self.paid) - self.cursor):
             for row in range(self.cursor, min(self.cursor + PANEL, len(self.paid))):
                 self.credit -= 1
@@ -226,7 +237,7 @@ class NaivePopulation:
     def new_variances(self, prior: Prior, visits: list[Any]) -> None:
         """One EM step from expectations: of (w − μ)(w − μ)ᵀ, of squared errors, and of groups' sizes."""
         n, k, d = len(visits), len(prior.share), self.d
-        scatter, errors, payoffs, sizes = np.zeros((d, d)), 0.0, 0, np.zeros(k)
+        scatter, errors, payoffs, sizes = np.zeros((d, d)), 0.0, 0.0, np.zeros(k)
         for _, (C, m, chance, _), own, means in visits:
             C, m, means = (
                 _padded(C, d - len(C), START),
@@ -239,7 +250,7 @@ class NaivePopulation:
             for x, y, v in own:
                 x = _long(x, d)
                 errors += v * (x @ C @ x + sum(r * (y - w @ x) ** 2 for r, w in zip(chance, m, strict=True)))
-            payoffs += len(own)
+            payoffs += self.counted(len(own))
             sizes += chance
         prior.sigma = (scatter + WEAK * np.diag(self.by_scale(START, 0.05))) / (n + WEAK)
         prior.kappa = (errors + WEAK * 0.1) / (payoffs + WEAK)
@@ -311,13 +322,17 @@ class NaivePopulation:
 class NaiveHierarchical:
     """Contexts are (id or None, features or None); features are a plain array."""
 
-    def __init__(self, n_features: int | None, one_hot: bool, explore: float, seed: int) -> None:
+    def __init__(
+        self, n_features: int | None, one_hot: bool, explore: float, seed: int, keep: float = 1.0
+    ) -> None:
         self.n_features, self.one_hot, self.explore = n_features, one_hot, explore
         self.rng = np.random.default_rng(seed)
         self.rows: dict[Hashable, int] = {}
         self.items: dict[Hashable, int] = {}
-        self.many = NaivePopulation(1 + (n_features or 0), False, one_hot)
-        self.few: NaivePopulation | None = NaivePopulation(1, True, False) if n_features is None else None
+        self.many = NaivePopulation(1 + (n_features or 0), False, one_hot, keep)
+        self.few: NaivePopulation | None = None
+        if n_features is None:
+            self.few = NaivePopulation(1, True, False, keep)
 
     def scores(self, user: Hashable, contexts: list[tuple[Any, Any]]) -> Floats:
         model, row = self.few or self.many, self.rows.get(user)

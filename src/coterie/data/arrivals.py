@@ -17,6 +17,7 @@ class Visit(NamedTuple):
     user: int
     joined: Sequence[int]
     left: Sequence[int]
+    taste: int  # whose tastes the user has now: the own at first, after a change those of somebody never seen
 
 
 @final
@@ -25,7 +26,8 @@ class Crowd:
 
     A newcomer inherits the seat and how often it is called, nothing else. With `popularity="zipf"` seat s is
     called in proportion to 1/(s+1), where user s starts in seat s. Before each visit but the first, every
-    user leaves with probability `turnover`/1000.
+    user leaves with probability `turnover`/1000, and every user who stays is dealt into clusters anew with
+    probability `drift`/1000, under the same id and without a word.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class Crowd:
         clusters_per_family: int,
         popularity: str,
         turnover: float,
+        drift: float = 0.0,
         seed: int,
     ) -> None:
         self.n_users = n_users
@@ -43,11 +46,12 @@ class Crowd:
         self.clusters_per_family = clusters_per_family
         self.popularity = popularity
         self.turnover = turnover
+        self.drift = drift
         self.seed = seed
         self._generations: dict[int, NDArray[np.int64]] = {}
 
     def clusters(self, user: Hashable) -> NDArray[np.int64]:
-        """Return the user's cluster in each family: (n_families,). The same whenever the user comes."""
+        """Return the cluster in each family that a user starts with: (n_families,)."""
         generation, place = divmod(checked_user(user), self.n_users)
         table = self._generations.get(generation)
         if table is None:
@@ -65,9 +69,11 @@ class Crowd:
     def visits(self, rng: np.random.Generator) -> Iterator[Visit]:
         """Yield visits without end."""
         seats = list(range(self.n_users))
+        tastes = list(range(self.n_users))
         weight = 1 / np.arange(1, self.n_users + 1) if self.popularity == "zipf" else np.ones(self.n_users)
         upto = np.cumsum(weight)
-        yield Visit(seats[_seat(upto, rng)], (), ())
+        seat = _seat(upto, rng)
+        yield Visit(seats[seat], (), (), tastes[seat])
         newcomer = self.n_users
         while True:
             joined: list[int] = []
@@ -77,9 +83,15 @@ class Crowd:
                 for seat in rng.choice(self.n_users, n_leaving, replace=False).tolist():
                     left.append(seats[seat])
                     joined.append(newcomer)
-                    seats[seat] = newcomer
+                    seats[seat] = tastes[seat] = newcomer
                     newcomer += 1
-            yield Visit(seats[_seat(upto, rng)], joined, left)
+            n_changing = rng.binomial(self.n_users, self.drift / 1000) if self.drift else 0
+            if n_changing:
+                for seat in rng.choice(self.n_users, n_changing, replace=False).tolist():
+                    tastes[seat] = newcomer
+                    newcomer += 1
+            seat = _seat(upto, rng)
+            yield Visit(seats[seat], joined, left, tastes[seat])
 
 
 def _seat(upto: NDArray[np.float64], rng: np.random.Generator) -> int:

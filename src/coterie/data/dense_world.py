@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Hashable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, final
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.data.arrivals import Crowd
-from coterie.data.world import Floats, World, check_count, check_noise, check_world, refuse_gap
+from coterie.data.world import Floats, World, check_count, check_noise, check_world, parameters_of, refuse_gap
 from coterie.errors import ContextError, ParameterError
 
 # Payoffs come out of a rotation, so gaps and lengths keep this far from their limits.
@@ -41,6 +41,7 @@ class DenseWorld(World):
     n_candidates: int = 10
     popularity: str = "even"
     turnover: float = 0.0
+    drift: float = 0.0
     seed: int = 0
 
     kind: ClassVar[str] = "dense"
@@ -93,6 +94,7 @@ class DenseWorld(World):
             clusters_per_family=self.clusters_per_family,
             popularity=self.popularity,
             turnover=self.turnover,
+            drift=self.drift,
             seed=self.seed,
         )
 
@@ -110,7 +112,7 @@ class DenseWorld(World):
         return math.sqrt(self._common) * ground
 
     def parameters(self) -> dict[str, Any]:
-        return {"kind": self.kind, **asdict(self)}
+        return parameters_of(self)
 
     def truth(self, user: Hashable) -> Floats:
         plain = np.zeros(self.n_features)

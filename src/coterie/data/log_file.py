@@ -82,7 +82,7 @@ def read_log_file(path: Path) -> LogFile:
     except FileNotFoundError:
         raise FileError(f"there is no file {path}") from None
     except (OSError, UnicodeError, csv.Error, pl.exceptions.PolarsError) as error:
-        raise FileError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+        raise FileError(f"{path}{_trouble(path) or _reason(error)}") from error
     table = _checked(path, _with_features(path, table))
     items, served, notes = _items(path, table)
     return LogFile(_ids(table["user"]), items, served, table["payoff"].cast(pl.Float64).to_numpy(), notes)
@@ -107,6 +107,31 @@ def _check_header(path: Path) -> None:
             f"{path}, line 1: the column {twice[0]!r} is there {names.count(twice[0])} times; the columns are "
             f"{_listed(names)}; leave each of them once"
         )
+
+
+def _trouble(path: Path) -> str:
+    """Return which line of a CSV file cannot be read, why, and the way out; nothing if no line is at fault."""
+    if path.suffix.lower() != ".csv" or not path.is_file():
+        return ""
+    for line, content in enumerate(path.read_bytes().split(b"\n"), start=1):
+        try:
+            content.decode()
+        except UnicodeDecodeError as error:
+            return f", line {line}: byte {content[error.start]:#x} is not UTF-8; save the file as UTF-8"
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = csv.reader(file)
+        names = next(rows, [])
+        for row in rows:
+            if len(row) > len(names):
+                return (
+                    f", line {rows.line_num}: {len(row)} fields, but there are {len(names)} columns: "
+                    f"{_listed(names)}; put fields that hold a comma in double quotes"
+                )
+    return ""
+
+
+def _reason(error: Exception) -> str:
+    return f" cannot be read: {str(error).splitlines()[0]}"
 
 
 def _listed(names: list[str]) -> str:

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Hashable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
 from coterie.data.arrivals import Crowd, is_whole
-from coterie.data.world import Floats, World, check_count, check_noise, check_world, refuse_gap
+from coterie.data.world import Floats, World, check_count, check_noise, check_world, parameters_of, refuse_gap
 from coterie.errors import ContextError, ParameterError
 
 # Values are whole multiples of 2⁻³⁰: floats hold them and their differences without rounding.
@@ -38,6 +38,7 @@ class OneHotWorld(World):
     n_candidates: int = 10
     popularity: str = "even"
     turnover: float = 0.0
+    drift: float = 0.0
     seed: int = 0
 
     kind: ClassVar[str] = "one-hot"
@@ -79,6 +80,7 @@ class OneHotWorld(World):
             clusters_per_family=self.clusters_per_family,
             popularity=self.popularity,
             turnover=self.turnover,
+            drift=self.drift,
             seed=self.seed,
         )
 
@@ -95,7 +97,7 @@ class OneHotWorld(World):
         return values
 
     def parameters(self) -> dict[str, Any]:
-        return {"kind": self.kind, **asdict(self)}
+        return parameters_of(self)
 
     def truth(self, user: Hashable) -> Floats:
         return self.expected(user, range(self.n_items))

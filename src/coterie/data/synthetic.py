@@ -65,9 +65,13 @@ WORLDS: dict[str, Recipe] = {
         "few of many features matter: 200 features, 5 of them to each of 4 clusters, 20 users",
         {"kind": "sparse", "n_features": 200},
     ),
-    "drifting": Recipe(
+    "turnover": Recipe(
         "clicks while users join and leave: a tenth of them every 1,000 rounds",
         {"kind": "one-hot", "turnover": 0.1},
+    ),
+    "drifting": Recipe(
+        "ratings while tastes change: those of a quarter of 40 users every 1,000 rounds",
+        {"kind": "one-hot", "n_users": 40, "n_families": 2, "gap": 0.4, "noise": 0.2, "drift": 0.25},
     ),
     "zipf": Recipe(
         "clicks where a few users come often and most come rarely",

@@ -3,6 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import asdict
 from itertools import islice
 from typing import Any, ClassVar, NoReturn
 
@@ -28,7 +29,8 @@ class World(ABC):
 
     For every context x that a world sends, two users of one cluster have the very same u_i·x, and users of
     two clusters differ by at least `gap`. Users are dealt into clusters for each family of items apart, so
-    to agree on one family says nothing about another.
+    to agree on one family says nothing about another. Where tastes drift, what a world tells of a user is true at
+    the start; each round says what was true then.
     """
 
     kind: ClassVar[str]  # what `parameters` calls it
@@ -75,9 +77,9 @@ class World(ABC):
         return islice(self._endless(np.random.default_rng([self.crowd.seed, 2, seed])), n_rounds)
 
     def _endless(self, rng: np.random.Generator) -> Iterator[Round]:
-        for user, joined, left in self.crowd.visits(rng):
+        for user, joined, left, taste in self.crowd.visits(rng):
             contexts = self.candidates(rng)
-            expected = self.expected(user, contexts)
+            expected = self.expected(taste, contexts)
             yield Round(user, contexts, self.payoffs(expected, rng), expected, joined, left)
 
     def users(self) -> list[int]:
@@ -141,6 +143,13 @@ def check_world(world: Any) -> None:
         "a number from 0 to 1000: the share of users replaced in 1,000 rounds (1.0: as many as there are)"
     )
     check_number("turnover", world.turnover, lambda turnover: 0 <= turnover <= 1000, expectation)
+    expectation = "a number from 0 to 1000: the share of users whose tastes change in 1,000 rounds"
+    check_number("drift", world.drift, lambda drift: 0 <= drift <= 1000, expectation)
+
+
+def parameters_of(world: Any) -> dict[str, Any]:
+    """Return a world's kind and parameters. `drift` came later, so a world without it is known as it was before."""
+    return {"kind": world.kind, **{k: v for k, v in asdict(world).items() if k != "drift" or v}}
 
 
 def check_noise(noise: Any, also: str = "") -> None:

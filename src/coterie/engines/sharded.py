@@ -13,7 +13,7 @@ from coterie.engines.keeper import Crew, Keeper, WhenDown
 from coterie.engines.placement import Placement
 from coterie.engines.shard import Asked, Kind
 from coterie.errors import ParameterError, UserError
-from coterie.models import Models, Near, View, make_models
+from coterie.models import Movable, Near, View, make_models
 from coterie.models.checks import check_count, check_user
 from coterie.models.files import Tensors
 from coterie.models.protocol import Seen
@@ -219,7 +219,7 @@ class Sharded:
         """Return whom these shards have."""
         return Seen(sum(self._counts.get(s, 0) for s in shards), len(shards), self.shards)
 
-    def _whole(self) -> Models:
+    def _whole(self) -> Movable:
         """Return everybody's models, in this process."""
         whole = make_models(*self._kind)
         for shard in range(self.shards):  # one at a time: only one part is here twice

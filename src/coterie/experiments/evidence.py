@@ -75,7 +75,7 @@ def headline(evidence: Evidence) -> str:
     if not others:
         return f"{first.spec.title} alone"
     if not is_clear(evidence.comparison):
-        return f"{first.spec.title} and {others[0].spec.title} came out close"
+        return f"No clear winner: {first.spec.title} came before {others[0].spec.title}"
     return f"{first.spec.title} came first"
 
 
@@ -99,7 +99,8 @@ def _how_sure(comparison: Comparison) -> str:
         return f"Such a lead would be found {fewer} where all pay the same"
     if comparison.plan.n_runs == 1:
         return "This was a single run"
-    return f"It was {'' if clear else 'not '}ahead{' of the next' if clear else ''} in every run"
+    fewer = "in fewer than 1 in 100 comparisons" if clear else "too often"
+    return f"By how the runs differ, such a lead would be found {fewer} where all lose the same"
 
 
 def warnings(evidence: Evidence) -> list[str]:

@@ -30,14 +30,15 @@ def neighbourhoods(policy: Any, world: World, rounds: Iterable[Round], trace: pl
     The user is the most frequent visitor of `trace`, named in the column `user`. Of the items that come up,
     the half is taken on which `policy` is surest of the user's own taste, surest first; on the others it
     cannot tell yet, and counts nearly everybody. At most 32 items and 60 others are taken, evenly.
-    `found` is what `policy` believes after the run, `truth` is what the world knows (null for a log).
+    `found` is what `policy` believes after the run, `truth` is what the world knows: null for a log, and where
+    tastes drift.
     Others stand in an order that keeps alike ones together.
     """
     user, others = _people(policy, trace)
     items = _surest(policy, user, _items(world, rounds))
     found = [set(policy.neighbours(user, item.context)) for item in items]
     truth: list[set[Hashable] | None] = [None] * len(items)
-    if hasattr(world, "neighbours"):
+    if hasattr(world, "neighbours") and not getattr(world, "drift", 0):  # it tells what was true at the start
         truth = [set(world.neighbours(user, item.context, others)) for item in items]
     told = [near if real is None else real for near, real in zip(found, truth, strict=True)]
     order = _sorted(others, [item.family for item in items], told)

@@ -1,4 +1,4 @@
-"""Whether a policy is ahead on a log, or whether chance is enough to explain it.
+"""Whether a policy is ahead, or whether chance is enough to explain it.
 
 A log is a sample. A policy's click-through rate on it comes from the records that the policy kept, so its error is
 their sampling error; the spread over runs says only how much the drawn candidate lists matter, because all runs look
@@ -12,6 +12,10 @@ and the variance of it is Σ_t w_t²·(y_t − rate)². If two policies pay the 
 sum of d_t = (w_t − w'_t)·(y_t − m). Records that both kept as often cancel, which is what pairing means. The
 difference over √Σ d_t² is compared with Student's t. Its degrees of freedom are the number of records that carry the
 difference, (Σ d²)²/Σ d⁴: where few records pay, few carry it, and the test asks for more.
+
+In a world each run has rounds of its own, the same for all policies. So runs are a sample, and the differences
+between two policies' regrets in the same run are compared with Student's t, with one degree of freedom fewer than
+runs. Two or three runs ask for a lead of many times the spread.
 """
 
 import math
@@ -24,7 +28,8 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-LEVEL = 0.01  # in no more than this share of logs where all pay the same is a winner named
+LEVEL = 0.01  # in no more than this share of comparisons where all do the same is a winner named
+ROUNDED = 1e-12  # a spread that is so small against the mean is rounding
 FEW = 30  # kept records in a run, below which a rate says nothing
 
 
@@ -96,6 +101,34 @@ def chance_of_best(first: Rate, others: list[Rate], tried: int = 0) -> float:
     if not others:
         return 1.0
     return min(1.0, max(tried, 1 + len(others)) * max(chance(first, other) for other in others))
+
+
+def chance_in_runs(first: list[float], others: list[list[float]], tried: int = 0) -> float:
+    """Return in which share of comparisons, at most, some policy would be this far ahead, if all lost the same.
+
+    `first` has the regret of each run, and `others` those of the other policies in the same runs; `tried` as above.
+    """
+    if not others or len(first) < 2:
+        return 1.0
+    worst = max(_chance_of_lead(np.subtract(other, first)) for other in others)
+    return min(1.0, max(tried, 1 + len(others)) * worst)
+
+
+def _chance_of_lead(ahead: Floats) -> float:
+    """Return in which share of samples the mean would be so far above 0, if it were 0 in truth."""
+    n, mean, spread = len(ahead), float(ahead.mean()), float(ahead.std(ddof=1))
+    if not mean > 0:
+        return 1.0
+    if spread <= ROUNDED * mean:
+        return 0.5**n  # no spread to compare with: all that is known is the sign, n times
+    from scipy.special import stdtr
+
+    return float(stdtr(n - 1, -mean / (spread / math.sqrt(n))))
+
+
+def is_ahead_in_runs(first: list[float], others: list[list[float]], tried: int = 0) -> bool:
+    """Tell whether the first is ahead of all others by more than chance explains."""
+    return chance_in_runs(first, others, tried) <= LEVEL
 
 
 def is_ahead(first: Rate, others: list[Rate], tried: int = 0) -> bool:

@@ -1,9 +1,10 @@
 """What happened, for somebody who has never heard of bandits. Every claim follows from the numbers."""
 
+import math
+
 from coterie.experiments.compare import Comparison, Result
-from coterie.experiments.metrics import over_runs
 from coterie.experiments.specs import Spec, defaults
-from coterie.experiments.verdict import FEW, Rate, chance_of_best, is_ahead
+from coterie.experiments.verdict import FEW, Rate, chance_in_runs, chance_of_best, is_ahead, is_ahead_in_runs
 from coterie.policies import POLICIES
 
 ABOUT = {
@@ -36,10 +37,11 @@ def headline(comparison: Comparison) -> str:
     first, *others = comparison.results
     if not others:
         return f"{first.spec.title} on its own"
-    if comparison.plan.n_runs == 1 and not comparison.plan.is_log:
-        return f"No clear winner in a single run: {first.spec.title} came before {others[0].spec.title}"
     if not is_clear(comparison):
-        return f"No clear winner: {first.spec.title} and {others[0].spec.title} came out close"
+        if comparison.plan.is_log:
+            return f"No clear winner: {first.spec.title} and {others[0].spec.title} came out close"
+        runs = "a single run" if comparison.plan.n_runs == 1 else f"{comparison.plan.n_runs} runs"
+        return f"No clear winner in {runs}: {first.spec.title} came before {others[0].spec.title}"
     ours = [result.spec for name in OURS for result in comparison.results if result.spec.name == name]
     if ours and first.spec.name != ours[0].name:
         return f"{ours[0].title} did not win here: {first.spec.title} did"
@@ -53,15 +55,18 @@ def is_clear(comparison: Comparison) -> bool:
     """Tell whether the first is the best beyond doubt.
 
     On a log: whether its lead over all others would be found in fewer than 1 in 100 logs where all pay the same, by
-    the sampling error of the kept records. In a world: whether it beat the second in every one of several runs, and
-    by more than runs differ from each other.
+    the sampling error of the kept records. In a world: whether its lead over all others would be found in fewer than
+    1 in 100 comparisons where all lose the same, by how the differences of regrets vary from run to run.
     """
     if comparison.plan.is_log:
         return is_ahead(*_rates(comparison), _tried(comparison))
-    first, second = comparison.results[:2]
-    ahead = [b.regret - a.regret for a, b in zip(first.runs, second.runs, strict=True)]
-    mean, spread = over_runs(ahead)
-    return min(ahead) > 0 and mean > spread  # a single run has no spread, and is never clear
+    return is_ahead_in_runs(*_regrets(comparison), _tried(comparison))
+
+
+def _regrets(comparison: Comparison) -> tuple[list[float], list[list[float]]]:
+    """Return the first's regret in each run, and the others'."""
+    first, *others = [[run.regret for run in result.runs] for result in comparison.results]
+    return first, others
 
 
 def _rates(comparison: Comparison) -> tuple[Rate, list[Rate]]:
@@ -87,8 +92,18 @@ def lead(comparison: Comparison) -> str:
     if not others:
         return text
     if is_clear(comparison):
-        return text + f" It was ahead of the next best in all {n_runs} runs."
-    return text + f" But the {n_runs} runs differ so much that nobody should rely on the order of the two."
+        return (
+            f"{text} By how the {n_runs} runs differ, such a lead would be found in fewer than 1 in 100 "
+            "comparisons where all lose the same."
+        )
+    found = chance_in_runs(*_regrets(comparison), _tried(comparison))
+    often = (
+        f"up to {math.ceil(100 * found)} in 100 comparisons" if found < 0.99 else "nearly every comparison"
+    )
+    return (
+        f"{text} But by how the {n_runs} runs differ, such a lead would be found in {often} where all lose the same, "
+        "so nobody should rely on the order. More runs tell more (--runs)."
+    )
 
 
 def _lead_world(first: Result, others: list[Result]) -> str:
@@ -116,7 +131,8 @@ def _lead_log(comparison: Comparison) -> str:
     fewest = min(one.fewest for one in (rate, *rest))
     if fewest < FEW:
         return (
-            f"{text} But {few.spec.title} kept only {fewest} records in one of its runs, too few to compare."
+            f"{text} But {few.spec.title} kept only {fewest} {'record' if fewest == 1 else 'records'} in one of its "
+            "runs, too few to compare."
         )
     found = chance_of_best(rate, rest, _tried(comparison))
     if is_clear(comparison):

@@ -6,29 +6,40 @@ from coterie.errors import ParameterError
 from coterie.models.bank import Bank
 from coterie.models.checks import check_count
 from coterie.models.dense import Dense
+from coterie.models.fading import Fading
 from coterie.models.means import Means
 from coterie.models.one_hot import OneHot
-from coterie.models.protocol import Eligible, Models, Near, View
+from coterie.models.protocol import Eligible, Models, Movable, Near, View
 from coterie.models.ridges import Ridges
 
 __all__ = [
-    "Bank", "Dense", "Eligible", "Means", "Models", "Near", "OneHot", "Ridges", "View", "make_bank",
-    "make_models",
+    "Bank", "Dense", "Eligible", "Fading", "Means", "Models", "Movable", "Near", "OneHot", "Ridges", "View",
+    "make_bank", "make_fading", "make_models",
 ]  # fmt: skip
 
 
-def make_models(n_features: int | None, one_hot: bool, eligible: Any = "updated") -> Models:
+def make_models(n_features: int | None, one_hot: bool, eligible: Any = "updated") -> Movable:
     """Return models for vectors of `n_features`, or for item ids."""
-    if eligible not in get_args(Eligible):
-        raise ParameterError(f"eligible is {eligible!r}, expected 'updated' or 'all'")
+    _check_eligible(eligible)
     _check_kind(n_features, one_hot)
     return OneHot(eligible) if one_hot else Dense(check_count("n_features", n_features), eligible)
+
+
+def make_fading(n_features: int | None, one_hot: bool, eligible: Any, keep: float) -> Models:
+    """Return models where a payoff counts `keep` of what it did after each later one of the same user."""
+    _check_eligible(eligible)
+    return Fading(make_bank(n_features, one_hot), eligible, keep)
 
 
 def make_bank(n_features: int | None, one_hot: bool) -> Bank:
     """Return numbered models for vectors of `n_features`, or for item ids."""
     _check_kind(n_features, one_hot)
     return Means() if one_hot else Ridges(check_count("n_features", n_features))
+
+
+def _check_eligible(eligible: Any) -> None:
+    if eligible not in get_args(Eligible):
+        raise ParameterError(f"eligible is {eligible!r}, expected 'updated' or 'all'")
 
 
 def _check_kind(n_features: int | None, one_hot: bool) -> None:

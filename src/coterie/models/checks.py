@@ -73,6 +73,26 @@ def check_whole(name: str, values: Any, error: type[CoterieError]) -> None:
             raise error(f"{name} hold complex numbers, expected real ones; give both parts as features")
 
 
+def check_users(users: Any) -> None:
+    """Raise if users come without an order, or masked."""
+    if isinstance(users, Set):
+        raise UserError(
+            f"users is a {type(users).__name__}, which has no order, so that nobody knows whose context is whose; "
+            "give a list"
+        )
+    if isinstance(users, np.ndarray):
+        check_whole("users", users, UserError)
+
+
+def check_pairs(users: Any, contexts: Any) -> None:
+    """Raise unless there is a list of candidates for each user."""
+    check_users(users)
+    if len(users) != len(contexts):
+        raise ContextError(
+            f"there are {len(users)} users and {len(contexts)} lists of candidates; give one list for each user"
+        )
+
+
 def check_order(contexts: Any) -> None:
     """Raise if candidates come without an order."""
     if isinstance(contexts, Set):

@@ -42,12 +42,12 @@ class Population(Compiled):
     """One model, over contexts of `n_weights` entries, of which the first is the constant.
 
     `unit` says that the others stand for items, and that pairs of user and item tell a user's facts; `ids` that
-    items have effects of their own.
+    items have effects of their own. A user's payoff counts `keep` of what it did after each later one.
     """
 
-    def __init__(self, n_weights: int, *, unit: bool = False, ids: bool = False) -> None:
+    def __init__(self, n_weights: int, *, unit: bool = False, ids: bool = False, keep: float = 1.0) -> None:
         super().__init__("population")
-        self.n_weights, self.unit, self.ids = n_weights, unit, ids
+        self.n_weights, self.unit, self.ids, self.keep = n_weights, unit, ids, keep
         self.model = self._make(16, 16)
 
     def _make(self, rows: int, items: int) -> Any:
@@ -71,6 +71,7 @@ class Population(Compiled):
             RARELY * np.log1p(-code.PHI),
             place,
             np.zeros(4),
+            np.array([self.keep]),
         )
 
     def _prior(self) -> Any:
@@ -411,9 +412,11 @@ def _filled(array: Any, room: int) -> Any:
 
 
 def _arrays(model: Any) -> dict[str, Any]:
-    """Return all arrays of a model by name."""
+    """Return all arrays of a model that files hold, by name."""
     found: dict[str, Any] = {}
     for name, value in zip(model._fields, model, strict=True):
+        if name == "keep":  # follows from a parameter
+            continue
         if isinstance(value, np.ndarray):
             found[name] = value
         else:

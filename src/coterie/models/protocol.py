@@ -5,7 +5,7 @@ gather of a sharded deployment: `view` asks the owner, `gather` is a sum over us
 """
 
 from collections.abc import Hashable, Sequence
-from typing import Any, Final, Literal, NamedTuple, Protocol, final
+from typing import Any, Final, Literal, NamedTuple, Protocol, final, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,14 +130,19 @@ class Models(Protocol):
     def __len__(self) -> int:
         """Return how many users are known."""
 
-    def part(self, users: Sequence[Hashable]) -> Tensors:
-        """Return all that is known of some users, as arrays that `put` takes."""
-
-    def put(self, part: Tensors) -> None:
-        """Take users over from other models of the same kind; they must not be known yet."""
-
     def tensors(self) -> Tensors:
         """Return all that is known, as arrays."""
 
     def restore(self, tensors: Tensors) -> None:
         """Take over what `tensors` returned; nothing changes if it is not sound."""
+
+
+@runtime_checkable
+class Movable(Models, Protocol):
+    """Models of which some users can be moved: what shards are made of."""
+
+    def part(self, users: Sequence[Hashable]) -> Tensors:
+        """Return all that is known of some users, as arrays that `put` takes."""
+
+    def put(self, part: Tensors) -> None:
+        """Take users over from other models of the same kind; they must not be known yet."""

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from coterie.errors import ContextError, PayoffError
 from coterie.models.candidates import pick
-from coterie.models.checks import check_user, check_whole
+from coterie.models.checks import check_user, check_users, check_whole
 
 
 class Batch(NamedTuple):
@@ -43,6 +43,9 @@ class Outcome(NamedTuple):
 
 def read_batch(batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
     """Check a batch whole, before anything is learned, and return candidates, payoffs (2-d) and served (-1: none)."""
+    check_users(batch.users)
+    for name in ("candidates", "served"):
+        check_whole(name, getattr(batch, name), ContextError)
     rounds = len(batch.users)
     if not (isinstance(batch.users, np.ndarray) and batch.users.dtype.kind in "iu"):
         for user in batch.users:

@@ -10,6 +10,9 @@ N_{i,t}(x)     near, neighbours
 
 With `eligible="updated"`, the paper's experimental version, only users who were updated at least once are
 considered for others' neighbourhoods; the served user is always in its own, as in the paper's definition.
+
+With `half_life`, M = I + Σ λ^age·x xᵀ and b = Σ λ^age·y x, where age counts the later payoffs that the same user
+learned, alone or with neighbours, and λ = 2^(−1/half_life). The paper's users do not change.
 """
 
 from collections import deque
@@ -17,13 +20,13 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Protocol, final
 
 from coterie.errors import ParameterError
-from coterie.models import Eligible, Models, Near, View, make_models
-from coterie.models.checks import check_flag, check_number, check_user, read_payoff
+from coterie.models import Eligible, Models, Near, View, make_fading, make_models
+from coterie.models.checks import check_flag, check_number, check_pairs, check_user, read_payoff
 from coterie.models.files import Tensors
 from coterie.models.forget import without_item
 from coterie.models.protocol import Floats
 from coterie.policies.batch import Batch, Outcome, read_batch, run_one_by_one
-from coterie.policies.clock import Alpha, check_alpha, scale_at
+from coterie.policies.clock import Alpha, check_alpha, check_half_life, keep_of, scale_at
 from coterie.policies.decision import Decision
 from coterie.policies.policy import Policy
 from coterie.policies.random import Seed, make_rng
@@ -57,6 +60,10 @@ class CAB(Policy):
         Who may be a neighbour of others: "updated", users who have learned something, or "all" who are known.
     thompson
         Rank by the neighbourhood's average of draws from the users' posteriors, N(w, scale²·M⁻¹), not by the bound.
+    half_life
+        After how many further payoffs that the same user learned one counts half; None if all count alike for good.
+        For tastes that change. Users then look at each other one by one, so a decision is slower (see the docs), and
+        there can be no `engine`.
     seed
         Starts the draws: an integer, or a numpy.random.Generator.
     engine
@@ -89,6 +96,7 @@ class CAB(Policy):
         gamma: float = 0.2,
         eligible: Eligible = "updated",
         thompson: bool = False,
+        half_life: float | None = None,
         seed: Seed = 0,
         engine: Engine | None = None,
     ) -> None:
@@ -98,11 +106,19 @@ class CAB(Policy):
         self.gamma = check_number("gamma", gamma)
         self.eligible: Eligible = eligible
         self.thompson = check_flag("thompson", thompson)
+        self.half_life = check_half_life(half_life)
         self.seed = seed
         self.rng = make_rng(seed) if thompson else None
         self.engine = engine
-        if engine is None:
+        self.models: Models
+        if engine is None and half_life is None:
             self.models = make_models(n_features, one_hot, eligible)
+        elif engine is None:
+            self.models = make_fading(n_features, one_hot, eligible, keep_of(self.half_life))
+        elif half_life is not None:
+            raise ParameterError(
+                f"half_life is {half_life!r}, but shards do not forget what is old; leave out `half_life` or `engine`"
+            )
         elif thompson:
             raise ParameterError(
                 "thompson=True draws from one random stream, which shards do not have; leave out `engine`"
@@ -181,6 +197,7 @@ class CAB(Policy):
         """Decide for many users at once, each among their own candidates, with one product for all."""
         if self.rng is not None:
             return super().decide_many(users, contexts)
+        check_pairs(users, contexts)
         for user in users:
             check_user(user)
         lists = [self.models.read(shown) for shown in contexts]
@@ -213,7 +230,8 @@ class CAB(Policy):
         if not self.one_hot or self.engine is not None:
             super().drop_item(item)
         self.models.read([item])
-        self.models.restore(without_item(self.models.tensors(), item))
+        banks = () if self.half_life is None else ("model",)
+        self.models.restore(without_item(self.models.tensors(), item, banks))
 
     def add(self, user: Hashable) -> None:
         """Register a user; with `eligible="all"` others count the user as a neighbour from now on."""

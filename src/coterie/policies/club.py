@@ -19,8 +19,9 @@ anybody; with `p=0`, where nobody ever has an edge, alone. Who leaves takes edge
 is summed anew without them, and falls apart where only that user connected it. `thompson` is as in LinUCB.
 
 Two more readings. Edges are tested with the statistics that hold the new payoff; Figure 1 tests with those before it,
-which delays a cut by one visit. And newcomers' edges make a denser graph than one draw of G(n, 3·log(n)/n): the n-th
-has 3·log(n) edges to earlier users and then gets more from later ones, twice as many in all.
+which delays a cut by one visit: `cut_late=True`. And newcomers' edges make a denser graph than one draw of
+G(n, 3·log(n)/n): the n-th has 3·log(n) edges to earlier users and then gets more from later ones, twice as many in
+all. If you know how many users there will be, give `p` = 3·log(n)/n as a number: that makes the paper's graph.
 """
 
 from collections.abc import Hashable, Sequence
@@ -58,6 +59,8 @@ class CLUB(Policy):
         How far apart two users' models may be, in units of their uncertainty, before their edge is cut.
     p
         How likely a newcomer gets an edge to a known user; None for 3·log(n)/n, 1 for the complete graph.
+    cut_late
+        Test a user's edges with the statistics before the payoff, as the paper's figure does, not with those after.
     thompson
         Rank by a draw from the component's posterior, not by the bound.
     seed
@@ -87,6 +90,7 @@ class CLUB(Policy):
         alpha: Alpha = 0.1,
         alpha2: float = 0.3,
         p: float | None = None,
+        cut_late: bool = False,
         thompson: bool = False,
         seed: Seed = 0,
     ) -> None:
@@ -97,6 +101,7 @@ class CLUB(Policy):
         self.p = None if p is None else check_number("p", p)
         if self.p is not None and self.p > 1:
             raise ParameterError(f"p is {p!r}, expected a probability in [0, 1], or None for 3·log(n)/n")
+        self.cut_late = check_flag("cut_late", cut_late)
         self.thompson = check_flag("thompson", thompson)
         self.seed = seed
         self.rng = make_rng(seed)
@@ -135,9 +140,12 @@ class CLUB(Policy):
         scale_at(self.alpha, self.learned)  # an alpha that fails must fail before anything changes
         self.add(user)
         items, row = self.people.learnable(contexts), self._roster.row(user)
+        if self.cut_late:
+            self.graph.serve(row, self.alpha2)
         self.people.update(row, items, payoff)
         self.graph.learn(row, items, payoff)
-        self.graph.serve(row, self.alpha2)
+        if not self.cut_late:
+            self.graph.serve(row, self.alpha2)
         self.learned += 1
         return 1
 
@@ -153,8 +161,7 @@ class CLUB(Policy):
             return (
                 self.people.rows, self.graph.pools.rows, self.graph.everybody.rows, self.graph.rows,
                 items.numbers, items.named, chunk.rounds, chunk.people, so_far, self.graph.p, self.alpha,
-                self.alpha2, self.thompson,
-                self.rng,
+                self.alpha2, self.cut_late, self.thompson, self.rng,
             )  # fmt: skip
 
         play("play_club", arguments, so_far, len(chunk.rounds.who))

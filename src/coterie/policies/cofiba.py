@@ -23,7 +23,9 @@ vectors, exactly its feature vector: this is for a finite set of items, because 
 is remembered as an item.
 
 The paper leaves open whose neighbourhood of the played item is compared with that of another item. Here both are
-those of the served user, with the statistics that hold the new payoff, over all known users.
+those of the served user, with the statistics that hold the new payoff, over all known users. To take the user's
+neighbours in the graph for the played item's instead would delete nearly every edge at once: a sparse graph has few
+of those who agree.
 
 Dropping a user removes the user's payoffs from every pool and the user's edges from every layer. Items, and the
 clusters they are in by then, stay.

@@ -10,7 +10,8 @@ A round chooses by the cluster's bound, updates the user and the cluster, and se
 with the nearest w̄: the user's statistics are subtracted from the old cluster and added to the new one.
 The paper assigns all users at random before the first round. Users appear on first sight here, so where the
 next newcomer will go is drawn ahead: a stranger decides with the cluster that a first payoff would lead to.
-The user's own cluster has absorbed the payoff before the nearest is sought, so it is a little nearer than without.
+The user's own cluster has absorbed the payoff before the nearest is sought, so it is a little nearer than without;
+`seek_first=True` seeks first.
 Of equally near clusters the user's own stays, else the first is taken. `thompson` is as in LinUCB.
 """
 
@@ -46,6 +47,8 @@ class DynUCB(Policy):
         How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t) whole.
     k
         The number of clusters.
+    seek_first
+        Seek the nearest cluster before the user's own has absorbed the payoff, not after.
     thompson
         Rank by a draw from the cluster's posterior, not by the bound.
     seed
@@ -72,6 +75,7 @@ class DynUCB(Policy):
         one_hot: bool = False,
         k: int = 10,
         alpha: Alpha = 0.1,
+        seek_first: bool = False,
         thompson: bool = False,
         seed: Seed = 0,
     ) -> None:
@@ -79,6 +83,7 @@ class DynUCB(Policy):
         self.one_hot = one_hot
         self.k = check_count("k", k)
         self.alpha = check_alpha(alpha)
+        self.seek_first = check_flag("seek_first", seek_first)
         self.thompson = check_flag("thompson", thompson)
         self.seed = seed
         self.rng = make_rng(seed)
@@ -118,12 +123,17 @@ class DynUCB(Policy):
         row = self._roster.row(user)
         cluster = self._cluster_of(row)
         self.people.update(row, items, payoff)
+        better = self._nearest(row, cluster) if self.seek_first else cluster
         self.pools.update(cluster, items, payoff)
-        better = nearest(self.people, row, self.pools, self.k, cluster)
+        if not self.seek_first:
+            better = self._nearest(row, cluster)
         if better != cluster:
             self._move(row, better)
         self.learned += 1
         return 1
+
+    def _nearest(self, row: int, cluster: int) -> int:
+        return nearest(self.people, row, self.pools, self.k, cluster)
 
     def _move(self, row: int, cluster: int) -> None:
         """Send a user to another cluster, statistics and all."""
@@ -143,7 +153,7 @@ class DynUCB(Policy):
             self._fit()
             return (
                 self.people.rows, self.pools.rows, self._home, self._sizes, items.numbers, items.named,
-                chunk.rounds, chunk.people, so_far, self.alpha, self.thompson, self.rng,
+                chunk.rounds, chunk.people, so_far, self.alpha, self.seek_first, self.thompson, self.rng,
             )  # fmt: skip
 
         play("play_dynucb", arguments, so_far, len(chunk.rounds.who))

@@ -9,6 +9,9 @@ in between each direction of w counts for as much as the data say. `docs/hierarc
     w_u ~ Σ_k share_k N(mean_k, Σ),  e_i ~ N(0, τ²),  g_ui ~ N(0, φκ),  noise ~ N(0, (1−φ)κ)
 
 With ids alone and up to 128 items, w has one entry per item and Σ is over items: it finds families of items.
+
+With `half_life`, a payoff has the weight λ^age in all that is known of its user, where age counts the user's later
+payoffs and λ = 2^(−1/half_life). What the population is comes from users as they are known, so it follows.
 """
 
 from collections.abc import Hashable, Sequence
@@ -26,6 +29,7 @@ from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.loops import Chunk, Items, Log
 from coterie.models.population import Population
 from coterie.policies.batch import Batch, Outcome, read_batch, run_one_by_one
+from coterie.policies.clock import check_half_life, keep_of
 from coterie.policies.compiled import CHUNK
 from coterie.policies.decision import Decision
 from coterie.policies.policy import Policy
@@ -59,6 +63,9 @@ class Hierarchical(Policy):
         `Candidates(ids, features)`, and `learn` takes one of them.
     explore
         How widely to search for what is not known. 1 suits all data that we tried; 0 is greedy.
+    half_life
+        After how many further payoffs of the same user one counts half; None if all count alike for good. For tastes
+        that change.
     seed
         Starts the stream of posterior draws: an integer, or a numpy.random.Generator.
 
@@ -83,6 +90,7 @@ class Hierarchical(Policy):
         n_features: int | None = None,
         one_hot: bool = False,
         explore: float = 1.0,
+        half_life: float | None = None,
         seed: Seed = 0,
     ) -> None:
         self.n_features = None if n_features is None else check_count("n_features", n_features)
@@ -93,12 +101,14 @@ class Hierarchical(Policy):
                 "for feature vectors, one_hot=True for item ids, both for Candidates(ids, features)"
             )
         self.explore = check_number("explore", explore)
+        self.half_life = check_half_life(half_life)
         self.seed = seed
         self.rng = make_rng(seed)
         self._roster = Roster()
         self._pairs = Means()  # what each user paid for each item, and the items' numbers
-        self._many = Population(1 + (n_features or 0), ids=one_hot)
-        self._few = Population(16 if self._ids_alone else 1, unit=True)
+        keep = keep_of(self.half_life)
+        self._many = Population(1 + (n_features or 0), ids=one_hot, keep=keep)
+        self._few = Population(16 if self._ids_alone else 1, unit=True, keep=keep)
         self._deciding = np.array([int(self._ids_alone)])  # 1 while `_few` decides
 
     @property

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.random import Generator
 
 from coterie.errors import FileError, ParameterError
+from coterie.models.checks import check_count, check_pairs
 from coterie.models.files import State, Tensors, read_file, write_file
 from coterie.policies.batch import Batch, Outcome, read_batch, run_one_by_one
 from coterie.policies.decision import Decision
@@ -119,6 +120,7 @@ class Policy(ABC):
 
     def decide_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[Decision]:
         """Return what `decide` would for each of `users`, each with a list of candidates from `contexts`."""
+        check_pairs(users, contexts)
         return [self.decide(user, shown) for user, shown in zip(users, contexts, strict=True)]
 
     def choose_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[int]:
@@ -149,6 +151,7 @@ class Policy(ABC):
         →       jazz  +0.0000 ± 0.4163           1        +0.0000 ± 0.4163  +0.4163
                 news  +0.0000 ± 0.4163           1        +0.0000 ± 0.4163  +0.4163
         """
+        check_count("draws", draws, least=0)
         if self.rng is None:
             return _sure(self.decide(user, contexts))
         before = copy.deepcopy(self.rng.bit_generator.state)

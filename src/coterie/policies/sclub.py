@@ -12,7 +12,8 @@ the cluster, for one of its own, if ‖w_i − w_j‖ > α_θ·(F(T_i) + F(T_j))
 in phases of 2, 4, 8, … rounds. A user who was served in this phase is checked, and so is a cluster of checked
 users. Two checked clusters merge if ‖w_j − w_l‖ < α_θ/2·(F(T_j) + F(T_l)) and |p̂_j − p̂_l| < α_p·F(τ).
 
-Whether a user leaves is decided by the statistics of now; the paper compares with those at the start of the phase.
+Whether a user leaves is decided by the statistics of now; the paper compares with those at the start of the phase,
+which would need a second copy of every cluster's, carried through splits, merges and files, so it is not offered.
 A user is compared with the cluster as a whole, not with each of its members: a round then costs the same
 whatever the cluster's size. Only clusters that this round has changed look for a partner, the user's first,
 and take the oldest that fits; the other pairs looked when they changed. A newcomer joins the oldest cluster,

@@ -7,12 +7,13 @@ import numpy as np
 
 from coterie.errors import ContextError, ParameterError, PayoffError
 from coterie.models.candidates import Candidates, project, read_both, read_table
-from coterie.models.checks import read_items, read_vectors
+from coterie.models.checks import check_users, check_whole, read_items, read_vectors
 from coterie.policies.batch import Batch
 
 
 def as_batch(policy: Any, users: Any, contexts: Any, payoffs: Any) -> Batch:
     """Return records as rounds with a single candidate, which was served."""
+    check_users(users)
     counts = []
     for name, values in (("users", users), ("contexts", contexts), ("payoffs", payoffs)):
         try:
@@ -48,6 +49,7 @@ def _read(policy: Any, items: Any) -> Any:
 
 def of_places(users: Any, items: Any, places: Any, payoffs: Any) -> Batch:
     """Return records as rounds, where `places` are positions in `items`."""
+    check_whole("payoffs", payoffs, PayoffError)
     try:
         paid = np.asarray(payoffs, dtype=np.float64)
     except (TypeError, ValueError) as error:

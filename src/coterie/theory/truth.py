@@ -137,13 +137,12 @@ def watch(
 ) -> Watched:
     """Play CAB as printed (all users are eligible from the start) on a world, and compare it with the truth.
 
-    `gamma` is the world's gap unless given. Worlds whose users come and go are refused: the theory has none.
+    `gamma` is the world's gap unless given. Worlds whose users come, go or change are refused: the theory has none.
     """
     check_count("n_rounds", n_rounds)
-    if world.crowd.turnover:
-        raise ParameterError(
-            f"turnover is {world.crowd.turnover}; the analysis is of a fixed set of users, use 0"
-        )
+    for name in ("turnover", "drift"):
+        if value := getattr(world.crowd, name):
+            raise ParameterError(f"{name} is {value}; the analysis is of a fixed set of users, use 0")
     gamma = check_number("gamma", getattr(world, "gap", 0.2) if gamma is None else gamma)
     d = world.n_features or len(world.truth(0))
     policy = CAB(n_features=world.n_features, one_hot=world.one_hot, alpha=alpha, gamma=gamma, eligible="all")

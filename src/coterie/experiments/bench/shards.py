@@ -91,8 +91,9 @@ def _break_even(
 def _alone(case: Case, n_users: int) -> tuple[float, float]:
     """Return the seconds of a decision in one process: alone, and in a batch."""
     policy = CAB(n_features=case.kind.n_features, one_hot=case.kind.one_hot)
+    policy.models = models = make_models(*case.kind)
     for part in _parts(case, range(n_users)):
-        policy.models.put(part)
+        models.put(part)
     policy.learned = n_users
     ask = _Asker(case, n_users, policy)
     ask.one()  # compiled before it is timed

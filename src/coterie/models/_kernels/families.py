@@ -31,6 +31,7 @@ from coterie.models._kernels.hierarchy import (
     Model,
     Prior,
     Sums,
+    counted,
 )
 from coterie.models._kernels.jit import inner, jit
 from coterie.models._kernels.spd import add_outer, dot, invert, times
@@ -248,7 +249,7 @@ def learn(model: Model, pairs: pair_table.Table, row: int, item: int, payoff: fl
                 model.sums.late_pulls[g, places[i]] += factor * (payoff - own_pull)
                 for k in range(n):
                     model.sums.late[g, places[i], places[k]] += factor * values[k]
-    model.users.square[row] += payoff * payoff
+    model.users.square[row] = model.keep[0] * model.users.square[row] + payoff * payoff
     model.users.times[row] += 1
     place[LEARNED] += 1
 
@@ -298,10 +299,10 @@ def visit(model: Model, pairs: pair_table.Table, prior: Prior, sums: Sums, row: 
                 part[i, k] -= weight * pull * known.pulls[g, k]
         errors += known.tally[i] * (left - known.average[i] * known.average[i])
     _add_within(sums.pools[0], known.items, part)
-    times = model.users.times[row]
+    payoffs = counted(float(model.users.times[row]), model.keep[0])
     sums.total[0] += errors
-    sums.total[1] += times
-    sums.total[2] += known.evidence[0] - 0.5 * (times * math.log(kappa) + model.users.square[row] / kappa)
+    sums.total[1] += payoffs
+    sums.total[2] += known.evidence[0] - 0.5 * (payoffs * math.log(kappa) + model.users.square[row] / kappa)
     sums.total[3] += 1
 
 

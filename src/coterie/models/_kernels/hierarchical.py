@@ -80,6 +80,8 @@ def learn_with(
         families.learn(few, pairs, row, item, payoff, families.know(few.prior, pairs, row))
     learn(many, pairs, row, table[position], item, payoff, post)
     if ids:
+        if many.keep[0] < 1.0:
+            pair_table.fade(pairs, row, many.keep[0])
         pair_table.update(pairs, row, numbers, position, payoff)
     if deciding[0]:
         pay_visits(few, pairs)

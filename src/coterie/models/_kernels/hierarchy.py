@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.models._kernels.jit import inner
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -75,9 +77,16 @@ class Model(NamedTuple):
     repeats: Floats  # (len(PHI),) log likelihood of repeated payoffs
     place: Ints  # see the names below
     pace: Floats  # visits owed, Σ‖features‖², how much better the trial predicts: the sum and the sum of squares
+    keep: Floats  # (1,) what a payoff counts after one more of the user: 1 where nothing is forgotten
 
 
 # Entries of `place`.
 USED, ROWS, LEARNED, PHASE, CURSOR, DUE, TRIAL, PASSES, NEXT, TRIED, UNIT, IDS = range(12)
 # Entries of `noise`.
 K_, PHI_, TAU_, EPSILON_ = range(4)
+
+
+@inner
+def counted(times: float, keep: float) -> float:
+    """Return what so many payoffs of a user count: 1 + keep + keep² + …"""
+    return times if keep >= 1.0 else (1.0 - keep**times) / (1.0 - keep)

@@ -140,6 +140,7 @@ def play_club(
     p: float,
     alpha: float,
     alpha2: float,
+    cut_late: bool,
     thompson: bool,
     rng: Generator,
 ) -> None:
@@ -167,10 +168,13 @@ def play_club(
             arrive(graph, pools, p, rng)
         payoff = rounds.payoffs[t, 0 if rounds.served[t] >= 0 else k]
         name(items, which[k], named)
+        if cut_late:
+            serve(graph, rows, pools, row, alpha2)
         update(rows, row, items, which[k], payoff)
         update(pools, graph.home[row], items, which[k], payoff)
         update(everybody, 0, items, which[k], payoff)
-        serve(graph, rows, pools, row, alpha2)
+        if not cut_late:
+            serve(graph, rows, pools, row, alpha2)
         rounds.kept[t] = True
         rounds.updated[t] = 1
         so_far[1] += 1
@@ -203,6 +207,7 @@ def play_dynucb(
     people: People,
     so_far: NDArray[np.int64],
     alpha: float,
+    seek_first: bool,
     thompson: bool,
     rng: Generator,
 ) -> None:
@@ -230,8 +235,10 @@ def play_dynucb(
         payoff = rounds.payoffs[t, 0 if rounds.served[t] >= 0 else k]
         name(items, which[k], named)
         update(rows, row, items, which[k], payoff)
+        better = nearest(rows, row, pools, k_clusters, cluster) if seek_first else cluster
         update(pools, cluster, items, which[k], payoff)
-        better = nearest(rows, row, pools, k_clusters, cluster)
+        if not seek_first:
+            better = nearest(rows, row, pools, k_clusters, cluster)
         if better != cluster:
             pool(pools, cluster, rows, row, -1)
             pool(pools, better, rows, row, 1)

@@ -3,7 +3,8 @@
 The model is told in `coterie.models._kernels.hierarchy`. Facts per user are S = Σ v x xᵀ, b = Σ v y x and Σ v y²,
 where v is 1 for a payoff that knows nothing of its item and less for one whose item effect is uncertain or whose pair
 has paid before. A posterior is computed when it is asked for: C = (precision + S/κ)⁻¹ and, in group k,
-m_k = C (precision·means_k + b/κ).
+m_k = C (precision·means_k + b/κ). Where users forget, v is multiplied by keep^age, and the age of a payoff counts the
+user's later ones.
 
 Refits are spread: each payoff pays for visits to a few users, in turn, which add to sums. What a whole pass over
 the users teaches is in `coterie.models.population`.
@@ -48,6 +49,7 @@ from coterie.models._kernels.hierarchy import (
     Prior,
     Sums,
     Users,
+    counted,
 )
 from coterie.models._kernels.jit import inner, jit
 from coterie.models._kernels.lanes import PANEL
@@ -368,6 +370,8 @@ def learn(
                 model.sums.late_pulls[g, i] += weight / variance * weighed[i] * (target - own_pull)
 
     value = kappa / (blur + doubt)
+    if model.keep[0] < 1.0:
+        fade(users, row, model.keep[0])
     add_packed(users.gram[row], d, value, x)
     for i in range(d):
         users.moment[row, i] += value * target * x[i]
@@ -376,6 +380,16 @@ def learn(
     users.square[row] += value * target * target
     users.times[row] += 1
     place[LEARNED] += 1
+
+
+@inner
+def fade(users: Users, row: int, keep: float) -> None:
+    """Let all that a user has paid count less."""
+    for i in range(users.gram.shape[1]):
+        users.gram[row, i] *= keep
+    for i in range(users.moment.shape[1]):
+        users.moment[row, i] *= keep
+    users.square[row] *= keep
 
 
 @inner
@@ -437,9 +451,8 @@ def visit(model: Model, prior: Prior, sums: Sums, first: int, last: int) -> None
         base = math.log(prior.share[g]) - 0.5 * dot(prior.means[g], pooled, d)
         for lane in range(PANEL):
             chance[g, lane] = base + 0.5 * found[lane]
-    for lane in range(
-        PANEL
-    ):  # chances of one user sum to 1, or to 0 where there is no user; `found`: the evidence
+    # Chances of one user sum to 1, or to 0 where there is no user; `found` becomes the evidence.
+    for lane in range(PANEL):
         top, total = np.max(chance[:, lane]), 0.0
         for g in range(groups):
             chance[g, lane] = math.exp(chance[g, lane] - top)
@@ -492,10 +505,9 @@ def visit(model: Model, prior: Prior, sums: Sums, first: int, last: int) -> None
         if known[lane] > 0.0:
             row = first + lane
             sums.total[0] += errors[lane] + users.square[row]
-            sums.total[1] += users.times[row]
-            sums.total[2] += found[lane] - 0.5 * (
-                users.times[row] * math.log(kappa) + users.square[row] / kappa
-            )
+            payoffs = counted(float(users.times[row]), model.keep[0])
+            sums.total[1] += payoffs
+            sums.total[2] += found[lane] - 0.5 * (payoffs * math.log(kappa) + users.square[row] / kappa)
             sums.total[3] += 1
 
 
@@ -521,7 +533,10 @@ def pay_visits(model: Model, pairs: pair_table.Table) -> None:
         if learned & (learned - 1) == 0:
             place[DUE] = 1
         return
-    model.pace[0] += min(2.0 * place[ROWS] / (GROWTH * learned), float(VISITS))
+    fresh = min(
+        float(learned), place[ROWS] * counted(float(learned), model.keep[0])
+    )  # what still counts, at most
+    model.pace[0] += min(2.0 * place[ROWS] / (GROWTH * fresh), float(VISITS))
     while not place[DUE]:
         first = place[CURSOR]
         last = min(first + PANEL, place[ROWS])
