@@ -28,7 +28,7 @@ def make(kind: str, **given: Any) -> Hierarchical:
 def world(kind: str, seed: int, n_rounds: int) -> Iterator[tuple[str, NDArray[np.int64], Floats, Floats]]:
     """Two kinds of users who like different items; yields user, positions of items, all features, payoffs."""
     rng = np.random.default_rng(seed)
-    n_items = {"many ids": 180, "few ids": 20}.get(
+    n_items = {"many ids": 90, "few ids": 20}.get(
         kind, 12
     )  # 20: the entries of items get more room on the way
     features = rng.normal(size=(n_items, 3)) * 2.0

@@ -368,7 +368,7 @@ class NaiveHierarchical:
         row = self.rows[user]
         if self.one_hot:
             self.items.setdefault(item, len(self.items))
-            if self.items[item] >= 128:
+            if self.items[item] >= 64:
                 self.few = None
         if self.few is not None:
             x = np.zeros(max(self.few.d, self.items[item] + 2))

@@ -57,7 +57,8 @@ def evaluate(
     """Estimate what other policies would have earned on a log.
 
     Off-policy evaluation by IPS, self-normalised IPS, the direct method and doubly robust, each with an
-    interval, and a page. The log must tell how likely its choices were. A store is only read, also while its service runs.
+    interval, and a page. The log must tell how likely its choices were. A store is only read, also while its
+    service runs.
     """
     from coterie.evaluation import as_json, open_interactions, write_evaluation
     from coterie.evaluation import evaluate as look_into

@@ -129,7 +129,7 @@ class Fading(Compiled):
             candidates = np.array([once[item] for item in table], dtype=np.int64)[candidates]
             table = list(once)
         visitors = users.tolist() if isinstance(users, np.ndarray) else users
-        chunk = Chunk(Log(visitors, candidates, payoffs, served), self._row)
+        chunk = Chunk(Log(visitors, candidates, payoffs, served), lambda user: self._row.get(user, -1))
         people = list(self._idle | dict.fromkeys(chunk.users))
         place = {user: k for k, user in enumerate(people)}
         number = np.array([place[user] for user in chunk.users], dtype=np.int64)

@@ -8,7 +8,7 @@ in between each direction of w counts for as much as the data say. `docs/hierarc
     payoff = x·w_u + e_i + g_ui + noise       x: a constant 1, then the features
     w_u ~ Σ_k share_k N(mean_k, Σ),  e_i ~ N(0, τ²),  g_ui ~ N(0, φκ),  noise ~ N(0, (1−φ)κ)
 
-With ids alone and up to 128 items, w has one entry per item and Σ is over items: it finds families of items.
+With ids alone and up to 64 items, w has one entry per item and Σ is over items: it finds families of items.
 
 With `half_life`, a payoff has the weight λ^age in all that is known of its user, where age counts the user's later
 payoffs and λ = 2^(−1/half_life). What the population is comes from users as they are known, so it follows.

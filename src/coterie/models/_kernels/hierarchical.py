@@ -18,7 +18,7 @@ from coterie.models._kernels.population import (
     view_with,
 )
 
-FEW = 128  # items up to which the covariance is over items
+FEW = 64  # items up to which the covariance is over items
 # How much more widely to explore with ids alone: only showing an item teaches about it, where features teach about
 # all. There are no draws then: with many items a draw would move all candidates alike, and with few the bonus does.
 EXPLORE_IDS = 5.0
