@@ -136,6 +136,8 @@ def _settled(records: Iterable[tuple[int, Record]]) -> Iterator[tuple[Rank, floa
         elif isinstance(record, Reward) and record.outcome == "applied":
             earned[record.event] = earned.get(record.event, 0.0) + record.value
         elif isinstance(record, Tick):
+            if record.jump:
+                held = deque((end + record.jump, rank) for end, rank in held)
             while held and held[0][0] <= record.at:
                 yield oldest()
     while held:

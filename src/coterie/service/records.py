@@ -18,7 +18,7 @@ from coterie.service.settings import Config
 
 VERSION = 1
 
-Moment = Annotated[int, Meta(ge=0)]  # milliseconds since 1970, never running backwards in the log
+Moment = Annotated[int, Meta(ge=0)]  # milliseconds since 1970; backwards only where a Tick has a jump
 
 
 class Configure(Struct, frozen=True, tag="configure", omit_defaults=True):
@@ -98,6 +98,7 @@ class Tick(Struct, frozen=True, tag="tick", omit_defaults=True):
     """Time passed, and some waits ended."""
 
     at: Moment
+    jump: int = 0  # milliseconds by which the time of day had jumped; the ends of waits jump with it
 
 
 class Reset(Struct, frozen=True, tag="reset", omit_defaults=True):
