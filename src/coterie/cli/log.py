@@ -22,7 +22,7 @@ def check(store: Where = "coterie.db") -> None:
     from coterie.service.recovery import recover
     from coterie.service.store import open_store
 
-    with closing(open_store(store)) as opened:
+    with closing(open_store(store, create=False)) as opened:
         first, end = opened.bounds()
         engine = recover(opened)
         typer.echo(f"{end - first} records from {first} to {end}, {len(engine.users)} users, no damage")
@@ -46,7 +46,7 @@ def export(
     writers = {".parquet": write_parquet, ".dsjson": write_dsjson}
     if path.suffix not in writers:
         raise ParameterError(f"{path} ends in {path.suffix!r}, expected .parquet or .dsjson")
-    with closing(open_store(store)) as opened:
+    with closing(open_store(store, create=False)) as opened:
         count = writers[path.suffix](export_log(opened), opened.users(), path)
     typer.echo(f"{count} {'records' if path.suffix == '.parquet' else 'decisions'} in {path}")
 
@@ -100,7 +100,7 @@ def cut(
     need_service()
     from coterie.service.store import open_store
 
-    with closing(open_store(store)) as opened:
+    with closing(open_store(store, create=False)) as opened:
         if not yes:
             typer.confirm(f"Give up all records from {at} on? Make a copy of the store first.", abort=True)
         typer.echo(f"{opened.cut(at)} records given up")
@@ -122,5 +122,5 @@ def repair(
         typer.confirm(f"Give up what lies behind the damage in {wal}? A copy is kept.", abort=True)
     if wal.exists():
         shutil.copy(wal, f"{wal}.damaged")
-    SqliteStore(str(path), trust_wal=True).close()
+    SqliteStore(str(path), trust_wal=True, create=False).close()
     typer.echo(f"done; the damaged file is {wal}.damaged")

@@ -14,7 +14,16 @@ from coterie.errors import FileError
 from coterie.service import pieces
 from coterie.service.records import Batch
 from coterie.service.settings import Durability
-from coterie.service.store import Append, BrokenError, FullError, InUseError, KeyRow, StoreError, pages
+from coterie.service.store import (
+    Append,
+    BrokenError,
+    FullError,
+    InUseError,
+    KeyRow,
+    LostError,
+    StoreError,
+    pages,
+)
 
 VERSION = 2  # 1 has no pieces; a store becomes 2 with its first snapshot in pieces
 READ = (1, 2)
@@ -41,23 +50,31 @@ class PostgresStore:
     """A log in a database. Writes and reads have a connection each."""
 
     def __init__(
-        self, url: str, durability: Durability = Durability.LOSE_NOTHING, beside_owner: bool = False
+        self,
+        url: str,
+        durability: Durability = Durability.LOSE_NOTHING,
+        beside_owner: bool = False,
+        create: bool = True,
     ) -> None:
         self.durability = durability
+        self._url, self._beside_owner, self._create = url, beside_owner, create
         self._lock, self._reading = threading.Lock(), threading.Lock()
         self._saving = threading.Lock()  # one snapshot at a time
+        self._connect()
+
+    def _connect(self) -> None:
         try:
-            self._write = psycopg.connect(url, autocommit=True, connect_timeout=10)
-            level = "on" if durability is Durability.LOSE_NOTHING else "off"
+            self._write = psycopg.connect(self._url, autocommit=True, connect_timeout=10)
+            level = "on" if self.durability is Durability.LOSE_NOTHING else "off"
             self._write.execute(f"SET synchronous_commit = {level}")
-            if not beside_owner and not self._own():
+            if not self._beside_owner and not self._own():
                 self._write.close()
                 raise InUseError("the database is in use by another coterie; stop that one first")
             self._prepare()
-            self._read = psycopg.connect(url, autocommit=True, connect_timeout=10)
+            self._read = psycopg.connect(self._url, autocommit=True, connect_timeout=10)
         except psycopg.Error as error:
             # The URL may hold a password, so it is not part of the message.
-            raise FileError(f"the PostgreSQL store cannot be opened: {error}") from error
+            raise FileError(f"the PostgreSQL store cannot be opened: {_line(error)}") from error
 
     def _own(self) -> bool:
         """Take the database; an owner who has just gone may hold it for another moment."""
@@ -69,6 +86,12 @@ class PostgresStore:
             if time.monotonic() > end:
                 return False
             time.sleep(0.05)
+
+    def reconnect(self) -> None:
+        """Leave the old connections, and connect anew; the server has read its own log by then."""
+        with self._lock, self._reading:
+            self.close()
+            self._connect()
 
     def append(self, appends: Append) -> None:
         """Keep a batch: one transaction, one sync on the server."""
@@ -102,7 +125,7 @@ class PostgresStore:
                     self._write.execute("SET LOCAL synchronous_commit = on")
                     self._write.execute("UPDATE coterie_head SET next = next")
             except psycopg.Error as error:
-                raise _named(error) from error
+                raise self._named(error) from error
 
     def read(self, first: int = 0) -> Iterator[Batch]:
         """Yield batches from the one that holds `first`."""
@@ -281,6 +304,9 @@ class PostgresStore:
     def _prepare(self) -> None:
         row = self._write.execute("SELECT to_regclass('coterie_version')").fetchone()
         if row is None or row[0] is None:
+            if not self._create:
+                self._write.close()
+                raise FileError("there is no store in the database; name the one `coterie serve` was given")
             with self._write.transaction():
                 self._write.execute(SCHEMA)
             return
@@ -296,7 +322,9 @@ class PostgresStore:
             with self._reading:
                 return self._read.execute(query, values).fetchall()
         except psycopg.Error as error:
-            raise FileError(f"the PostgreSQL store cannot be read: {error}") from error
+            if self._read.closed:
+                raise LostError(f"the connection to PostgreSQL is lost: {_line(error)}") from error
+            raise FileError(f"the PostgreSQL store cannot be read: {_line(error)}") from error
 
     @contextmanager
     def _changing(self) -> Iterator[psycopg.Cursor[Any]]:
@@ -306,7 +334,20 @@ class PostgresStore:
                 with self._write.transaction(), self._write.cursor() as cursor:
                     yield cursor
             except psycopg.Error as error:
-                raise _named(error) from error
+                raise self._named(error) from error
+
+    def _named(self, error: psycopg.Error) -> StoreError:
+        """Return which kind of failure it was; only a full disk, told before the commit, may be tried again."""
+        if self._write.closed:
+            return LostError(f"the connection to PostgreSQL is lost: {_line(error)}")
+        if isinstance(error, errors.DiskFull):
+            return FullError(f"the store is full: {_line(error)}; make room on the server's disk")
+        return BrokenError(f"writing to the store failed: {_line(error)}; restart once the server is well")
+
+
+def _line(error: psycopg.Error) -> str:
+    """Return what the server said, in one line."""
+    return " ".join(str(error).split())
 
 
 def _bytes(name: str) -> bytes:
@@ -319,10 +360,3 @@ def _gap(expected: int, found: int) -> FileError:
         f"the PostgreSQL store is damaged: log records {expected} to {found - 1} are missing; restore a backup, "
         f"or keep what comes before with `coterie log cut --at {expected}`"
     )
-
-
-def _named(error: psycopg.Error) -> StoreError:
-    """Return which kind of failure it was; only a full disk, told before the commit, may be tried again."""
-    if isinstance(error, errors.DiskFull):
-        return FullError(f"the store is full: {error}; make room on the server's disk")
-    return BrokenError(f"writing to the store failed: {error}; restart once the server is well")

@@ -1,6 +1,5 @@
 """The embedded store: one SQLite file in WAL mode, where a commit of many records costs one sync."""
 
-import fcntl
 import os
 import sqlite3
 import threading
@@ -15,8 +14,9 @@ from coterie.errors import FileError
 from coterie.service import pieces
 from coterie.service.records import Batch
 from coterie.service.settings import Durability
+from coterie.service.sqlite_owner import Owned
 from coterie.service.sqlite_wal import check_wal
-from coterie.service.store import Append, BrokenError, FullError, InUseError, KeyRow, StoreError, pages
+from coterie.service.store import Append, BrokenError, FullError, KeyRow, StoreError, pages
 
 APPLICATION = 0x636F7465  # "cote"
 VERSION = 2  # 1 has no pieces; a store becomes 2 with its first snapshot in pieces
@@ -47,14 +47,20 @@ class SqliteStore:
         durability: Durability = Durability.LOSE_NOTHING,
         trust_wal: bool = False,
         beside_owner: bool = False,
+        create: bool = True,
     ) -> None:
-        self.path = Path(path)
+        # SQLite puts its write-ahead log beside the file itself, not beside a link to it.
+        self.path = Path(os.path.realpath(path))
+        if not create and not self.path.exists():
+            raise _no_store(self.path)
         self.durability = durability
         self._lock = threading.Lock()  # of the writing connection
         self._reading = threading.Lock()
         self._saving = threading.Lock()  # one snapshot at a time
         self._beside_owner = beside_owner
-        self._owner = os.open(os.devnull, os.O_RDONLY) if beside_owner else self._own()
+        self._create = create
+        self._connections: list[sqlite3.Connection] = []
+        self._owned = None if beside_owner else Owned(self.path)
         try:
             if not (trust_wal or beside_owner):
                 check_wal(Path(f"{self.path}-wal"))
@@ -69,14 +75,21 @@ class SqliteStore:
             sqlite3.DatabaseError,
             UnicodeDecodeError,
         ) as error:  # it may quote damaged text in its message
-            os.close(self._owner)
+            self._let_go()
             raise FileError(
                 f"{self.path} cannot be opened as a coterie store ({error}); restore a backup, or move it away "
                 "to start with an empty one"
             ) from error
         except BaseException:
-            os.close(self._owner)
+            self._let_go()
             raise
+
+    def _let_go(self) -> None:
+        """Close what is open, SQLite's connections first: with them go its locks."""
+        while self._connections:
+            self._connections.pop().close()
+        if self._owned is not None:
+            self._owned.close()
 
     def append(self, appends: Append) -> None:
         """Keep a batch: one transaction, one sync."""
@@ -283,28 +296,16 @@ class SqliteStore:
         with self._changing() as cursor:
             return bool(cursor.execute("DELETE FROM keys WHERE name = ?", (name,)).rowcount)
 
+    def reconnect(self) -> None:
+        """Do nothing: a file is not lost."""
+
     def close(self) -> None:
         """Fold the write-ahead log into the file, and let the file go."""
-        if self._owner >= 0:
-            self._read.close()
-            self._write.close()
-            os.close(self._owner)
-            self._owner = -1
-
-    def _own(self) -> int:
-        try:
-            handle = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise FileError(f"cannot open {self.path}: {error}") from error
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(handle)
-            raise InUseError(f"{self.path} is in use by another process; stop that one first") from error
-        return handle
+        self._let_go()
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=10)
+        self._connections.append(connection)
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL")
         full = self.durability is Durability.LOSE_NOTHING
@@ -317,6 +318,8 @@ class SqliteStore:
         version = self._write.execute("PRAGMA user_version").fetchone()[0]
         empty = not self._write.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if empty and application == 0:
+            if not self._create:
+                raise _no_store(self.path)
             os.chmod(self.path, 0o600)
             self._write.executescript(
                 f"BEGIN; {SCHEMA} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = 1; COMMIT;"
@@ -373,6 +376,10 @@ class SqliteStore:
 
 def _crc(name: str) -> int:
     return zlib.crc32(name.encode("utf-8", "surrogatepass"))
+
+
+def _no_store(path: Path) -> FileError:
+    return FileError(f"there is no store at {path}; name the file that `coterie serve --store` was given")
 
 
 def _gap(path: Path, expected: int, found: int) -> FileError:

@@ -11,7 +11,12 @@ from coterie.service.settings import Durability
 
 
 class StoreError(CoterieError):
-    """The store cannot do what was asked. Nothing of the failed call was kept."""
+    """The store cannot do what was asked. Nothing of the failed call was kept.
+
+    `said` is what clients are told. The message is for the log: it may hold what the database itself said.
+    """
+
+    said = "the store failed"
 
 
 class InUseError(FileError):
@@ -21,9 +26,19 @@ class InUseError(FileError):
 class FullError(StoreError):
     """There is no room. The batch was not kept, and may be tried again when there is room."""
 
+    said = "the store is full"
+
 
 class BrokenError(StoreError):
     """A write or a sync failed. What the disk holds is not known: only a restart, which reads it, can tell."""
+
+    said = "a write to the store failed; the service must be restarted"
+
+
+class LostError(StoreError):
+    """The connection to the server is lost. What it holds is not known until it is read after `reconnect`."""
+
+    said = "the connection to the database is lost"
 
 
 class Append(Struct, frozen=True):
@@ -98,24 +113,32 @@ class Store(Protocol):
     def drop_key(self, name: str) -> bool:
         """Remove a key, and return whether there was one."""
 
+    def reconnect(self) -> None:
+        """Connect again after LostError, and own the store again; raises LostError or FileError if that fails."""
+
     def close(self) -> None:
         """Release the store."""
 
 
 def open_store(
-    url: str, durability: Durability = Durability.LOSE_NOTHING, beside_owner: bool = False
+    url: str,
+    durability: Durability = Durability.LOSE_NOTHING,
+    beside_owner: bool = False,
+    create: bool = True,
 ) -> Store:
     """Open a file with SQLite, or a URL with PostgreSQL.
 
-    `beside_owner` opens it while another process owns it: for its keys, and for nothing else.
+    `beside_owner` opens it while another process owns it: for its keys, and for nothing else. Without `create` it
+    must be there.
     """
     if url.startswith(("postgresql://", "postgres://")):
         from coterie.service.postgres_store import PostgresStore
 
-        return PostgresStore(url, durability, beside_owner)
+        return PostgresStore(url, durability, beside_owner, create)
     from coterie.service.sqlite_store import SqliteStore
 
-    return SqliteStore(url.removeprefix("sqlite://"), durability, beside_owner=beside_owner)
+    path = url.removeprefix("sqlite://")
+    return SqliteStore(path, durability, beside_owner=beside_owner, create=create)
 
 
 def pages(
