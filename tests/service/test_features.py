@@ -86,4 +86,4 @@ def test_what_is_not_finite_or_too_deep_is_refused() -> None:
 
 
 def test_counting_sees_every_value() -> None:
-    assert count([{"a": 1, "b": {"c": [1, 2, "x"]}}]) == 4
+    assert count([{"a": 1, "b": {"c": [1, 2, "x"]}}], 10) == 4

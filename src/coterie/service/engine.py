@@ -47,6 +47,11 @@ from coterie.service.statistics import Statistics
 Features = Sequence[Mapping[str, Any]]
 Kind = Literal["items", "vectors", "model"]  # over ids, over vectors, and one model of all
 
+# In crosses to be weighed, of which the compiled loop takes some ten a microsecond.
+LONG = 20_000  # more than this is not done in the event loop
+LEARNING = 3  # what learning a cross costs
+SETTLING = 300  # what ending a wait costs, whatever is learned
+
 
 class Action(Struct, frozen=True):
     """One thing that could be shown."""
@@ -67,6 +72,7 @@ class Question(Struct, frozen=True):
     baseline: str | None = None  # the first action that is not excluded, unless named
     parent: str | None = None
     slot: str | None = None
+    work: int = 0  # how many crosses its features make, about
 
     def digest(self) -> bytes:
         """Return what tells a retry from another request of the same name."""
@@ -175,18 +181,30 @@ class Engine:
         digest = question.digest()
         known = self.events.get(question.event)
         if known is not None:
-            if known.digest != digest:
-                raise Problem(
-                    409,
-                    "event_exists",
-                    f"event {question.event!r} was decided for another request; use a new event id, or send "
-                    "the same body again to get the same answer",
-                )
+            self.check_retry(known, digest)
             return known
         record, _ = self._decide(question, digest, at, ahead)
+        self.keep(question, record)
+        return record
+
+    def keep(self, question: Question, record: Rank) -> None:
+        """Take a decision into the state and the log."""
         self._name(record.user, question.user)
         self._emit(record)
-        return record
+
+    def decide(self, question: Question, at: int) -> Rank:
+        """Return a new decision, for `keep`; nothing is changed but the time."""
+        return self._decide(question, question.digest(), self._at(at))[0]
+
+    def check_retry(self, known: Event, digest: bytes) -> None:
+        """Raise if an event was decided for another request than that with this digest."""
+        if known.digest != digest:
+            raise Problem(
+                409,
+                "event_exists",
+                f"event {known.id!r} was decided for another request; use a new event id, or send "
+                "the same body again to get the same answer",
+            )
 
     def rank_many(self, questions: Sequence[Question], at: int) -> list[Answer]:
         """Do what `rank` does for each, asking the models once; what is wrong with one is returned in its place."""
@@ -282,6 +300,10 @@ class Engine:
         """End the waits that are over."""
         self._at(at)
 
+    def jump(self, at: int, by: int) -> None:
+        """Go on from another time of day; nobody waits longer or shorter for it."""
+        self._emit(Tick(at, by))
+
     def know(self, users: Mapping[int, str]) -> None:
         """Take over the table of names, before a replay."""
         self.ids = dict(users)
@@ -299,6 +321,38 @@ class Engine:
         out = Drained(self.outbox, self.named, self.gone, self.scrub)
         self.outbox, self.named, self.gone, self.scrub = [], {}, [], []
         return out
+
+    def long_to_decide(self, work: int, choices: int) -> bool:
+        """Return whether a decision may take longer than the event loop can wait."""
+        if work > LONG or (not self.takes_names and len(self.users) * choices > LONG):
+            return True
+        if len(self.events) < self.config.max_events:
+            return False
+        return self._work(next(iter(self.events.values()))) > LONG  # the oldest goes, and is learned
+
+    def long_to_learn(self, event: str) -> bool:
+        """Return whether learning an event's reward may take longer than the event loop can wait."""
+        found = self.events.get(event)
+        return found is not None and self._work(found) > LONG
+
+    def long_to_end(self, at: int) -> bool:
+        """Return whether ending the waits that are over may take longer than the event loop can wait."""
+        waits, work, places = self._deadlines, 0, [0]
+        while places and work <= LONG:  # down the heap, as far as it is over
+            k = places.pop()
+            if k < len(waits) and waits[k][0] <= at:
+                event = self.events.get(waits[k][2])
+                work += SETTLING if event is None else self._work(event)
+                places += (2 * k + 1, 2 * k + 2)
+        return work > LONG
+
+    def _work(self, event: Event) -> int:
+        """Return what learning an event takes, about."""
+        if not self.takes_names:
+            return SETTLING + LEARNING * len(self.users)
+        n = len(event.hashed or b"") // 16
+        around = int.from_bytes((event.hashed or b"")[:4], "little")
+        return SETTLING + LEARNING * (2 + around) * (n - around)
 
     @property
     def learned(self) -> int:
@@ -554,6 +608,11 @@ class Engine:
             self._settle(event, "rewarded", event.value, record.at)
 
     def _apply_tick(self, record: Tick) -> None:
+        if record.jump:
+            for waiting in self.events.values():
+                waiting.deadline += record.jump if waiting.open else 0
+            # All move alike, so the heap stays one.
+            self._deadlines = [(end + record.jump, place, name) for end, place, name in self._deadlines]
         while self._deadlines and self._deadlines[0][0] <= record.at:
             _, position, name = heapq.heappop(self._deadlines)
             event = self.events.get(name)

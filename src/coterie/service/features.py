@@ -64,17 +64,24 @@ def _walk(value: Any, path: str, found: dict[str, float], depth: int) -> None:
         found[path] = found.get(path, 0.0) + math.copysign(math.log1p(abs(number)), number)
 
 
-def count(features: Any) -> int:
-    """Return how many values there are in feature objects, however they nest: the work they would make."""
-    waiting, found = [features], 0
+def count(features: Any, most: int) -> int:
+    """Return how many values there are in feature objects, however they nest: the work they would make.
+
+    Counting itself is work: it ends at `most` + 1 values, or at the objects and lists that so many could stand in.
+    """
+    waiting, found, around = [features], 0, 0
     while waiting:
         value = waiting.pop()
         if isinstance(value, dict):
+            around += 1
             waiting.extend(value.values())
         elif isinstance(value, list | tuple):
+            around += 1
             waiting.extend(value)
         else:
             found += 1
+        if found > most or around > DEPTH * (most + 1):
+            return most + 1
     return found
 
 
