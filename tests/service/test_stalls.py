@@ -20,6 +20,7 @@ from coterie.service import snapshot
 from coterie.service.desk import Desk
 from coterie.service.engine import LONG, Action, Engine, Question
 from coterie.service.features import DEPTH, count
+from coterie.service.problems import Problem
 from coterie.service.records import Rank, Reward, flatten
 from coterie.service.recovery import recover, relearn
 from coterie.service.serve import make_app
@@ -253,6 +254,43 @@ def test_what_comes_in_while_another_policy_learns_the_log_is_caught_up_with_bes
     assert caught[-1][0] <= desk_module.FEW  # nothing else runs while it catches up with these
     assert not any(in_loop for _, in_loop in caught)
     with opened(tmp_path / "log.db") as store:
+        assert snapshot.dump(recover(store, from_empty=True)) == state
+
+
+def test_nobody_is_scrubbed_from_the_log_while_another_policy_learns_it(tmp_path: Path) -> None:
+    """The reward came in after the log's end for the other policy, so it must still find its decision there."""
+
+    async def work(desk: Desk) -> bytes:
+        gate = Gate()
+
+        def held(*arguments: Any) -> Engine:
+            gate()
+            return relearn(*arguments)
+
+        await desk.rank(ask("e1"))
+        await desk.rank(ask("e2", user="bob"))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(desk_module, "relearn", held)
+            changing = asyncio.create_task(desk.configure(Config(policy="linucb")))
+            await asyncio.to_thread(gate.reached.wait, 60)
+            await desk.reward("e1", 1.0)
+            forgetting = asyncio.create_task(desk.forget("ann"))
+            while "ann" in desk.engine.names:  # in the model at once
+                await asyncio.sleep(0.001)
+            with pytest.raises(Problem, match="another policy is learning the log already"):
+                await desk.configure(Config(policy="cab"))
+            await asyncio.sleep(0.05)
+            assert not forgetting.done()
+            gate.opened.set()
+            await changing
+            assert await forgetting
+        return snapshot.dump(desk.engine)
+
+    state = with_desk(settings_of(tmp_path / "log.db"), work)
+    with opened(tmp_path / "log.db") as store:
+        events = [record.event for _, record in flatten(store.read()) if isinstance(record, Rank)]
+        assert events[0].startswith("\0")
+        assert events[1] == "e2"
         assert snapshot.dump(recover(store, from_empty=True)) == state
 
 

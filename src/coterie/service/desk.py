@@ -268,8 +268,19 @@ class Desk:
         await self._durable()
 
     async def _relearn(self, engine: Engine, config: Config, contract: Mapping[str, Any] | None) -> None:
-        """Let an engine with another model learn the log, then what came in meanwhile, and take its model."""
+        """Let an engine with another model learn the log, then what came in meanwhile, and take its model.
+
+        Nobody is scrubbed from the log meanwhile: half of what is learned would have other names than the rest.
+        """
         check_config(config, self.shards)
+        if engine.tap is not None:
+            raise Problem(409, "busy", "another policy is learning the log already; wait for it")
+        async with self._scrubbing:
+            await self._relearn_unscrubbed(engine, config, contract)
+
+    async def _relearn_unscrubbed(
+        self, engine: Engine, config: Config, contract: Mapping[str, Any] | None
+    ) -> None:
         end = await self._write(lambda: _listen(engine))
         try:
             await self._durable()
@@ -537,8 +548,6 @@ class Desk:
 
 def _listen(engine: Engine) -> int:
     """Let the engine also put aside what it emits from here on, and return where that begins."""
-    if engine.tap is not None:
-        raise Problem(409, "busy", "another policy is learning the log already; wait for it")
     engine.tap = []
     return engine.position
 
