@@ -1,8 +1,13 @@
-"""What tests share: one Ray cluster a test process, since a start takes seconds."""
+"""What tests share: patience, and one Ray cluster a test process, since a start takes seconds."""
 
 from collections.abc import Iterator
 
+import httpx._config
 import pytest
+
+# A machine that is busy may take long to answer; httpx gives up after 5 s unless told otherwise.
+for name in ("connect", "read", "write", "pool"):
+    setattr(httpx._config.DEFAULT_TIMEOUT_CONFIG, name, 300.0)
 
 
 @pytest.fixture(scope="session")

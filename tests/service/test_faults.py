@@ -219,7 +219,7 @@ def test_an_fsync_that_fails_once_is_not_trusted_again(tmp_path: Path, shim: Pat
             assert answer.status_code == 201
             acknowledged.append(name)
         orders.write_text("sync")
-        for name, answer in _ranks(client, (f"f{k}" for k in range(2000))):
+        for name, answer in _ranks(client, (f"f{k}" for k in range(20_000))):
             if answer.status_code == 503:
                 break
             assert durability == "lose-one-second", name  # which answers before the sync

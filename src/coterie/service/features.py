@@ -67,22 +67,19 @@ def _walk(value: Any, path: str, found: dict[str, float], depth: int) -> None:
 def count(features: Any, most: int) -> int:
     """Return how many values there are in feature objects, however they nest: the work they would make.
 
-    Counting itself is work: it ends at `most` + 1 values, or at the objects and lists that so many could stand in.
+    Counting itself is work: it ends soon after `most` values, or the objects and lists that so many can stand in.
     """
-    waiting, found, around = [features], 0, 0
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, dict):
-            around += 1
-            waiting.extend(value.values())
-        elif isinstance(value, list | tuple):
-            around += 1
-            waiting.extend(value)
-        else:
-            found += 1
-        if found > most or around > DEPTH * (most + 1):
+    waiting, found, seen, enough = [features], 0, 0, DEPTH * (most + 1)
+    for around in waiting:
+        seen += len(around)
+        if found > most or seen > enough:
             return most + 1
-    return found
+        for value in around.values() if isinstance(around, dict) else around:
+            if isinstance(value, (dict, list, tuple)):
+                waiting.append(value)
+            else:
+                found += 1
+    return min(found, most + 1)
 
 
 @lru_cache(maxsize=65_536)

@@ -58,7 +58,7 @@ def check_features(
 ) -> list[int]:
     """Return how many crosses each slot's choice makes; raise if the features or the crosses of all are too many."""
     most = settings.max_features
-    shared, own = count(context, most), count([action.features or () for action in actions], most)
+    shared, own = count(context, most), count([one.features for one in actions if one.features], most)
     alone = [count(slot, most) for slot in slots]
     if shared + own + sum(alone) > most:
         raise Problem(413, "too_many_features", f"more than {most} features (max-features)")
