@@ -383,7 +383,7 @@ def test_a_stop_without_its_snapshot_says_so_and_exits_with_1(
             await desk.start()
             await desk.rank(ask("e1"))
             if fails:
-                monkeypatch.setattr(desk, "_save", full)
+                monkeypatch.setattr(desk.store, "save_snapshot", full)
             await desk.stop()
 
         asyncio.run(go())

@@ -472,7 +472,8 @@ class Desk:
                 if isinstance(error, LostError):
                     await asyncio.to_thread(self.store.reconnect)
                 if not current:
-                    engine = await self._recovered()
+                    async with self._scrubbing:
+                        engine = await self._recovered()
                     async with self.turns:
                         self.engine, current = engine, True
                 if isinstance(error, FullError):
