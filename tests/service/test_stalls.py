@@ -16,7 +16,7 @@ from coterie import CAB
 from coterie.engines import Local
 from coterie.policies import SparseHierarchical
 from coterie.service import desk as desk_module
-from coterie.service import snapshot
+from coterie.service import personalizer, routes_native, snapshot
 from coterie.service.desk import Desk
 from coterie.service.engine import LONG, Action, Engine, Question
 from coterie.service.features import DEPTH, count
@@ -347,6 +347,21 @@ def test_more_excluded_actions_than_actions_are_allowed_are_refused(client: Test
     assert client.post(SLOTS, json=slots).status_code == 413
 
 
+@pytest.mark.parametrize("path", ["/v1/rank", "/v1/what-if", "/personalizer/v1.0/rank", SLOTS])
+def test_a_body_of_a_million_lists_is_refused_before_it_is_read(
+    client: TestClient[Any], path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: Any) -> None:
+        raise AssertionError("the body was read")
+
+    monkeypatch.setattr(routes_native, "read", never)
+    monkeypatch.setattr(personalizer, "read", never)
+    body = b'{"context": [{"a": [' + b"[]," * 300_000 + b"[]]}]}"
+    answer = client.post(path, content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 413
+    assert "objects and lists, which more than 1000 features (max-features) would have" in answer.text
+
+
 def test_counting_ends_soon_after_the_limit() -> None:
     """A million values, or a million lists around nothing, are not looked at one by one."""
     assert count([1] * 1_000_000, 10) == 11
@@ -356,6 +371,18 @@ def test_counting_ends_soon_after_the_limit() -> None:
     for _ in range(DEPTH):
         deep = [deep]
     assert count([deep] * 10, 10) == 10  # what `flatten` takes is counted to the end
+
+
+def test_many_slots_are_decided_beside_the_loop_however_few_their_features(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        letters = "abcdefghijklmnopqrst"
+        questions = [ask(f"page\u001f{k}", actions=letters, parent="page", slot=str(k)) for k in range(20)]
+        with gate_before(Engine, "decide") as gate:
+            gate.opened.set()
+            assert len(await desk.rank_slots(questions)) == 20
+        assert gate.reached.is_set()
+
+    with_desk(settings_of(tmp_path / "log.db"), work)
 
 
 def test_a_retry_of_slots_gets_the_same_answer_before_the_first_is_durable(tmp_path: Path) -> None:

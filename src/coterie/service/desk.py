@@ -19,6 +19,7 @@ from coterie.errors import ContextError, CoterieError, FileError, UnavailableErr
 from coterie.service.clock import JUMP, Clock, SteadyClock
 from coterie.service.committer import Committer
 from coterie.service.engine import (
+    DECIDING,
     Answer,
     Engine,
     Paid,
@@ -197,8 +198,8 @@ class Desk:
 
     async def rank_slots(self, questions: Sequence[Question], check: Check | None = None) -> list[Rank]:
         """Decide the slots of one page, durable together; an action chosen for one is not open to the next."""
-        work, choices = sum(question.work for question in questions), sum(len(q.actions) for q in questions)
-        long = self.engine.long_to_decide(work, choices)
+        work = sum(DECIDING + question.work for question in questions)
+        long = self.engine.long_to_decide(work, sum(len(question.actions) for question in questions))
         found = await self._write(lambda: self._rank_slots(questions, check), long)
         await self._durable()
         return found if found is not None else await self._slots_again(questions)

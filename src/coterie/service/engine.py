@@ -49,6 +49,7 @@ Kind = Literal["items", "vectors", "model"]  # over ids, over vectors, and one m
 
 # In crosses to be weighed, of which the compiled loop takes some ten a microsecond.
 LONG = 20_000  # more than this is not done in the event loop
+DECIDING = 2_000  # what a decision costs, whatever is weighed
 LEARNING = 3  # what learning a cross costs
 SETTLING = 300  # what ending a wait costs, whatever is learned
 

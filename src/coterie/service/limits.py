@@ -6,10 +6,11 @@ from typing import Any
 
 from coterie.models.encoded import MOST_CROSSES
 from coterie.service.engine import Action
-from coterie.service.features import count
+from coterie.service.features import DEPTH, count
 from coterie.service.problems import Problem
 from coterie.service.settings import Settings
 
+SMALL = 65_536  # bytes: a body that is read quickly, whatever is in it
 CLIENTS = 10_000  # remembered; the one unseen for longest goes
 
 
@@ -40,6 +41,20 @@ class Rate:
                 (1 - left) / self.rate,
             )
         self._buckets[client] = (left - 1, now)
+
+
+def check_shape(settings: Settings, body: bytes) -> None:
+    """Raise if a body has more objects and lists than its features may: reading a million takes long."""
+    if len(body) < SMALL:
+        return
+    most = DEPTH * (settings.max_features + settings.max_actions)
+    if body.count(b"[") + body.count(b"{") > most:
+        raise Problem(
+            413,
+            "too_many_features",
+            f"the body has more than {most} objects and lists, which more than {settings.max_features} features "
+            "(max-features) would have",
+        )
 
 
 def check_actions(settings: Settings, actions: Sequence[Any], excluded: Sequence[Any] = ()) -> None:

@@ -16,7 +16,7 @@ from litestar.types import Scope
 from coterie.service.desk import Desk, new_event_id, ranking_of
 from coterie.service.engine import Question
 from coterie.service.ids import RULE, SLOT, is_id, named
-from coterie.service.limits import check_actions, check_features
+from coterie.service.limits import check_actions, check_features, check_shape
 from coterie.service.personalizer_admin import ADMIN
 from coterie.service.personalizer_bodies import (
     RankedOut,
@@ -89,6 +89,7 @@ async def rank(body: RawBody, state: State, scope: Scope) -> RankOut:
 async def decide(body: bytes, desk: Desk, scope: Any) -> RankOut:
     """Answer a rank; the guard calls this without Litestar."""
     check_form(scope)
+    check_shape(desk.settings, body)
     data = read(body, RankIn, "InvalidRankRequest")
     question = question_from(data, desk, data.excluded_actions or [])
     scope["coterie.event"] = question.event
@@ -123,6 +124,7 @@ async def activate(event_id: FromPath[str], state: State) -> Response[None]:
 async def rank_slots(body: RawBody, state: State, scope: Scope) -> SlotsOut:
     """Choose another action for each of several slots."""
     desk: Desk = state.desk
+    check_shape(desk.settings, body)
     data = read(body, SlotsIn, "InvalidRankRequest")
     question = question_from(data, desk, [])
     scope["coterie.event"] = question.event  # type: ignore[typeddict-unknown-key]

@@ -14,7 +14,7 @@ from coterie.service.desk import Desk, Partial, Ranking, new_event_id, ranking_o
 from coterie.service.engine import Action, Question
 from coterie.service.events import Outcome
 from coterie.service.ids import ID, RULE, Id, PathId, named
-from coterie.service.limits import check_actions, check_features
+from coterie.service.limits import check_actions, check_features, check_shape
 from coterie.service.problems import Problem
 from coterie.service.reasons import Contribution, contributions, rows_of
 from coterie.service.settings import Config, Settings
@@ -166,6 +166,7 @@ def read_counts(body: bytes, kind: type[T]) -> T:
 
 def question_in(body: bytes, desk: Desk) -> Question:
     """Return what the body of a rank asks."""
+    check_shape(desk.settings, body)
     data = read(body, RankBody)
     event = data.event_id or new_event_id()
     return question_of(
