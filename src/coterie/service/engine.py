@@ -25,7 +25,7 @@ from coterie.policies import POLICIES, Decision, Policy, SparseHierarchical
 from coterie.policies.cab import Engine as Shards
 from coterie.service.encoding import encode_action, encode_id, encode_question
 from coterie.service.events import Event, Outcome
-from coterie.service.features import hash_actions
+from coterie.service.features import cross, hash_actions
 from coterie.service.problems import Problem
 from coterie.service.reasons import LARGEST, pack_parts, pack_reasons
 from coterie.service.records import (
@@ -450,6 +450,10 @@ class Engine:
         else:
             chosen_by_chance = probability(choice == best, exploration, len(open_to))
         told = question.context or any(action.features for action in question.actions)
+        hashed = None
+        if kind != "model" and told:  # for the policy that may come after this one
+            chosen = question.actions[open_to[choice]]
+            hashed = encode_action(chosen.id, chosen.features, question.context)
         parts = None
         if config.record_reasons and isinstance(policy, SparseHierarchical):
             parts = pack_parts(policy.contributions(user, contexts, choice, LARGEST))
@@ -474,7 +478,7 @@ class Engine:
             slot=question.slot,
             shown=shown_by,
             seen=decision.seen,
-            hashed=contexts[choice].to_bytes() if kind == "model" else None,
+            hashed=contexts[choice].to_bytes() if kind == "model" else hashed,
             chances=None if chances is None else chances.tobytes(),
             parts=parts,
         )
@@ -579,7 +583,8 @@ class Engine:
     def _paid(self, record: Rank) -> Paid:
         """Return what the reward of a decision will be learned for, by the policy that is to learn it.
 
-        A decision of another policy, or with other dimensions, is read from its features as they were sent.
+        A decision of another policy, or with other dimensions, is read from its hashes, which stay when a user is
+        scrubbed from the log; in logs of earlier versions, from its features as they were sent.
         """
         item = record.actions[record.choice]
         if self.takes_names:
@@ -589,7 +594,15 @@ class Engine:
             return Paid(hashed=encode_action(item, features[record.choice], context))
         if record.x is None and record.hashed is None:
             return Paid(item)
-        if record.x is not None and (len(record.x) == 8 * self.config.dimensions or record.features is None):
+        if record.x is not None and len(record.x) == 8 * self.config.dimensions:
+            return Paid(x=record.x)
+        if record.hashed is not None:
+            shown = Encoded.from_bytes(record.hashed).shown
+            if record.x is None and len(shown.names) == 1:
+                return Paid(item)  # it had no features
+            vector = cross(shown.around, shown.weights, shown.names, shown.sizes, self.config.dimensions)
+            return Paid(x=vector.tobytes())
+        if record.features is None:
             return Paid(x=record.x)
         context, features = sent_features(record)
         if not any(features):

@@ -108,16 +108,20 @@ def hash_actions(
     around, weights = _hashed(flatten(context))
     rows = np.zeros((len(actions), dimensions))
     for row, (name, features) in zip(rows, actions, strict=True):
-        own, values = _hashed(flatten([{"id": name}, *features]))
-        crossed = (around[:, None] * GOLDEN + own[None, :]).ravel()
-        z = _mix(np.concatenate([own, crossed]))
-        value = np.concatenate([values, np.outer(weights, values).ravel()])
-        place = ((z & np.uint64(2**63 - 1)) % np.uint64(dimensions)).astype(np.intp)
-        np.add.at(row, place, np.where(z >> np.uint64(63), -value, value))
-        norm = math.sqrt(float(row @ row))
-        if norm > 0:
-            row /= norm
+        row[:] = cross(around, weights, *_hashed(flatten([{"id": name}, *features])), dimensions)
     return rows
+
+
+def cross(around: Hashes, weights: Floats, own: Hashes, values: Floats, dimensions: int) -> Floats:
+    """Return the vector of an action by the hashes and values of its context and of its own features."""
+    row = np.zeros(dimensions)
+    crossed = (around[:, None] * GOLDEN + own[None, :]).ravel()
+    z = _mix(np.concatenate([own, crossed]))
+    value = np.concatenate([values, np.outer(weights, values).ravel()])
+    place = ((z & np.uint64(2**63 - 1)) % np.uint64(dimensions)).astype(np.intp)
+    np.add.at(row, place, np.where(z >> np.uint64(63), -value, value))
+    norm = math.sqrt(float(row @ row))
+    return row / norm if norm > 0 else row
 
 
 def hash_action(

@@ -52,9 +52,7 @@ class Rank(Struct, frozen=True, tag="rank", omit_defaults=True):
     slot: str | None = None
     shown: str = ""  # which rules held: "", "baseline" (apprentice) or "explored"
     seen: Seen | None = None  # whom it rests on, where a part of the users could not be asked
-    hashed: bytes | None = (
-        None  # the chosen action and the context by hashes: what one model for all learns from
-    )
+    hashed: bytes | None = None  # the chosen action and the context by hashes: what any policy can learn from
     chances: bytes | None = None  # float64: how likely each action was that is not excluded, as listed
     parts: bytes | None = None  # the largest parts of the choice's estimate: see reasons.PART
 
