@@ -26,18 +26,18 @@ from coterie.service.engine import (
     probability,
     same_model,
 )
+from coterie.service.erasure import scrub
 from coterie.service.events import Event, Outcome
 from coterie.service.model_file import import_model
 from coterie.service.problems import Problem
 from coterie.service.records import Rank, Record, Tick, encode, pack
 from coterie.service.recovery import recover, relearn
+from coterie.service.saving import beside, save
 from coterie.service.settings import Config, Settings, starting_config
 from coterie.service.slots import narrow
-from coterie.service.snapshot import Frozen, freeze
-from coterie.service.snapshot import pack as pack_state
 from coterie.service.store import Append, FullError, Store, StoreError
 from coterie.service.together import Together
-from coterie.service.upkeep import let_go, scrub
+from coterie.service.upkeep import let_go
 
 log = logging.getLogger("coterie.service")
 
@@ -101,6 +101,7 @@ class Desk:
         self._tasks: list[asyncio.Task[None]] = []
         self._snapshot_at = 0
         self._scrubbing = asyncio.Lock()
+        self._saving = asyncio.Lock()  # one snapshot at a time
         self._healing: asyncio.Task[None] | None = None
         self.on_batch: Callable[[int, float], None] | None = None
 
@@ -142,13 +143,15 @@ class Desk:
         """Refuse new work, finish what was accepted, snapshot, and release the store."""
         self.closing = True
         self.refusing = "stopping"
-        for task in [*self._tasks, *([self._healing] if self._healing else [])]:
+        tasks = [*self._tasks, *([self._healing] if self._healing else [])]
+        for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)  # one may be writing a snapshot
         try:
             await self.committer.close()
             if self.committer.failed is None:
                 with suppress(UnavailableError):  # of lost users there is nothing to keep: the log has them
-                    await asyncio.to_thread(self._save, self.engine.position, freeze(self.engine))
+                    await self.snapshot()
         finally:
             self.store.close()
             if self.shards is not None:
@@ -213,8 +216,12 @@ class Desk:
         with self._engine_at_work():
             number = self.engine.forget(user, self.clock())
         await self._durable()
-        if number is not None:
-            await self._scrub()
+        try:
+            await self._scrub()  # also of users whom an earlier request forgot, and could not finish
+        except StoreError as error:
+            raise Problem(
+                503, "not_erased", f"the user is forgotten, but traces are left: {error}; ask again", 1
+            ) from error
         return number is not None
 
     async def configure(self, config: Config, contract: Mapping[str, Any] | None = None) -> None:
@@ -309,12 +316,8 @@ class Desk:
 
     async def snapshot(self, alone: bool = False) -> None:
         """Keep the state as it is now, so that a start need not replay the whole log."""
-        frozen, position = freeze(self.engine), self.engine.position
-        await self._durable()
-        await asyncio.to_thread(self._save, position, frozen, alone)
-
-    def _save(self, position: int, frozen: Frozen, alone: bool = False) -> None:
-        self.store.save_snapshot(position, pack_state(frozen), alone)
+        async with self._saving:
+            await save(self.engine, self.store, self._durable, alone)
 
     # Reads.
 
@@ -423,11 +426,13 @@ class Desk:
             await asyncio.to_thread(let_go, self.store, before)
 
     async def _scrub(self) -> None:
-        """Scrub whoever was forgotten; what a crash interrupts, the next start finishes."""
+        """Scrub whoever was forgotten; what a crash interrupts, the next start finishes. See erasure."""
         async with self._scrubbing:
-            for number in self.store.scrubs():
-                await asyncio.to_thread(scrub, self.store, number)
+            users = await asyncio.to_thread(self.store.scrubs)
+            if users:
                 await self.snapshot(alone=True)
+                await beside(scrub, self.store, users)
+                await beside(self.store.scrubbed, users)
 
 
 def ranking_of(record: Rank) -> Ranking:

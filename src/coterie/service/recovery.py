@@ -1,9 +1,13 @@
 """Recovery: the newest sound snapshot, then the log after it. The result equals the state before the crash."""
 
+from contextlib import suppress
+
 from coterie.errors import FileError
 from coterie.policies.cab import Engine as Shards
 from coterie.service import snapshot
 from coterie.service.engine import Engine
+from coterie.service.erasure import Scrubber
+from coterie.service.pieces import DamagedError
 from coterie.service.settings import Config
 from coterie.service.store import Store
 
@@ -14,8 +18,9 @@ def recover(store: Store, from_empty: bool = False, shards: Shards | None = None
     engine = Engine(shards)
     for position, state in () if from_empty else store.snapshots():
         if first <= position <= end:
-            engine = snapshot.restore(state, shards)
-            break
+            with suppress(DamagedError):  # the one before it may be whole
+                engine = snapshot.restore(state, shards, store.piece)
+                break
     if engine.position < first:
         raise FileError(
             f"the log begins at record {first}, and there is no sound snapshot to begin from; restore a backup"
@@ -28,11 +33,15 @@ def recover(store: Store, from_empty: bool = False, shards: Shards | None = None
 
 
 def replay(engine: Engine, store: Store, end: int | None = None) -> None:
-    """Apply the log's records from where the engine stands, up to `end`."""
+    """Apply the log's records from where the engine stands, up to `end`.
+
+    Users whose records are only half scrubbed, because a crash interrupted it, are read as if it were done.
+    """
+    scrubber = Scrubber(store.scrubs())
     for batch in store.read(engine.position):
         for position, record in enumerate(batch.records(), batch.first):
             if position >= engine.position and (end is None or position < end):
-                engine.apply(record)
+                engine.apply(scrubber.clean(position, record))
         if end is not None and engine.position >= end:
             break
     engine.drain()
