@@ -28,19 +28,19 @@ from coterie.service.engine import (
     probability,
     same_model,
 )
+from coterie.service.erasure import scrub
 from coterie.service.events import Event, Outcome
 from coterie.service.model_file import import_model
 from coterie.service.problems import Problem
 from coterie.service.records import Rank, Record, Tick, encode, pack
 from coterie.service.recovery import recover, relearn
+from coterie.service.saving import beside, save
 from coterie.service.settings import Config, Settings, starting_config
 from coterie.service.slots import narrow
-from coterie.service.snapshot import Frozen, freeze
-from coterie.service.snapshot import pack as pack_state
 from coterie.service.store import Append, BrokenError, FullError, LostError, Store, StoreError
 from coterie.service.together import Together
 from coterie.service.turns import Turns
-from coterie.service.upkeep import let_go, scrub
+from coterie.service.upkeep import let_go
 
 log = logging.getLogger("coterie.service")
 
@@ -107,6 +107,7 @@ class Desk:
         self._tasks: list[asyncio.Task[None]] = []
         self._snapshot_at = 0
         self._scrubbing = asyncio.Lock()
+        self._saving = asyncio.Lock()  # one snapshot at a time
         self._healing: asyncio.Task[None] | None = None
         self.pauses: Sequence[float] = PAUSES
         self.on_batch: Callable[[int, float], None] | None = None
@@ -150,15 +151,16 @@ class Desk:
         """Refuse new work, finish what was accepted, snapshot, and release the store; `saved` says if that worked."""
         self.closing = True
         self.refusing = "stopping"
-        for task in [*self._tasks, *([self._healing] if self._healing else [])]:
+        tasks = [*self._tasks, *([self._healing] if self._healing else [])]
+        for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)  # one may be writing a snapshot
         try:
             await self._do(lambda: None)  # what runs beside the loop ends first
             await self.committer.close()
             if self.committer.failed is not None:
                 raise self.committer.failed
-            position, frozen = await self._do(self._freeze)
-            await asyncio.to_thread(self._save, position, frozen)
+            await self.snapshot()
             self.saved = True
         except CoterieError as error:  # what was acknowledged is in the log
             log.error(f"no snapshot was written at the stop, so the next start reads the log: {error}")
@@ -250,8 +252,12 @@ class Desk:
         """Forget a user: in the model at once, in the log before this returns. False if unknown."""
         number = await self._write(lambda: self.engine.forget(user, self.clock()), long=True)
         await self._durable()
-        if number is not None:
-            await self._scrub()
+        try:
+            await self._scrub()  # also of users whom an earlier request forgot, and could not finish
+        except StoreError as error:
+            raise Problem(
+                503, "not_erased", f"the user is forgotten, but traces are left: {error}; ask again", 1
+            ) from error
         return number is not None
 
     async def configure(self, config: Config, contract: Mapping[str, Any] | None = None) -> None:
@@ -282,10 +288,13 @@ class Desk:
     async def _relearn_unscrubbed(
         self, engine: Engine, config: Config, contract: Mapping[str, Any] | None
     ) -> None:
+        users = await asyncio.to_thread(
+            self.store.scrubs
+        )  # whoever is forgotten from here on is not among them
         end = await self._write(lambda: _listen(engine))
         try:
             await self._durable()
-            other = await asyncio.to_thread(relearn, self.store, config, end, self.shards)
+            other = await asyncio.to_thread(relearn, self.store, config, end, self.shards, users)
             while len(engine.tap or ()) > FEW:
                 await asyncio.to_thread(_catch_up, other, await self._write(lambda: _heard(engine)))
 
@@ -354,15 +363,8 @@ class Desk:
 
     async def snapshot(self, alone: bool = False) -> None:
         """Keep the state as it is now, so that a start need not replay the whole log."""
-        position, frozen = await self._do(self._freeze)
-        await self._durable()
-        await asyncio.to_thread(self._save, position, frozen, alone)
-
-    def _freeze(self) -> tuple[int, Frozen]:
-        return self.engine.position, freeze(self.engine)
-
-    def _save(self, position: int, frozen: Frozen, alone: bool = False) -> None:
-        self.store.save_snapshot(position, pack_state(frozen), alone)
+        async with self._saving:
+            await save(self.engine, self.store, self._durable, self._do, alone)
 
     # Reads.
 
@@ -541,11 +543,13 @@ class Desk:
             await asyncio.to_thread(let_go, self.store, before)
 
     async def _scrub(self) -> None:
-        """Scrub whoever was forgotten; what a crash interrupts, the next start finishes."""
+        """Scrub whoever was forgotten; what a crash interrupts, the next start finishes. See erasure."""
         async with self._scrubbing:
-            for number in self.store.scrubs():
-                await asyncio.to_thread(scrub, self.store, number)
+            users = await asyncio.to_thread(self.store.scrubs)
+            if users:
                 await self.snapshot(alone=True)
+                await beside(scrub, self.store, users)
+                await beside(self.store.scrubbed, users)
 
 
 def _listen(engine: Engine) -> int:

@@ -41,6 +41,7 @@ from coterie.service.records import (
     Tick,
     encode,
 )
+from coterie.service.remembered import Remembered, User
 from coterie.service.settings import Config
 from coterie.service.statistics import Statistics
 
@@ -94,17 +95,6 @@ _canonical = msgspec.json.Encoder(order="deterministic")  # MessagePack has no i
 _plain = msgspec.json.Encoder()
 
 
-class User(Struct, gc=False, array_like=True):
-    """What is known of a user besides the model."""
-
-    number: int
-    first: int  # milliseconds
-    last: int
-    decisions: int = 0
-    learned: int = 0
-    earned: float = 0.0
-
-
 class Plan(NamedTuple):
     """What the policy is asked, of a question."""
 
@@ -147,11 +137,13 @@ class Engine:
         self.model: Policy | None = None  # or one for ids, features, contexts and users together
         self.position = 0  # of the next record
         self.now = 0  # the time of the last record, milliseconds
-        self.events: dict[str, Event] = {}  # oldest first
-        self.users: dict[int, User] = {}  # unseen for longest first
+        self.remembered = Remembered()
+        self.events = self.remembered.events  # oldest first
+        self.users = self.remembered.users  # unseen for longest first
         self.known_items: dict[str, None] = {}
         self.next_user = 0
         self.statistics = Statistics()
+        self.kept: dict[str, dict[str, bytes]] = {}  # where the parts of the last snapshot are; see snapshot
         self.names: dict[str, int] = {}  # beside the log: who has which number …
         self.ids: dict[int, str] = {}  # … and the other way round; `_name`, `_drop` and `know` write both
         self.outbox: list[bytes] = []  # applied, on the way to the log
@@ -312,7 +304,7 @@ class Engine:
 
     def take_events(self, events: Sequence[Event]) -> None:
         """Take over the events of a snapshot."""
-        self.events = {event.id: event for event in events}
+        self.remembered.take_events(events)
         self._deadlines = [(event.deadline, event.position, event.id) for event in events if event.open]
         heapq.heapify(self._deadlines)
         self._open = len(self._deadlines)
@@ -523,6 +515,7 @@ class Engine:
             self._apply_tick(record)
         elif isinstance(record, Activate):
             event = self.events[record.event]
+            self.remembered.touch_event(event)
             event.state = "waiting"
         elif isinstance(record, Forget):
             self._apply_forget(record)
@@ -571,14 +564,14 @@ class Engine:
             slot=record.slot,
             hashed=paid.hashed,
         )
-        self.events[record.event] = event
+        self.remembered.put_event(event)
         self._open += 1
         heapq.heappush(self._deadlines, (event.deadline, event.position, event.id))
         self.statistics.decided(record.at, record.shown == "explored", event.baseline)
         while len(self.events) > self.config.max_events:
             oldest = next(iter(self.events.values()))
             self._close(oldest, record.at)
-            del self.events[oldest.id]
+            self.remembered.drop_event(oldest)
 
     def _paid(self, record: Rank) -> Paid:
         """Return what the reward of a decision will be learned for, by the policy that is to learn it.
@@ -614,6 +607,7 @@ class Engine:
         if record.outcome != "applied":
             return
         event = self.events[record.event]
+        self.remembered.touch_event(event)
         event.value += record.value
         event.counted += 1
         if record.name is not None:
@@ -624,7 +618,9 @@ class Engine:
     def _apply_tick(self, record: Tick) -> None:
         if record.jump:
             for waiting in self.events.values():
-                waiting.deadline += record.jump if waiting.open else 0
+                if waiting.open:
+                    self.remembered.touch_event(waiting)
+                    waiting.deadline += record.jump
             # All move alike, so the heap stays one.
             self._deadlines = [(end + record.jump, place, name) for end, place, name in self._deadlines]
         while self._deadlines and self._deadlines[0][0] <= record.at:
@@ -634,9 +630,9 @@ class Engine:
                 self._close(event, record.at)
 
     def _apply_forget(self, record: Forget) -> None:
-        for name in [name for name, event in self.events.items() if event.user == record.user]:
-            self._open -= self.events[name].open
-            del self.events[name]
+        for event in [event for event in self.events.values() if event.user == record.user]:
+            self._open -= event.open
+            self.remembered.drop_event(event)
         self.scrub.append(record.user)
         if record.user in self.users:
             self._drop(record.user)
@@ -669,6 +665,7 @@ class Engine:
 
     def _close(self, event: Event, at: int) -> None:
         """End an event's wait: learn the sum, or the default; a decision never shown teaches nothing."""
+        self.remembered.touch_event(event)
         if event.state == "deferred":
             event.state = "discarded"
             self._open -= 1
@@ -685,6 +682,7 @@ class Engine:
         self.statistics.learned(at, event, value, updates)
         user = self.users.get(event.user)
         if user is not None:
+            self.remembered.touch_user(event.user)
             user.learned += 1
             user.earned += value
 
@@ -724,18 +722,14 @@ class Engine:
 
     def _see(self, number: int, at: int) -> User:
         """Return the user, moved to the end of the queue of those who may go."""
-        user = self.users.pop(number, None)
-        if user is None:
-            user = User(number, at, at)
+        if number not in self.users:
             self.next_user = max(self.next_user, number + 1)
             while len(self.users) >= self.config.max_users:
                 self._drop(next(iter(self.users)))
-        user.last = at
-        self.users[number] = user
-        return user
+        return self.remembered.see(number, at)
 
     def _drop(self, number: int) -> None:
-        del self.users[number]
+        self.remembered.drop_user(number)
         self.gone.append(number)
         for policy in self.policies().values():
             _drop_if_known(policy, number)

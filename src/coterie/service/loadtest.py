@@ -23,8 +23,8 @@ from coterie.errors import ParameterError
 from coterie.service.encoding import encode_action
 from coterie.service.engine import Engine
 from coterie.service.records import Rank, Reward, flatten, pack
+from coterie.service.saving import save_now
 from coterie.service.settings import Config
-from coterie.service.snapshot import dump
 from coterie.service.sqlite_store import SqliteStore
 from coterie.service.store import Append
 
@@ -303,7 +303,7 @@ def warm_store(path: Path, plan: Plan, payoffs: int) -> None:
     try:
         records, named, gone, _ = engine.drain()
         store.append(Append(pack(0, records), named, gone))
-        store.save_snapshot(engine.position, dump(engine))
+        save_now(engine, store)
     finally:
         store.close()
 

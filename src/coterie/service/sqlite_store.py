@@ -4,7 +4,7 @@ import os
 import sqlite3
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -19,8 +19,9 @@ from coterie.service.sqlite_wal import check_wal
 from coterie.service.store import Append, BrokenError, FullError, KeyRow, StoreError, pages
 
 APPLICATION = 0x636F7465  # "cote"
-VERSION = 2  # 1 has no pieces; a store becomes 2 with its first snapshot in pieces
-READ = (1, 2)
+VERSION = 3  # 1 has no pieces, 2 has pieces of 1 MB; a store becomes 3 with its first snapshot in parts
+READ = (1, 2, 3)
+AT_ONCE = 16  # pieces removed in one transaction
 PAGES = 256  # given back at a time
 PAGE = 4096  # bytes
 CHECKPOINT = 1000 * PAGE  # written between two checkpoints, about: as SQLite would
@@ -159,11 +160,24 @@ class SqliteStore:
                 raise FileError(f"the name of user {number} in {self.path} is damaged; restore a backup")
         return {number: name for number, name, _ in rows}
 
-    def save_snapshot(self, position: int, state: bytes, alone: bool = False) -> None:
+    def pieces(self) -> set[bytes]:
+        """Return the names of the pieces."""
+        there = self._rows("SELECT count(*) FROM sqlite_master WHERE name = 'pieces'")[0][0]
+        return {name for (name,) in self._rows("SELECT name FROM pieces")} if there else set()
+
+    def save_pieces(self, new: Mapping[bytes, bytes]) -> None:
+        """Keep pieces in one transaction; commits of the log come in between two."""
+        if new:
+            with self._changing(sum(map(len, new.values()))) as cursor:
+                _insert_pieces(cursor, new)
+
+    def save_snapshot(
+        self, position: int, row: bytes, alone: bool = False, new: Mapping[bytes, bytes] | None = None
+    ) -> None:
         """Keep a snapshot and the one before it."""
         with self._saving:
-            row = state if len(state) <= pieces.PIECE else self._save_pieces(state)
-            with self._changing() as cursor:
+            with self._changing(len(row) + sum(map(len, (new or {}).values()))) as cursor:
+                _insert_pieces(cursor, new or {})
                 cursor.execute(
                     "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", (position, zlib.crc32(row), row)
                 )
@@ -174,47 +188,29 @@ class SqliteStore:
                 )
             self._drop_pieces()
 
-    def _save_pieces(self, state: bytes) -> bytes:
-        """Write the pieces that are not there yet, a transaction each, so that commits come in between."""
-        with self._changing() as cursor:
-            cursor.execute("CREATE TABLE IF NOT EXISTS pieces (name BLOB PRIMARY KEY, body BLOB NOT NULL)")
-            cursor.execute(f"PRAGMA user_version = {VERSION}")
-        known, names = self._pieces(), []
-        for name, piece in pieces.cut(state):
-            names.append(name)
-            if name not in known:
-                with self._changing(len(piece)) as cursor:
-                    cursor.execute("INSERT INTO pieces VALUES (?, ?)", (name, piece))
-                known.add(name)
-        return pieces.write_manifest(names)
-
-    def _pieces(self) -> set[bytes]:
-        there = self._rows("SELECT count(*) FROM sqlite_master WHERE name = 'pieces'")[0][0]
-        return {name for (name,) in self._rows("SELECT name FROM pieces")} if there else set()
-
     def _drop_pieces(self) -> None:
         """Remove the pieces that no snapshot needs, also those of a snapshot that a crash interrupted."""
-        known = self._pieces()
-        if known:
-            rows = [bytes(state) for (state,) in self._rows("SELECT state FROM snapshots")]
-            for name in pieces.unused(known, rows):
-                with self._changing() as cursor:
-                    cursor.execute("DELETE FROM pieces WHERE name = ?", (name,))
+        rows = [bytes(state) for (state,) in self._rows("SELECT state FROM snapshots")]
+        unused = pieces.unused(self.pieces(), rows)
+        for start in range(0, len(unused), AT_ONCE):
+            with self._changing() as cursor:
+                cursor.executemany(
+                    "DELETE FROM pieces WHERE name = ?", [(name,) for name in unused[start : start + AT_ONCE]]
+                )
 
-    def _piece(self, name: bytes) -> bytes | None:
+    def piece(self, name: bytes) -> bytes | None:
+        """Return a piece."""
         found = self._rows("SELECT body FROM pieces WHERE name = ?", name)
         return found[0][0] if found and isinstance(found[0][0], bytes) else None
 
     def snapshots(self) -> Iterator[tuple[int, bytes]]:
-        """Yield sound snapshots, newest first."""
+        """Yield snapshots, newest first."""
         for (position,) in self._rows("SELECT position FROM snapshots ORDER BY position DESC"):
             for checksum, state in self._rows(
                 "SELECT checksum, state FROM snapshots WHERE position = ?", position
             ):
                 if isinstance(state, bytes) and zlib.crc32(state) == checksum:
-                    whole = pieces.put_together(state, self._piece)
-                    if whole is not None:
-                        yield position, whole
+                    yield position, state
 
     def positions(self) -> list[int]:
         """Return where sound snapshots stand, newest first."""
@@ -222,19 +218,28 @@ class SqliteStore:
         return [
             position
             for position, checksum, state in rows
-            if isinstance(state, bytes) and zlib.crc32(state) == checksum and pieces.sound(state, self._piece)
+            if isinstance(state, bytes) and zlib.crc32(state) == checksum and pieces.sound(state, self.piece)
         ]
 
     def scrubs(self) -> list[int]:
         """Return whose records are still to be scrubbed."""
         return [number for (number,) in self._rows("SELECT number FROM scrubs ORDER BY number")]
 
-    def scrubbed(self, user: int) -> None:
-        """Note it, and empty the write-ahead log, which may still hold the old pages."""
+    def scrubbed(self, users: Sequence[int]) -> None:
+        """Empty the write-ahead log, which may still hold the old pages, and note it: only then nothing is left."""
+        self._empty_wal()
         with self._changing() as cursor:
-            cursor.execute("DELETE FROM scrubs WHERE number = ?", (user,))
+            cursor.executemany("DELETE FROM scrubs WHERE number = ?", [(user,) for user in users])
+
+    def _empty_wal(self) -> None:
+        """Write all pages to the file, those that were cleared too, and cut the write-ahead log to nothing."""
         with self._lock, self._reading:
-            self._write.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            try:
+                busy, *_ = self._write.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            except sqlite3.Error as error:
+                raise _named(error) from error
+        if busy:
+            raise StoreError(f"the write-ahead log of {self.path} is in use by another process; try again")
 
     def cut(self, at: int) -> int:
         """Give up the log from a position on."""
@@ -372,6 +377,12 @@ class SqliteStore:
         with suppress(sqlite3.Error):  # the first error is the one to tell
             if self._write.in_transaction:
                 self._write.execute("ROLLBACK")
+
+
+def _insert_pieces(cursor: sqlite3.Cursor, new: Mapping[bytes, bytes]) -> None:
+    cursor.execute("CREATE TABLE IF NOT EXISTS pieces (name BLOB PRIMARY KEY, body BLOB NOT NULL)")
+    cursor.execute(f"PRAGMA user_version = {VERSION}")
+    cursor.executemany("INSERT OR IGNORE INTO pieces VALUES (?, ?)", list(new.items()))
 
 
 def _crc(name: str) -> int:

@@ -77,11 +77,25 @@ class Store(Protocol):
     def users(self) -> dict[int, str]:
         """Return the names of the users that were not forgotten."""
 
-    def save_snapshot(self, position: int, state: bytes, alone: bool = False) -> None:
-        """Keep the state after the records before `position`; older ones go: all if `alone`, else but one."""
+    def pieces(self) -> set[bytes]:
+        """Return the names of the pieces of snapshots that there are."""
+
+    def save_pieces(self, new: Mapping[bytes, bytes]) -> None:
+        """Keep pieces by name, for a snapshot to come."""
+
+    def save_snapshot(
+        self, position: int, row: bytes, alone: bool = False, new: Mapping[bytes, bytes] | None = None
+    ) -> None:
+        """Keep the state after the records before `position`, together with its last pieces.
+
+        Older ones go, all if `alone`, else but one, and with them the pieces that no snapshot needs.
+        """
 
     def snapshots(self) -> Iterator[tuple[int, bytes]]:
         """Yield the kept snapshots with their positions, newest first. Damaged ones are skipped."""
+
+    def piece(self, name: bytes) -> bytes | None:
+        """Return a piece of a snapshot, if it is there."""
 
     def positions(self) -> list[int]:
         """Return the positions of the kept snapshots that are sound, newest first."""
@@ -92,8 +106,8 @@ class Store(Protocol):
     def scrubs(self) -> list[int]:
         """Return the users who are forgotten, but whose records are not scrubbed yet."""
 
-    def scrubbed(self, user: int) -> None:
-        """Say that a user's records are scrubbed, and leave no trace of them in free pages."""
+    def scrubbed(self, users: Sequence[int]) -> None:
+        """Say that nothing of these users is left, and leave no trace of them in free pages."""
 
     def cut(self, at: int) -> int:
         """Give up the log from a position on, to repair it, and return how many records went."""
