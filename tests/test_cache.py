@@ -130,6 +130,6 @@ def test_processes_that_compile_together_do_not_take_each_others_code(tmp_path: 
         process.stdin.write("go\n")
         process.stdin.flush()
     for process in started:
-        process.communicate(timeout=120)
+        process.communicate(timeout=300)
         assert process.returncode == 0
     subprocess.run([*command, "-1"], check=True, env=environment)

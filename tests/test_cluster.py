@@ -35,7 +35,7 @@ def join(address: str, **changes: str) -> str:
         env={**os.environ, **changes},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert said.stderr == ""
     return said.stdout.strip()

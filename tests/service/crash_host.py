@@ -1,6 +1,6 @@
 """Forks services quickly: the imports are paid once, so that hundreds of kills take minutes, not hours.
 
-Reads "start PORT STORE" lines; for each it forks a child that serves, and prints its process id.
+Reads "PORT STORE" lines; for each it forks a child that serves, and prints its process id.
 """
 
 import os
@@ -16,15 +16,15 @@ def main() -> None:
     """Fork a service a line."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # killed children leave no zombies
     warm_up(Config())
+    warm_up(Config(policy="linucb"))
     print("ready", flush=True)
     for line in sys.stdin:
         port, store = line.split()
         child = os.fork()
         if child == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            config = Config(wait=1.0, exploration=0.2)
             settings = read_settings(
-                port=port, store=store, snapshot_every="150", log_level="error", config=config
+                port=port, store=store, snapshot_every="150", log_level="error", config={"wait": 1.0}
             )
             serve(settings)
             os._exit(0)

@@ -9,6 +9,7 @@ from pathlib import Path
 from coterie.service import snapshot
 from coterie.service.engine import Action, Engine, Question
 from coterie.service.records import pack
+from coterie.service.saving import save_now
 from coterie.service.settings import Config
 from coterie.service.sqlite_store import SqliteStore
 from coterie.service.store import Append
@@ -38,7 +39,7 @@ def live() -> Engine:
 
 def write() -> None:
     """Write this version's files."""
-    folder = FOLDER / "v2"
+    folder = FOLDER / "v3"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     made = live()
@@ -49,7 +50,7 @@ def write() -> None:
     (folder / "snapshot.msgpack").write_bytes(snapshot.dump(made))
     store = SqliteStore(str(folder / "store.db"))
     store.append(Append(batch, named, gone, scrub))
-    store.save_snapshot(made.position, snapshot.dump(made))
+    save_now(made, store)
     store.close()
     for extra in folder.glob("store.db.lock"):
         extra.unlink()

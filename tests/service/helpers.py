@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from coterie.service import clock as service_clock
 from coterie.service.desk import Desk
 from coterie.service.engine import Action, Engine, Question
 from coterie.service.events import Event
@@ -28,6 +29,9 @@ class Clock:
 
     def turn(self, seconds: float) -> None:
         self.now += int(seconds * 1000)
+
+    def follow(self) -> int:
+        return 0  # what it is turned by has passed
 
 
 def ask(event: str, user: str = "ann", actions: str = "abc", **more: Any) -> Question:
@@ -64,7 +68,7 @@ def settings_of(path: Path, config: Config | None = None, **more: Any) -> Settin
 def with_desk(
     settings: Settings,
     work: Callable[[Desk], Awaitable[T]],
-    clock: Callable[[], int] | None = None,
+    clock: service_clock.Clock | None = None,
     store: Any = None,
     shards: Any = None,
 ) -> T:

@@ -21,9 +21,32 @@ def binaries() -> Path | None:
     return Path(plain).parent if plain else None
 
 
+class Server:
+    """A server that can be stopped and started again."""
+
+    def __init__(self, url: str, control: list[str], start: list[str], folder: Path) -> None:
+        self.url = url
+        self._control, self._start, self._folder = control, start, folder
+
+    def start(self) -> None:
+        """Start it, and return when it takes connections."""
+        _run([*self._control, *self._start, "start"], self._folder)
+
+    def stop(self) -> None:
+        """Stop it as a crash would."""
+        _run([*self._control, "-m", "immediate", "stop"], self._folder)
+
+
 @contextmanager
 def server() -> Iterator[str]:
     """Run a server on a free port, and yield its URL."""
+    with controlled() as running:
+        yield running.url
+
+
+@contextmanager
+def controlled() -> Iterator[Server]:
+    """Run a server on a free port, and yield it."""
     programs = binaries()
     if programs is None:
         pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
@@ -42,11 +65,13 @@ def server() -> Iterator[str]:
         _run([*lend, str(programs / "initdb"), "-D", str(data), "-A", "trust", "-U", "coterie", "-N"], folder)
         options = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=on"
         control = [*lend, str(programs / "pg_ctl"), "-D", str(data), "-w"]
-        _run([*control, "-l", str(folder / "log"), "-o", options, "start"], folder)
+        url = f"postgresql://coterie@127.0.0.1:{port}/postgres"
+        running = Server(url, control, ["-l", str(folder / "log"), "-o", options], folder)
+        running.start()
         try:
-            yield f"postgresql://coterie@127.0.0.1:{port}/postgres"
+            yield running
         finally:
-            _run([*control, "-m", "immediate", "stop"], folder)
+            running.stop()
 
 
 def _run(command: list[str], folder: Path) -> None:

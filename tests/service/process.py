@@ -43,12 +43,12 @@ class Process:
             stderr=subprocess.STDOUT,
             text=True,
         )
-        end = time.monotonic() + 90
+        end = time.monotonic() + 300
         while True:
             if self.process.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"the service did not start: {self.stop()[1]}")
             try:
-                if httpx.get(f"{self.url}/readyz", timeout=5, verify=trusting or True).status_code == 200:
+                if httpx.get(f"{self.url}/readyz", verify=trusting or True).status_code == 200:
                     return
             except httpx.TransportError:
                 time.sleep(0.05)
@@ -62,7 +62,7 @@ class Process:
         """Ask it to stop, and return the exit code and what it said."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        said, _ = self.process.communicate(timeout=60)
+        said, _ = self.process.communicate(timeout=300)
         return self.process.returncode, said
 
 

@@ -57,6 +57,29 @@ def test_a_log_is_checked_exported_and_imported(tmp_path: Path, ending: str) -> 
     assert "8 payoffs learned" in told.output, told.output
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["log", "check"],
+        ["log", "export", "out.parquet"],
+        ["log", "cut", "--at", "0", "--yes"],
+        ["keys", "list"],
+        ["keys", "drop", "app"],
+    ],
+)
+def test_commands_that_read_never_make_a_store(tmp_path: Path, command: list[str]) -> None:
+    told = run.invoke(app, [*command, "--store", str(tmp_path / "typo.db")])
+    assert told.exit_code != 0
+    assert "there is no store at" in str(told.exception)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_repair_never_makes_a_store(tmp_path: Path) -> None:
+    told = run.invoke(app, ["log", "repair", str(tmp_path / "typo.db"), "--yes"])
+    assert "there is no store at" in str(told.exception)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_log_is_cut(tmp_path: Path) -> None:
     _lived(tmp_path / "log.db")
     told = run.invoke(app, ["store", "cut", "--at", "5", "--yes", "--store", str(tmp_path / "log.db")])

@@ -9,11 +9,12 @@ from litestar.testing import TestClient
 from coterie.errors import ParameterError
 from coterie.service import snapshot
 from coterie.service.desk import Desk
+from coterie.service.engine import Action, Question
 from coterie.service.recovery import recover
 from coterie.service.serve import make_app
 from coterie.service.settings import Config, Settings, read_settings
 from coterie.service.sqlite_store import SqliteStore
-from tests.service.helpers import Clock, ask, opened, with_desk
+from tests.service.helpers import Clock, ask, opened, settings_of, with_desk
 
 SERVICE = "/personalizer/v1.0/configurations/service"
 POLICY = "/personalizer/v1.0/configurations/policy"
@@ -113,3 +114,34 @@ def test_a_start_with_another_policy_learns_the_log_and_replays_to_the_same_stat
 def test_nobody_can_write_down_what_was_given(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="unknown field `given`"):
         _settings(tmp_path, "given = []")
+
+
+def test_a_change_of_policy_replays_the_same_after_a_user_was_scrubbed(tmp_path: Path) -> None:
+    """What a policy learned from features must not depend on features that are gone by the time of the replay."""
+    sent = [{"tone": "calm", "length": 3}], [{"tone": "loud"}], None
+    path = tmp_path / "log.db"
+
+    async def work(desk: Desk) -> None:
+        configs = [
+            Config(policy="linucb"),
+            Config(policy="linucb", dimensions=16),
+            Config(),
+            Config(policy="cab", dimensions=8),
+            Config(),
+        ]
+        for number, config in enumerate(configs):
+            for k in range(9):
+                actions = [Action(name, sent[(k + j) % 3]) for j, name in enumerate("abc")]
+                shown = [Action(name) for name in "abc"] if k % 3 == 2 else actions
+                question = Question(
+                    f"e{number}-{k}", f"user-{number}-{k % 2}", shown, [{"hour": k}] if k % 2 else ()
+                )
+                await desk.rank(question)
+                await desk.reward(question.event, k % 3 / 2)
+            await desk.configure(config)
+            await desk.forget(f"user-{number}-1")
+            live = snapshot.dump(desk.engine)
+            assert live == snapshot.dump(recover(desk.store))
+            assert live == snapshot.dump(recover(desk.store, from_empty=True)), config
+
+    with_desk(settings_of(path, Config(exploration=0.3)), work, Clock())

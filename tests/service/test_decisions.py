@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from coterie.errors import FileError
+from coterie.models.features import count
 from coterie.service.decisions import (
     VW,
     Game,
@@ -22,7 +23,6 @@ from coterie.service.decisions import (
     repeated_lists,
 )
 from coterie.service.engine import Action
-from coterie.service.features import count
 from coterie.service.loadtest import Plan, rank_writer
 from coterie.service.personalizer_bodies import RankIn
 from coterie.service.routes_native import RankBody
@@ -107,8 +107,8 @@ def test_the_load_test_sends_what_it_says() -> None:
         other = rank_writer(msgspec.structs.replace(plan, dialect="personalizer"))(3, "e-1")
         compatible = msgspec.json.decode(other, type=RankIn)
         assert (native.user, native.event_id, len(native.actions)) == ("user-3", "e-1", 20)
-        assert count(native.context) == (6 if features else 0)
-        assert count([action.features or [] for action in native.actions]) == (100 if features else 0)
+        assert count(native.context, 1000) == (6 if features else 0)
+        assert count([action.features or [] for action in native.actions], 1000) == (100 if features else 0)
         assert [action.id for action in compatible.actions] == [action.id for action in native.actions]
-        assert count(compatible.context_features) == count(native.context) + 1
+        assert count(compatible.context_features, 1000) == count(native.context, 1000) + 1
         assert rank_writer(plan)(3, "e-1") == rank_writer(plan)(3, "e-1")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from coterie.errors import FileError
+from coterie.models.features import hash_action
 from coterie.service import snapshot
 from coterie.service.engine import Action, Engine, Question
 from coterie.service.exchange import (
@@ -21,7 +22,6 @@ from coterie.service.exchange import (
     write_dsjson,
     write_parquet,
 )
-from coterie.service.features import hash_action
 from coterie.service.records import Rank, decode
 from coterie.service.settings import Config
 from tests.service.helpers import START, engine

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.errors import ContextError
-from coterie.service.features import count, flatten, hash_action, hash_actions
+from coterie.models.features import count, flatten, hash_action, hash_actions
 
 scalars = (
     st.none() | st.booleans() | st.floats(-1e6, 1e6) | st.integers(-(10**20), 10**20) | st.text(max_size=8)
@@ -86,4 +86,4 @@ def test_what_is_not_finite_or_too_deep_is_refused() -> None:
 
 
 def test_counting_sees_every_value() -> None:
-    assert count([{"a": 1, "b": {"c": [1, 2, "x"]}}]) == 4
+    assert count([{"a": 1, "b": {"c": [1, 2, "x"]}}], 10) == 4

@@ -20,11 +20,11 @@ from coterie.errors import FileError, ParameterError
 from coterie.evaluation import evaluate
 from coterie.models.features import flatten
 from coterie.service.engine import Action, Engine, Question
+from coterie.service.erasure import scrub
 from coterie.service.exchange import write_dsjson, write_parquet
 from coterie.service.records import decode, encode, pack
 from coterie.service.sqlite_store import SqliteStore
 from coterie.service.store import Append
-from coterie.service.upkeep import scrub
 from tests.service.helpers import START, engine
 
 run = CliRunner()
@@ -171,7 +171,7 @@ def test_decisions_for_forgotten_users_are_left_out(tmp_path: Path) -> None:
     assert number is not None
     store = SqliteStore(str(tmp_path / "log.db"))
     store.append(Append(pack(0, made.outbox), {k: name for k, name in made.ids.items() if k != number}))
-    scrub(store, number)
+    scrub(store, [number])
     store.close()
     log = open_interactions(tmp_path / "log.db")
     assert len(log.interactions) == 45

@@ -25,7 +25,7 @@ def _new(name: str, store: str, *scopes: str) -> str:
 
 
 def _soon(check: Callable[[], bool]) -> bool:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 300
     while time.monotonic() < end:
         if check():
             return True

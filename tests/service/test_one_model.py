@@ -10,12 +10,13 @@ import pytest
 
 from coterie.errors import ParameterError
 from coterie.models.encoded import hash_name
+from coterie.models.features import flatten
 from coterie.service import snapshot
 from coterie.service.desk import Desk, ranking_of
 from coterie.service.encoding import encode_action, encode_question
 from coterie.service.engine import Action, Engine, Question, check_config
+from coterie.service.erasure import Scrubber
 from coterie.service.exchange import payoffs_of
-from coterie.service.features import flatten
 from coterie.service.model_file import export_model
 from coterie.service.problems import Problem
 from coterie.service.reasons import contributions, rows_of
@@ -23,7 +24,6 @@ from coterie.service.records import Rank, decode
 from coterie.service.recovery import recover
 from coterie.service.settings import Config, Settings
 from coterie.service.sqlite_store import SqliteStore
-from coterie.service.upkeep import scrub_record
 from tests.service.helpers import START, Clock, ask, decide, engine, opened, settings_of, with_desk
 from tests.service.test_http import client_of
 
@@ -223,7 +223,7 @@ def test_a_scrubbed_record_names_nothing() -> None:
     made.reward("e", 1.0, START)
     again = decide(made, Question("e2", "ann", [Action("a", [{"city": "Rome"}])], [{"street": "Via Appia"}]))
     assert "street=Via Appia" in str(contributions(again))
-    clean = scrub_record(again, record.user, 2, {})
+    clean = Scrubber([record.user]).clean(2, again)
     assert isinstance(clean, Rank)
     assert contributions(clean) is None
     assert rows_of(clean) is not None

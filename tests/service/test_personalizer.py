@@ -122,7 +122,7 @@ def test_errors_have_the_contracts_shape(
 
 
 def test_a_body_that_is_not_json_is_refused(client: TestClient[Any]) -> None:
-    for content in (b"", b"{", b'"\xff"', b"[" * 100_000):
+    for content in (b"", b"{", b'"\xff"', b"[" * 50_000):
         answer = client.post(f"{V1}/rank", content=content)
         assert (answer.status_code, answer.headers["x-ms-error-code"]) == (400, "InvalidRankRequest")
 

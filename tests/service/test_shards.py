@@ -222,7 +222,7 @@ def test_a_service_on_ray_survives_itself_and_its_shards(tmp_path: Path) -> None
     pytest.importorskip("ray")
     options = ("--store", str(tmp_path / "log.db"), "--engine", "ray?shards=2")
     body = {"user": "ann", "actions": [{"id": "jazz"}, {"id": "news"}]}
-    with service(*options) as process, httpx.Client(base_url=process.url, timeout=60) as client:
+    with service(*options) as process, httpx.Client(base_url=process.url) as client:
         for k in range(10):
             event = client.post("/v1/rank", json={**body, "user": f"user {k % 4}"}).json()["eventId"]
             assert (
@@ -231,7 +231,7 @@ def test_a_service_on_ray_survives_itself_and_its_shards(tmp_path: Path) -> None
         assert client.put("/v1/shards", json={"shards": 3}).json() == {"shards": 3}
         assert client.put("/v1/shards", json={"shards": 0}).status_code == 400
         process.kill()
-    with service(*options) as process, httpx.Client(base_url=process.url, timeout=60) as client:
+    with service(*options) as process, httpx.Client(base_url=process.url) as client:
         assert client.get("/v1/users/user%201").json()["learned"] == 3
         chosen = client.post("/v1/rank", json=body).json()
         assert "partial" not in chosen

@@ -1,6 +1,8 @@
 """Both stores keep the same promises: what was appended is there, in order, and nothing else."""
 
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -17,7 +19,7 @@ from coterie.service.records import Rank, Tick, encode, flatten, pack
 from coterie.service.recovery import recover
 from coterie.service.settings import Config, Durability, Settings
 from coterie.service.sqlite_store import SqliteStore, _named
-from coterie.service.store import Append, BrokenError, FullError, Store, StoreError, open_store
+from coterie.service.store import Append, BrokenError, FullError, InUseError, Store, StoreError, open_store
 from coterie.service.upkeep import let_go
 from tests.service import postgres
 from tests.service.helpers import START, Clock, ask, with_desk
@@ -93,7 +95,7 @@ def test_names_come_and_go_with_their_records(again: Open) -> None:
     store = again()
     assert store.users() == {0: "ann", 2: "ü🙂"}
     assert store.scrubs() == [1]
-    store.scrubbed(1)
+    store.scrubbed([1])
     assert store.scrubs() == []
 
 
@@ -166,6 +168,7 @@ def test_a_forgotten_user_leaves_the_log_and_it_still_replays(again: Open) -> No
     store = again()
     assert snapshot.dump(recover(store, from_empty=True)) == state
     whole = b"".join(batch.body for batch in store.read()) + b"".join(data for _, data in store.snapshots())
+    whole += b"".join(store.piece(name) or b"" for name in store.pieces())
     for trace in (b"ann@example.org", b"ann-the-person", b"ann-event-1", b"ann-event-3"):
         assert trace not in whole
     assert b"ann-event-2" in whole
@@ -184,6 +187,56 @@ def test_two_processes_cannot_own_one_file(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="in use by another process"):
         SqliteStore(str(tmp_path / "log.db"))
     store.close()
+
+
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
+def test_another_name_of_a_file_does_not_open_it_twice(tmp_path: Path, link: Callable[..., None]) -> None:
+    """Neither in this process nor in another one, and an attempt in vain leaves SQLite's own locks alone."""
+    path, other = tmp_path / "log.db", tmp_path / "folder" / "other.db"
+    other.parent.mkdir()
+    store = SqliteStore(str(path))
+    link(other, path)
+    code = f"from coterie.service.sqlite_store import SqliteStore; SqliteStore({str(other)!r})"
+    for _ in range(2):
+        with pytest.raises(InUseError, match="in use by another process"):
+            SqliteStore(str(other))
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "InUseError" in told.stderr
+    held = Path("/proc/locks").read_text()
+    if held:  # Linux: SQLite holds its file while it is open
+        assert f":{path.stat().st_ino} " in "".join(line for line in held.splitlines(True) if "POSIX" in line)
+    store.append(_ticks(0, 3))
+    store.close()
+    again = SqliteStore(str(other))
+    assert again.bounds() == (0, 3)
+    again.close()
+
+
+def test_the_place_of_an_open_file_is_not_free_for_another_file(tmp_path: Path) -> None:
+    """Its write-ahead log is still there."""
+    path = tmp_path / "log.db"
+    SqliteStore(str(tmp_path / "backup.db")).close()
+    store = SqliteStore(str(path))
+    (tmp_path / "backup.db").rename(path)
+    with pytest.raises(InUseError):
+        SqliteStore(str(path))
+    store.close()
+
+
+def test_a_store_that_is_not_there_is_not_made_where_one_must_be(database: str, tmp_path: Path) -> None:
+    for url in (str(tmp_path / "typo.db"), f"sqlite://{tmp_path}/typo.db"):
+        with pytest.raises(FileError, match=r"there is no store at .*typo.db; name the file"):
+            open_store(url, create=False)
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(FileError, match="there is no store at"):
+        open_store(str(tmp_path / "empty.db"), create=False)
+    assert sorted(file.name for file in tmp_path.glob("typo*")) == []
+    assert (tmp_path / "empty.db").stat().st_size <= 4096  # SQLite's own header, but no table
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+        with pytest.raises(FileError, match="there is no store in the database"):
+            open_store(database, create=False)
+        assert connection.execute("SELECT to_regclass('coterie_version')").fetchone() == (None,)
 
 
 def test_two_processes_cannot_own_one_database(database: str) -> None:
@@ -212,7 +265,7 @@ def test_a_store_of_another_version_is_refused_by_name(tmp_path: Path) -> None:
     other = sqlite3.connect(path)
     other.execute("PRAGMA user_version = 99")
     other.close()
-    with pytest.raises(FileError, match="store version 99, this coterie reads versions 1 to 2"):
+    with pytest.raises(FileError, match="store version 99, this coterie reads versions 1 to 3"):
         SqliteStore(str(path))
 
 
@@ -279,7 +332,7 @@ def test_what_goes_leaves_the_file_and_commits_are_kept_out_meanwhile(tmp_path: 
     store = SqliteStore(str(tmp_path / "log.db"))
     for k in range(900):
         store.append(_ticks(400 * k, 400))
-    store.scrubbed(0)  # empties the write-ahead log
+    store.scrubbed([0])  # empties the write-ahead log
     before = (tmp_path / "log.db").stat().st_size
     held: list[bool] = []
     inner = store._write

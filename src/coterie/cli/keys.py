@@ -46,7 +46,7 @@ def new(
 @keys.command(name="list")
 def list_(store: StoreOption = "coterie.db", as_json: JsonOption = False) -> None:
     """List the keys by name and scope."""
-    with _opened(store) as opened:
+    with _opened(store, create=False) as opened:
         rows = opened.keys()
     if as_json:
         print(json.dumps([{"name": row.name, "scopes": row.scopes} for row in rows], indent=2))
@@ -60,17 +60,17 @@ def list_(store: StoreOption = "coterie.db", as_json: JsonOption = False) -> Non
 @keys.command()
 def drop(name: Annotated[str, typer.Argument(help="Which key.")], store: StoreOption = "coterie.db") -> None:
     """Drop a key. A running service refuses it within seconds."""
-    with _opened(store) as opened:
+    with _opened(store, create=False) as opened:
         if not opened.drop_key(name):
             typer.echo(f"error: there is no key {name}", err=True)
             raise typer.Exit(2)
 
 
-def _opened(store: str) -> Any:
+def _opened(store: str, create: bool = True) -> Any:
     need_service()
     from coterie.service.store import InUseError, open_store
 
     try:
-        return closing(open_store(store))
+        return closing(open_store(store, create=create))
     except InUseError:  # by the service, which looks at its keys again and again
-        return closing(open_store(store, beside_owner=True))
+        return closing(open_store(store, beside_owner=True, create=create))

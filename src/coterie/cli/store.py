@@ -25,7 +25,7 @@ def check(store: StoreOption = "coterie.db", as_json: JsonOption = False) -> Non
     from coterie.service.recovery import recover
     from coterie.service.store import open_store
 
-    with closing(open_store(store)) as opened:
+    with closing(open_store(store, create=False)) as opened:
         first, end = opened.bounds()
         engine = recover(opened)
         # What was compacted cannot be replayed from empty.
@@ -57,7 +57,7 @@ def export(
     writers = {".parquet": write_parquet, ".dsjson": write_dsjson}
     if path.suffix not in writers:
         raise ParameterError(f"{path} ends in {path.suffix!r}, expected .parquet or .dsjson")
-    with closing(open_store(store)) as opened:
+    with closing(open_store(store, create=False)) as opened:
         count = writers[path.suffix](export_log(opened), opened.users(), path)
     typer.echo(f"{count} {'records' if path.suffix == '.parquet' else 'decisions'} in {path}")
 
@@ -115,7 +115,7 @@ def cut(
     need_service()
     from coterie.service.store import open_store
 
-    with closing(open_store(store)) as opened:
+    with closing(open_store(store, create=False)) as opened:
         if not yes:
             typer.confirm(f"Give up all records from {at} on? Make a copy of the store first.", abort=True)
         typer.echo(f"{opened.cut(at)} records given up")
@@ -144,5 +144,5 @@ def repair(
         typer.confirm(f"Give up what lies behind the damage in {wal}? A copy is kept.", abort=True)
     if wal.exists():
         shutil.copy(wal, f"{wal}.damaged")
-    SqliteStore(store, trust_wal=True).close()
+    SqliteStore(store, trust_wal=True, create=False).close()
     typer.echo(f"done; the damaged file is {wal}.damaged")

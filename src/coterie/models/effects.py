@@ -10,7 +10,7 @@ approximation for several, and what makes a payoff cost no more than its feature
 v₀ of each kind and σ² are fitted to the payoffs as they come, a few effects at a time.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 from coterie.errors import FileError
 from coterie.models._kernels import effects as kernel
 from coterie.models._kernels.effects import KINDS, NOBODY, Rounds, Table
+from coterie.models.effect_parts import Numbers, Pieces, join_numbers, make_numbers, split
 from coterie.models.encoded import Encoded
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
+from coterie.models.parts import Parts
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -47,25 +49,21 @@ class Effects:
     """The table of effects, the fitted variances, and who is known."""
 
     def __init__(self, slots: int) -> None:
-        size = 1 << (2 * slots - 1).bit_length()
-        # Zeros take no memory before they are written, and effects are written in the order of their first sight.
-        self.table = Table(
-            np.zeros(size, dtype=np.int32),
-            np.zeros(slots, dtype=np.uint64),
-            np.zeros(slots, dtype=np.uint8),
-            np.zeros(slots, dtype=np.int32),
-            np.zeros(slots, dtype=np.int32),
-            np.zeros(slots, dtype=np.int64),
-            np.zeros(slots),
-            np.zeros(slots),
-            np.zeros(slots, dtype=np.int32),
-            np.zeros(4, dtype=np.int64),
-        )
+        self.pieces = Pieces(slots)
         self.figures = np.zeros((KINDS, 5))
         self.figures[:, kernel.VARIANCE] = kernel.START
         self.noise = np.array([kernel.START_NOISE, kernel.WEAK * kernel.START_NOISE, kernel.WEAK])
-        self.users: dict[Hashable, int] = {}  # numbers are never used again
-        self.next_user = 0
+        self.numbers = Numbers()
+
+    @property
+    def table(self) -> Table:
+        """The effects."""
+        return self.pieces.table
+
+    @property
+    def users(self) -> dict[Hashable, int]:
+        """The numbers of the known users."""
+        return self.numbers.users
 
     @property
     def used(self) -> int:
@@ -98,7 +96,8 @@ class Effects:
     def learn(self, user: Hashable, encoded: Encoded, payoff: float, now: int) -> None:
         """Take in a payoff; `now` counts payoffs, this one included."""
         self.add(user)
-        kernel.learn(self.table, self.figures, self.noise, encoded.shown, self.users[user], payoff, now)
+        number = self.numbers.users[user]
+        kernel.learn(self.table, self.figures, self.noise, encoded.shown, number, payoff, now)
 
     def play(
         self,
@@ -111,7 +110,7 @@ class Effects:
         """Play many rounds over all items, and return how many payoffs were learned."""
         place = {user: i for i, user in enumerate(dict.fromkeys(users))}
         numbers = np.array([self._number(user) for user in place], dtype=np.int64)
-        upcoming = np.array([self.next_user])
+        upcoming = np.array([self.numbers.next])
         rounds = batch._replace(
             users=np.array([place[user] for user in users], dtype=np.int64),
             numbers=numbers,
@@ -122,24 +121,22 @@ class Effects:
         new = [
             (number, user)
             for number, user in zip(numbers.tolist(), place, strict=True)
-            if number >= self.next_user
+            if number >= self.numbers.next
         ]
-        self.users |= {user: number for number, user in sorted(new, key=lambda pair: pair[0])}
-        self.next_user = int(upcoming[0])
+        for _, user in sorted(new, key=lambda pair: pair[0]):
+            self.add(user)
         return learned
 
     def add(self, user: Hashable) -> None:
         """Give a stranger a number."""
-        if user not in self.users:
-            self.users[user] = self.next_user
-            self.next_user += 1
+        self.numbers.add(user)
 
     def drop(self, user: Hashable) -> None:
         """Clear all that is known of a user alone."""
-        kernel.forget_user(self.table, self.users.pop(user))
+        kernel.forget_user(self.table, self.numbers.drop(user))
 
     def _number(self, user: Hashable) -> int:
-        return self.users.get(user, NOBODY)
+        return self.numbers.users.get(user, NOBODY)
 
     def tensors(self) -> Tensors:
         """Return all of it as arrays."""
@@ -151,8 +148,33 @@ class Effects:
             "figures": self.figures.copy(),
             "noise": self.noise.copy(),
             "users": pack_ids(self.users),
-            "numbers": np.array([*self.users.values(), self.next_user], dtype=np.int64),
+            "numbers": np.array([*self.users.values(), self.numbers.next], dtype=np.int64),
         }
+
+    @property
+    def parts(self) -> dict[str, Parts]:
+        """All that grows, to be copied part by part; `head` has the rest."""
+        return {"effects": self.pieces, "users": self.numbers.parts}
+
+    def head(self) -> Tensors:
+        """Return the arrays of fixed size, and the next user's number."""
+        return {
+            "counts": self.table.counts.copy(),
+            "figures": self.figures.copy(),
+            "noise": self.noise.copy(),
+            "next": np.array([self.numbers.next]),
+        }
+
+    def restore_parts(self, head: Tensors, parts: Mapping[str, Iterable[bytes]]) -> None:
+        """Take over what `head` and `parts` told; from here on it is known what changes."""
+        counts, after = take(head, "counts", "i", (4,)), take(head, "next", "i", (1,))
+        used, freed = int(counts[kernel.USED]), int(counts[kernel.FREED])
+        if not 0 <= freed <= used <= len(self.table.keys):
+            raise FileError(f"the model has {used} effects, expected at most {len(self.table.keys)} (slots)")
+        columns = split(parts.get("effects", ()), used, freed)
+        self.restore({**head, **columns, **join_numbers(parts.get("users", ()), int(after[0]))})
+        self.pieces.mark_all(changed=False)
+        self.numbers.mark_none()
 
     def restore(self, tensors: Tensors) -> None:
         """Take over what `tensors` returned, if it makes sense."""
@@ -192,9 +214,12 @@ class Effects:
         fresh.table.free[:freed], fresh.table.counts[:] = free, counts
         if not kernel.rebuild(fresh.table):
             raise FileError("an effect appears twice in the model file")
-        self.table, self.figures, self.noise = fresh.table, figures.copy(), noise.copy()
-        self.users = dict(zip(users, numbers[:-1].tolist(), strict=True))
-        self.next_user = int(numbers[-1])
+        fresh.pieces.mark_all(changed=True)
+        order = np.argsort(numbers[:-1])
+        self.numbers = make_numbers(
+            [users[k] for k in order.tolist()], numbers[order].tolist(), int(numbers[-1])
+        )
+        self.pieces, self.figures, self.noise = fresh.pieces, figures.copy(), noise.copy()
 
 
 _COLUMNS = {

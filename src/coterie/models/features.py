@@ -64,18 +64,22 @@ def _walk(value: Any, path: str, found: dict[str, float], depth: int) -> None:
         found[path] = found.get(path, 0.0) + math.copysign(math.log1p(abs(number)), number)
 
 
-def count(features: Any) -> int:
-    """Return how many values there are in feature objects, however they nest: the work they would make."""
-    waiting, found = [features], 0
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, dict):
-            waiting.extend(value.values())
-        elif isinstance(value, list | tuple):
-            waiting.extend(value)
-        else:
-            found += 1
-    return found
+def count(features: Any, most: int) -> int:
+    """Return how many values there are in feature objects, however they nest: the work they would make.
+
+    Counting itself is work: it ends soon after `most` values, or the objects and lists that so many can stand in.
+    """
+    waiting, found, seen, enough = [features], 0, 0, DEPTH * (most + 1)
+    for around in waiting:
+        seen += len(around)
+        if found > most or seen > enough:
+            return most + 1
+        for value in around.values() if isinstance(around, dict) else around:
+            if isinstance(value, (dict, list, tuple)):
+                waiting.append(value)
+            else:
+                found += 1
+    return min(found, most + 1)
 
 
 @lru_cache(maxsize=65_536)
@@ -112,16 +116,20 @@ def hash_flat(
     around, weights = _hashed(context)
     rows = np.zeros((len(actions), dimensions))
     for row, features in zip(rows, actions, strict=True):
-        own, values = _hashed(features)
-        crossed = (around[:, None] * GOLDEN + own[None, :]).ravel()
-        z = _mix(np.concatenate([own, crossed]))
-        value = np.concatenate([values, np.outer(weights, values).ravel()])
-        place = ((z & np.uint64(2**63 - 1)) % np.uint64(dimensions)).astype(np.intp)
-        np.add.at(row, place, np.where(z >> np.uint64(63), -value, value))
-        norm = math.sqrt(float(row @ row))
-        if norm > 0:
-            row /= norm
+        row[:] = cross(around, weights, *_hashed(features), dimensions)
     return rows
+
+
+def cross(around: Hashes, weights: Floats, own: Hashes, values: Floats, dimensions: int) -> Floats:
+    """Return the vector of an action by the hashes and values of its context and of its own features."""
+    row = np.zeros(dimensions)
+    crossed = (around[:, None] * GOLDEN + own[None, :]).ravel()
+    z = _mix(np.concatenate([own, crossed]))
+    value = np.concatenate([values, np.outer(weights, values).ravel()])
+    place = ((z & np.uint64(2**63 - 1)) % np.uint64(dimensions)).astype(np.intp)
+    np.add.at(row, place, np.where(z >> np.uint64(63), -value, value))
+    norm = math.sqrt(float(row @ row))
+    return row / norm if norm > 0 else row
 
 
 def hash_action(

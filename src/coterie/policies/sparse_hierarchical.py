@@ -25,7 +25,7 @@ are mixed with the share `floor` of uniform choices, so that no propensity is to
 """
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -44,6 +44,7 @@ from coterie.models.checks import (
 from coterie.models.effects import Effects, Part, make_rounds, pick
 from coterie.models.encoded import Encoded, check_features, encode, items_shown, name_of, vectors_shown
 from coterie.models.files import Tensors
+from coterie.models.parts import Parts
 from coterie.policies.batch import Batch, Outcome, read_batch, run_one_by_one
 from coterie.policies.decision import Decision
 from coterie.policies.policy import Policy
@@ -215,6 +216,18 @@ class SparseHierarchical(Policy):
     def restore(self, tensors: Tensors) -> None:
         """Take over what `tensors` returned."""
         self.effects.restore(tensors)
+
+    def parts(self) -> dict[str, Parts]:
+        """Return what grows with what was learned, to be copied part by part; `head` has the rest."""
+        return self.effects.parts
+
+    def head(self) -> Tensors:
+        """Return the arrays that do not grow."""
+        return self.effects.head()
+
+    def restore_parts(self, head: Tensors, parts: Mapping[str, Iterable[bytes]]) -> None:
+        """Take over what `head` and all of `parts` told."""
+        self.effects.restore_parts(head, parts)
 
 
 def _drawn(decision: Decision, drawn: int) -> Decision:

@@ -23,6 +23,7 @@ from coterie.service.metrics import Metrics
 from coterie.service.openapi import document
 from coterie.service.problems import Problem, body_of, problem_of
 from coterie.service.settings import Settings
+from coterie.service.store import LostError
 from coterie.service.telemetry import Spans
 
 KEYS_EVERY = 2.0  # seconds
@@ -118,10 +119,14 @@ async def _follow_keys(keyring: Keyring, desk: Desk) -> None:
     """Let keys that `coterie keys` made or dropped take effect."""
     while True:
         await asyncio.sleep(KEYS_EVERY)
+        if desk.refusing == LostError.said:
+            continue  # the desk connects again
         try:
             keyring.renew(await asyncio.to_thread(desk.store.keys))
+        except LostError as error:
+            desk.fail(error)
         except CoterieError as error:  # the keys stay as they were
-            log.error("the keys cannot be read", exc_info=error)
+            log.error(f"the keys cannot be read: {error}")
 
 
 def _directly(decide: Callable[[bytes, Desk, Any], Awaitable[Any]], desk: Desk) -> Direct:

@@ -8,7 +8,7 @@ import asyncio
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from coterie.service.engine import Drained
@@ -70,6 +70,14 @@ class Committer:
         (self._next_waiters if self._records else self._waiters).append(waiter)
         await waiter
 
+    async def give_up(self, error: StoreError) -> None:
+        """Take nothing more, and return when the batch on its way is where it is; the rest has failed."""
+        if self.failed is None:
+            self.failed = error
+            self._fail(self._next_waiters)
+        while self._busy:
+            await asyncio.sleep(0.01)
+
     def abandon(self) -> None:
         """Let the thread end; what was not durable has been told so."""
         self._jobs.put(None)
@@ -95,16 +103,23 @@ class Committer:
         self._busy = False
         waiters, self._waiters = self._waiters, []
         if error is not None:
-            self.failed = error
-            waiters += self._next_waiters
-            self._next_waiters, self._records = [], []
+            self.failed = self.failed or error
+            self._fail([*waiters, *self._next_waiters])
+            return
         for waiter in waiters:
             if not waiter.done():  # its request may have been cancelled
-                waiter.set_result(None) if error is None else waiter.set_exception(error)
-        if error is None:
+                waiter.set_result(None)
+        if self.failed is None:
             if self.on_batch is not None:
                 self.on_batch(count, seconds)
             self._hand_over()
+
+    def _fail(self, waiters: Sequence[asyncio.Future[None]]) -> None:
+        for waiter in waiters:
+            if not waiter.done():
+                assert self.failed is not None
+                waiter.set_exception(self.failed)
+        self._next_waiters, self._records = [], []
 
     def _work(self) -> None:
         lazy = getattr(self.store, "durability", None) is Durability.LOSE_ONE_SECOND

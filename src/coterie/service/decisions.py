@@ -23,8 +23,8 @@ import numpy as np
 
 from coterie.data.files import data_folder, find_file
 from coterie.errors import CoterieError, FileError
+from coterie.models.features import flatten
 from coterie.service.engine import Action, Engine, Question
-from coterie.service.features import flatten
 from coterie.service.settings import Config
 
 # Personalizer's old default, and four settings that do well in one place or another; the best in hindsight counts.

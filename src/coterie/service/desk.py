@@ -6,18 +6,20 @@ Both HTTP dialects, the native and the compatible one, and the page talk to it a
 import asyncio
 import logging
 import secrets
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 from msgspec import Struct
 
-from coterie.errors import ContextError, UnavailableError
+from coterie.errors import ContextError, CoterieError, FileError, UnavailableError
+from coterie.service.clock import JUMP, Clock, SteadyClock
 from coterie.service.committer import Committer
 from coterie.service.engine import (
+    DECIDING,
     Answer,
     Engine,
     Paid,
@@ -26,27 +28,29 @@ from coterie.service.engine import (
     probability,
     same_model,
 )
+from coterie.service.erasure import scrub
 from coterie.service.events import Event, Outcome
 from coterie.service.model_file import import_model
 from coterie.service.problems import Problem
 from coterie.service.records import Rank, Record, Tick, encode, pack
 from coterie.service.recovery import recover, relearn
+from coterie.service.saving import beside, save
 from coterie.service.settings import Config, Settings, starting_config
 from coterie.service.slots import narrow
-from coterie.service.snapshot import Frozen, freeze
-from coterie.service.snapshot import pack as pack_state
-from coterie.service.store import Append, FullError, Store, StoreError
+from coterie.service.store import Append, BrokenError, FullError, LostError, Store, StoreError
 from coterie.service.together import Together
-from coterie.service.upkeep import let_go, scrub
+from coterie.service.turns import Turns
+from coterie.service.upkeep import let_go
 
 log = logging.getLogger("coterie.service")
 
+T = TypeVar("T")
+Check = Callable[[], None]  # raises what is wrong
+FEW = 100  # records that an engine may catch up with in one go
+PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)  # seconds between two tries to reach a store again
+MOVED = object()  # when all users are where they belong
+
 RETENTION = "log_retention_days"  # where a change of the retention stands in the engine's `contract`
-
-
-def milliseconds() -> int:
-    """Return the time, as records have it."""
-    return time.time_ns() // 1_000_000
 
 
 def new_event_id() -> str:
@@ -85,23 +89,27 @@ class Desk:
         self,
         settings: Settings,
         store: Store,
-        clock: Callable[[], int] = milliseconds,
+        clock: Clock | None = None,
         shards: Any = None,
     ) -> None:
         self.settings = settings
         self.store = store
-        self.clock = clock
+        self.clock = clock or SteadyClock()
         self.shards = shards  # an engine of coterie.engines, where users' models are kept
         self.engine = Engine(shards)
+        self.turns = Turns()  # whoever reads or changes the engine for longer than a moment takes one
         self._moving = False  # whether users go from shard to shard
         self._together = None if shards is None else Together(self._rank_many)
         self.committer: Committer
         self.refusing: str | None = "starting"  # why writes are refused, if they are
         self.closing = False
+        self.saved = False  # whether a stop has written its snapshot
         self._tasks: list[asyncio.Task[None]] = []
         self._snapshot_at = 0
         self._scrubbing = asyncio.Lock()
+        self._saving = asyncio.Lock()  # one snapshot at a time
         self._healing: asyncio.Task[None] | None = None
+        self.pauses: Sequence[float] = PAUSES
         self.on_batch: Callable[[int, float], None] | None = None
 
     # Life.
@@ -112,6 +120,7 @@ class Desk:
         self._snapshot_at = self.engine.position
         self.committer = Committer(self.store, self.engine.position, self.on_batch)
         self.refusing = None
+        await self._write(self._follow_clock, long=True)
         await self.configure(*self._first_rules())
         await self._scrub()
         self._tasks = [asyncio.create_task(self._pass_time())]
@@ -139,115 +148,166 @@ class Desk:
         return float(self.engine.contract.get(RETENTION, self.settings.retention_days))
 
     async def stop(self) -> None:
-        """Refuse new work, finish what was accepted, snapshot, and release the store."""
+        """Refuse new work, finish what was accepted, snapshot, and release the store; `saved` says if that worked."""
         self.closing = True
         self.refusing = "stopping"
-        for task in [*self._tasks, *([self._healing] if self._healing else [])]:
+        tasks = [*self._tasks, *([self._healing] if self._healing else [])]
+        for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)  # one may be writing a snapshot
         try:
+            await self._do(lambda: None)  # what runs beside the loop ends first
             await self.committer.close()
-            if self.committer.failed is None:
-                with suppress(UnavailableError):  # of lost users there is nothing to keep: the log has them
-                    await asyncio.to_thread(self._save, self.engine.position, freeze(self.engine))
+            if self.committer.failed is not None:
+                raise self.committer.failed
+            await self.snapshot()
+            self.saved = True
+        except CoterieError as error:  # what was acknowledged is in the log
+            log.error(f"no snapshot was written at the stop, so the next start reads the log: {error}")
         finally:
+            self.turns.close()
             self.store.close()
             if self.shards is not None:
                 self.shards.close()
 
     # Writes.
 
-    async def rank(self, question: Question) -> Rank:
-        """Decide; a retry of the same event gets the same answer."""
-        self._accept()
-        with self._engine_at_work():
-            if self._together is None:
-                found: Any = self.engine.rank(question, self.clock())
-            else:
+    async def rank(self, question: Question, check: Check | None = None) -> Rank:
+        """Decide; a retry of the same event gets the same answer. `check` may refuse once it is its turn."""
+        if self._together is None:
+            long = self.engine.long_to_decide(question.work, len(question.actions))
+            found: Any = await self._write(lambda: self._rank(question, check), long)
+        else:
+            self._accept()
+            if check is not None:
+                check()
+            with self._refusals():
                 found = await self._together.ask(question)
         await self._durable()
         return found if isinstance(found, Rank) else await self.decision(found)
 
-    def _rank_many(self, questions: Sequence[Question]) -> list[Answer]:
-        try:
-            return self.engine.rank_many(questions, self.clock())
-        finally:
-            self._flush()
+    def _rank(self, question: Question, check: Check | None) -> Rank | Event:
+        if check is not None:
+            check()
+        return self.engine.rank(question, self.clock())
 
-    async def rank_slots(self, questions: Sequence[Question]) -> list[Rank]:
+    async def _rank_many(self, questions: Sequence[Question]) -> list[Answer]:
+        return await self._write(lambda: self.engine.rank_many(questions, self.clock()), long=True)
+
+    async def what_if(self, question: Question) -> Rank:
+        """Return what would be decided now; nothing is recorded."""
+        return await self.look(lambda: self.engine.what_if(question)[0])
+
+    async def rank_slots(self, questions: Sequence[Question], check: Check | None = None) -> list[Rank]:
         """Decide the slots of one page, durable together; an action chosen for one is not open to the next."""
-        self._accept()
+        work = sum(DECIDING + question.work for question in questions)
+        long = self.engine.long_to_decide(work, sum(len(question.actions) for question in questions))
+        found = await self._write(lambda: self._rank_slots(questions, check), long)
+        await self._durable()
+        return found if found is not None else await self._slots_again(questions)
+
+    def _rank_slots(self, questions: Sequence[Question], check: Check | None) -> list[Rank] | None:
+        """Decide all slots, then keep all: all of it is refused, or none. Returns None for a retry."""
+        if check is not None:
+            check()
+        if questions[0].event in self.engine.events:
+            return None
         found: list[Rank] = []
         taken: set[str] = set()
-        with self._engine_at_work():
-            for k, question in enumerate(questions):
-                self.engine.what_if(
-                    narrow(question, taken, questions[k + 1 :])
-                )  # all of it is refused, or none
-            for k, question in enumerate(questions):
-                made = self.engine.rank(narrow(question, taken, questions[k + 1 :]), self.clock())
-                record = made if isinstance(made, Rank) else await self.decision(made)
-                taken.add(record.actions[record.choice])
-                found.append(record)
-        await self._durable()
+        at = self.clock()
+        for k, question in enumerate(questions):
+            record = self.engine.decide(narrow(question, taken, questions[k + 1 :]), at)
+            taken.add(record.actions[record.choice])
+            found.append(record)
+        for question, record in zip(questions, found, strict=True):
+            self.engine.keep(question, record)
+        return found
+
+    async def _slots_again(self, questions: Sequence[Question]) -> list[Rank]:
+        """Return the decisions that were made for these slots before."""
+        found: list[Rank] = []
+        taken: set[str] = set()
+        for k, question in enumerate(questions):
+            event = self.event(question.event)
+            self.engine.check_retry(event, narrow(question, taken, questions[k + 1 :]).digest())
+            record = await self.decision(event)
+            taken.add(record.actions[record.choice])
+            found.append(record)
         return found
 
     async def reward(self, event: str, value: float, name: str | None = None) -> Outcome:
         """Learn a reward, and say what became of it once that is durable."""
-        self._accept()
-        with self._engine_at_work():
-            outcome = self.engine.reward(event, value, self.clock(), name)
+        long = self.engine.long_to_learn(event)
+        outcome = await self._write(lambda: self.engine.reward(event, value, self.clock(), name), long)
         await self._durable()
         return outcome
 
     async def activate(self, event: str) -> bool:
         """Say that a deferred decision was shown; returns whether the event is known."""
-        self._accept()
-        with self._engine_at_work():
-            known = self.engine.activate(event, self.clock())
+        known = await self._write(lambda: self.engine.activate(event, self.clock()))
         await self._durable()
         return known
 
     async def forget(self, user: str) -> bool:
         """Forget a user: in the model at once, in the log before this returns. False if unknown."""
-        self._accept()
-        with self._engine_at_work():
-            number = self.engine.forget(user, self.clock())
+        number = await self._write(lambda: self.engine.forget(user, self.clock()), long=True)
         await self._durable()
-        if number is not None:
-            await self._scrub()
+        try:
+            await self._scrub()  # also of users whom an earlier request forgot, and could not finish
+        except StoreError as error:
+            raise Problem(
+                503, "not_erased", f"the user is forgotten, but traces are left: {error}; ask again", 1
+            ) from error
         return number is not None
 
     async def configure(self, config: Config, contract: Mapping[str, Any] | None = None) -> None:
         """Change the rules from here on; another policy first learns what the log holds."""
-        self._accept()
         engine = self.engine
-        if same_model(engine.config, config) == engine.config:
+
+        def change() -> bool:
+            if same_model(engine.config, config) != engine.config:
+                return False
             engine.configure(config, self.clock(), contract)
-        else:
+            return True
+
+        if not await self._write(change):
             await self._relearn(engine, config, contract)
-        self._flush()
         await self._durable()
 
     async def _relearn(self, engine: Engine, config: Config, contract: Mapping[str, Any] | None) -> None:
+        """Let an engine with another model learn the log, then what came in meanwhile, and take its model.
+
+        Nobody is scrubbed from the log meanwhile: half of what is learned would have other names than the rest.
+        """
         check_config(config, self.shards)
         if engine.tap is not None:
             raise Problem(409, "busy", "another policy is learning the log already; wait for it")
-        engine.tap, end = [], engine.position
+        async with self._scrubbing:
+            await self._relearn_unscrubbed(engine, config, contract)
+
+    async def _relearn_unscrubbed(
+        self, engine: Engine, config: Config, contract: Mapping[str, Any] | None
+    ) -> None:
+        users = await asyncio.to_thread(
+            self.store.scrubs
+        )  # whoever is forgotten from here on is not among them
+        end = await self._write(lambda: _listen(engine))
         try:
-            self._flush()
             await self._durable()
-            other = await asyncio.to_thread(relearn, self.store, config, end, self.shards)
-            self._accept()
-            if engine is not self.engine:
-                raise Problem(
-                    503, "not_accepting", "the service went back to its log meanwhile; try again", 1
-                )
-            # What came in meanwhile is learned at once: from here to the swap nothing else runs.
-            for record in engine.tap:
-                other.apply(record)
-            engine.tap = None
-            engine.relearn = lambda _: other
-            engine.configure(config, self.clock(), contract)
+            other = await asyncio.to_thread(relearn, self.store, config, end, self.shards, users)
+            while len(engine.tap or ()) > FEW:
+                await asyncio.to_thread(_catch_up, other, await self._write(lambda: _heard(engine)))
+
+            def take_over() -> None:
+                if engine is not self.engine:
+                    raise Problem(
+                        503, "not_accepting", "the service went back to its log meanwhile; try again", 1
+                    )
+                _catch_up(other, _heard(engine))  # from here to the swap nothing else runs
+                engine.tap, engine.relearn = None, lambda _: other
+                engine.configure(config, self.clock(), contract)
+
+            await self._write(take_over, long=True)
         finally:
             engine.tap = engine.relearn = None
 
@@ -266,38 +326,32 @@ class Desk:
             home.shards = shards  # for policies that are made from now on
             sharded: list[Any] = list(engine.policies().values())
             for policy in sharded:
-                with self._engine_at_work():
-                    for _ in policy.models.rebalance(shards):
-                        await asyncio.sleep(0)
-                        self._accept()
-                        if engine is not self.engine:
-                            raise Problem(
-                                503, "not_accepting", "the service went back to its log; try again", 1
-                            )
+                moves = policy.models.rebalance(shards)
+                while await self._write(partial(next, moves, MOVED), long=True) is not MOVED:
+                    if engine is not self.engine:
+                        raise Problem(503, "not_accepting", "the service went back to its log; try again", 1)
         finally:
             self._moving = False
 
     async def observe(self, rows: Sequence[tuple[str, Paid, float]]) -> None:
         """Learn payoffs from elsewhere: (user, what for, value)."""
-        self._accept()
-        self.engine.check_items({paid.item for _, paid, _ in rows if paid.item is not None})
-        with self._engine_at_work():
+
+        def learn() -> None:
+            self.engine.check_items({paid.item for _, paid, _ in rows if paid.item is not None})
             for user, paid, value in rows:
                 self.engine.observe(user, value, self.clock(), *paid)
+
+        await self._write(learn, long=True)
         await self._durable()
 
     async def reset(self) -> None:
         """Empty the model; the log stays."""
-        self._accept()
-        with self._engine_at_work():
-            self.engine.reset(self.clock())
+        await self._write(lambda: self.engine.reset(self.clock()))
         await self._durable()
 
     async def import_model(self, content: bytes) -> None:
         """Replace the model by that of a file; refused whole if anything is wrong with it."""
-        self._accept()
-        import_model(content, self.engine, self.clock())
-        self._flush()
+        await self._write(lambda: import_model(content, self.engine, self.clock()), long=True)
         await self._durable()
 
     async def delete_log(self) -> None:
@@ -309,14 +363,14 @@ class Desk:
 
     async def snapshot(self, alone: bool = False) -> None:
         """Keep the state as it is now, so that a start need not replay the whole log."""
-        frozen, position = freeze(self.engine), self.engine.position
-        await self._durable()
-        await asyncio.to_thread(self._save, position, frozen, alone)
-
-    def _save(self, position: int, frozen: Frozen, alone: bool = False) -> None:
-        self.store.save_snapshot(position, pack_state(frozen), alone)
+        async with self._saving:
+            await save(self.engine, self.store, self._durable, self._do, alone)
 
     # Reads.
+
+    async def look(self, work: Callable[[], T]) -> T:
+        """Return what `work` reads from the engine, beside the loop, while nobody changes anything."""
+        return await self._do(work, long=True)
 
     def event(self, event: str) -> Event:
         """Return a remembered event."""
@@ -341,20 +395,46 @@ class Desk:
 
     @property
     def queued(self) -> int:
-        """How many requests wait for the disk."""
-        return self.committer.queued if hasattr(self, "committer") else 0
+        """How many requests wait for their turn or for the disk."""
+        return self.turns.waiting + (self.committer.queued if hasattr(self, "committer") else 0)
 
     # Inside.
 
     def _accept(self) -> None:
         if self.refusing is not None:
             raise Problem(503, "not_accepting", f"no new work is accepted now: {self.refusing}", 1)
-        if self.committer.queued >= self.settings.max_queue:
-            raise Problem(503, "overloaded", f"{self.committer.queued} requests wait for the disk", 1)
+        queued = self.queued
+        if queued >= self.settings.max_queue:
+            raise Problem(503, "overloaded", f"{queued} requests wait for their turn or for the disk", 1)
+
+    async def _write(self, work: Callable[[], T], long: bool = False) -> T:
+        """Change the engine, if new work is accepted: now, and when it is its turn."""
+        self._accept()
+
+        def accepted() -> T:
+            if self.refusing is not None:
+                self._accept()
+            return work()
+
+        return await self._do(accepted, long)
+
+    async def _do(self, work: Callable[[], T], long: bool = False) -> T:
+        """Let the engine work when it is its turn, and hand what it did to the log.
+
+        What is `long`, or may be, is done beside the event loop.
+        """
+        async with self.turns:
+            try:
+                with self._refusals():
+                    if long or self.shards is not None or self.engine.long_to_end(self.clock()):
+                        return await self.turns.beside(work)
+                    return work()
+            finally:
+                self._flush()
 
     @contextmanager
-    def _engine_at_work(self) -> Iterator[None]:
-        """Say what the engine refuses as HTTP does, and hand what it did to the log."""
+    def _refusals(self) -> Iterator[None]:
+        """Say what the engine refuses as HTTP does."""
         try:
             yield
         except ContextError as error:
@@ -363,8 +443,6 @@ class Desk:
             # Some users' models are gone for good; the log has them, and a start reads it.
             self.refusing = str(error)
             raise Problem(503, "shards_lost", str(error), 1) from error
-        finally:
-            self._flush()
 
     def _flush(self) -> None:
         if self.engine.outbox:
@@ -374,48 +452,90 @@ class Desk:
         try:
             await self.committer.durable()
         except StoreError as error:
-            self._fail(error)
-            raise Problem(503, "not_stored", f"the request was not stored: {error}", 1) from error
+            self.fail(error)
+            raise Problem(503, "not_stored", f"the request was not stored: {error.said}", 1) from error
 
-    def _fail(self, error: StoreError) -> None:
+    def fail(self, error: StoreError) -> None:
         """Stop accepting, and go back to what the log says."""
         if self.refusing is None:
-            self.refusing = str(error)
+            log.error(f"no new work is accepted: {error}")
+            self.refusing = error.said
             self._healing = asyncio.create_task(self._heal(error))
 
     async def _heal(self, error: StoreError) -> None:
-        # What failed was applied already: only the log can say what is true now.
-        self.engine = await self._recovered()
-        while isinstance(error, FullError):
-            await asyncio.sleep(1)
-            probe = Tick(max(self.clock(), self.engine.now))
+        """Take over what the log says, for what failed was applied already, and go on if the store does.
+
+        A failed write or sync is never tried again as if it were fine: only a restart reads the disk anew.
+        """
+        tries = 0
+        current = False  # whether the engine is what the log says
+        await self.committer.give_up(error)
+        while True:
             try:
-                batch = pack(self.engine.position, [encode(probe)])
-                await asyncio.to_thread(self.store.append, Append(batch))
-            except StoreError as again:
+                if isinstance(error, LostError):
+                    await asyncio.to_thread(self.store.reconnect)
+                if not current:
+                    async with self._scrubbing:
+                        engine = await self._recovered()
+                    async with self.turns:
+                        self.engine, current = engine, True
+                if isinstance(error, FullError):
+                    await asyncio.sleep(self.pauses[0])
+                    await self._probe()
+                break
+            except FullError as again:
                 error = again
-                self.refusing = str(error)
-                continue
-            self.engine.apply(probe)
+            except StoreError as again:
+                error, current = again, False
+            except FileError as again:
+                if not isinstance(error, LostError):
+                    log.error(f"the log cannot be read: {again}")
+                    return
+                pause = self.pauses[min(tries, len(self.pauses) - 1)]
+                log.warning(f"the database cannot be reached, trying again in {pause:g} s: {again}")
+                await asyncio.sleep(pause)
+                tries += 1
+            self.refusing = error.said
+        if not isinstance(error, BrokenError):
             self.committer.abandon()
             self.committer = Committer(self.store, self.engine.position, self.on_batch)
             self.refusing = None
-            return
-        # A failed write or sync is never tried again as if it were fine: only a restart reads the disk anew.
+            log.warning("the store takes records again, and new work is accepted")
+
+    async def _probe(self) -> None:
+        """Write a record that says nothing new, to see whether there is room."""
+        probe = Tick(max(self.clock(), self.engine.now))
+        batch = pack(self.engine.position, [encode(probe)])
+        await asyncio.to_thread(self.store.append, Append(batch))
+        await self._do(lambda: self.engine.apply(probe), long=True)
 
     async def _pass_time(self) -> None:
         while True:
             await asyncio.sleep(0.25)
             if self.refusing is None:
-                with suppress(Problem), self._engine_at_work():
-                    self.engine.tick(self.clock())
+                with suppress(Problem):
+                    await self._write(self._tick)
                 if self.engine.position - self._snapshot_at >= self.settings.snapshot_every:
                     self._snapshot_at = self.engine.position
                     try:
                         await self.snapshot()
                         await self._let_go()
-                    except (Problem, StoreError) as error:
-                        log.error("a snapshot failed", exc_info=error)  # the log alone is enough
+                    except CoterieError as error:  # the log alone is enough
+                        log.error(f"a snapshot failed: {error}")
+
+    def _tick(self) -> None:
+        self._follow_clock()
+        self.engine.tick(self.clock())
+
+    def _follow_clock(self) -> None:
+        """Tell the engine if the time of day jumped: just now, or back while nobody was looking."""
+        by, now = self.clock.follow(), self.engine.now
+        at = self.clock()
+        if by == 0 and at < now - JUMP:
+            by = at - now  # how long it was away is not known: not at all
+        if by:
+            log.warning(f"the time of day jumped by {by / 1000:.1f} s; waits for rewards do not")
+            self.engine.jump(at, by)
 
     async def _let_go(self) -> None:
         if self.retention_days >= 0:
@@ -423,11 +543,30 @@ class Desk:
             await asyncio.to_thread(let_go, self.store, before)
 
     async def _scrub(self) -> None:
-        """Scrub whoever was forgotten; what a crash interrupts, the next start finishes."""
+        """Scrub whoever was forgotten; what a crash interrupts, the next start finishes. See erasure."""
         async with self._scrubbing:
-            for number in self.store.scrubs():
-                await asyncio.to_thread(scrub, self.store, number)
+            users = await asyncio.to_thread(self.store.scrubs)
+            if users:
                 await self.snapshot(alone=True)
+                await beside(scrub, self.store, users)
+                await beside(self.store.scrubbed, users)
+
+
+def _listen(engine: Engine) -> int:
+    """Let the engine also put aside what it emits from here on, and return where that begins."""
+    engine.tap = []
+    return engine.position
+
+
+def _heard(engine: Engine) -> list[Record]:
+    """Return what the engine put aside since the last call."""
+    heard, engine.tap = engine.tap or [], []
+    return heard
+
+
+def _catch_up(engine: Engine, records: Sequence[Record]) -> None:
+    for record in records:
+        engine.apply(record)
 
 
 def ranking_of(record: Rank) -> Ranking:

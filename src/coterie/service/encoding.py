@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.models.encoded import Encoded, encode, hash_name, put_together
-from coterie.service.features import flatten
+from coterie.models.features import flatten
 
 REMEMBERED = 1 << 16  # feature objects
 

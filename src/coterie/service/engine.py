@@ -20,12 +20,12 @@ from safetensors.numpy import load
 from coterie.errors import CoterieError, ParameterError
 from coterie.models.effects import pick
 from coterie.models.encoded import Encoded
+from coterie.models.features import cross, hash_actions
 from coterie.models.files import unpack_ids
 from coterie.policies import POLICIES, Decision, Policy, SparseHierarchical
 from coterie.policies.cab import Engine as Shards
 from coterie.service.encoding import encode_action, encode_id, encode_question
 from coterie.service.events import Event, Outcome
-from coterie.service.features import hash_actions
 from coterie.service.problems import Problem
 from coterie.service.reasons import LARGEST, pack_parts, pack_reasons
 from coterie.service.records import (
@@ -41,11 +41,18 @@ from coterie.service.records import (
     Tick,
     encode,
 )
+from coterie.service.remembered import Remembered, User
 from coterie.service.settings import Config
 from coterie.service.statistics import Statistics
 
 Features = Sequence[Mapping[str, Any]]
 Kind = Literal["items", "vectors", "model"]  # over ids, over vectors, and one model of all
+
+# In crosses to be weighed, of which the compiled loop takes some ten a microsecond.
+LONG = 20_000  # more than this is not done in the event loop
+DECIDING = 2_000  # what a decision costs, whatever is weighed
+LEARNING = 3  # what learning a cross costs
+SETTLING = 300  # what ending a wait costs, whatever is learned
 
 
 class Action(Struct, frozen=True):
@@ -67,6 +74,7 @@ class Question(Struct, frozen=True):
     baseline: str | None = None  # the first action that is not excluded, unless named
     parent: str | None = None
     slot: str | None = None
+    work: int = 0  # how many crosses its features make, about
 
     def digest(self) -> bytes:
         """Return what tells a retry from another request of the same name."""
@@ -85,17 +93,6 @@ class Question(Struct, frozen=True):
 
 _canonical = msgspec.json.Encoder(order="deterministic")  # MessagePack has no integers beyond 64 bits
 _plain = msgspec.json.Encoder()
-
-
-class User(Struct, gc=False, array_like=True):
-    """What is known of a user besides the model."""
-
-    number: int
-    first: int  # milliseconds
-    last: int
-    decisions: int = 0
-    learned: int = 0
-    earned: float = 0.0
 
 
 class Plan(NamedTuple):
@@ -140,11 +137,13 @@ class Engine:
         self.model: Policy | None = None  # or one for ids, features, contexts and users together
         self.position = 0  # of the next record
         self.now = 0  # the time of the last record, milliseconds
-        self.events: dict[str, Event] = {}  # oldest first
-        self.users: dict[int, User] = {}  # unseen for longest first
+        self.remembered = Remembered()
+        self.events = self.remembered.events  # oldest first
+        self.users = self.remembered.users  # unseen for longest first
         self.known_items: dict[str, None] = {}
         self.next_user = 0
         self.statistics = Statistics()
+        self.kept: dict[str, dict[str, bytes]] = {}  # where the parts of the last snapshot are; see snapshot
         self.names: dict[str, int] = {}  # beside the log: who has which number …
         self.ids: dict[int, str] = {}  # … and the other way round; `_name`, `_drop` and `know` write both
         self.outbox: list[bytes] = []  # applied, on the way to the log
@@ -175,18 +174,30 @@ class Engine:
         digest = question.digest()
         known = self.events.get(question.event)
         if known is not None:
-            if known.digest != digest:
-                raise Problem(
-                    409,
-                    "event_exists",
-                    f"event {question.event!r} was decided for another request; use a new event id, or send "
-                    "the same body again to get the same answer",
-                )
+            self.check_retry(known, digest)
             return known
         record, _ = self._decide(question, digest, at, ahead)
+        self.keep(question, record)
+        return record
+
+    def keep(self, question: Question, record: Rank) -> None:
+        """Take a decision into the state and the log."""
         self._name(record.user, question.user)
         self._emit(record)
-        return record
+
+    def decide(self, question: Question, at: int) -> Rank:
+        """Return a new decision, for `keep`; nothing is changed but the time."""
+        return self._decide(question, question.digest(), self._at(at))[0]
+
+    def check_retry(self, known: Event, digest: bytes) -> None:
+        """Raise if an event was decided for another request than that with this digest."""
+        if known.digest != digest:
+            raise Problem(
+                409,
+                "event_exists",
+                f"event {known.id!r} was decided for another request; use a new event id, or send "
+                "the same body again to get the same answer",
+            )
 
     def rank_many(self, questions: Sequence[Question], at: int) -> list[Answer]:
         """Do what `rank` does for each, asking the models once; what is wrong with one is returned in its place."""
@@ -282,6 +293,10 @@ class Engine:
         """End the waits that are over."""
         self._at(at)
 
+    def jump(self, at: int, by: int) -> None:
+        """Go on from another time of day; nobody waits longer or shorter for it."""
+        self._emit(Tick(at, by))
+
     def know(self, users: Mapping[int, str]) -> None:
         """Take over the table of names, before a replay."""
         self.ids = dict(users)
@@ -289,7 +304,7 @@ class Engine:
 
     def take_events(self, events: Sequence[Event]) -> None:
         """Take over the events of a snapshot."""
-        self.events = {event.id: event for event in events}
+        self.remembered.take_events(events)
         self._deadlines = [(event.deadline, event.position, event.id) for event in events if event.open]
         heapq.heapify(self._deadlines)
         self._open = len(self._deadlines)
@@ -299,6 +314,38 @@ class Engine:
         out = Drained(self.outbox, self.named, self.gone, self.scrub)
         self.outbox, self.named, self.gone, self.scrub = [], {}, [], []
         return out
+
+    def long_to_decide(self, work: int, choices: int) -> bool:
+        """Return whether a decision may take longer than the event loop can wait."""
+        if work > LONG or (not self.takes_names and len(self.users) * choices > LONG):
+            return True
+        if len(self.events) < self.config.max_events:
+            return False
+        return self._work(next(iter(self.events.values()))) > LONG  # the oldest goes, and is learned
+
+    def long_to_learn(self, event: str) -> bool:
+        """Return whether learning an event's reward may take longer than the event loop can wait."""
+        found = self.events.get(event)
+        return found is not None and self._work(found) > LONG
+
+    def long_to_end(self, at: int) -> bool:
+        """Return whether ending the waits that are over may take longer than the event loop can wait."""
+        waits, work, places = self._deadlines, 0, [0]
+        while places and work <= LONG:  # down the heap, as far as it is over
+            k = places.pop()
+            if k < len(waits) and waits[k][0] <= at:
+                event = self.events.get(waits[k][2])
+                work += SETTLING if event is None else self._work(event)
+                places += (2 * k + 1, 2 * k + 2)
+        return work > LONG
+
+    def _work(self, event: Event) -> int:
+        """Return what learning an event takes, about."""
+        if not self.takes_names:
+            return SETTLING + LEARNING * len(self.users)
+        n = len(event.hashed or b"") // 16
+        around = int.from_bytes((event.hashed or b"")[:4], "little")
+        return SETTLING + LEARNING * (2 + around) * (n - around)
 
     @property
     def learned(self) -> int:
@@ -395,6 +442,10 @@ class Engine:
         else:
             chosen_by_chance = probability(choice == best, exploration, len(open_to))
         told = question.context or any(action.features for action in question.actions)
+        hashed = None
+        if kind != "model" and told:  # for the policy that may come after this one
+            chosen = question.actions[open_to[choice]]
+            hashed = encode_action(chosen.id, chosen.features, question.context)
         parts = None
         if config.record_reasons and isinstance(policy, SparseHierarchical):
             parts = pack_parts(policy.contributions(user, contexts, choice, LARGEST))
@@ -419,7 +470,7 @@ class Engine:
             slot=question.slot,
             shown=shown_by,
             seen=decision.seen,
-            hashed=contexts[choice].to_bytes() if kind == "model" else None,
+            hashed=contexts[choice].to_bytes() if kind == "model" else hashed,
             chances=None if chances is None else chances.tobytes(),
             parts=parts,
         )
@@ -464,6 +515,7 @@ class Engine:
             self._apply_tick(record)
         elif isinstance(record, Activate):
             event = self.events[record.event]
+            self.remembered.touch_event(event)
             event.state = "waiting"
         elif isinstance(record, Forget):
             self._apply_forget(record)
@@ -512,19 +564,20 @@ class Engine:
             slot=record.slot,
             hashed=paid.hashed,
         )
-        self.events[record.event] = event
+        self.remembered.put_event(event)
         self._open += 1
         heapq.heappush(self._deadlines, (event.deadline, event.position, event.id))
         self.statistics.decided(record.at, record.shown == "explored", event.baseline)
         while len(self.events) > self.config.max_events:
             oldest = next(iter(self.events.values()))
             self._close(oldest, record.at)
-            del self.events[oldest.id]
+            self.remembered.drop_event(oldest)
 
     def _paid(self, record: Rank) -> Paid:
         """Return what the reward of a decision will be learned for, by the policy that is to learn it.
 
-        A decision of another policy, or with other dimensions, is read from its features as they were sent.
+        A decision of another policy, or with other dimensions, is read from its hashes, which stay when a user is
+        scrubbed from the log; in logs of earlier versions, from its features as they were sent.
         """
         item = record.actions[record.choice]
         if self.takes_names:
@@ -534,7 +587,15 @@ class Engine:
             return Paid(hashed=encode_action(item, features[record.choice], context))
         if record.x is None and record.hashed is None:
             return Paid(item)
-        if record.x is not None and (len(record.x) == 8 * self.config.dimensions or record.features is None):
+        if record.x is not None and len(record.x) == 8 * self.config.dimensions:
+            return Paid(x=record.x)
+        if record.hashed is not None:
+            shown = Encoded.from_bytes(record.hashed).shown
+            if record.x is None and len(shown.names) == 1:
+                return Paid(item)  # it had no features
+            vector = cross(shown.around, shown.weights, shown.names, shown.sizes, self.config.dimensions)
+            return Paid(x=vector.tobytes())
+        if record.features is None:
             return Paid(x=record.x)
         context, features = sent_features(record)
         if not any(features):
@@ -546,6 +607,7 @@ class Engine:
         if record.outcome != "applied":
             return
         event = self.events[record.event]
+        self.remembered.touch_event(event)
         event.value += record.value
         event.counted += 1
         if record.name is not None:
@@ -554,6 +616,13 @@ class Engine:
             self._settle(event, "rewarded", event.value, record.at)
 
     def _apply_tick(self, record: Tick) -> None:
+        if record.jump:
+            for waiting in self.events.values():
+                if waiting.open:
+                    self.remembered.touch_event(waiting)
+                    waiting.deadline += record.jump
+            # All move alike, so the heap stays one.
+            self._deadlines = [(end + record.jump, place, name) for end, place, name in self._deadlines]
         while self._deadlines and self._deadlines[0][0] <= record.at:
             _, position, name = heapq.heappop(self._deadlines)
             event = self.events.get(name)
@@ -561,9 +630,9 @@ class Engine:
                 self._close(event, record.at)
 
     def _apply_forget(self, record: Forget) -> None:
-        for name in [name for name, event in self.events.items() if event.user == record.user]:
-            self._open -= self.events[name].open
-            del self.events[name]
+        for event in [event for event in self.events.values() if event.user == record.user]:
+            self._open -= event.open
+            self.remembered.drop_event(event)
         self.scrub.append(record.user)
         if record.user in self.users:
             self._drop(record.user)
@@ -596,6 +665,7 @@ class Engine:
 
     def _close(self, event: Event, at: int) -> None:
         """End an event's wait: learn the sum, or the default; a decision never shown teaches nothing."""
+        self.remembered.touch_event(event)
         if event.state == "deferred":
             event.state = "discarded"
             self._open -= 1
@@ -612,6 +682,7 @@ class Engine:
         self.statistics.learned(at, event, value, updates)
         user = self.users.get(event.user)
         if user is not None:
+            self.remembered.touch_user(event.user)
             user.learned += 1
             user.earned += value
 
@@ -651,18 +722,14 @@ class Engine:
 
     def _see(self, number: int, at: int) -> User:
         """Return the user, moved to the end of the queue of those who may go."""
-        user = self.users.pop(number, None)
-        if user is None:
-            user = User(number, at, at)
+        if number not in self.users:
             self.next_user = max(self.next_user, number + 1)
             while len(self.users) >= self.config.max_users:
                 self._drop(next(iter(self.users)))
-        user.last = at
-        self.users[number] = user
-        return user
+        return self.remembered.see(number, at)
 
     def _drop(self, number: int) -> None:
-        del self.users[number]
+        self.remembered.drop_user(number)
         self.gone.append(number)
         for policy in self.policies().values():
             _drop_if_known(policy, number)

@@ -18,10 +18,10 @@ import msgspec
 from msgspec import Struct
 
 from coterie.errors import FileError, MissingExtraError
+from coterie.models.features import hash_actions
 from coterie.service.desk import ranking_of
 from coterie.service.encoding import encode_action
 from coterie.service.engine import Engine, Paid, takes_names
-from coterie.service.features import hash_actions
 from coterie.service.personalizer_errors import Refusal
 from coterie.service.personalizer_user import SHARED, find_user
 from coterie.service.records import Configure, Rank, Record, Reward, Tick
@@ -136,6 +136,8 @@ def _settled(records: Iterable[tuple[int, Record]]) -> Iterator[tuple[Rank, floa
         elif isinstance(record, Reward) and record.outcome == "applied":
             earned[record.event] = earned.get(record.event, 0.0) + record.value
         elif isinstance(record, Tick):
+            if record.jump:
+                held = deque((end + record.jump, rank) for end, rank in held)
             while held and held[0][0] <= record.at:
                 yield oldest()
     while held:

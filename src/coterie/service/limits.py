@@ -1,11 +1,16 @@
 """What is refused before any work is done: too large, too often, and how it is said."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
+from coterie.models.encoded import MOST_CROSSES
+from coterie.models.features import DEPTH, count
+from coterie.service.engine import Action
 from coterie.service.problems import Problem
 from coterie.service.settings import Settings
 
+SMALL = 65_536  # bytes: a body that is read quickly, whatever is in it
 CLIENTS = 10_000  # remembered; the one unseen for longest goes
 
 
@@ -38,17 +43,46 @@ class Rate:
         self._buckets[client] = (left - 1, now)
 
 
-def check_sizes(settings: Settings, actions: int, features: int) -> None:
-    """Raise if a request names too many actions or features."""
-    if actions > settings.max_actions:
-        raise Problem(
-            413,
-            "too_many_actions",
-            f"{actions} actions, expected at most {settings.max_actions} (max-actions)",
-        )
-    if features > settings.max_features:
+def check_shape(settings: Settings, body: bytes) -> None:
+    """Raise if a body has more objects and lists than its features may: reading a million takes long."""
+    if len(body) < SMALL:
+        return
+    most = DEPTH * (settings.max_features + settings.max_actions)
+    if body.count(b"[") + body.count(b"{") > most:
         raise Problem(
             413,
             "too_many_features",
-            f"{features} features, expected at most {settings.max_features} (max-features)",
+            f"the body has more than {most} objects and lists, which more than {settings.max_features} features "
+            "(max-features) would have",
         )
+
+
+def check_actions(settings: Settings, actions: Sequence[Any], excluded: Sequence[Any] = ()) -> None:
+    """Raise if a request names too many actions."""
+    for what, named in (("actions", actions), ("excluded actions", excluded)):
+        if len(named) > settings.max_actions:
+            raise Problem(
+                413,
+                "too_many_actions",
+                f"{len(named)} {what}, expected at most {settings.max_actions} (max-actions)",
+            )
+
+
+def check_features(
+    settings: Settings, context: Any, actions: Sequence[Action], slots: Sequence[Any] = ((),)
+) -> list[int]:
+    """Return how many crosses each slot's choice makes; raise if the features or the crosses of all are too many."""
+    most = settings.max_features
+    shared, own = count(context, most), count([one.features for one in actions if one.features], most)
+    alone = [count(slot, most) for slot in slots]
+    if shared + own + sum(alone) > most:
+        raise Problem(413, "too_many_features", f"more than {most} features (max-features)")
+    crosses = [(2 + shared + one) * (len(actions) + own) for one in alone]
+    if sum(crosses) > MOST_CROSSES:
+        raise Problem(
+            422,
+            "invalid_features",
+            f"the features of the context and of all actions make about {sum(crosses)} crosses, expected at most "
+            f"{MOST_CROSSES} in all slots of a request; send fewer features, actions or slots",
+        )
+    return crosses

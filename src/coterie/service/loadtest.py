@@ -23,8 +23,8 @@ from coterie.errors import ParameterError
 from coterie.service.encoding import encode_action
 from coterie.service.engine import Engine
 from coterie.service.records import Rank, Reward, flatten, pack
+from coterie.service.saving import save_now
 from coterie.service.settings import Config
-from coterie.service.snapshot import dump
 from coterie.service.sqlite_store import SqliteStore
 from coterie.service.store import Append
 
@@ -47,6 +47,7 @@ class Plan(Struct, frozen=True):
     key: str | None = None
     dialect: Dialect = "native"  # whose rank is pressed; rewards are native
     features: bool = False  # whether ranks have 6 context features and 5 features an action, or ids only
+    ranks: int = 0  # how many each connection sends, if that is done before `seconds`; 0 is no limit
 
 
 @dataclass
@@ -168,11 +169,11 @@ def rank_writer(plan: Plan) -> Callable[[int, str], bytes]:
     return write
 
 
-async def press(url: str, plan: Plan) -> Tally:
-    """Send ranks (and rewards) over several connections, each waiting for its answer."""
+async def press(url: str, plan: Plan, tally: Tally | None = None) -> Tally:
+    """Send ranks (and rewards) over several connections, each waiting for its answer; count in `tally` if given."""
     parts = urlsplit(url)
     host, port = parts.hostname or "127.0.0.1", parts.port or 80
-    tally = Tally()
+    tally = Tally() if tally is None else tally
     loop = asyncio.get_running_loop()
     start = loop.time()
     end = start + plan.seconds
@@ -184,7 +185,7 @@ async def press(url: str, plan: Plan) -> Tally:
         _, client = await loop.create_connection(_Client, host, port)
         count = 0
         try:
-            while loop.time() < end:
+            while loop.time() < end and not 0 < plan.ranks <= count:
                 event = f"{prefix}-{number}-{count}"
                 count += 1
                 body = write(rng.randrange(plan.users), event)
@@ -306,7 +307,7 @@ def warm_store(path: Path, plan: Plan, payoffs: int) -> None:
     try:
         records, named, gone, _ = engine.drain()
         store.append(Append(pack(0, records), named, gone))
-        store.save_snapshot(engine.position, dump(engine))
+        save_now(engine, store)
     finally:
         store.close()
 

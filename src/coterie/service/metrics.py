@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from coterie.service.desk import Desk
 
@@ -30,7 +30,17 @@ class Metrics:
         )
         self._records = Counter("coterie_log_records", "Records made durable", registry=self.registry)
         self._rewards = Counter("coterie_rewards", "Rewards by outcome", ["outcome"], registry=self.registry)
-        self._desk = desk
+        self._refused = Counter(
+            "coterie_connections_refused", "Connections beyond max-connections", registry=self.registry
+        )
+        self._cut_off = Counter(
+            "coterie_connections_cut_off",
+            "Connections closed because headers, a body, or the reading of an answer took too long",
+            ["waiting"],
+            registry=self.registry,
+        )
+        self.connections: Callable[[], int] = lambda: 0  # how many are open
+        self.desk = desk
         self._children: dict[tuple[str, int], Histogram] = {}
         self.registry.register(self)
         desk.on_batch = self.committed
@@ -47,16 +57,24 @@ class Metrics:
         self._commits.observe(seconds)
         self._records.inc(records)
 
+    def refused(self) -> None:
+        """Count a connection that was one too many."""
+        self._refused.inc()
+
+    def cut_off(self, waiting: str) -> None:
+        """Count a connection that was closed while it was waited for."""
+        self._cut_off.labels(waiting).inc()
+
     def rewarded(self, outcome: str) -> None:
         """Count a reward."""
         self._rewards.labels(outcome).inc()
 
     def collect(self) -> "Iterator[GaugeMetricFamily]":
         """Yield what the engine holds now."""
-        engine = self._desk.engine
+        engine = self.desk.engine
         learned = engine.learned
         total = engine.statistics.total
-        ready = self._desk.refusing is None
+        ready = self.desk.refusing is None
         for name, text, value in (
             ("coterie_ready", "1 if writes are accepted", float(ready)),
             ("coterie_users", "Users known", len(engine.users)),
@@ -73,7 +91,8 @@ class Metrics:
                 "Users' models updated; beyond payoffs learned it is sharing",
                 total.updates,
             ),
-            ("coterie_queue", "Requests that wait for the disk", self._desk.queued),
+            ("coterie_queue", "Requests that wait for their turn or for the disk", self.desk.queued),
+            ("coterie_connections", "Connections open", self.connections()),
         ):
             yield GaugeMetricFamily(name, text, value)
 

@@ -16,6 +16,7 @@ from litestar.types import Scope
 from coterie.service.desk import Desk, new_event_id, ranking_of
 from coterie.service.engine import Question
 from coterie.service.ids import RULE, SLOT, is_id, named
+from coterie.service.limits import check_actions, check_features, check_shape
 from coterie.service.personalizer_admin import ADMIN
 from coterie.service.personalizer_bodies import (
     RankedOut,
@@ -33,6 +34,7 @@ from coterie.service.personalizer_errors import HANDLERS, PREFIX, Refusal
 from coterie.service.personalizer_user import find_user
 from coterie.service.problems import Problem
 from coterie.service.routes_native import question_of
+from coterie.service.settings import Settings
 
 VERSION = "2022-09-01-preview"
 REWARD, ACTIVATION = "x-coterie-reward", "x-coterie-activation"
@@ -87,12 +89,16 @@ async def rank(body: RawBody, state: State, scope: Scope) -> RankOut:
 async def decide(body: bytes, desk: Desk, scope: Any) -> RankOut:
     """Answer a rank; the guard calls this without Litestar."""
     check_form(scope)
+    check_shape(desk.settings, body)
     data = read(body, RankIn, "InvalidRankRequest")
     question = question_from(data, desk, data.excluded_actions or [])
     scope["coterie.event"] = question.event
-    if slot_event(question.event, 0) in desk.engine.events:
-        raise _used(question.event)
-    answer = ranking_of(await desk.rank(question))
+
+    def check() -> None:
+        if slot_event(question.event, 0) in desk.engine.events:
+            raise _used(question.event)
+
+    answer = ranking_of(await desk.rank(question, check))
     ranking = [RankedOut(candidate.id, candidate.probability) for candidate in answer.ranking]
     return RankOut(ranking, answer.event_id, answer.chosen)
 
@@ -118,15 +124,25 @@ async def activate(event_id: FromPath[str], state: State) -> Response[None]:
 async def rank_slots(body: RawBody, state: State, scope: Scope) -> SlotsOut:
     """Choose another action for each of several slots."""
     desk: Desk = state.desk
+    check_shape(desk.settings, body)
     data = read(body, SlotsIn, "InvalidRankRequest")
     question = question_from(data, desk, [])
     scope["coterie.event"] = question.event  # type: ignore[typeddict-unknown-key]
-    check_slots(data)
-    event, known = question.event, slots_of(desk, question.event)
-    if event in desk.engine.events or (known and len(known) != len(data.slots)):
-        raise _used(event)
-    questions = [slot_question(question, k, slot) for k, slot in enumerate(data.slots)]
-    found = await desk.rank_slots(questions)
+    check_slots(data, desk.settings)
+    features = [slot.features or () for slot in data.slots]
+    works = check_features(desk.settings, question.context, data.actions, features)
+    event = question.event
+
+    def check() -> None:
+        known = slots_of(desk, event)
+        if event in desk.engine.events or (known and len(known) != len(data.slots)):
+            raise _used(event)
+
+    questions = [
+        slot_question(question, k, slot, work)
+        for k, (slot, work) in enumerate(zip(data.slots, works, strict=True))
+    ]
+    found = await desk.rank_slots(questions, check)
     slots = [
         SlotOut(slot.id, record.actions[record.choice])
         for slot, record in zip(data.slots, found, strict=True)
@@ -134,7 +150,7 @@ async def rank_slots(body: RawBody, state: State, scope: Scope) -> SlotsOut:
     return SlotsOut(slots, event)
 
 
-def slot_question(question: Question, k: int, slot: SlotIn) -> Question:
+def slot_question(question: Question, k: int, slot: SlotIn, work: int) -> Question:
     """Return what is to be decided for one slot: its features are part of the context."""
     around = [{"slot": part} for part in slot.features or ()]
     return Question(
@@ -147,10 +163,11 @@ def slot_question(question: Question, k: int, slot: SlotIn) -> Question:
         baseline=slot.baseline_action,
         parent=question.event,
         slot=slot.id,
+        work=work,
     )
 
 
-def check_slots(data: SlotsIn) -> None:
+def check_slots(data: SlotsIn, settings: Settings) -> None:
     """Refuse slots that contradict each other or the actions."""
     names = {action.id for action in data.actions}
     if len(data.slots) > len(names):
@@ -159,6 +176,7 @@ def check_slots(data: SlotsIn) -> None:
     if len({slot.id for slot in data.slots}) != len(data.slots):
         raise Refusal(400, "InvalidRankRequest", "two slots have the same id", "slots")
     for slot in data.slots:
+        check_actions(settings, (), slot.excluded_actions or ())
         if slot.baseline_action not in names or slot.baseline_action in (slot.excluded_actions or ()):
             message = f"the baselineAction of slot {slot.id!r} is not an action that may be shown there"
             raise Refusal(400, "InvalidRankRequest", message, "slots")

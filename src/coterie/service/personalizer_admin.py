@@ -65,7 +65,8 @@ async def reset_policy(state: State) -> PolicyContract:
 @get(both("/model"))
 async def show_model(state: State) -> Response[bytes]:
     """Return the model as a file."""
-    return Response(export_model(state.desk.engine), media_type="application/octet-stream")
+    desk: Desk = state.desk
+    return Response(await desk.look(lambda: export_model(desk.engine)), media_type="application/octet-stream")
 
 
 @put(both("/model"), status_code=204)

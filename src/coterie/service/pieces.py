@@ -1,62 +1,67 @@
-"""Snapshots cut into pieces, each kept under the hash of its content.
+"""Snapshots are kept in pieces, each under the hash of its content.
 
 A piece that two snapshots have in common is written once, so a snapshot costs what has changed. No value of a
 database gets large (SQLite's may have 1 GB at most), and no write holds up others for long.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from hashlib import blake2b
 
-PIECE = 1 << 20  # bytes
+import msgspec
+from msgspec import Struct
+
+PIECE = 1 << 20  # bytes; about what is written at a time
 NAME = 16  # bytes of a hash
-MANIFEST = b"coterie-pieces-1\n"  # what the names of the pieces follow; no state begins so
+MANIFEST = (
+    b"coterie-pieces-1\n"  # before the names of pieces, which one after the other are a state of version 1
+)
+PARTS = b"coterie-parts-1\n"  # before a state whose parts are names of pieces
+
+Find = Callable[[bytes], bytes | None]
 
 
-def cut(state: bytes) -> Iterator[tuple[bytes, memoryview]]:
-    """Yield the pieces of a state in order, each with its name."""
-    whole = memoryview(state)
-    for start in range(0, len(whole), PIECE):
-        piece = whole[start : start + PIECE]
-        yield blake2b(piece, digest_size=NAME).digest(), piece
+class DamagedError(Exception):
+    """A piece of a snapshot is missing, or is not what was written."""
 
 
-def write_manifest(names: list[bytes]) -> bytes:
-    """Return what stands for a state that was cut."""
-    return MANIFEST + b"".join(names)
+class _Parts(Struct):
+    parts: dict[str, dict[str, bytes]]
 
 
-def read_manifest(row: bytes) -> list[bytes] | None:
-    """Return the names of a state's pieces, or None if it was not cut."""
-    if not row.startswith(MANIFEST):
-        return None
-    body = row[len(MANIFEST) :]
-    return [body[start : start + NAME] for start in range(0, len(body), NAME)]
+def name_of(piece: bytes) -> bytes:
+    """Return the name of a piece."""
+    return blake2b(piece, digest_size=NAME).digest()
 
 
-def put_together(row: bytes, find: Callable[[bytes], bytes | None]) -> bytes | None:
-    """Return the state that a row stands for; None if a piece is missing or damaged."""
-    names = read_manifest(row)
-    if names is None:
-        return row
-    found: list[bytes] = []
-    for name in names:
-        piece = find(name)
-        if piece is None or blake2b(piece, digest_size=NAME).digest() != name:
-            return None
-        found.append(piece)
-    return b"".join(found)
+def names(row: bytes) -> list[bytes]:
+    """Return the names of the pieces that a snapshot needs; none, if it holds all of its state."""
+    if row.startswith(PARTS):
+        parts = msgspec.msgpack.decode(memoryview(row)[len(PARTS) :], type=_Parts).parts
+        return [name for source in parts.values() for name in source.values()]
+    if row.startswith(MANIFEST):
+        return [row[start : start + NAME] for start in range(len(MANIFEST), len(row), NAME)]
+    return []
 
 
-def sound(row: bytes, find: Callable[[bytes], bytes | None]) -> bool:
-    """Return whether all pieces of a state are there and whole, looking at one at a time."""
-    for name in read_manifest(row) or ():
-        piece = find(name)
-        if piece is None or blake2b(piece, digest_size=NAME).digest() != name:
-            return False
+def get(name: bytes, find: Find) -> bytes:
+    """Return a piece, or raise DamagedError."""
+    piece = find(name)
+    if piece is None or name_of(piece) != name:
+        raise DamagedError(f"piece {name.hex()} of a snapshot is missing or damaged")
+    return piece
+
+
+def sound(row: bytes, find: Find) -> bool:
+    """Return whether all pieces of a snapshot are there and whole, looking at one at a time."""
+    try:
+        for name in names(row):
+            get(name, find)
+    except (DamagedError, msgspec.MsgspecError):
+        return False
     return True
 
 
 def unused(known: set[bytes], rows: list[bytes]) -> list[bytes]:
     """Return the pieces that no kept snapshot needs."""
-    needed = {name for row in rows for name in read_manifest(row) or ()}
+    needed = {name for row in rows for name in names(row)}
     return [name for name in known if name not in needed]

@@ -3,7 +3,7 @@
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, final
 
@@ -14,10 +14,20 @@ from coterie.errors import FileError
 from coterie.service import pieces
 from coterie.service.records import Batch
 from coterie.service.settings import Durability
-from coterie.service.store import Append, BrokenError, FullError, InUseError, KeyRow, StoreError, pages
+from coterie.service.store import (
+    Append,
+    BrokenError,
+    FullError,
+    InUseError,
+    KeyRow,
+    LostError,
+    StoreError,
+    pages,
+)
 
-VERSION = 2  # 1 has no pieces; a store becomes 2 with its first snapshot in pieces
-READ = (1, 2)
+VERSION = 3  # 1 has no pieces, 2 has pieces of 1 MB; a store becomes 3 with its first snapshot in parts
+READ = (1, 2, 3)
+AT_ONCE = 16  # pieces removed in one transaction
 LOCK = 0x636F746572696500  # one process owns a database at a time
 PATIENCE = 2.0  # seconds
 
@@ -41,23 +51,31 @@ class PostgresStore:
     """A log in a database. Writes and reads have a connection each."""
 
     def __init__(
-        self, url: str, durability: Durability = Durability.LOSE_NOTHING, beside_owner: bool = False
+        self,
+        url: str,
+        durability: Durability = Durability.LOSE_NOTHING,
+        beside_owner: bool = False,
+        create: bool = True,
     ) -> None:
         self.durability = durability
+        self._url, self._beside_owner, self._create = url, beside_owner, create
         self._lock, self._reading = threading.Lock(), threading.Lock()
         self._saving = threading.Lock()  # one snapshot at a time
+        self._connect()
+
+    def _connect(self) -> None:
         try:
-            self._write = psycopg.connect(url, autocommit=True, connect_timeout=10)
-            level = "on" if durability is Durability.LOSE_NOTHING else "off"
+            self._write = psycopg.connect(self._url, autocommit=True, connect_timeout=10)
+            level = "on" if self.durability is Durability.LOSE_NOTHING else "off"
             self._write.execute(f"SET synchronous_commit = {level}")
-            if not beside_owner and not self._own():
+            if not self._beside_owner and not self._own():
                 self._write.close()
                 raise InUseError("the database is in use by another coterie; stop that one first")
             self._prepare()
-            self._read = psycopg.connect(url, autocommit=True, connect_timeout=10)
+            self._read = psycopg.connect(self._url, autocommit=True, connect_timeout=10)
         except psycopg.Error as error:
             # The URL may hold a password, so it is not part of the message.
-            raise FileError(f"the PostgreSQL store cannot be opened: {error}") from error
+            raise FileError(f"the PostgreSQL store cannot be opened: {_line(error)}") from error
 
     def _own(self) -> bool:
         """Take the database; an owner who has just gone may hold it for another moment."""
@@ -69,6 +87,12 @@ class PostgresStore:
             if time.monotonic() > end:
                 return False
             time.sleep(0.05)
+
+    def reconnect(self) -> None:
+        """Leave the old connections, and connect anew; the server has read its own log by then."""
+        with self._lock, self._reading:
+            self.close()
+            self._connect()
 
     def append(self, appends: Append) -> None:
         """Keep a batch: one transaction, one sync on the server."""
@@ -102,7 +126,7 @@ class PostgresStore:
                     self._write.execute("SET LOCAL synchronous_commit = on")
                     self._write.execute("UPDATE coterie_head SET next = next")
             except psycopg.Error as error:
-                raise _named(error) from error
+                raise self._named(error) from error
 
     def read(self, first: int = 0) -> Iterator[Batch]:
         """Yield batches from the one that holds `first`."""
@@ -137,11 +161,24 @@ class PostgresStore:
                 raise FileError(f"the name of user {number} is damaged; restore a backup")
         return {number: bytes(name).decode("utf-8", "surrogatepass") for number, name, _ in rows}
 
-    def save_snapshot(self, position: int, state: bytes, alone: bool = False) -> None:
+    def pieces(self) -> set[bytes]:
+        """Return the names of the pieces."""
+        there = self._rows("SELECT to_regclass('coterie_pieces') IS NOT NULL")[0][0]
+        return {bytes(name) for (name,) in self._rows("SELECT name FROM coterie_pieces")} if there else set()
+
+    def save_pieces(self, new: Mapping[bytes, bytes]) -> None:
+        """Keep pieces in one transaction; commits of the log come in between two."""
+        if new:
+            with self._changing() as cursor:
+                _insert_pieces(cursor, new)
+
+    def save_snapshot(
+        self, position: int, row: bytes, alone: bool = False, new: Mapping[bytes, bytes] | None = None
+    ) -> None:
         """Keep a snapshot and the one before it."""
         with self._saving:
-            row = state if len(state) <= pieces.PIECE else self._save_pieces(state)
             with self._changing() as cursor:
+                _insert_pieces(cursor, new or {})
                 cursor.execute("DELETE FROM coterie_snapshots WHERE position = %s", (position,))
                 cursor.execute(
                     "INSERT INTO coterie_snapshots VALUES (%s, %s, %s)", (position, zlib.crc32(row), row)
@@ -153,49 +190,29 @@ class PostgresStore:
                 )
             self._drop_pieces()
 
-    def _save_pieces(self, state: bytes) -> bytes:
-        """Write the pieces that are not there yet, a transaction each, so that commits come in between."""
-        with self._changing() as cursor:
-            cursor.execute(
-                "CREATE TABLE IF NOT EXISTS coterie_pieces (name BYTEA PRIMARY KEY, body BYTEA NOT NULL)"
-            )
-            cursor.execute("UPDATE coterie_version SET version = %s", (VERSION,))
-        known, names = self._pieces(), []
-        for name, piece in pieces.cut(state):
-            names.append(name)
-            if name not in known:
-                with self._changing() as cursor:
-                    cursor.execute("INSERT INTO coterie_pieces VALUES (%s, %s)", (name, bytes(piece)))
-                known.add(name)
-        return pieces.write_manifest(names)
-
-    def _pieces(self) -> set[bytes]:
-        there = self._rows("SELECT to_regclass('coterie_pieces') IS NOT NULL")[0][0]
-        return {bytes(name) for (name,) in self._rows("SELECT name FROM coterie_pieces")} if there else set()
-
     def _drop_pieces(self) -> None:
         """Remove the pieces that no snapshot needs, also those of a snapshot that a crash interrupted."""
-        known = self._pieces()
-        if known:
-            rows = [bytes(state) for (state,) in self._rows("SELECT state FROM coterie_snapshots")]
-            for name in pieces.unused(known, rows):
-                with self._changing() as cursor:
-                    cursor.execute("DELETE FROM coterie_pieces WHERE name = %s", (name,))
+        rows = [bytes(state) for (state,) in self._rows("SELECT state FROM coterie_snapshots")]
+        unused = pieces.unused(self.pieces(), rows)
+        for start in range(0, len(unused), AT_ONCE):
+            with self._changing() as cursor:
+                cursor.execute(
+                    "DELETE FROM coterie_pieces WHERE name = ANY(%s)", (unused[start : start + AT_ONCE],)
+                )
 
-    def _piece(self, name: bytes) -> bytes | None:
+    def piece(self, name: bytes) -> bytes | None:
+        """Return a piece."""
         found = self._rows("SELECT body FROM coterie_pieces WHERE name = %s", name)
         return bytes(found[0][0]) if found else None
 
     def snapshots(self) -> Iterator[tuple[int, bytes]]:
-        """Yield sound snapshots, newest first."""
+        """Yield snapshots, newest first."""
         for (position,) in self._rows("SELECT position FROM coterie_snapshots ORDER BY position DESC"):
             for checksum, state in self._rows(
                 "SELECT checksum, state FROM coterie_snapshots WHERE position = %s", position
             ):
                 if zlib.crc32(state) == checksum:
-                    whole = pieces.put_together(bytes(state), self._piece)
-                    if whole is not None:
-                        yield position, whole
+                    yield position, bytes(state)
 
     def positions(self) -> list[int]:
         """Return where sound snapshots stand, newest first."""
@@ -203,20 +220,23 @@ class PostgresStore:
         return [
             position
             for position, checksum, state in rows
-            if zlib.crc32(state) == checksum and pieces.sound(bytes(state), self._piece)
+            if zlib.crc32(state) == checksum and pieces.sound(bytes(state), self.piece)
         ]
 
     def scrubs(self) -> list[int]:
         """Return whose records are still to be scrubbed."""
         return [number for (number,) in self._rows("SELECT number FROM coterie_scrubs ORDER BY number")]
 
-    def scrubbed(self, user: int) -> None:
-        """Note it, and let the server give the old rows' place back."""
-        with self._changing() as cursor:
-            cursor.execute("DELETE FROM coterie_scrubs WHERE number = %s", (user,))
+    def scrubbed(self, users: Sequence[int]) -> None:
+        """Let the server give the old rows' place back, and note it: only then nothing is left."""
+        more = ", coterie_pieces" if self.pieces() else ""
         with self._lock:
-            more = ", coterie_pieces" if self._pieces() else ""
-            self._write.execute(f"VACUUM coterie_log, coterie_users, coterie_snapshots{more}")
+            try:
+                self._write.execute(f"VACUUM coterie_log, coterie_users, coterie_snapshots{more}")
+            except psycopg.Error as error:
+                raise self._named(error) from error
+        with self._changing() as cursor:
+            cursor.execute("DELETE FROM coterie_scrubs WHERE number = ANY(%s)", (list(users),))
 
     def cut(self, at: int) -> int:
         """Give up the log from a position on."""
@@ -249,7 +269,7 @@ class PostgresStore:
 
     def size(self) -> int:
         """Return the bytes of the tables."""
-        tables = ["log", "users", "snapshots", "keys", "head", *(["pieces"] if self._pieces() else [])]
+        tables = ["log", "users", "snapshots", "keys", "head", *(["pieces"] if self.pieces() else [])]
         total = " + ".join(f"pg_total_relation_size('coterie_{table}')" for table in tables)
         return int(self._rows(f"SELECT {total}")[0][0])
 
@@ -281,6 +301,9 @@ class PostgresStore:
     def _prepare(self) -> None:
         row = self._write.execute("SELECT to_regclass('coterie_version')").fetchone()
         if row is None or row[0] is None:
+            if not self._create:
+                self._write.close()
+                raise FileError("there is no store in the database; name the one `coterie serve` was given")
             with self._write.transaction():
                 self._write.execute(SCHEMA)
             return
@@ -296,7 +319,9 @@ class PostgresStore:
             with self._reading:
                 return self._read.execute(query, values).fetchall()
         except psycopg.Error as error:
-            raise FileError(f"the PostgreSQL store cannot be read: {error}") from error
+            if self._read.closed:
+                raise LostError(f"the connection to PostgreSQL is lost: {_line(error)}") from error
+            raise FileError(f"the PostgreSQL store cannot be read: {_line(error)}") from error
 
     @contextmanager
     def _changing(self) -> Iterator[psycopg.Cursor[Any]]:
@@ -306,7 +331,26 @@ class PostgresStore:
                 with self._write.transaction(), self._write.cursor() as cursor:
                     yield cursor
             except psycopg.Error as error:
-                raise _named(error) from error
+                raise self._named(error) from error
+
+    def _named(self, error: psycopg.Error) -> StoreError:
+        """Return which kind of failure it was; only a full disk, told before the commit, may be tried again."""
+        if self._write.closed:
+            return LostError(f"the connection to PostgreSQL is lost: {_line(error)}")
+        if isinstance(error, errors.DiskFull):
+            return FullError(f"the store is full: {_line(error)}; make room on the server's disk")
+        return BrokenError(f"writing to the store failed: {_line(error)}; restart once the server is well")
+
+
+def _line(error: psycopg.Error) -> str:
+    """Return what the server said, in one line."""
+    return " ".join(str(error).split())
+
+
+def _insert_pieces(cursor: psycopg.Cursor[Any], new: Mapping[bytes, bytes]) -> None:
+    cursor.execute("CREATE TABLE IF NOT EXISTS coterie_pieces (name BYTEA PRIMARY KEY, body BYTEA NOT NULL)")
+    cursor.execute("UPDATE coterie_version SET version = %s", (VERSION,))
+    cursor.executemany("INSERT INTO coterie_pieces VALUES (%s, %s) ON CONFLICT DO NOTHING", list(new.items()))
 
 
 def _bytes(name: str) -> bytes:
@@ -319,10 +363,3 @@ def _gap(expected: int, found: int) -> FileError:
         f"the PostgreSQL store is damaged: log records {expected} to {found - 1} are missing; restore a backup, "
         f"or keep what comes before with `coterie store cut --at {expected}`"
     )
-
-
-def _named(error: psycopg.Error) -> StoreError:
-    """Return which kind of failure it was; only a full disk, told before the commit, may be tried again."""
-    if isinstance(error, errors.DiskFull):
-        return FullError(f"the store is full: {error}; make room on the server's disk")
-    return BrokenError(f"writing to the store failed: {error}; restart once the server is well")

@@ -24,8 +24,9 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, Problem):
         return error
     if isinstance(error, FileError | StoreError):
-        log.error("the store cannot be read", exc_info=error)
-        return Problem(503, "store_failed", str(error))
+        log.error(f"the store cannot be read: {error}")
+        said = error.said if isinstance(error, StoreError) else "the log of the service says why"
+        return Problem(503, "store_failed", f"the store cannot be read: {said}")
     if isinstance(error, CoterieError):
         return Problem(422, "not_possible", str(error))
     log.exception("a request failed", exc_info=error)

@@ -9,8 +9,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from coterie.models.effects import NAMES, Part
+from coterie.models.features import flatten
 from coterie.policies import Decision
-from coterie.service.features import flatten
 from coterie.service.records import Rank
 
 # The rows of `Rank.reasons`: of policies with neighbours, and of one model for all.
@@ -49,8 +49,9 @@ def rows_of(record: Rank) -> list[dict[str, float]] | None:
     """Return the reasons of each action that was not excluded, as they were."""
     if record.reasons is None:
         return None
-    names = REASONS if record.hashed is None else PARTS
-    table = np.frombuffer(record.reasons, dtype=np.float32).reshape(len(names), -1)
+    table = np.frombuffer(record.reasons, dtype=np.float32)
+    table = table.reshape(-1, len(record.actions) - len(record.excluded))
+    names = REASONS if len(table) == len(REASONS) else PARTS
     return [dict(zip(names, map(float, column), strict=True)) for column in table.T]
 
 

@@ -18,7 +18,7 @@ from coterie.service.settings import Config
 
 VERSION = 1
 
-Moment = Annotated[int, Meta(ge=0)]  # milliseconds since 1970, never running backwards in the log
+Moment = Annotated[int, Meta(ge=0)]  # milliseconds since 1970; backwards only where a Tick has a jump
 
 
 class Configure(Struct, frozen=True, tag="configure", omit_defaults=True):
@@ -52,9 +52,7 @@ class Rank(Struct, frozen=True, tag="rank", omit_defaults=True):
     slot: str | None = None
     shown: str = ""  # which rules held: "", "baseline" (apprentice) or "explored"
     seen: Seen | None = None  # whom it rests on, where a part of the users could not be asked
-    hashed: bytes | None = (
-        None  # the chosen action and the context by hashes: what one model for all learns from
-    )
+    hashed: bytes | None = None  # the chosen action and the context by hashes: what any policy can learn from
     chances: bytes | None = None  # float64: how likely each action was that is not excluded, as listed
     parts: bytes | None = None  # the largest parts of the choice's estimate: see reasons.PART
 
@@ -98,6 +96,7 @@ class Tick(Struct, frozen=True, tag="tick", omit_defaults=True):
     """Time passed, and some waits ended."""
 
     at: Moment
+    jump: int = 0  # milliseconds by which the time of day had jumped; the ends of waits jump with it
 
 
 class Reset(Struct, frozen=True, tag="reset", omit_defaults=True):

@@ -10,13 +10,11 @@ from litestar.params import RawBody
 from litestar.types import Scope
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from coterie.errors import ContextError
 from coterie.service.desk import Desk, Partial, Ranking, new_event_id, ranking_of
 from coterie.service.engine import Action, Question
 from coterie.service.events import Outcome
-from coterie.service.features import count
 from coterie.service.ids import ID, RULE, Id, PathId, named
-from coterie.service.limits import check_sizes
+from coterie.service.limits import check_actions, check_features, check_shape
 from coterie.service.problems import Problem
 from coterie.service.reasons import Contribution, contributions, rows_of
 from coterie.service.settings import Config, Settings
@@ -168,6 +166,7 @@ def read_counts(body: bytes, kind: type[T]) -> T:
 
 def question_in(body: bytes, desk: Desk) -> Question:
     """Return what the body of a rank asks."""
+    check_shape(desk.settings, body)
     data = read(body, RankBody)
     event = data.event_id or new_event_id()
     return question_of(
@@ -185,11 +184,11 @@ def question_of(
     settings: Settings,
 ) -> Question:
     """Check sizes and return what is to be decided."""
-    features = [action.features for action in actions if action.features]
-    check_sizes(settings, len(actions), count([context, features]))
+    check_actions(settings, actions, excluded)
+    work = sum(check_features(settings, context, actions))
     if len({action.id for action in actions}) != len(actions):
         raise Problem(422, "same_action_twice", "two actions have the same id")
-    return Question(event, user, actions, context, frozenset(excluded), deferred)
+    return Question(event, user, actions, context, frozenset(excluded), deferred, work=work)
 
 
 @post("/v1/rank", status_code=201, operation_id="rank")
@@ -239,10 +238,7 @@ async def what_if(body: RawBody, state: State) -> EventAnswer:
     """Explain what would be decided now; nothing is recorded."""
     desk: Desk = state.desk
     question = question_in(body, desk)
-    try:
-        record, _ = desk.engine.what_if(question)
-    except ContextError as error:
-        raise Problem(422, "invalid_features", str(error)) from error
+    record = await desk.what_if(question)
     return explanation(record, desk, "imagined", 0.0, question.user)
 
 

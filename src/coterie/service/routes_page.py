@@ -215,13 +215,14 @@ def _latency(families: list[Any], name: str, route: str = "") -> Latency:
 async def decisions(state: State, limit: Limit = 20) -> Decisions:
     """Show the latest decisions and how many users they rested on."""
     latest = await latest_of(state)
+    desk: Desk = state.desk
     members = sorted(made.members for made in latest if made.members is not None)
     sizes, least = [], 1
     while members and least <= members[-1]:
         most = 2 * least - 1
         sizes.append(Size(least, most, sum(least <= size <= most for size in members)))
         least *= 2
-    shown = [_row(made, state.desk) for made in latest[:limit]]
+    shown = [_row(made, desk) for made in latest[:limit] if made.user in desk.engine.ids]
     return Decisions(shown, sizes, members[len(members) // 2] if members else None)
 
 
@@ -235,7 +236,12 @@ def _row(made: Latest, desk: Desk) -> LatestDecision:
 @get("/v1/users", operation_id="list_users")
 async def list_users(state: State, search: Search = "", limit: Limit = 50) -> Users:
     """List users, the latest seen first; a search looks for a part of the id."""
-    engine = state.desk.engine
+    desk: Desk = state.desk
+    return await desk.look(lambda: users_in(desk.engine, search, limit))
+
+
+def users_in(engine: Engine, search: str, limit: int) -> Users:
+    """Return the users whose ids hold a text, the latest seen first."""
     found = []
     for number in islice(reversed(engine.users), SEARCHED):
         name = engine.ids.get(number)
@@ -261,7 +267,13 @@ async def forget_user(state: State, id: Name) -> None:
 async def list_items(state: State, search: Search = "", limit: Limit = 50) -> Items:
     """List items, the most shown of late first; a search looks for a part of the id."""
     rows = item_rows(await latest_of(state))
-    known = state.desk.engine.known_items
+    desk: Desk = state.desk
+    return await desk.look(lambda: items_in(desk.engine, rows, search, limit))
+
+
+def items_in(engine: Engine, rows: dict[str, ItemRow], search: str, limit: int) -> Items:
+    """Return the items whose ids hold a text, those with rows of their own first."""
+    known = engine.known_items
     for name in islice(known, SEARCHED):
         rows.setdefault(name, ItemRow(name, 0, 0, 0.0))
     found = sorted((row for name, row in rows.items() if search in name), key=lambda row: -row.shown)
@@ -284,7 +296,13 @@ def item_rows(latest: list[Latest]) -> dict[str, ItemRow]:
 async def resemblance(state: State, user: Name) -> Resemblance:
     """Show whom a user resembles on which item, among the users seen last."""
     latest = await latest_of(state)
-    engine = state.desk.engine
+    desk: Desk = state.desk
+    return await desk.look(lambda: resembled(user, desk, latest))
+
+
+def resembled(user: str, desk: Desk, latest: list[Latest]) -> Resemblance:
+    """Return whom a user resembles on which item."""
+    engine = desk.engine
     number = engine.names.get(user)
     if number is None or number not in engine.users:
         raise Problem(404, "unknown_user", f"user {user!r} is not known")
@@ -309,7 +327,7 @@ async def resemblance(state: State, user: Name) -> Resemblance:
             Likeness(item, mine.estimate, mine.width, mine.known, members, [column[k] for k in order])
             for (item, mine, members, _), column in zip(rows, kinds, strict=True)
         ],
-        [_row(made, state.desk) for made in own[:20]],
+        [_row(made, desk) for made in own[:20]],
     )
 
 
@@ -349,7 +367,12 @@ def _kinds(mine: Place, standing: list[Place]) -> list[str]:
 async def split(state: State, item: Name) -> Split:
     """Show how an item splits the users seen last."""
     latest = await latest_of(state)
-    engine = state.desk.engine
+    desk: Desk = state.desk
+    return await desk.look(lambda: split_by(item, desk.engine, latest))
+
+
+def split_by(item: str, engine: Engine, latest: list[Latest]) -> Split:
+    """Return how an item splits the users seen last."""
     found = watching.context_of(item, engine, latest)
     rows = item_rows(latest)
     if found is None and item not in rows and item not in engine.known_items:

@@ -15,6 +15,7 @@ import uvicorn
 from coterie.engines.address import open_engine
 from coterie.errors import CoterieError, ParameterError
 from coterie.service.app import create_app
+from coterie.service.connections import Connections, make_room_for
 from coterie.service.desk import Desk
 from coterie.service.guard import Guard
 from coterie.service.keys import Keyring, keys_from_environment, keys_from_settings
@@ -25,7 +26,7 @@ from coterie.service.telemetry import spans_of
 
 
 def serve(settings: Settings, demo: bool = False) -> None:
-    """Serve until told to stop; returns after everything accepted was finished."""
+    """Serve until told to stop and everything accepted is finished. Exits with 1 if no snapshot was written."""
     configure_logs(settings.log_level)
     check_tls(settings)
     store = open_store(settings.store, settings.durability)
@@ -36,8 +37,11 @@ def serve(settings: Settings, demo: bool = False) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         # Once stopped, uvicorn raises the signal again, which would turn a clean end into a death by signal.
         signal.signal(number, lambda *_: None)
+    connections = Connections(settings, app.metrics)
+    connections.most = make_room_for(settings.max_connections)
     uvicorn.run(
         app,
+        http=connections.protocol(),
         host=settings.host,
         port=settings.port,
         log_level=settings.log_level,
@@ -52,6 +56,8 @@ def serve(settings: Settings, demo: bool = False) -> None:
         ws="none",
         lifespan="on",
     )
+    if not app.metrics.desk.saved:
+        sys.exit(1)
 
 
 def calm_the_collector() -> None:

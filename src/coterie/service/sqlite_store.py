@@ -1,11 +1,10 @@
 """The embedded store: one SQLite file in WAL mode, where a commit of many records costs one sync."""
 
-import fcntl
 import os
 import sqlite3
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -15,12 +14,14 @@ from coterie.errors import FileError
 from coterie.service import pieces
 from coterie.service.records import Batch
 from coterie.service.settings import Durability
+from coterie.service.sqlite_owner import Owned
 from coterie.service.sqlite_wal import check_wal
-from coterie.service.store import Append, BrokenError, FullError, InUseError, KeyRow, StoreError, pages
+from coterie.service.store import Append, BrokenError, FullError, KeyRow, StoreError, pages
 
 APPLICATION = 0x636F7465  # "cote"
-VERSION = 2  # 1 has no pieces; a store becomes 2 with its first snapshot in pieces
-READ = (1, 2)
+VERSION = 3  # 1 has no pieces, 2 has pieces of 1 MB; a store becomes 3 with its first snapshot in parts
+READ = (1, 2, 3)
+AT_ONCE = 16  # pieces removed in one transaction
 PAGES = 256  # given back at a time
 PAGE = 4096  # bytes
 CHECKPOINT = 1000 * PAGE  # written between two checkpoints, about: as SQLite would
@@ -47,14 +48,20 @@ class SqliteStore:
         durability: Durability = Durability.LOSE_NOTHING,
         trust_wal: bool = False,
         beside_owner: bool = False,
+        create: bool = True,
     ) -> None:
-        self.path = Path(path)
+        # SQLite puts its write-ahead log beside the file itself, not beside a link to it.
+        self.path = Path(os.path.realpath(path))
+        if not create and not self.path.exists():
+            raise _no_store(self.path)
         self.durability = durability
         self._lock = threading.Lock()  # of the writing connection
         self._reading = threading.Lock()
         self._saving = threading.Lock()  # one snapshot at a time
         self._beside_owner = beside_owner
-        self._owner = os.open(os.devnull, os.O_RDONLY) if beside_owner else self._own()
+        self._create = create
+        self._connections: list[sqlite3.Connection] = []
+        self._owned = None if beside_owner else Owned(self.path)
         try:
             if not (trust_wal or beside_owner):
                 check_wal(Path(f"{self.path}-wal"))
@@ -69,14 +76,21 @@ class SqliteStore:
             sqlite3.DatabaseError,
             UnicodeDecodeError,
         ) as error:  # it may quote damaged text in its message
-            os.close(self._owner)
+            self._let_go()
             raise FileError(
                 f"{self.path} cannot be opened as a coterie store ({error}); restore a backup, or move it away "
                 "to start with an empty one"
             ) from error
         except BaseException:
-            os.close(self._owner)
+            self._let_go()
             raise
+
+    def _let_go(self) -> None:
+        """Close what is open, SQLite's connections first: with them go its locks."""
+        while self._connections:
+            self._connections.pop().close()
+        if self._owned is not None:
+            self._owned.close()
 
     def append(self, appends: Append) -> None:
         """Keep a batch: one transaction, one sync."""
@@ -146,11 +160,24 @@ class SqliteStore:
                 raise FileError(f"the name of user {number} in {self.path} is damaged; restore a backup")
         return {number: name for number, name, _ in rows}
 
-    def save_snapshot(self, position: int, state: bytes, alone: bool = False) -> None:
+    def pieces(self) -> set[bytes]:
+        """Return the names of the pieces."""
+        there = self._rows("SELECT count(*) FROM sqlite_master WHERE name = 'pieces'")[0][0]
+        return {name for (name,) in self._rows("SELECT name FROM pieces")} if there else set()
+
+    def save_pieces(self, new: Mapping[bytes, bytes]) -> None:
+        """Keep pieces in one transaction; commits of the log come in between two."""
+        if new:
+            with self._changing(sum(map(len, new.values()))) as cursor:
+                _insert_pieces(cursor, new)
+
+    def save_snapshot(
+        self, position: int, row: bytes, alone: bool = False, new: Mapping[bytes, bytes] | None = None
+    ) -> None:
         """Keep a snapshot and the one before it."""
         with self._saving:
-            row = state if len(state) <= pieces.PIECE else self._save_pieces(state)
-            with self._changing() as cursor:
+            with self._changing(len(row) + sum(map(len, (new or {}).values()))) as cursor:
+                _insert_pieces(cursor, new or {})
                 cursor.execute(
                     "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", (position, zlib.crc32(row), row)
                 )
@@ -161,47 +188,29 @@ class SqliteStore:
                 )
             self._drop_pieces()
 
-    def _save_pieces(self, state: bytes) -> bytes:
-        """Write the pieces that are not there yet, a transaction each, so that commits come in between."""
-        with self._changing() as cursor:
-            cursor.execute("CREATE TABLE IF NOT EXISTS pieces (name BLOB PRIMARY KEY, body BLOB NOT NULL)")
-            cursor.execute(f"PRAGMA user_version = {VERSION}")
-        known, names = self._pieces(), []
-        for name, piece in pieces.cut(state):
-            names.append(name)
-            if name not in known:
-                with self._changing(len(piece)) as cursor:
-                    cursor.execute("INSERT INTO pieces VALUES (?, ?)", (name, piece))
-                known.add(name)
-        return pieces.write_manifest(names)
-
-    def _pieces(self) -> set[bytes]:
-        there = self._rows("SELECT count(*) FROM sqlite_master WHERE name = 'pieces'")[0][0]
-        return {name for (name,) in self._rows("SELECT name FROM pieces")} if there else set()
-
     def _drop_pieces(self) -> None:
         """Remove the pieces that no snapshot needs, also those of a snapshot that a crash interrupted."""
-        known = self._pieces()
-        if known:
-            rows = [bytes(state) for (state,) in self._rows("SELECT state FROM snapshots")]
-            for name in pieces.unused(known, rows):
-                with self._changing() as cursor:
-                    cursor.execute("DELETE FROM pieces WHERE name = ?", (name,))
+        rows = [bytes(state) for (state,) in self._rows("SELECT state FROM snapshots")]
+        unused = pieces.unused(self.pieces(), rows)
+        for start in range(0, len(unused), AT_ONCE):
+            with self._changing() as cursor:
+                cursor.executemany(
+                    "DELETE FROM pieces WHERE name = ?", [(name,) for name in unused[start : start + AT_ONCE]]
+                )
 
-    def _piece(self, name: bytes) -> bytes | None:
+    def piece(self, name: bytes) -> bytes | None:
+        """Return a piece."""
         found = self._rows("SELECT body FROM pieces WHERE name = ?", name)
         return found[0][0] if found and isinstance(found[0][0], bytes) else None
 
     def snapshots(self) -> Iterator[tuple[int, bytes]]:
-        """Yield sound snapshots, newest first."""
+        """Yield snapshots, newest first."""
         for (position,) in self._rows("SELECT position FROM snapshots ORDER BY position DESC"):
             for checksum, state in self._rows(
                 "SELECT checksum, state FROM snapshots WHERE position = ?", position
             ):
                 if isinstance(state, bytes) and zlib.crc32(state) == checksum:
-                    whole = pieces.put_together(state, self._piece)
-                    if whole is not None:
-                        yield position, whole
+                    yield position, state
 
     def positions(self) -> list[int]:
         """Return where sound snapshots stand, newest first."""
@@ -209,19 +218,28 @@ class SqliteStore:
         return [
             position
             for position, checksum, state in rows
-            if isinstance(state, bytes) and zlib.crc32(state) == checksum and pieces.sound(state, self._piece)
+            if isinstance(state, bytes) and zlib.crc32(state) == checksum and pieces.sound(state, self.piece)
         ]
 
     def scrubs(self) -> list[int]:
         """Return whose records are still to be scrubbed."""
         return [number for (number,) in self._rows("SELECT number FROM scrubs ORDER BY number")]
 
-    def scrubbed(self, user: int) -> None:
-        """Note it, and empty the write-ahead log, which may still hold the old pages."""
+    def scrubbed(self, users: Sequence[int]) -> None:
+        """Empty the write-ahead log, which may still hold the old pages, and note it: only then nothing is left."""
+        self._empty_wal()
         with self._changing() as cursor:
-            cursor.execute("DELETE FROM scrubs WHERE number = ?", (user,))
+            cursor.executemany("DELETE FROM scrubs WHERE number = ?", [(user,) for user in users])
+
+    def _empty_wal(self) -> None:
+        """Write all pages to the file, those that were cleared too, and cut the write-ahead log to nothing."""
         with self._lock, self._reading:
-            self._write.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            try:
+                busy, *_ = self._write.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            except sqlite3.Error as error:
+                raise _named(error) from error
+        if busy:
+            raise StoreError(f"the write-ahead log of {self.path} is in use by another process; try again")
 
     def cut(self, at: int) -> int:
         """Give up the log from a position on."""
@@ -283,28 +301,16 @@ class SqliteStore:
         with self._changing() as cursor:
             return bool(cursor.execute("DELETE FROM keys WHERE name = ?", (name,)).rowcount)
 
+    def reconnect(self) -> None:
+        """Do nothing: a file is not lost."""
+
     def close(self) -> None:
         """Fold the write-ahead log into the file, and let the file go."""
-        if self._owner >= 0:
-            self._read.close()
-            self._write.close()
-            os.close(self._owner)
-            self._owner = -1
-
-    def _own(self) -> int:
-        try:
-            handle = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise FileError(f"cannot open {self.path}: {error}") from error
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(handle)
-            raise InUseError(f"{self.path} is in use by another process; stop that one first") from error
-        return handle
+        self._let_go()
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=10)
+        self._connections.append(connection)
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL")
         full = self.durability is Durability.LOSE_NOTHING
@@ -319,6 +325,8 @@ class SqliteStore:
         version = self._write.execute("PRAGMA user_version").fetchone()[0]
         empty = not self._write.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if empty and application == 0:
+            if not self._create:
+                raise _no_store(self.path)
             os.chmod(self.path, 0o600)
             self._write.executescript(
                 f"BEGIN; {SCHEMA} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = 1; COMMIT;"
@@ -373,8 +381,18 @@ class SqliteStore:
                 self._write.execute("ROLLBACK")
 
 
+def _insert_pieces(cursor: sqlite3.Cursor, new: Mapping[bytes, bytes]) -> None:
+    cursor.execute("CREATE TABLE IF NOT EXISTS pieces (name BLOB PRIMARY KEY, body BLOB NOT NULL)")
+    cursor.execute(f"PRAGMA user_version = {VERSION}")
+    cursor.executemany("INSERT OR IGNORE INTO pieces VALUES (?, ?)", list(new.items()))
+
+
 def _crc(name: str) -> int:
     return zlib.crc32(name.encode("utf-8", "surrogatepass"))
+
+
+def _no_store(path: Path) -> FileError:
+    return FileError(f"there is no store at {path}; name the file that `coterie serve --store` was given")
 
 
 def _gap(path: Path, expected: int, found: int) -> FileError:

@@ -37,7 +37,7 @@ class Statistics:
 
     def _rows(self, at: int) -> tuple[Minute, Minute]:
         start = at - at % MINUTE
-        if not self.minutes or self.minutes[-1].start < start:
+        if not self.minutes or self.minutes[-1].start != start:  # earlier, if the time of day jumped back
             self.minutes.append(Minute(start))
         return self.minutes[-1], self.total
 

@@ -12,7 +12,12 @@ from coterie.service.settings import Durability
 
 
 class StoreError(CoterieError):
-    """The store cannot do what was asked. Nothing of the failed call was kept."""
+    """The store cannot do what was asked. Nothing of the failed call was kept.
+
+    `said` is what clients are told. The message is for the log: it may hold what the database itself said.
+    """
+
+    said = "the store failed"
 
 
 class InUseError(FileError):
@@ -22,9 +27,19 @@ class InUseError(FileError):
 class FullError(StoreError):
     """There is no room. The batch was not kept, and may be tried again when there is room."""
 
+    said = "the store is full"
+
 
 class BrokenError(StoreError):
     """A write or a sync failed. What the disk holds is not known: only a restart, which reads it, can tell."""
+
+    said = "a write to the store failed; the service must be restarted"
+
+
+class LostError(StoreError):
+    """The connection to the server is lost. What it holds is not known until it is read after `reconnect`."""
+
+    said = "the connection to the database is lost"
 
 
 class Append(Struct, frozen=True):
@@ -63,11 +78,25 @@ class Store(Protocol):
     def users(self) -> dict[int, str]:
         """Return the names of the users that were not forgotten."""
 
-    def save_snapshot(self, position: int, state: bytes, alone: bool = False) -> None:
-        """Keep the state after the records before `position`; older ones go: all if `alone`, else but one."""
+    def pieces(self) -> set[bytes]:
+        """Return the names of the pieces of snapshots that there are."""
+
+    def save_pieces(self, new: Mapping[bytes, bytes]) -> None:
+        """Keep pieces by name, for a snapshot to come."""
+
+    def save_snapshot(
+        self, position: int, row: bytes, alone: bool = False, new: Mapping[bytes, bytes] | None = None
+    ) -> None:
+        """Keep the state after the records before `position`, together with its last pieces.
+
+        Older ones go, all if `alone`, else but one, and with them the pieces that no snapshot needs.
+        """
 
     def snapshots(self) -> Iterator[tuple[int, bytes]]:
         """Yield the kept snapshots with their positions, newest first. Damaged ones are skipped."""
+
+    def piece(self, name: bytes) -> bytes | None:
+        """Return a piece of a snapshot, if it is there."""
 
     def positions(self) -> list[int]:
         """Return the positions of the kept snapshots that are sound, newest first."""
@@ -78,8 +107,8 @@ class Store(Protocol):
     def scrubs(self) -> list[int]:
         """Return the users who are forgotten, but whose records are not scrubbed yet."""
 
-    def scrubbed(self, user: int) -> None:
-        """Say that a user's records are scrubbed, and leave no trace of them in free pages."""
+    def scrubbed(self, users: Sequence[int]) -> None:
+        """Say that nothing of these users is left, and leave no trace of them in free pages."""
 
     def cut(self, at: int) -> int:
         """Give up the log from a position on, to repair it, and return how many records went."""
@@ -99,26 +128,34 @@ class Store(Protocol):
     def drop_key(self, name: str) -> bool:
         """Remove a key, and return whether there was one."""
 
+    def reconnect(self) -> None:
+        """Connect again after LostError, and own the store again; raises LostError or FileError if that fails."""
+
     def close(self) -> None:
         """Release the store."""
 
 
 def open_store(
-    url: str, durability: Durability = Durability.LOSE_NOTHING, beside_owner: bool = False
+    url: str,
+    durability: Durability = Durability.LOSE_NOTHING,
+    beside_owner: bool = False,
+    create: bool = True,
 ) -> Store:
     """Open a file with SQLite, or a URL with PostgreSQL.
 
-    `beside_owner` opens it while another process owns it: for its keys, and for nothing else.
+    `beside_owner` opens it while another process owns it: for its keys, and for nothing else. Without `create` it
+    must be there.
     """
     if url.startswith(("postgresql://", "postgres://")):
         if find_spec("psycopg") is None:
             raise MissingExtraError("a store in PostgreSQL needs psycopg: pip install 'coterie[postgres]'")
         from coterie.service.postgres_store import PostgresStore
 
-        return PostgresStore(url, durability, beside_owner)
+        return PostgresStore(url, durability, beside_owner, create)
     from coterie.service.sqlite_store import SqliteStore
 
-    return SqliteStore(url.removeprefix("sqlite://"), durability, beside_owner=beside_owner)
+    path = url.removeprefix("sqlite://")
+    return SqliteStore(path, durability, beside_owner=beside_owner, create=create)
 
 
 def pages(

@@ -14,7 +14,7 @@ from msgspec import Struct
 from coterie.models.encoded import Encoded
 from coterie.policies import Policy
 from coterie.service.engine import Engine
-from coterie.service.reasons import REASONS
+from coterie.service.reasons import rows_of
 from coterie.service.records import Rank, Record, Reward
 from coterie.service.statistics import MINUTE, Minute
 from coterie.service.store import Store
@@ -92,11 +92,11 @@ class Tail:
 
 def members_of(record: Rank) -> int | None:
     """Return how many users a choice rested on, if the log says so."""
-    if record.reasons is None or record.hashed is not None:
+    rows = rows_of(record)
+    if rows is None or "neighbours" not in rows[0]:
         return None
-    table = np.frombuffer(record.reasons, dtype=np.float32).reshape(len(REASONS), -1)
     open_to = [k for k in range(len(record.actions)) if k not in record.excluded]
-    return int(table[REASONS.index("neighbours"), open_to.index(record.choice)])
+    return int(rows[open_to.index(record.choice)]["neighbours"])
 
 
 class Point(Struct, frozen=True, rename="camel"):

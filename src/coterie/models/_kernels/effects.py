@@ -22,8 +22,21 @@ Indices = NDArray[np.int64]
 Hash = Any  # numpy.uint64, whose arithmetic NumPy's types do not follow
 
 
+class Columns(NamedTuple):
+    """What `set_aside` copies of the effects: the columns of `Table` that a snapshot holds."""
+
+    keys: Hashes
+    kinds: NDArray[np.uint8]
+    owners: NDArray[np.int32]
+    nexts: NDArray[np.int32]
+    touched: Indices
+    precision: Floats
+    pull: Floats
+    free: NDArray[np.int32]
+
+
 class Table(NamedTuple):
-    """The effects, one element an effect but for `lookup` and `counts`."""
+    """The effects, one element an effect but for `lookup`, `counts` and `marks`."""
 
     lookup: NDArray[np.int32]  # (a power of two,) 1 + the place of an effect, or 0
     keys: Hashes  # (slots,)
@@ -35,6 +48,8 @@ class Table(NamedTuple):
     pull: Floats  # (slots,)
     free: NDArray[np.int32]  # (slots,) a stack of places given back
     counts: Indices  # see USED
+    marks: NDArray[np.uint8]  # (pieces,) see CHANGED
+    aside: Columns  # pieces as they were when a copy of all began; (0,) while there is none under way
 
 
 class Shown(NamedTuple):
@@ -81,6 +96,10 @@ KINDS = 10
 VARIANCE, SQUARES, FREEDOM, LENGTH, TIMES = 0, 1, 2, 3, 4
 # Places of `counts`.
 USED, FREED, CURSOR, REFIT = 0, 1, 2, 3
+# What a piece of the table is: different from the last copy that was kept, still to be copied, or set aside because
+# it changed first. A piece is PIECE effects that stand together, and the elements of `free` with the same places.
+CHANGED, WANTED, ASIDE = 1, 2, 4
+PIECE = 1 << 11
 # Places of `noise`.
 NOISE, NOISE_SUM, NOISE_TIMES = 0, 1, 2
 
@@ -280,8 +299,36 @@ def pick(chances: Floats, draw: float) -> int:
 
 
 @jit
+def touch(table: Table, e: int) -> None:
+    """Say that place e changes now: its piece is set aside first if a copy under way has yet to take it."""
+    p = e // PIECE
+    mark = table.marks[p]
+    if not mark & CHANGED:
+        if mark & WANTED:
+            set_aside(table, p)
+        table.marks[p] |= CHANGED
+
+
+@jit
+def set_aside(table: Table, p: int) -> None:
+    """Keep a piece as it is now."""
+    first, end = p * PIECE, min((p + 1) * PIECE, table.keys.shape[0])
+    aside = table.aside
+    aside.keys[first:end] = table.keys[first:end]
+    aside.kinds[first:end] = table.kinds[first:end]
+    aside.owners[first:end] = table.owners[first:end]
+    aside.nexts[first:end] = table.nexts[first:end]
+    aside.touched[first:end] = table.touched[first:end]
+    aside.precision[first:end] = table.precision[first:end]
+    aside.pull[first:end] = table.pull[first:end]
+    aside.free[first:end] = table.free[first:end]
+    table.marks[p] |= ASIDE
+
+
+@jit
 def remove(table: Table, e: int) -> None:
     """Take one effect out of the index and clear it; the places behind it move up, so that nothing is lost."""
+    touch(table, e)
     last = np.uint64(table.lookup.shape[0] - 1)
     i = table.keys[e] & last
     while table.lookup[i] != e + 1:
@@ -306,6 +353,7 @@ def remove(table: Table, e: int) -> None:
 def release(table: Table, e: int) -> None:
     """Clear one effect and keep its place for another."""
     remove(table, e)
+    touch(table, table.counts[FREED])
     table.free[table.counts[FREED]] = e
     table.counts[FREED] += 1
 
@@ -351,6 +399,7 @@ def make_room(table: Table, key: Hash, now: int) -> bool:
         before = owner
         while table.nexts[before] != oldest:
             before = table.nexts[before]
+        touch(table, before)
         table.nexts[before] = table.nexts[oldest]
     release(table, oldest)
     return True
@@ -370,10 +419,12 @@ def place(table: Table, key: Hash, kind: int, head: int, now: int) -> int:
         return -1
     if counts[FREED]:
         counts[FREED] -= 1
+        touch(table, counts[FREED])
         e = int(table.free[counts[FREED]])
     else:
         e = counts[USED]
         counts[USED] += 1
+    touch(table, e)
     last = np.uint64(table.lookup.shape[0] - 1)
     i = key & last
     while table.lookup[i]:
@@ -386,6 +437,7 @@ def place(table: Table, key: Hash, kind: int, head: int, now: int) -> int:
     if kind == USER:
         table.owners[e] = e
     elif kind >= USER_ID:
+        touch(table, head)
         table.owners[e] = head
         table.nexts[e] = table.nexts[head]
         table.nexts[head] = e
@@ -427,6 +479,7 @@ def learn_in(
         if kinds[j] == USER:
             head = e
         if e >= 0:
+            touch(table, e)
             table.touched[e] = now
             places[kept, 0], values[kept], kinds[kept] = e, values[j], kinds[j]
             kept += 1

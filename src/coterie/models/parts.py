@@ -1,0 +1,77 @@
+"""A state in parts that are copied one at a time, all of them as they were at one moment.
+
+`begin` marks the moment. From then on a part that is about to change is set aside first, so that `take`, called in
+any order and at any later time, returns each part as it was. Between two moments it is known which parts changed: the
+others need not be copied again.
+"""
+
+from collections.abc import Callable, Container, Iterable
+from typing import Protocol, final
+
+
+class Parts(Protocol):
+    """Something that can be copied part by part while it goes on changing."""
+
+    def keys(self) -> list[str]:
+        """Return the names of the parts there are now."""
+
+    def part(self, key: str) -> bytes:
+        """Return a part as it is now."""
+
+    def begin(self, kept: Container[str]) -> list[str]:
+        """Begin a copy, and return which of `keys` it has to take: all but those in `kept` that did not change."""
+
+    def take(self, key: str) -> bytes:
+        """Return a part as it was at `begin`; once for each."""
+
+    def end(self, kept: bool) -> None:
+        """End the copy; if it was not kept, what it took counts as changed again."""
+
+
+@final
+class Blocks:
+    """The parts of a collection of Python objects: blocks with numbers, each of which `encode` turns into bytes."""
+
+    def __init__(self, blocks: Callable[[], Iterable[int]], encode: Callable[[int], bytes]) -> None:
+        self._blocks, self._encode = blocks, encode
+        self._changed: set[int] = set()
+        self._wanted: set[int] = set()
+        self._aside: dict[int, bytes] = {}
+        self._taking: list[int] = []
+
+    def touch(self, block: int) -> None:
+        """Say that a block is about to change."""
+        if block not in self._changed:
+            if block in self._wanted:
+                self._wanted.remove(block)
+                self._aside[block] = self._encode(block)
+            self._changed.add(block)
+
+    def keys(self) -> list[str]:
+        """Return the numbers of the blocks."""
+        return [str(block) for block in self._blocks()]
+
+    def part(self, key: str) -> bytes:
+        """Return a block."""
+        return self._encode(int(key))
+
+    def begin(self, kept: Container[str]) -> list[str]:
+        """Begin a copy."""
+        self._taking = [block for block in self._blocks() if block in self._changed or str(block) not in kept]
+        self._changed, self._wanted = set(), set(self._taking)
+        return [str(block) for block in self._taking]
+
+    def take(self, key: str) -> bytes:
+        """Return a block as it was at `begin`."""
+        block = int(key)
+        aside = self._aside.pop(block, None)
+        if aside is not None:
+            return aside
+        self._wanted.remove(block)
+        return self._encode(block)
+
+    def end(self, kept: bool) -> None:
+        """End the copy."""
+        if not kept:
+            self._changed.update(self._taking)
+        self._wanted, self._aside, self._taking = set(), {}, []
