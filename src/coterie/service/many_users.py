@@ -4,6 +4,7 @@ A process fills a store, and another one starts from it: so the memory is that o
 """
 
 import asyncio
+import gc
 import multiprocessing
 import random
 import resource
@@ -114,6 +115,7 @@ async def _figures(path: str, users: int, seconds: float) -> Figures:
     desk = Desk(Settings(store=path, snapshot_every=2**40, retention_days=-1.0), store, milliseconds)
     await desk.start()
     await asyncio.to_thread(warm_up, desk.engine.config)
+    gc.freeze()  # as the application does
     start = time.perf_counter() - begin
     load = _Load(desk, users)
     await load.run(asyncio.create_task(asyncio.sleep(seconds)))
