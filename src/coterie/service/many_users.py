@@ -129,11 +129,11 @@ async def _figures(path: str, users: int, seconds: float) -> Figures:
     await load.ask()
     await desk.snapshot()
     part = _bytes(store, store.pieces() - before)
-    rank, reward = _costs(desk.engine, users)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     model: Any = desk.engine.model
     effects = model.effects.used
     await desk.stop()
+    rank, reward = _costs(desk.engine, users)  # none of it is stored
     return Figures(
         users, effects, start, memory, whole, held, held_before, waited, waited_before, part, rank, reward
     )

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from coterie.service import pieces
 from coterie.service.engine import Engine
-from coterie.service.snapshot import Copy
+from coterie.service.snapshot import Copy, prepare
 from coterie.service.store import Store
 
 T = TypeVar("T")
@@ -25,6 +25,7 @@ async def save(
     The event loop is held for one part at a time, about 100 KB.
     """
     there = await beside(store.pieces)
+    await beside(prepare, engine)
     copy = Copy(engine, there)
     kept = False
     try:

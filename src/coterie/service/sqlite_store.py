@@ -64,6 +64,8 @@ class SqliteStore:
             self._write.execute("PRAGMA wal_autocheckpoint = 0")
             self._written = 0  # bytes since the last checkpoint, about
             self._prepare()
+            # Checkpoints have a connection of their own, so that commits need not wait for them.
+            self._fold, self._folding = self._connect(), threading.Lock()
             self._read = self._connect()
             self._read.execute("PRAGMA query_only = ON")
         except (
@@ -157,6 +159,7 @@ class SqliteStore:
         if new:
             with self._changing(sum(map(len, new.values()))) as cursor:
                 _insert_pieces(cursor, new)
+            self._checkpoint(CHECKPOINT // 2)  # early, so that no commit of the log has to make it
 
     def save_snapshot(
         self, position: int, row: bytes, alone: bool = False, new: Mapping[bytes, bytes] | None = None
@@ -292,6 +295,7 @@ class SqliteStore:
         """Fold the write-ahead log into the file, and let the file go."""
         if self._owner >= 0:
             self._read.close()
+            self._fold.close()
             self._write.close()
             os.close(self._owner)
             self._owner = -1
@@ -360,15 +364,25 @@ class SqliteStore:
                 yield cursor
                 cursor.execute("COMMIT")
                 self._written += size + 2 * PAGE
-                if self._written >= CHECKPOINT:
-                    self._written = 0
-                    cursor.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
             except sqlite3.Error as error:
                 self._roll_back()
                 raise _named(error) from error
             except BaseException:
                 self._roll_back()
                 raise
+        self._checkpoint(CHECKPOINT)
+
+    def _checkpoint(self, after: int) -> None:
+        """Fold the write-ahead log into the file if so many bytes were written; a sync that fails is told."""
+        if self._written < after or not self._folding.acquire(blocking=False):
+            return  # another thread is at it
+        try:
+            self._written = 0
+            self._fold.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        except sqlite3.Error as error:
+            raise _named(error) from error
+        finally:
+            self._folding.release()
 
     def _roll_back(self) -> None:
         with suppress(sqlite3.Error):  # the first error is the one to tell
