@@ -94,6 +94,7 @@ def test_a_crash_at_any_point_of_an_erasure_is_finished_by_the_next_start(again:
         async def erase(desk: Any, number: int = number, mortal: list[Mortal] = mortal) -> None:
             await talk(desk, number)
             await desk.snapshot()
+            await desk.reward(f"ann-event-{number}-0", 0.125, "third")  # of an event that the snapshot knows
             await desk.rank(ask(f"ann-event-{number}-last", "ann-the-person"))
             mortal.append(Mortal(desk.store, number))
             with suppress(Problem):  # the caller is told, or the process is gone

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,15 +15,18 @@ from coterie.cli.extra import need_service
 from coterie.cli.options import JsonOption, tell_old
 from coterie.experiments.bench import SUITES, describe_machine, run_suites, write_rows
 from coterie.experiments.bench.plots import draw_growth
-from coterie.experiments.bench.rows import Row
+from coterie.experiments.bench.rows import Row, at_most, only_told
 
 DECISIONS = "decisions"
+SNAPSHOTS = "snapshots"
 
 
 def bench(
     suites: Annotated[
         list[str] | None,
-        typer.Argument(help=f"{', '.join(SUITES)}; all of these without a name. decisions: see below."),
+        typer.Argument(
+            help=f"{', '.join(SUITES)}; all of these without a name. decisions, snapshots: see below."
+        ),
     ] = None,
     as_json: JsonOption = False,
     out: Annotated[
@@ -38,6 +41,9 @@ def bench(
     The table says which limits hold; exit code 1 if any does not. `coterie bench decisions` measures what decisions
     of the service earn, beside Vowpal Wabbit on the same rounds: digits, MovieLens (from the folder that
     COTERIE_DATA names) and two worlds like Personalizer's quickstarts.
+
+    `coterie bench snapshots` measures what a million users with features cost the service: a start, memory, how long
+    a snapshot holds up requests and what it writes, and the processor time of a rank and a reward beside 100 users.
     """
     notes = Console(stderr=True)
     suites, old_file = _without_file(suites or [], as_json)
@@ -71,11 +77,55 @@ def _without_file(suites: list[str], as_json: bool) -> tuple[list[str], Path | N
 
 
 def _rows(suites: list[str], quick: bool, told: Callable[[str], None], notes: Console) -> Iterator[Row]:
-    speed = [name for name in suites if name != DECISIONS]
+    speed = [name for name in suites if name not in (DECISIONS, SNAPSHOTS)]
     if speed or not suites:
         yield from run_suites(speed, quick, told)
     if DECISIONS in suites:
         yield from decision_rows(quick, told, lambda text: notes.print(text, markup=False))
+    if SNAPSHOTS in suites:
+        yield from snapshot_rows(quick, told)
+
+
+def snapshot_rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
+    """Yield what many users cost: 20,000 if quick, else a million."""
+    need_service()
+    from coterie.service.many_users import measure
+
+    few, many = measure(100, told), measure(20_000 if quick else 1_000_000, told)
+    users = f"{many.users:,} users"
+
+    def row(name: str, value: float, unit: str, against: str, **rest: Any) -> Row:
+        return Row(SNAPSHOTS, name, value, unit, against, **rest)
+
+    yield row(f"a start, {users}", many.start, "s", "60 s", **at_most(1, many.start / 60))
+    yield row(f"peak memory, {users}", many.memory / 1e9, "GB", "2 GB", **at_most(1, many.memory / 2e9))
+    yield row(
+        f"longest turn of the event loop during a snapshot, {users}",
+        1000 * many.held, "ms of processor time", "50 ms", **at_most(1, many.held / 0.05),
+    )  # fmt: skip
+    yield row(
+        "the same without a snapshot",
+        1000 * many.held_before, "ms of processor time", "50 ms", **only_told(many.held_before / 0.05),
+    )  # fmt: skip
+    yield row(
+        f"slowest rank and reward during a snapshot, {users}",
+        1000 * many.waited, "ms", f"{1000 * many.waited_before:.3g} ms, the slowest without one",
+        **only_told(many.waited / many.waited_before),
+    )  # fmt: skip
+    yield row(
+        "written by a snapshot after one more rank and reward",
+        many.part / 1e6, "MB", f"{many.whole / 1e6:.4g} MB, all of it", **only_told(many.part / many.whole),
+    )  # fmt: skip
+    yield row(
+        f"a rank with features, {users}",
+        1e6 * many.rank, "µs of processor time", f"{1e6 * few.rank:.3g} µs with 100 users",
+        **at_most(1.1, many.rank / few.rank),
+    )  # fmt: skip
+    yield row(
+        f"a reward, {users}",
+        1e6 * many.reward, "µs of processor time", f"{1e6 * few.reward:.3g} µs with 100 users",
+        **only_told(many.reward / few.reward),
+    )  # fmt: skip
 
 
 def decision_rows(quick: bool, told: Callable[[str], None], left_out: Callable[[str], None]) -> Iterator[Row]:

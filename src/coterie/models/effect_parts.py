@@ -41,6 +41,7 @@ class Pieces:
             make_columns(0),
         )
         self._taking: list[int] = []
+        self._room = 0  # how many effects there is room for, to set them aside
         self._used = self._freed = 0  # when the copy began
 
     def keys(self) -> list[str]:
@@ -56,9 +57,22 @@ class Pieces:
         """Say that every piece changed, or that none did."""
         self.table.marks[:] = CHANGED if changed else 0
 
+    def make_room(self) -> None:
+        """Make the room in which pieces are set aside, and keep it.
+
+        The first touch of so much memory takes a while, so this may be called before `begin`, by another thread.
+        """
+        slots, used = len(self.table.keys), int(self.table.counts[USED])
+        aside = self.table.aside if len(self.table.aside.keys) else make_columns(slots)
+        if used > self._room:
+            for column in aside:
+                column[self._room : used] = 0
+            self._room = used
+            self.table = self.table._replace(aside=aside)
+
     def begin(self, kept: Container[str]) -> list[str]:
-        """Begin a copy, with room to set pieces aside."""
-        self.table = self.table._replace(aside=make_columns(len(self.table.keys)))
+        """Begin a copy."""
+        self.make_room()
         self._used, self._freed = int(self.table.counts[USED]), int(self.table.counts[FREED])
         marks = self.table.marks
         self._taking = [int(key) for key in self.keys() if marks[int(key)] or key not in kept]
@@ -78,7 +92,6 @@ class Pieces:
         self.table.marks[:] &= CHANGED
         if not kept:
             self.table.marks[self._taking] |= CHANGED
-        self.table = self.table._replace(aside=make_columns(0))
         self._taking = []
 
 

@@ -1,6 +1,7 @@
 """The application: routes over a desk, one error shape, inside the guard."""
 
 import asyncio
+import gc
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -69,6 +70,7 @@ def create_app(
     async def start(app: Litestar) -> None:
         await desk.start()
         await asyncio.to_thread(warm_up, desk.engine.config)
+        gc.freeze()  # what a start made stays: looking through all of it again would hold the loop for 0.1 s
         beside.append(asyncio.create_task(_follow_keys(keyring, desk)))
         if demo:
             beside.append(asyncio.create_task(live(desk)))

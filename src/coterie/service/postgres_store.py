@@ -27,7 +27,7 @@ from coterie.service.store import (
 
 VERSION = 3  # 1 has no pieces, 2 has pieces of 1 MB; a store becomes 3 with its first snapshot in parts
 READ = (1, 2, 3)
-AT_ONCE = 16  # pieces removed in one transaction
+AT_ONCE = 4  # pieces removed in one transaction
 LOCK = 0x636F746572696500  # one process owns a database at a time
 PATIENCE = 2.0  # seconds
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from coterie.service import pieces
 from coterie.service.engine import Engine
-from coterie.service.snapshot import Copy
+from coterie.service.snapshot import Copy, prepare
 from coterie.service.store import Store
 
 T = TypeVar("T")
@@ -32,6 +32,7 @@ async def save(
     Each part, about 100 KB, is copied in a `turn` of its own, so that nobody changes it meanwhile.
     """
     there = await beside(store.pieces)
+    await beside(prepare, engine)
     copy = await turn(lambda: Copy(engine, there))
     kept = False
     try:

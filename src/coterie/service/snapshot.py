@@ -136,6 +136,13 @@ class Copy:
             self._engine.kept = self._names
 
 
+def prepare(engine: Engine) -> None:
+    """Make room for a copy, ahead of it: in another thread, so that the event loop need not wait for memory."""
+    for policy in engine.policies().values():
+        if isinstance(policy, SparseHierarchical):
+            policy.effects.pieces.make_room()
+
+
 def dump(engine: Engine) -> bytes:
     """Return the engine's state in one value; two engines have the same if they go on the same way."""
     state, sources = _head(engine)

@@ -3,6 +3,7 @@
 import os
 import sqlite3
 import threading
+import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -21,7 +22,8 @@ from coterie.service.store import Append, BrokenError, FullError, KeyRow, StoreE
 APPLICATION = 0x636F7465  # "cote"
 VERSION = 3  # 1 has no pieces, 2 has pieces of 1 MB; a store becomes 3 with its first snapshot in parts
 READ = (1, 2, 3)
-AT_ONCE = 16  # pieces removed in one transaction
+AT_ONCE = 4  # pieces removed in one transaction
+PATIENCE = 1.0  # seconds that a snapshot's writes let those of the log go first
 PAGES = 256  # given back at a time
 PAGE = 4096  # bytes
 CHECKPOINT = 1000 * PAGE  # written between two checkpoints, about: as SQLite would
@@ -56,6 +58,7 @@ class SqliteStore:
             raise _no_store(self.path)
         self.durability = durability
         self._lock = threading.Lock()  # of the writing connection
+        self._waiting = False  # whether a commit of the log waits for the lock, or is about to
         self._reading = threading.Lock()
         self._saving = threading.Lock()  # one snapshot at a time
         self._beside_owner = beside_owner
@@ -70,6 +73,8 @@ class SqliteStore:
             self._write.execute("PRAGMA wal_autocheckpoint = 0")
             self._written = 0  # bytes since the last checkpoint, about
             self._prepare()
+            # Checkpoints have a connection of their own, so that commits need not wait for them.
+            self._fold, self._folding = self._connect(), threading.Lock()
             self._read = self._connect()
             self._read.execute("PRAGMA query_only = ON")
         except (
@@ -95,7 +100,9 @@ class SqliteStore:
     def append(self, appends: Append) -> None:
         """Keep a batch: one transaction, one sync."""
         batch = appends.batch
+        self._waiting = True
         with self._changing(len(batch.body)) as cursor:
+            self._waiting = False
             cursor.execute(
                 "INSERT INTO log VALUES (?, ?, ?, ?, ?)",
                 (batch.first, batch.count, batch.version, batch.checksum, batch.body),
@@ -168,8 +175,10 @@ class SqliteStore:
     def save_pieces(self, new: Mapping[bytes, bytes]) -> None:
         """Keep pieces in one transaction; commits of the log come in between two."""
         if new:
+            self._let_commits_by()
             with self._changing(sum(map(len, new.values()))) as cursor:
                 _insert_pieces(cursor, new)
+            self._checkpoint(CHECKPOINT // 2)  # early, so that no commit of the log has to make it
 
     def save_snapshot(
         self, position: int, row: bytes, alone: bool = False, new: Mapping[bytes, bytes] | None = None
@@ -193,6 +202,7 @@ class SqliteStore:
         rows = [bytes(state) for (state,) in self._rows("SELECT state FROM snapshots")]
         unused = pieces.unused(self.pieces(), rows)
         for start in range(0, len(unused), AT_ONCE):
+            self._let_commits_by()
             with self._changing() as cursor:
                 cursor.executemany(
                     "DELETE FROM pieces WHERE name = ?", [(name,) for name in unused[start : start + AT_ONCE]]
@@ -365,15 +375,31 @@ class SqliteStore:
                 yield cursor
                 cursor.execute("COMMIT")
                 self._written += size + 2 * PAGE
-                if self._written >= CHECKPOINT:
-                    self._written = 0
-                    cursor.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
             except sqlite3.Error as error:
                 self._roll_back()
                 raise _named(error) from error
             except BaseException:
                 self._roll_back()
                 raise
+        self._checkpoint(CHECKPOINT)
+
+    def _checkpoint(self, after: int) -> None:
+        """Fold the write-ahead log into the file if so many bytes were written; a sync that fails is told."""
+        if self._written < after or not self._folding.acquire(blocking=False):
+            return  # another thread is at it
+        try:
+            self._written = 0
+            self._fold.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        except sqlite3.Error as error:
+            raise _named(error) from error
+        finally:
+            self._folding.release()
+
+    def _let_commits_by(self) -> None:
+        """Wait until no commit of the log waits: a lock alone would be taken again before it gets its turn."""
+        end = time.monotonic() + PATIENCE
+        while self._waiting and time.monotonic() < end:
+            time.sleep(0.001)
 
     def _roll_back(self) -> None:
         with suppress(sqlite3.Error):  # the first error is the one to tell

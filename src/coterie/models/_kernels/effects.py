@@ -49,7 +49,7 @@ class Table(NamedTuple):
     free: NDArray[np.int32]  # (slots,) a stack of places given back
     counts: Indices  # see USED
     marks: NDArray[np.uint8]  # (pieces,) see CHANGED
-    aside: Columns  # pieces as they were when a copy of all began; (0,) while there is none under way
+    aside: Columns  # pieces as they were when a copy of all began; (0,) before the first
 
 
 class Shown(NamedTuple):
