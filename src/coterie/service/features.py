@@ -28,6 +28,7 @@ from coterie.errors import ContextError
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 DEPTH = 16  # how deep feature objects may nest
+LARGEST = 1 << 1023  # JSON has integers of any size; beyond this some are no floats
 
 Floats = NDArray[np.float64]
 Hashes = NDArray[np.uint64]
@@ -60,8 +61,28 @@ def _walk(value: Any, path: str, found: dict[str, float], depth: int) -> None:
         except OverflowError:
             number = math.inf
         if not math.isfinite(number):
-            raise ContextError(f"feature {path[:80]!r} is {value!r}, expected a finite number")
+            raise ContextError(f"feature {path[:80]!r} is {str(value)[:40]}, expected a finite number")
         found[path] = found.get(path, 0.0) + math.copysign(math.log1p(abs(number)), number)
+
+
+def check_readable(groups: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+    """Raise what `flatten` would, also for features that the policy in force does not read: another one may."""
+    level: list[Any] = [*groups]
+    for _ in range(DEPTH + 2):  # the groups, their objects, and what these may hold
+        deeper: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                deeper.extend(value.values())
+            elif isinstance(value, list | tuple):
+                deeper.extend(value)
+            elif isinstance(value, int) and not -LARGEST < value < LARGEST:
+                for features in groups:
+                    flatten(features)
+        level = deeper
+        if not level:
+            return
+    for features in groups:
+        flatten(features)
 
 
 def count(features: Any) -> int:

@@ -6,9 +6,11 @@ import msgspec
 from msgspec import Meta, Struct
 
 from coterie.service.engine import Action
+from coterie.service.ids import LONGEST, Name, in_words
 from coterie.service.personalizer_errors import Refusal
+from coterie.service.twice import TwiceError, check_names
 
-Name = Annotated[str, Meta(min_length=1, max_length=256)]
+EventName = Annotated[str, Meta(min_length=1, max_length=LONGEST)]  # checked with a message of its own
 Features = list[dict[str, Any]]
 T = TypeVar("T")
 
@@ -26,7 +28,7 @@ class RankIn(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     actions: Annotated[list[ActionIn], Meta(min_length=1)]
     context_features: Features | None = None
     excluded_actions: list[str] | None = None
-    event_id: Name | None = None
+    event_id: EventName | None = None
     defer_activation: bool | None = None
 
 
@@ -66,7 +68,7 @@ class SlotsIn(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     actions: Annotated[list[ActionIn], Meta(min_length=1)]
     slots: Annotated[list[SlotIn], Meta(min_length=1)]
     context_features: Features | None = None
-    event_id: Name | None = None
+    event_id: EventName | None = None
     defer_activation: bool | None = None
 
 
@@ -100,9 +102,13 @@ class SlotRewardsIn(Struct, frozen=True, forbid_unknown_fields=True):
 def read(body: bytes, kind: type[T], code: str) -> T:
     """Return a body, or refuse it with the contract's code and the place of the mistake."""
     try:
-        return msgspec.json.decode(body, type=kind)
+        found = msgspec.json.decode(body, type=kind)
+        check_names(body)
     except msgspec.ValidationError as error:
         _, _, place = str(error).partition(" - at ")
-        raise Refusal(400, code, str(error), place.strip("`$.") or None) from error
+        raise Refusal(400, code, in_words(error), place.strip("`$.") or None) from error
+    except TwiceError as error:
+        raise Refusal(400, code, str(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refusal(400, code, f"the body is not JSON: {error}") from error
+    return found
