@@ -104,7 +104,7 @@ def test_apprentice_mode_knows_the_baseline_and_nothing_else() -> None:
     found = watching.point(made.statistics.total)
     assert found.uniform is None
     assert found.uniform_interval is None
-    assert found.uniform_blind == 300
+    assert (found.uniform_blind, found.uniform_worth) == (300, 0)
     assert found.baseline == found.payoff == pytest.approx(0.8, abs=0.05)
     assert found.baseline_blind == 0
     assert found.baseline_interval == found.payoff_interval

@@ -2,8 +2,8 @@
 
 It is the "plus four" interval (Agresti and Coull, 1998) for any payoffs and weights. Two payoffs of the least value
 and two of the largest are put to those that came, with the weight that one of them has on average; around the mean of
-all lie 1.96 standard errors. So three clicks of three are not taken for certainty, and with many payoffs the four vanish.
-Payoffs lie in [−1, 1], or in [0, 1] as long as none was below 0.
+all lie 1.96 standard errors. So three clicks of three are not taken for certainty, and with many payoffs the four
+vanish. Payoffs lie in [−1, 1], or in [0, 1] as long as none was below 0.
 
 What the baseline or a uniform choice would have earned is seen through weights 1/propensity, which are 1 on average.
 If they sum up to less than the number of payoffs, a part of what the other would have shown was not seen yet; of that

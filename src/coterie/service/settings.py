@@ -68,7 +68,6 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     max_headers: Annotated[int, Meta(ge=1_024)] = 16_384  # bytes, the address among them
     max_actions: Annotated[int, Meta(ge=1, le=1000)] = 50
     max_features: Count = 2_000  # of a request, after flattening
-    max_id: Annotated[int, Meta(ge=8, le=256)] = 256  # characters
     max_queue: Count = 10_000  # requests waiting for the disk; more are answered 503
     rate: Annotated[float, Meta(ge=0)] = 0.0  # requests a second a client may send; 0 is no limit
     stop_within: Annotated[float, Meta(gt=0)] = 30.0  # seconds a graceful stop may take

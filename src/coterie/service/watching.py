@@ -180,7 +180,7 @@ def _estimate(sums: Minute, name: str) -> Estimate:
         getattr(sums, f"{name}_{part}")
         for part in ("weight", "squares", "earned", "products", "payoffs", "blind")
     )
-    worth = _worth(weight, squares)
+    worth = 0.0 if blind else _worth(weight, squares)
     if blind or sums.summed != sums.learned or worth < ENOUGH:
         return Estimate(None, None, worth)
     least = _least(sums)
