@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 from litestar import Litestar, get
 from litestar.testing import TestClient
+from uvicorn.server import ServerState
 
 from coterie.service.access import is_loopback, open_paths
+from coterie.service.header_limit import LimitedHeaders
 from coterie.service.keys import SCOPES, new_key
 from coterie.service.serve import make_app
 from coterie.service.settings import Settings
@@ -297,3 +300,67 @@ def test_large_headers_are_refused(client: TestClient[Any], path: str) -> None:
         assert answer.status_code == 431
         assert "expected at most 16384 (max-headers)" in answer.json()["error"]["message"]
     assert client.get(f"{path}?{'a' * 20_000}").status_code == 431
+
+
+class Wire(asyncio.Transport):
+    """A transport that keeps what is written to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.closed = False
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def set_protocol(self, protocol: Any) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+
+
+async def _silent(scope: Any, receive: Any, send: Any) -> None:
+    """An application that never answers."""
+
+
+def _connected(loop: asyncio.AbstractEventLoop) -> tuple[LimitedHeaders, Wire]:
+    config = uvicorn.Config(_silent, log_config=None, ws="none")
+    config.load()
+    made = LimitedHeaders.up_to(16_384)(config=config, server_state=ServerState(), app_state={}, _loop=loop)
+    wire = Wire()
+    made.connection_made(wire)
+    return made, wire
+
+
+@pytest.mark.parametrize("sent", [b"a" * 10_000, b"x-a: " + b"b" * 9_000 + b"\r\n"])
+def test_headers_that_never_end_are_ended(sent: bytes) -> None:
+    """Whether it is one header or many: after a few hundred kilobytes the connection is closed, with the reason."""
+
+    async def work() -> int:
+        made, wire = _connected(asyncio.get_running_loop())
+        made.data_received(b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nx-long: ")
+        for k in range(1_000):
+            made.data_received(sent)
+            if wire.closed:
+                assert b"431 Request Header Fields Too Large" in wire.written
+                assert b"(max-headers)" in wire.written
+                return k * len(sent)
+        return 1 << 30
+
+    assert 16_384 < asyncio.run(work()) < 500_000
+
+
+def test_a_long_body_is_not_taken_for_headers() -> None:
+    async def work() -> bool:
+        made, wire = _connected(asyncio.get_running_loop())
+        made.data_received(b"POST / HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 900000\r\n\r\n")
+        for _ in range(90):
+            made.data_received(b"a" * 10_000)
+        return wire.closed  # before the application is asked
+
+    assert not asyncio.run(work())

@@ -17,6 +17,7 @@ from coterie.errors import CoterieError, ParameterError
 from coterie.service.app import create_app
 from coterie.service.desk import Desk
 from coterie.service.guard import Guard
+from coterie.service.header_limit import LimitedHeaders
 from coterie.service.keys import Keyring, keys_from_environment, keys_from_settings
 from coterie.service.logs import configure_logs
 from coterie.service.settings import Settings, read_settings
@@ -39,6 +40,7 @@ def serve(settings: Settings, demo: bool = False) -> None:
         signal.signal(number, lambda *_: None)
     uvicorn.run(
         app,
+        http=LimitedHeaders.up_to(settings.max_headers),
         host=settings.host,
         port=settings.port,
         log_level=settings.log_level,
