@@ -16,7 +16,7 @@ from coterie.errors import ContextError, FileError, ParameterError
 from coterie.policies import POLICIES
 from coterie.service.engine import OURS, check_config
 from coterie.service.exchange import read_dsjson
-from coterie.service.features import DEPTH, check_readable, flatten
+from coterie.service.features import DEPTH, check_numbers, check_readable, flatten
 from coterie.service.settings import Config
 from coterie.service.twice import NAMED, TwiceError, check_names
 from tests.service.test_http import client_of
@@ -151,7 +151,7 @@ FEATURES = [
     ('[{"x":1e999}]', "out of range", 400),
     ('[{"x":NaN}]', "malformed", 400),
     ('[{"x":-Infinity}]', "malformed", 400),
-    (f'[{{"x":{"9" * 400}}}]', "expected a finite number", 422),
+    (f'[{{"x":{"9" * 400}}}]', "expected a finite number", 400),
     (f'[{{"x":{"9" * 5000}}}]', "out of range", 400),
     (f"[{nested(DEPTH + 1)}]", f"features nest deeper than {DEPTH} levels at 'a", 422),
     (f"[{nested(DEPTH + 1, 'list')}]", f"features nest deeper than {DEPTH} levels at 'a'", 422),
@@ -196,6 +196,18 @@ def test_the_edge_refuses_what_flattening_does(depth: int, kind: str) -> None:
     else:
         assert flatten(features)
         check_readable([[], features, [{}]])
+
+
+@pytest.mark.parametrize("digits", [308, 309, 310, 400])
+def test_long_digits_are_refused_exactly_if_they_are_an_infinite_number(digits: int) -> None:
+    check_numbers(f'{{"x": "{"9" * digits}"}}'.encode())  # a text
+    check_numbers(f'{{"x": {"1" * 309}, "y": 1.{"5" * digits}}}'.encode())  # 1.1e308, and a fraction
+    body = f'{{"x": [{{"y": -{"9" * digits}}}]}}'.encode()
+    if digits > 308:
+        with pytest.raises(ValueError, match=f"has {digits} digits, expected a finite number"):
+            check_numbers(body)
+    else:
+        check_numbers(body)
 
 
 @pytest.mark.parametrize("name", [*OURS, "nonsense", "self", "a b"])

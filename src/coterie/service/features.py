@@ -16,11 +16,13 @@
 """
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,7 +30,8 @@ from coterie.errors import ContextError
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 DEPTH = 16  # how deep feature objects may nest
-LARGEST = 1 << 1023  # JSON has integers of any size; beyond this some are no floats
+FLAT = frozenset({str, int, float, bool, type(None)})  # what holds nothing else
+ALIKE, LONG = bytes.maketrans(b"123456789", b"0" * 9), b"0" * 309  # fewer digits are always a finite number
 
 Floats = NDArray[np.float64]
 Hashes = NDArray[np.uint64]
@@ -66,23 +69,27 @@ def _walk(value: Any, path: str, found: dict[str, float], depth: int) -> None:
 
 
 def check_readable(groups: Sequence[Sequence[Mapping[str, Any]]]) -> None:
-    """Raise what `flatten` would, also for features that the policy in force does not read: another one may."""
-    level: list[Any] = [*groups]
-    for _ in range(DEPTH + 2):  # the groups, their objects, and what these may hold
-        deeper: list[Any] = []
-        for value in level:
-            if isinstance(value, dict):
-                deeper.extend(value.values())
-            elif isinstance(value, list | tuple):
-                deeper.extend(value)
-            elif isinstance(value, int) and not -LARGEST < value < LARGEST:
-                for features in groups:
-                    flatten(features)
-        level = deeper
-        if not level:
-            return
+    """Raise if features nest too deep, also those that the policy in force does not read: another one may."""
     for features in groups:
-        flatten(features)
+        for part in features:
+            if not FLAT.issuperset(map(type, part.values())):
+                flatten([part])
+
+
+def check_numbers(body: bytes) -> None:
+    """Raise if JSON holds an integer that is no finite number: only integers can be so large."""
+    if LONG in body.translate(ALIKE):
+        waiting = [msgspec.json.decode(body)]
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, dict):
+                waiting.extend(value.values())
+            elif isinstance(value, list):
+                waiting.extend(value)
+            elif isinstance(value, int) and abs(value) > sys.float_info.max:
+                raise ValueError(
+                    f"{str(value)[:40]}… has {len(str(abs(value)))} digits, expected a finite number"
+                )
 
 
 def count(features: Any) -> int:

@@ -15,8 +15,8 @@ from coterie.service.access import ADMIN, DECIDE, READ
 from coterie.service.desk import Desk, Partial, Ranking, new_event_id, ranking_of
 from coterie.service.engine import Action, Question
 from coterie.service.events import Outcome
-from coterie.service.features import check_readable, count
-from coterie.service.ids import Id, Name, PathId, in_words, named
+from coterie.service.features import check_numbers, check_readable, count
+from coterie.service.ids import ActionName, Id, PathId, check_names_of, in_words, named
 from coterie.service.limits import check_sizes
 from coterie.service.problems import Problem
 from coterie.service.reasons import Contribution, contributions, rows_of
@@ -26,14 +26,14 @@ from coterie.service.twice import check_names
 Features = list[dict[str, Any]]
 
 
-class ActionBody(Action, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class ActionBody(Action, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
     """One thing that could be shown; without features it is known by its id."""
 
-    id: Name
+    id: ActionName
     features: Features | None = None
 
 
-class RankBody(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class RankBody(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
     """What to decide, and for whom."""
 
     user: Id
@@ -44,7 +44,7 @@ class RankBody(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     defer_activation: bool = False
 
 
-class RewardBody(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class RewardBody(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
     """What it was worth."""
 
     value: Annotated[float, Meta(ge=-1, le=1)]
@@ -153,7 +153,8 @@ def read(body: bytes, kind: type[T]) -> T:
     """Decode a body, or say what is wrong with it and where."""
     try:
         found = _decoders[kind].decode(body)
-        check_names(body)
+        check_names(body, found)
+        check_numbers(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise Problem(400, "invalid_request", f"the body cannot be read: {in_words(error)}") from error
     return found  # type: ignore[no-any-return]
@@ -192,6 +193,7 @@ def question_of(
     features = [action.features for action in actions if action.features]
     check_sizes(settings, len(actions), count([context, features]))
     check_groups([context, *features])
+    check_names_of(actions)
     if len({action.id for action in actions}) != len(actions):
         raise Problem(422, "same_action_twice", "two actions have the same id")
     return Question(event, user, actions, context, frozenset(excluded), deferred)
