@@ -179,7 +179,7 @@ def test_large_bodies_are_refused(tmp_path: Path) -> None:
         answer = client.post("/v1/rank", content=b" " * 1001)
         assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
         chunks = (b" " * 600 for _ in range(3))
-        answer = client.post("/v1/rank", content=chunks)
+        answer = client.post("/v1/rank", content=chunks, headers={"content-type": "application/json"})
         assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
 
 

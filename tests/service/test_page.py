@@ -224,6 +224,53 @@ def test_hostile_ids_in_every_list(watched: Watched) -> None:
     watched.complaints.clear()  # the browser itself tells of the 404
 
 
+@pytest.mark.parametrize(
+    "route",
+    [
+        "#/usres",
+        "#/usr/ann",
+        "#/users/ann",
+        "#/what-if/x",
+        "#/user",
+        "#/item/",
+        "#/constructor/a",
+        "#nowhere",
+    ],
+)
+def test_a_mistyped_route_says_so(watched: Watched, route: str) -> None:
+    page = watched.go(route)
+    assert page.get_by_role("heading", level=1).inner_text() == "There is no such page"
+    assert f"Nothing is at {route}." in page.locator("main").inner_text()
+    page.get_by_role("link", name="Go to the overview").click()
+    page.get_by_role("heading", level=1, name="What was decided and earned").wait_for()
+
+
+def test_figures_have_intervals_and_what_is_not_known_is_called_unknown(browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "settings.toml").write_text('[config]\nmode = "apprentice"\n')
+    options = ("--store", str(tmp_path / "log.db"), "--settings", str(tmp_path / "settings.toml"))
+    with service(*options) as process:
+        with httpx.Client(base_url=process.url) as client:
+            for k in range(60):
+                body = {"user": "ann", "actions": [{"id": "jazz"}, {"id": "news"}], "eventId": f"e{k}"}
+                client.post("/v1/rank", json=body)
+                client.post(f"/v1/events/e{k}/reward", json={"value": k % 2})
+        made = Watched(browser, process.url)
+        page = made.go()
+        ours, baseline, uniform = page.locator(".figure").all_inner_texts()[1:4]
+        assert "0.500" in ours
+        assert "0.378 to 0.622" in ours
+        assert "0.378 to 0.622" in baseline
+        assert "not to be told from ours" in baseline
+        assert "unknown" in uniform
+        assert "cannot be estimated" in uniform
+        assert "the baseline is shown" in page.get_by_role("status").inner_text()
+        legend = page.locator(".legend").first.inner_text()
+        assert "this service 0.500 (" in legend
+        assert "uniform choice unknown" in legend
+        made.context.close()
+        assert made.complaints == []
+
+
 def test_the_whole_page_goes_by_keyboard(watched: Watched) -> None:
     page = watched.go()
     press, focused = page.keyboard.press, page.locator(":focus")

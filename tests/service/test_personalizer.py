@@ -102,7 +102,6 @@ def test_the_published_example_is_answered_to_the_letter(client: TestClient[Any]
             "InvalidServiceConfiguration",
         ),
         ("PUT", "/configurations/policy", {"name": "cab"}, 400, "InvalidPolicyConfiguration"),
-        ("PUT", "/model", {}, 400, "InvalidModelImportFormat"),
         ("GET", "/evaluations/e", None, 404, "EvaluationNotFound"),
         ("POST", "/configurations/applyFromEvaluation", {}, 404, "EvaluationNotFound"),
         ("PUT", "/evaluations/e", {}, 403, "OperationNotAllowed"),
@@ -123,8 +122,17 @@ def test_errors_have_the_contracts_shape(
 
 def test_a_body_that_is_not_json_is_refused(client: TestClient[Any]) -> None:
     for content in (b"", b"{", b'"\xff"', b"[" * 50_000):
-        answer = client.post(f"{V1}/rank", content=content)
+        answer = client.post(f"{V1}/rank", content=content, headers={"content-type": "application/json"})
         assert (answer.status_code, answer.headers["x-ms-error-code"]) == (400, "InvalidRankRequest")
+
+
+def test_a_model_is_a_file_that_coterie_wrote(client: TestClient[Any]) -> None:
+    for kind, status, code in (
+        ("application/octet-stream", 400, "InvalidModelImportFormat"),
+        ("application/json", 415, "BadRequest"),
+    ):
+        answer = client.put(f"{V1}/model", content=b"{}", headers={"content-type": kind})
+        assert (answer.status_code, answer.headers["x-ms-error-code"]) == (status, code)
 
 
 def test_too_large_a_body_is_told_the_contracts_way(client: TestClient[Any]) -> None:
@@ -274,7 +282,8 @@ def test_an_import_is_in_the_log(tmp_path: Path) -> None:
         client.post(f"{V1}/events/e/reward", json={"value": -1})
         model = client.get(f"{V1}/model").content
         client.delete(f"{V1}/model")
-        assert client.put(f"{V1}/model", content=model).status_code == 204
+        file = {"content-type": "application/octet-stream"}
+        assert client.put(f"{V1}/model", content=model, headers=file).status_code == 204
     store = SqliteStore(str(tmp_path / "log.db"))
     try:
         assert export_model(recover(store, from_empty=True)) == model

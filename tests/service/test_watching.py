@@ -59,9 +59,13 @@ def test_an_estimate_from_too_few_decisions_is_not_shown() -> None:
 
 def minutes(*worth: int) -> list[Minute]:
     """Return minutes with so many baseline decisions of weight 1 and payoff 1 each."""
-    return [
-        Minute(START + k * MINUTE, 1, 0, n, float(n), n, n, n, n, n, n, n, n) for k, n in enumerate(worth)
-    ]
+    found = []
+    for k, n in enumerate(worth):
+        statistics = Statistics()
+        for _ in range(n):
+            statistics.learned(START + k * MINUTE, event(1.0, True, choices=1), 1.0, 1)
+        found.append(statistics.minutes[0])
+    return found
 
 
 def test_a_point_looks_back_until_it_has_enough() -> None:

@@ -137,12 +137,14 @@ def repair(
         store = str(path)
     import shutil
 
+    from coterie.service.private import open_private
     from coterie.service.sqlite_store import SqliteStore
 
     wal = Path(f"{store}-wal")
     if not yes:
         typer.confirm(f"Give up what lies behind the damage in {wal}? A copy is kept.", abort=True)
     if wal.exists():
-        shutil.copy(wal, f"{wal}.damaged")
+        with wal.open("rb") as damaged, open_private(Path(f"{wal}.damaged")) as kept:
+            shutil.copyfileobj(damaged, kept)
     SqliteStore(store, trust_wal=True, create=False).close()
     typer.echo(f"done; the damaged file is {wal}.damaged")

@@ -28,6 +28,7 @@ from coterie.errors import ContextError
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 DEPTH = 16  # how deep feature objects may nest
+FLAT = frozenset({str, int, float, bool, type(None)})  # what holds nothing else
 
 Floats = NDArray[np.float64]
 Hashes = NDArray[np.uint64]
@@ -60,8 +61,16 @@ def _walk(value: Any, path: str, found: dict[str, float], depth: int) -> None:
         except OverflowError:
             number = math.inf
         if not math.isfinite(number):
-            raise ContextError(f"feature {path[:80]!r} is {value!r}, expected a finite number")
+            raise ContextError(f"feature {path[:80]!r} is {str(value)[:40]}, expected a finite number")
         found[path] = found.get(path, 0.0) + math.copysign(math.log1p(abs(number)), number)
+
+
+def check_readable(groups: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+    """Raise if features nest too deep, also those that the policy in force does not read: another one may."""
+    for features in groups:
+        for part in features:
+            if not FLAT.issuperset(map(type, part.values())):
+                flatten([part])
 
 
 def count(features: Any, most: int) -> int:

@@ -20,7 +20,7 @@ from typing import Any, final
 
 import numpy as np
 
-from coterie.errors import FileError
+from coterie.errors import FileError, ParameterError
 from coterie.models import make_bank
 from coterie.models.checks import check_count, check_flag, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
@@ -33,6 +33,8 @@ from coterie.policies.decision import Decision
 from coterie.policies.policy import Policy
 from coterie.policies.random import Seed, make_rng
 from coterie.policies.roster import Roster
+
+MOST_CLUSTERS = 10_000  # each has a model of its own from the start
 
 
 @final
@@ -82,6 +84,8 @@ class DynUCB(Policy):
         self.n_features = n_features
         self.one_hot = one_hot
         self.k = check_count("k", k)
+        if self.k > MOST_CLUSTERS:
+            raise ParameterError(f"k is {k!r}, expected at most {MOST_CLUSTERS}")
         self.alpha = check_alpha(alpha)
         self.seek_first = check_flag("seek_first", seek_first)
         self.thompson = check_flag("thompson", thompson)

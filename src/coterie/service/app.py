@@ -3,18 +3,20 @@
 import asyncio
 import gc
 import logging
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
-from litestar import Litestar, Request, Response, get
+from litestar import Litestar, Request, Response, Router, get
+from litestar.connection import ASGIConnection
 from litestar.datastructures import State
 from litestar.exceptions import HTTPException, ValidationException
+from litestar.handlers import BaseRouteHandler
 from litestar.openapi import OpenAPIConfig
 
 from coterie import __version__
 from coterie.errors import CoterieError
 from coterie.service import personalizer, personalizer_errors, routes_native, routes_page
+from coterie.service.access import OPEN, READ, check_access, open_paths
 from coterie.service.demo import live
 from coterie.service.desk import Desk
 from coterie.service.engine import warm_up
@@ -32,26 +34,26 @@ KEYS_EVERY = 2.0  # seconds
 log = logging.getLogger("coterie.service")
 
 
-@get("/healthz", operation_id="healthz")
+@get("/healthz", opt=OPEN, operation_id="healthz")
 async def healthz() -> dict[str, str]:
     """Say that the process lives."""
     return {"status": "alive"}
 
 
-@get("/readyz", operation_id="readyz")
+@get("/readyz", opt=OPEN, operation_id="readyz")
 async def readyz(state: State) -> Response[dict[str, str]]:
     """Say whether new work is accepted."""
     why = state.desk.refusing
     return Response({"status": "ready"} if why is None else {"status": why}, status_code=503 if why else 200)
 
 
-@get("/metrics", operation_id="metrics", media_type="text/plain; version=0.0.4; charset=utf-8")
+@get("/metrics", opt=READ, operation_id="metrics", media_type="text/plain; version=0.0.4; charset=utf-8")
 async def metrics(state: State) -> bytes:
     """Return the metrics, as Prometheus reads them."""
     return state.metrics.text()  # type: ignore[no-any-return]
 
 
-@get("/openapi.json", include_in_schema=False)
+@get("/openapi.json", opt=READ, include_in_schema=False)
 async def openapi(request: Request[Any, Any, Any]) -> Response[bytes]:
     """Return the OpenAPI document."""
     state = request.app.state
@@ -93,6 +95,7 @@ def create_app(
             metrics,
             openapi,
         ],
+        guards=[_may],
         state=State({"desk": desk, "metrics": numbers, "settings": settings}),
         on_startup=[start],
         on_shutdown=[stop],
@@ -101,20 +104,28 @@ def create_app(
             msgspec.MsgspecError: _unreadable,
             Exception: _problem,
         },
-        openapi_config=OpenAPIConfig(title="coterie", version=__version__, render_plugins=[]),
+        openapi_config=OpenAPIConfig(
+            title="coterie",
+            version=__version__,
+            render_plugins=[],
+            # Litestar's own document, without what /openapi.json adds to it.
+            openapi_router=Router("/schema", route_handlers=[], opt=READ, include_in_schema=False),
+        ),
         request_max_body_size=None,  # the guard has counted already
         debug=False,
         logging_config=None,
     )
-    native, compatible = (_directly(routes.decide, desk) for routes in (routes_native, personalizer))
+    native, compatible = (_directly(routes, desk) for routes in (routes_native, personalizer))
     direct = {
         ("POST", "/v1/rank"): native,
         **{("POST", personalizer_errors.PREFIX + path): compatible for path in personalizer.both("/rank")},
     }
-    guard = Guard(app, settings, keyring, numbers, direct, spans)
-    # They hold no secrets: what the page shows it asks for, with a key.
-    guard.public.update(routes_page.FILES)
-    return guard
+    return Guard(app, settings, keyring, numbers, open_paths(app), direct, spans)
+
+
+def _may(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+    if connection.scope["method"] != "OPTIONS":  # type: ignore[typeddict-item]
+        check_access(connection.scope, handler.opt)
 
 
 async def _follow_keys(keyring: Keyring, desk: Desk) -> None:
@@ -131,13 +142,13 @@ async def _follow_keys(keyring: Keyring, desk: Desk) -> None:
             log.error(f"the keys cannot be read: {error}")
 
 
-def _directly(decide: Callable[[bytes, Desk, Any], Awaitable[Any]], desk: Desk) -> Direct:
+def _directly(routes: Any, desk: Desk) -> Direct:
     encoder = msgspec.json.Encoder()
 
     async def answer(body: bytes, scope: Any) -> bytes:
-        return encoder.encode(await decide(body, desk, scope))
+        return encoder.encode(await routes.decide(body, desk, scope))
 
-    return answer
+    return Direct(routes.rank.opt, answer)
 
 
 def _answer(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> Response[Any]:

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any, Literal, cast
 
 import msgspec
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from coterie.service.header_limit import LimitedHeaders
 from coterie.service.metrics import Metrics
 from coterie.service.problems import body_of
 from coterie.service.settings import Settings
@@ -56,11 +56,12 @@ class Connections:
             log.warning(f"{self.open} connections are open, new ones are accepted again")
 
 
-class Connection(HttpToolsProtocol):
+class Connection(LimitedHeaders):
     """One connection, watched while a request arrives or an answer is not read."""
 
     def __init__(self, connections: Connections, **more: Any) -> None:
         super().__init__(**more)
+        self.most = connections.settings.max_headers
         self._shared = connections
         self._counted = False
         self._waiting: Waiting | None = None

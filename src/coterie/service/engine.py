@@ -47,6 +47,12 @@ from coterie.service.statistics import Statistics
 
 Features = Sequence[Mapping[str, Any]]
 Kind = Literal["items", "vectors", "model"]  # over ids, over vectors, and one model of all
+OURS = {  # what a policy's constructor takes and the service decides
+    "engine": "the service keeps it; start with `coterie serve --engine …` for shards",
+    "n_features": "it is the service's `dimensions`",
+    "one_hot": "actions with features and without have a model each",
+    "rng": "the service draws from event ids, so that a replay decides alike",
+}
 
 # In crosses to be weighed, of which the compiled loop takes some ten a microsecond.
 LONG = 20_000  # more than this is not done in the event loop
@@ -843,12 +849,17 @@ def make_policy(config: Config, kind: Kind, shards: Shards | None = None) -> Pol
         "model": {},
     }
     given = dict(context[kind])
+    for name, why in OURS.items():
+        if name in config.parameters:
+            raise ParameterError(f"{name!r} cannot be a parameter of the policy: {why}")
     if shards is not None:
         check_sharding(config)
         given["engine"] = shards
     try:
         return POLICIES[config.policy](**given, **config.parameters)
-    except TypeError as error:
+    except CoterieError:
+        raise
+    except Exception as error:  # whatever a constructor makes of a value that it did not expect
         raise ParameterError(
             f"the policy {config.policy!r} does not take these parameters: {error}"
         ) from error

@@ -8,6 +8,7 @@ finite or is too large is refused with its line or row.
 
 import json
 import math
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -22,8 +23,10 @@ from coterie.models.features import hash_actions
 from coterie.service.desk import ranking_of
 from coterie.service.encoding import encode_action
 from coterie.service.engine import Engine, Paid, takes_names
+from coterie.service.ids import NAME
 from coterie.service.personalizer_errors import Refusal
 from coterie.service.personalizer_user import SHARED, find_user
+from coterie.service.private import open_private
 from coterie.service.records import Configure, Rank, Record, Reward, Tick
 from coterie.service.settings import Config
 from coterie.service.store import Store
@@ -64,7 +67,7 @@ def write_parquet(records: Iterable[tuple[int, Record]], names: Mapping[int, str
         metadata={"coterie-log": FORMAT},
     )
     count = 0
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+    with open_private(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for rows in _chunks(_rows(records, names), 20_000):
             writer.write_table(pa.Table.from_pylist(rows, schema=schema))
             count += len(rows)
@@ -105,9 +108,9 @@ def replay_records(records: Iterable[Record]) -> Engine:
 def write_dsjson(records: Iterable[tuple[int, Record]], names: Mapping[int, str], path: Path) -> int:
     """Write one line a decision, with what it earned, and return how many. The log is read once, as a stream."""
     count = 0
-    with path.open("w", encoding="utf-8") as file:
+    with open_private(path) as file:
         for record, reward in _settled(records):
-            file.write(json.dumps(_dsjson(record, names, reward), ensure_ascii=False) + "\n")
+            file.write((json.dumps(_dsjson(record, names, reward), ensure_ascii=False) + "\n").encode())
             count += 1
     return count
 
@@ -268,6 +271,8 @@ def _payoff(line: Any, config: Config, user_path: str) -> Payoff | None:
     name = str(action.get("_tag") or action.get("i", {}).get("id") or chosen)
     if not isinstance(user, str) or len(user) > LONGEST_ID or len(name) > LONGEST_ID:
         raise ValueError(f"its ids are longer than {LONGEST_ID} characters")
+    if not (re.search(NAME, user) and re.search(NAME, name)):
+        raise ValueError(f"its ids are {user[:80]!r} and {name[:80]!r}, expected no control characters")
     around = [{key: part} for key, part in context.items() if not key.startswith("_")]
     if takes_names(config):
         return Payoff(user, Paid(hashed=encode_action(name, action.get("j") or [], around)), value)

@@ -1,28 +1,28 @@
 """The outermost layer: keys, sizes, rates, headers, metrics and one log line. Plain ASGI, for speed."""
 
-import ipaddress
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 import msgspec
 
 from coterie.service import personalizer_errors
+from coterie.service.access import HEADERS_OF, SCOPES_OF, check_access, is_loopback, wanted
 from coterie.service.ids import in_order
-from coterie.service.keys import Keyring
+from coterie.service.keys import SCOPES, Keyring
 from coterie.service.limits import Rate
 from coterie.service.metrics import Metrics
 from coterie.service.problems import Problem, body_of, problem_of
 from coterie.service.settings import Settings
+from coterie.service.store import KeyRow
 from coterie.service.telemetry import Spans
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, Message, Receive, Send
 
-OPEN = frozenset({"/healthz", "/readyz"})
+PROBES = frozenset({"/healthz", "/readyz"})  # whatever watches the service must not use up a client's rate
 HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -37,14 +37,19 @@ log = logging.getLogger("coterie.service")
 
 ANSWER = [(b"content-type", b"application/json"), *HEADERS, POLICY]
 
-Direct = Callable[[bytes, Any], Awaitable[bytes]]
+
+class Direct(NamedTuple):
+    """A call that the guard answers: what its route needs, and from body and scope the body of a 201."""
+
+    opt: Mapping[str, Any]
+    answer: Callable[[bytes, Any], Awaitable[bytes]]
 
 
 class Guard:
     """Lets in what may come in.
 
-    `direct` names the calls, as method and path, that are answered here, by a function from body and scope to
-    the body of a 201: the same function that the application's route calls, without the way there.
+    `direct` names the calls, as method and path, that are answered here, by the same function that the
+    application's route calls, without the way there. `public` are the paths that need no key.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class Guard:
         settings: Settings,
         keyring: Keyring,
         metrics: Metrics,
+        public: Collection[str],
         direct: Mapping[tuple[str, str], Direct] | None = None,
         spans: Spans | None = None,
     ) -> None:
@@ -61,7 +67,7 @@ class Guard:
         self.keyring = keyring
         self.metrics = metrics
         self.rate = Rate(settings.rate)
-        self.public = set(OPEN)  # paths that need no key: the page's own files may be added
+        self.public = frozenset(public)
         self.direct = dict(direct or {})
         self.spans = spans
 
@@ -102,7 +108,8 @@ class Guard:
             if direct is None:
                 await self.app(scope, counted, watched)
             else:
-                content = await direct(await read_body(counted), scope)
+                check_access(scope, direct.opt)
+                content = await direct.answer(await read_body(counted), scope)
                 status = 201
                 length = (b"content-length", b"%d" % len(content))
                 await send({"type": "http.response.start", "status": 201, "headers": [*ANSWER, length]})
@@ -133,34 +140,43 @@ class Guard:
                 )
 
     def _check(self, scope: Any) -> None:
-        headers = {name: value for name, value in scope["headers"] if name in WANTED}
+        headers, open_to_all = wanted(scope["headers"]), scope["path"] in self.public
+        key = self._key(headers) if self.keyring and not open_to_all else None
+        client = scope.get("client")
+        if (
+            scope["path"] not in PROBES
+        ):  # all else counts: by its key, or where that is none of ours by its address
+            self.rate.check(f"key {key.name}" if key else client[0] if client else "")
+        self._check_sizes(scope, headers)
+        if not self.keyring:
+            if not is_loopback(headers.get(b"host", b"")):
+                # A page of another site that had its name point here is still another site.
+                raise Problem(403, "wrong_host", "without a key this service answers only to loopback names")
+        elif key is None and not open_to_all:
+            raise Problem(401, "no_key", "a key is needed, as `Authorization: Bearer …` or `X-API-Key: …`")
+        scope[HEADERS_OF] = headers
+        scope[SCOPES_OF] = key.scopes if key else () if self.keyring else SCOPES
+
+    def _check_sizes(self, scope: Any, headers: Mapping[bytes, bytes]) -> None:
+        size = len(scope.get("raw_path") or b"") + len(scope.get("query_string", b""))
+        size += sum([len(name) + len(value) for name, value in scope["headers"]])
+        if size > self.settings.max_headers:
+            raise Problem(
+                431,
+                "headers_too_large",
+                f"the address and the headers have {size} bytes, expected at most {self.settings.max_headers} "
+                "(max-headers)",
+            )
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self.settings.max_body:
             raise _too_large(self.settings.max_body)
-        client = scope.get("client")
-        who = client[0] if client else ""
-        if self.keyring:
-            if scope["path"] not in self.public:
-                who = self._who(headers, needed(scope["method"], scope["path"]))
-        elif not _local(headers.get(b"host", b"")):
-            # A page of another site that had its name point here is still another site.
-            raise Problem(403, "wrong_host", "without a key this service answers only to loopback names")
-        self.rate.check(who)
 
-    def _who(self, headers: dict[bytes, bytes], scope: str) -> str:
+    def _key(self, headers: Mapping[bytes, bytes]) -> KeyRow | None:
         given = headers.get(b"ocp-apim-subscription-key") or headers.get(b"x-api-key")
         if given is None:
             kind, _, rest = headers.get(b"authorization", b"").partition(b" ")
             given = rest.strip() if kind.lower() == b"bearer" else None
-        row = self.keyring.find(given.decode("latin-1")) if given else None
-        if row is None:
-            raise Problem(401, "no_key", "a key is needed, as `Authorization: Bearer …` or `X-API-Key: …`")
-        if scope not in row.scopes:
-            raise Problem(403, "wrong_scope", f"this key may {', '.join(row.scopes)}; the call needs {scope}")
-        return f"key {row.name}"
-
-
-WANTED = frozenset({b"content-length", b"host", b"authorization", b"x-api-key", b"ocp-apim-subscription-key"})
+        return self.keyring.find(given.decode("latin-1")) if given else None
 
 
 async def read_body(receive: Callable[[], Awaitable[Any]]) -> bytes:
@@ -173,14 +189,6 @@ async def read_body(receive: Callable[[], Awaitable[Any]]) -> bytes:
     if message["type"] != "http.request":
         raise Problem(400, "invalid_request", "the connection ended before the body did")
     return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def needed(method: str, path: str) -> str:
-    """Return the scope that a call needs."""
-    if method in ("GET", "HEAD", "OPTIONS") or path.endswith("/what-if"):
-        return "read"
-    decides = path.endswith(("/rank", "/reward", "/activate"))
-    return "decide" if method == "POST" and decides else "admin"
 
 
 def route_of(path: str) -> str:
@@ -209,21 +217,6 @@ def event_of(scope: Any) -> str | None:
         return str(scope["coterie.event"])
     _, found, rest = scope["path"].partition("/events/")
     return unquote(rest.split("/")[0]) if found else None
-
-
-@lru_cache(maxsize=256)
-def _local(host: bytes) -> bool:
-    name = (
-        host.decode("latin-1").rsplit(":", 1)[0]
-        if not host.startswith(b"[")
-        else host[1:].split(b"]")[0].decode("latin-1")
-    )
-    if name in ("localhost", "testserver.local", ""):
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 def _too_large(most: int) -> Problem:

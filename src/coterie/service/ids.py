@@ -1,10 +1,11 @@
-"""Ids of users and events: any text but control characters. In a path they stand percent-encoded.
+"""Ids: any text but control characters. Those of users and events stand in paths, percent-encoded.
 
 An id may hold slashes, so a path is split before it is decoded: `in_order` leaves the ids encoded for the
 routes, and `named` decodes the one that a route was given.
 """
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any
 from urllib.parse import quote, unquote
 
@@ -18,12 +19,34 @@ ID = r"^(?!\.{1,2}$)[^\x00-\x1f\x7f-\x9f]+$(?!\n)"
 LONGEST = 256
 RULE = f"expected 1 to {LONGEST} characters, no control characters, and neither '.' nor '..', which addresses swallow"
 
+# Ids of actions and slots stand in no path.
+NAME = r"^[^\x00-\x1f\x7f-\x9f]+$(?!\n)"
+NAME_RULE = f"expected 1 to {LONGEST} characters, no control characters"
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
 SLOT = "\x1f"  # between an event's id and a slot's number: no client can choose it
 
 Id = Annotated[str, Meta(min_length=1, max_length=LONGEST, pattern=ID)]
+Name = Annotated[str, Meta(min_length=1, max_length=LONGEST, pattern=NAME)]
+# The same, told to clients; of the ids of many actions `check_names_of` looks at all at once.
+ActionName = Annotated[str, Meta(min_length=1, max_length=LONGEST, extra_json_schema={"pattern": NAME})]
 PathId = Annotated[str, Parameter(min_length=1, description="Percent-encoded; any character may be in it.")]
 
 _PLAIN = "!$&'()*+,;=:@"  # what a segment of a path may hold besides letters, digits and -._~
+
+
+def in_words(error: Exception) -> str:
+    """Return what is wrong with a body, with the rule of an id in the place of its pattern."""
+    said = str(error).replace(f"Expected `str` matching regex {ID!r}", f"not an id: {RULE}")
+    return said.replace(f"Expected `str` matching regex {NAME!r}", f"not an id: {NAME_RULE}")
+
+
+def check_names_of(actions: Sequence[Any]) -> None:
+    """Raise if an action's id has control characters."""
+    if _CONTROL.search("".join([action.id for action in actions])):
+        name = next(action.id for action in actions if _CONTROL.search(action.id))
+        raise Problem(400, "invalid_request", f"the action's id {name[:80]!r} is not an id: {NAME_RULE}")
 
 
 def is_id(text: str) -> bool:

@@ -1,8 +1,11 @@
 """What is refused before any work is done: too large, too often, and how it is said."""
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import msgspec
 
 from coterie.models.encoded import MOST_CROSSES
 from coterie.models.features import DEPTH, count
@@ -11,6 +14,7 @@ from coterie.service.problems import Problem
 from coterie.service.settings import Settings
 
 SMALL = 65_536  # bytes: a body that is read quickly, whatever is in it
+ALIKE, LONG = bytes.maketrans(b"123456789", b"0" * 9), b"0" * 309  # fewer digits are always a finite number
 CLIENTS = 10_000  # remembered; the one unseen for longest goes
 
 
@@ -55,6 +59,22 @@ def check_shape(settings: Settings, body: bytes) -> None:
             f"the body has more than {most} objects and lists, which more than {settings.max_features} features "
             "(max-features) would have",
         )
+
+
+def check_numbers(body: bytes) -> None:
+    """Raise if JSON holds an integer that is no finite number: only integers can be so large."""
+    if LONG in body.translate(ALIKE):
+        waiting = [msgspec.json.decode(body)]
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, dict):
+                waiting.extend(value.values())
+            elif isinstance(value, list):
+                waiting.extend(value)
+            elif isinstance(value, int) and abs(value) > sys.float_info.max:
+                raise ValueError(
+                    f"{str(value)[:40]}… has {len(str(abs(value)))} digits, expected a finite number"
+                )
 
 
 def check_actions(settings: Settings, actions: Sequence[Any], excluded: Sequence[Any] = ()) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from coterie.service.desk import Desk, milliseconds
+from coterie.service.desk import Desk
 from coterie.service.encoding import encode_action
 from coterie.service.engine import Action, Engine, Question, warm_up
 from coterie.service.loadtest import CONTEXTS, action_features, context_features
@@ -112,7 +112,7 @@ async def _figures(path: str, users: int, seconds: float) -> Figures:
     begin = time.perf_counter()
     store = SqliteStore(path)
     # Snapshots are made when this says so, and nothing goes before.
-    desk = Desk(Settings(store=path, snapshot_every=2**40, retention_days=-1.0), store, milliseconds)
+    desk = Desk(Settings(store=path, snapshot_every=2**40, retention_days=-1.0), store)
     await desk.start()
     await asyncio.to_thread(warm_up, desk.engine.config)
     gc.freeze()  # as the application does

@@ -30,12 +30,14 @@ EXAMPLES: dict[str, Any] = {
 ERRORS = {
     "400": "The request cannot be read: not JSON, an unknown field, or a value out of range.",
     "401": "A key is needed.",
-    "403": "The key may not do this.",
+    "403": "The key may not do this, or a page of another site sent it.",
     "404": "What the path names is not known.",
     "409": "It contradicts what is: the event id was used for another request, or something else is under way.",
     "413": "The body, or the number of actions or features, is too large.",
+    "415": "The body is not declared as application/json.",
     "422": "The request can be read, but not done: its parts contradict each other or a limit.",
     "429": "Too many requests; see Retry-After.",
+    "431": "The address and the headers are too large.",
     "503": "Nothing was done: the service is starting, stopping, overloaded, or cannot write.",
 }
 FOLLOWS = {  # what can follow a rank, with the event id of its answer

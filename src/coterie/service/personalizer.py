@@ -13,11 +13,12 @@ from litestar.datastructures import State
 from litestar.params import FromPath, RawBody
 from litestar.types import Scope
 
+from coterie.service.access import DECIDE
 from coterie.service.desk import Desk, new_event_id, ranking_of
 from coterie.service.engine import Question
 from coterie.service.ids import RULE, SLOT, is_id, named
 from coterie.service.limits import check_actions, check_features, check_shape
-from coterie.service.personalizer_admin import ADMIN
+from coterie.service.personalizer_admin import ROUTES
 from coterie.service.personalizer_bodies import (
     RankedOut,
     RankIn,
@@ -33,7 +34,7 @@ from coterie.service.personalizer_bodies import (
 from coterie.service.personalizer_errors import HANDLERS, PREFIX, Refusal
 from coterie.service.personalizer_user import find_user
 from coterie.service.problems import Problem
-from coterie.service.routes_native import question_of
+from coterie.service.routes_native import check_groups, question_of
 from coterie.service.settings import Settings
 
 VERSION = "2022-09-01-preview"
@@ -80,7 +81,7 @@ def question_from(data: RankIn | SlotsIn, desk: Desk, excluded: list[str]) -> Qu
     )
 
 
-@post(both("/rank"), status_code=201)
+@post(both("/rank"), opt=DECIDE, status_code=201)
 async def rank(body: RawBody, state: State, scope: Scope) -> RankOut:
     """Choose one of several actions."""
     return await decide(body, state.desk, scope)
@@ -103,7 +104,7 @@ async def decide(body: bytes, desk: Desk, scope: Any) -> RankOut:
     return RankOut(ranking, answer.event_id, answer.chosen)
 
 
-@post(both("/events/{event_id:str}/reward"), status_code=204)
+@post(both("/events/{event_id:str}/reward"), opt=DECIDE, status_code=204)
 async def reward(event_id: FromPath[str], body: RawBody, state: State, scope: Scope) -> Response[None]:
     """Say what a decision was worth."""
     data = read(body, RewardIn, "InvalidRewardRequest")
@@ -113,14 +114,14 @@ async def reward(event_id: FromPath[str], body: RawBody, state: State, scope: Sc
     return Response(None, status_code=204, headers={REWARD: outcome})
 
 
-@post(both("/events/{event_id:str}/activate"), status_code=204)
+@post(both("/events/{event_id:str}/activate"), opt=DECIDE, status_code=204)
 async def activate(event_id: FromPath[str], state: State) -> Response[None]:
     """Say that a deferred decision was shown."""
     known = await state.desk.activate(checked_event(named(event_id), "InvalidEventIdToActivate"))
     return Response(None, status_code=204, headers={ACTIVATION: "activated" if known else "unknown_event"})
 
 
-@post(both("/multislot/rank"), status_code=201)
+@post(both("/multislot/rank"), opt=DECIDE, status_code=201)
 async def rank_slots(body: RawBody, state: State, scope: Scope) -> SlotsOut:
     """Choose another action for each of several slots."""
     desk: Desk = state.desk
@@ -153,6 +154,7 @@ async def rank_slots(body: RawBody, state: State, scope: Scope) -> SlotsOut:
 def slot_question(question: Question, k: int, slot: SlotIn, work: int) -> Question:
     """Return what is to be decided for one slot: its features are part of the context."""
     around = [{"slot": part} for part in slot.features or ()]
+    check_groups([around])
     return Question(
         event=slot_event(question.event, k),
         user=question.user,
@@ -189,7 +191,7 @@ def slots_of(desk: Desk, event: str) -> dict[str, str]:
     return {child.slot or "": child.id for child in found}
 
 
-@post(both("/multislot/events/{event_id:str}/reward"), status_code=204)
+@post(both("/multislot/events/{event_id:str}/reward"), opt=DECIDE, status_code=204)
 async def reward_slots(event_id: FromPath[str], body: RawBody, state: State) -> Response[None]:
     """Say what the decisions for some slots were worth; outcomes in the order they were sent."""
     desk: Desk = state.desk
@@ -209,7 +211,7 @@ async def reward_slots(event_id: FromPath[str], body: RawBody, state: State) -> 
     return Response(None, status_code=204, headers={REWARD: ", ".join(outcomes)})
 
 
-@post(both("/multislot/events/{event_id:str}/activate"), status_code=204)
+@post(both("/multislot/events/{event_id:str}/activate"), opt=DECIDE, status_code=204)
 async def activate_slots(event_id: FromPath[str], state: State) -> Response[None]:
     """Say that the deferred decisions of all slots were shown."""
     desk: Desk = state.desk
@@ -226,7 +228,7 @@ def _used(event: str) -> Problem:
 DECISIONS: list[Any] = [rank, reward, activate, rank_slots, reward_slots, activate_slots]
 ROUTER = Router(
     path=PREFIX,
-    route_handlers=[*DECISIONS, *ADMIN],
+    route_handlers=[*DECISIONS, *ROUTES],
     before_request=check_version,
     exception_handlers=HANDLERS,
     include_in_schema=False,

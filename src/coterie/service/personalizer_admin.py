@@ -10,6 +10,7 @@ from litestar.params import FromPath, RawBody
 
 from coterie.errors import FileError
 from coterie.service import personalizer_configuration as configuration
+from coterie.service.access import ADMIN, FILE, READ
 from coterie.service.desk import Desk
 from coterie.service.ids import named
 from coterie.service.model_file import export_model
@@ -24,13 +25,13 @@ def both(path: str) -> list[str]:
     return [f"/v1.0{path}", path]
 
 
-@get(both("/configurations/service"))
+@get(both("/configurations/service"), opt=READ)
 async def show_service(state: State) -> ServiceConfiguration:
     """Show the configuration."""
     return configuration.show(state.desk)
 
 
-@put(both("/configurations/service"))
+@put(both("/configurations/service"), opt=ADMIN)
 async def change_service(body: RawBody, state: State) -> ServiceConfiguration:
     """Change the configuration; the model stays."""
     sent = read(body, ServiceConfiguration, configuration.BAD)
@@ -38,13 +39,13 @@ async def change_service(body: RawBody, state: State) -> ServiceConfiguration:
     return configuration.show(state.desk)
 
 
-@get(both("/configurations/policy"))
+@get(both("/configurations/policy"), opt=READ)
 async def show_policy(state: State) -> PolicyContract:
     """Show the policy."""
     return configuration.show_policy(state.desk.engine.config)
 
 
-@put(both("/configurations/policy"))
+@put(both("/configurations/policy"), opt=ADMIN)
 async def change_policy(body: RawBody, state: State) -> PolicyContract:
     """Change the policy, once the new one has learned the log."""
     sent = read(body, PolicyContract, "InvalidPolicyConfiguration")
@@ -52,7 +53,7 @@ async def change_policy(body: RawBody, state: State) -> PolicyContract:
     return configuration.show_policy(state.desk.engine.config)
 
 
-@delete(both("/configurations/policy"), status_code=200)
+@delete(both("/configurations/policy"), opt=ADMIN, status_code=200)
 async def reset_policy(state: State) -> PolicyContract:
     """Go back to the policy of the settings."""
     desk: Desk = state.desk
@@ -62,14 +63,14 @@ async def reset_policy(state: State) -> PolicyContract:
     return configuration.show_policy(desk.engine.config)
 
 
-@get(both("/model"))
+@get(both("/model"), opt=READ)
 async def show_model(state: State) -> Response[bytes]:
     """Return the model as a file."""
     desk: Desk = state.desk
     return Response(await desk.look(lambda: export_model(desk.engine)), media_type="application/octet-stream")
 
 
-@put(both("/model"), status_code=204)
+@put(both("/model"), opt=FILE, status_code=204)
 async def replace_model(body: RawBody, state: State) -> None:
     """Replace the model by that of a file."""
     try:
@@ -78,7 +79,7 @@ async def replace_model(body: RawBody, state: State) -> None:
         raise Refusal(400, "InvalidModelImportFormat", str(error)) from error
 
 
-@get(both("/model/properties"))
+@get(both("/model/properties"), opt=READ)
 async def model_properties(state: State) -> dict[str, str]:
     """Say how old the model is."""
     desk: Desk = state.desk
@@ -87,13 +88,13 @@ async def model_properties(state: State) -> dict[str, str]:
     return {"creationTime": moment(now if first is None else first), "lastModifiedTime": moment(now)}
 
 
-@delete(both("/model"), status_code=204)
+@delete(both("/model"), opt=ADMIN, status_code=204)
 async def reset_model(state: State) -> None:
     """Empty the model; the log stays."""
     await state.desk.reset()
 
 
-@get(both("/logs/properties"))
+@get(both("/logs/properties"), opt=READ)
 async def log_properties(state: State) -> dict[str, Any]:
     """Say from when to when the log reaches."""
     desk: Desk = state.desk
@@ -103,13 +104,13 @@ async def log_properties(state: State) -> dict[str, Any]:
     return {"dateRange": {"from": moment(first), "to": moment(desk.engine.now)}}
 
 
-@delete(both("/logs"), status_code=204)
+@delete(both("/logs"), opt=ADMIN, status_code=204)
 async def delete_logs(state: State) -> None:
     """Keep what was learned as a snapshot, and let the log before it go."""
     await state.desk.delete_log()
 
 
-@get(both("/status"))
+@get(both("/status"), opt=READ)
 async def status(state: State) -> dict[str, str]:
     """Say whether new work is accepted."""
     why = state.desk.refusing
@@ -130,50 +131,50 @@ def oldest(store: Store) -> int | None:
 # Left out: evaluations, applyFromEvaluation and feature importances. There are none, and none can be made.
 
 
-@get(["/v1.0/evaluations", "/v1.0/featureImportances"])
+@get(["/v1.0/evaluations", "/v1.0/featureImportances"], opt=READ)
 async def none_made() -> list[Any]:
     """Return the evaluations: there are none."""
     return []
 
 
-@get(["/evaluations", "/featureImportances"])
+@get(["/evaluations", "/featureImportances"], opt=READ)
 async def none_on_the_page() -> dict[str, list[Any]]:
     """Return the only page of evaluations, as the second form has it."""
     return {"value": []}
 
 
-@get(both("/evaluations/{evaluation_id:str}"))
+@get(both("/evaluations/{evaluation_id:str}"), opt=READ)
 async def show_evaluation(evaluation_id: FromPath[str]) -> None:
     """Say that there is no such evaluation."""
     raise _not_found(named(evaluation_id))
 
 
-@delete(both("/evaluations/{evaluation_id:str}"), status_code=204)
+@delete(both("/evaluations/{evaluation_id:str}"), opt=ADMIN, status_code=204)
 async def delete_evaluation(evaluation_id: FromPath[str]) -> None:
     """Say that there is no such evaluation."""
     raise _not_found(named(evaluation_id))
 
 
-@post(both("/configurations/applyFromEvaluation"), status_code=204)
+@post(both("/configurations/applyFromEvaluation"), opt=ADMIN, status_code=204)
 async def apply_evaluation() -> None:
     """Say that there is no such evaluation."""
     raise _not_found("named")
 
 
-@put([*both("/evaluations/{evaluation_id:str}"), *both("/featureImportances/{evaluation_id:str}")])
+@put([*both("/evaluations/{evaluation_id:str}"), *both("/featureImportances/{evaluation_id:str}")], opt=ADMIN)
 async def make_evaluation(evaluation_id: FromPath[str]) -> None:
     """Refuse: the service does not evaluate."""
     message = "coterie runs no evaluations inside the service; export the log and replay it offline"
     raise Refusal(403, "OperationNotAllowed", message)
 
 
-@get(both("/featureImportances/{importance_id:str}"))
+@get(both("/featureImportances/{importance_id:str}"), opt=READ)
 async def show_importance(importance_id: FromPath[str]) -> None:
     """Say that there is no such thing."""
     raise Refusal(404, "ResourceNotFound", f"feature importance {named(importance_id)!r} does not exist")
 
 
-@delete(both("/featureImportances/{importance_id:str}"), status_code=204)
+@delete(both("/featureImportances/{importance_id:str}"), opt=ADMIN, status_code=204)
 async def delete_importance(importance_id: FromPath[str]) -> None:
     """Say that there is no such thing."""
     raise Refusal(404, "ResourceNotFound", f"feature importance {named(importance_id)!r} does not exist")
@@ -183,7 +184,7 @@ def _not_found(evaluation: str) -> Refusal:
     return Refusal(404, "EvaluationNotFound", f"evaluation {evaluation!r} does not exist")
 
 
-ADMIN: list[Any] = [
+ROUTES: list[Any] = [
     show_service,
     change_service,
     show_policy,

@@ -6,27 +6,30 @@ import msgspec
 from msgspec import Meta, Struct
 
 from coterie.service.engine import Action
+from coterie.service.ids import LONGEST, ActionName, Name, in_words
+from coterie.service.limits import check_numbers
 from coterie.service.personalizer_errors import Refusal
+from coterie.service.twice import check_names
 
-Name = Annotated[str, Meta(min_length=1, max_length=256)]
+EventName = Annotated[str, Meta(min_length=1, max_length=LONGEST)]  # checked with a message of its own
 Features = list[dict[str, Any]]
 T = TypeVar("T")
 
 
-class ActionIn(Action, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class ActionIn(Action, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
     """An action; without features it is known by its id."""
 
-    id: Name
+    id: ActionName
     features: Features | None = None
 
 
-class RankIn(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class RankIn(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
     """A rank request. The first action that is not excluded is the baseline."""
 
     actions: Annotated[list[ActionIn], Meta(min_length=1)]
     context_features: Features | None = None
     excluded_actions: list[str] | None = None
-    event_id: Name | None = None
+    event_id: EventName | None = None
     defer_activation: bool | None = None
 
 
@@ -51,7 +54,7 @@ class RewardIn(Struct, frozen=True, forbid_unknown_fields=True):
     value: Annotated[float, Meta(ge=-1, le=1)]
 
 
-class SlotIn(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class SlotIn(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
     """A place on the page."""
 
     id: Name
@@ -60,13 +63,13 @@ class SlotIn(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     excluded_actions: list[str] | None = None
 
 
-class SlotsIn(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class SlotsIn(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
     """A rank request for several places."""
 
     actions: Annotated[list[ActionIn], Meta(min_length=1)]
     slots: Annotated[list[SlotIn], Meta(min_length=1)]
     context_features: Features | None = None
-    event_id: Name | None = None
+    event_id: EventName | None = None
     defer_activation: bool | None = None
 
 
@@ -100,9 +103,14 @@ class SlotRewardsIn(Struct, frozen=True, forbid_unknown_fields=True):
 def read(body: bytes, kind: type[T], code: str) -> T:
     """Return a body, or refuse it with the contract's code and the place of the mistake."""
     try:
-        return msgspec.json.decode(body, type=kind)
+        found = msgspec.json.decode(body, type=kind)
+        check_names(body, found)
+        check_numbers(body)
     except msgspec.ValidationError as error:
         _, _, place = str(error).partition(" - at ")
-        raise Refusal(400, code, str(error), place.strip("`$.") or None) from error
+        raise Refusal(400, code, in_words(error), place.strip("`$.") or None) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refusal(400, code, f"the body is not JSON: {error}") from error
+    except ValueError as error:
+        raise Refusal(400, code, str(error)) from error
+    return found

@@ -159,7 +159,11 @@ def parse_arguments(text: str) -> dict[str, Any]:
     if len(names) != len(values) or not all(name.startswith("--") for name in names):
         message = f"arguments are {text[:200]!r}, expected pairs such as '--alpha 0.1 --gamma 0.2'"
         raise Refusal(400, "InvalidPolicyConfiguration", message, "arguments")
-    return {name[2:].replace("-", "_"): _value(value) for name, value in zip(names, values, strict=True)}
+    found = {name[2:].replace("-", "_"): _value(value) for name, value in zip(names, values, strict=True)}
+    if len(found) != len(names):
+        message = f"arguments are {text[:200]!r}, which name a parameter twice; name each once"
+        raise Refusal(400, "InvalidPolicyConfiguration", message, "arguments")
+    return found
 
 
 def _value(text: str) -> Any:

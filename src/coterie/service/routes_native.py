@@ -1,6 +1,6 @@
 """The native API: users first, and every answer says what became of the request."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -10,26 +10,30 @@ from litestar.params import RawBody
 from litestar.types import Scope
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from coterie.errors import ContextError
+from coterie.models.features import check_readable
+from coterie.service.access import ADMIN, DECIDE, READ
 from coterie.service.desk import Desk, Partial, Ranking, new_event_id, ranking_of
 from coterie.service.engine import Action, Question
 from coterie.service.events import Outcome
-from coterie.service.ids import ID, RULE, Id, PathId, named
-from coterie.service.limits import check_actions, check_features, check_shape
+from coterie.service.ids import ActionName, Id, PathId, check_names_of, in_words, named
+from coterie.service.limits import check_actions, check_features, check_numbers, check_shape
 from coterie.service.problems import Problem
 from coterie.service.reasons import Contribution, contributions, rows_of
 from coterie.service.settings import Config, Settings
+from coterie.service.twice import check_names
 
 Features = list[dict[str, Any]]
 
 
-class ActionBody(Action, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class ActionBody(Action, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
     """One thing that could be shown; without features it is known by its id."""
 
-    id: Annotated[str, Meta(min_length=1, max_length=256)]
+    id: ActionName
     features: Features | None = None
 
 
-class RankBody(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class RankBody(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
     """What to decide, and for whom."""
 
     user: Id
@@ -40,7 +44,7 @@ class RankBody(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     defer_activation: bool = False
 
 
-class RewardBody(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class RewardBody(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
     """What it was worth."""
 
     value: Annotated[float, Meta(ge=-1, le=1)]
@@ -148,19 +152,22 @@ T = TypeVar("T")
 def read(body: bytes, kind: type[T]) -> T:
     """Decode a body, or say what is wrong with it and where."""
     try:
-        return _decoders[kind].decode(body)  # type: ignore[no-any-return]
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        said = str(error).replace(f"Expected `str` matching regex {ID!r}", f"not an id: {RULE}")
-        raise Problem(400, "invalid_request", f"the body cannot be read: {said}") from error
+        found = _decoders[kind].decode(body)
+        check_names(body, found)
+        check_numbers(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise Problem(400, "invalid_request", f"the body cannot be read: {in_words(error)}") from error
+    return found  # type: ignore[no-any-return]
 
 
 def read_counts(body: bytes, kind: type[T]) -> T:
     """Decode a body that holds counts. JSON has one kind of number: 5.0 is a count too."""
     try:
         values = msgspec.json.decode(body, type=dict[str, Any])
+        check_names(body)
         whole = {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in values.items()}
         return msgspec.convert(whole, kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise Problem(400, "invalid_request", f"the body cannot be read: {error}") from error
 
 
@@ -186,12 +193,22 @@ def question_of(
     """Check sizes and return what is to be decided."""
     check_actions(settings, actions, excluded)
     work = sum(check_features(settings, context, actions))
+    check_groups([context, *(action.features for action in actions if action.features)])
+    check_names_of(actions)
     if len({action.id for action in actions}) != len(actions):
         raise Problem(422, "same_action_twice", "two actions have the same id")
     return Question(event, user, actions, context, frozenset(excluded), deferred, work=work)
 
 
-@post("/v1/rank", status_code=201, operation_id="rank")
+def check_groups(groups: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+    """Raise if features cannot be read, and say which."""
+    try:
+        check_readable(groups)
+    except ContextError as error:
+        raise Problem(422, "invalid_features", str(error)) from error
+
+
+@post("/v1/rank", opt=DECIDE, status_code=201, operation_id="rank")
 async def rank(request: Request[Any, Any, Any]) -> Ranking:
     """Choose one of several actions for a user."""
     return await decide(await request.body(), request.app.state.desk, request.scope)
@@ -204,7 +221,7 @@ async def decide(body: bytes, desk: Desk, scope: Any) -> Ranking:
     return ranking_of(await desk.rank(question))
 
 
-@post("/v1/events/{event_id:str}/reward", status_code=200, operation_id="reward")
+@post("/v1/events/{event_id:str}/reward", opt=DECIDE, status_code=200, operation_id="reward")
 async def reward(event_id: PathId, body: RawBody, state: State, scope: Scope) -> RewardAnswer:
     """Say what a decision was worth; answered after it was learned and is durable."""
     data = read(body, RewardBody)
@@ -216,7 +233,7 @@ async def reward(event_id: PathId, body: RawBody, state: State, scope: Scope) ->
     return RewardAnswer(event, outcome)
 
 
-@post("/v1/events/{event_id:str}/activate", status_code=200, operation_id="activate")
+@post("/v1/events/{event_id:str}/activate", opt=DECIDE, status_code=200, operation_id="activate")
 async def activate(event_id: PathId, state: State) -> ActivateAnswer:
     """Say that a deferred decision was shown."""
     desk: Desk = state.desk
@@ -225,7 +242,7 @@ async def activate(event_id: PathId, state: State) -> ActivateAnswer:
     return ActivateAnswer(event, "activated" if known else "unknown_event")
 
 
-@get("/v1/events/{event_id:str}", operation_id="explain")
+@get("/v1/events/{event_id:str}", opt=READ, operation_id="explain")
 async def explain(event_id: PathId, state: State) -> EventAnswer:
     """Explain a decision: the scores, widths and neighbourhood sizes it was made with."""
     desk: Desk = state.desk
@@ -233,7 +250,7 @@ async def explain(event_id: PathId, state: State) -> EventAnswer:
     return explanation(await desk.decision(event), desk, event.state, event.value)
 
 
-@post("/v1/what-if", status_code=200, operation_id="what_if")
+@post("/v1/what-if", opt=READ, status_code=200, operation_id="what_if")
 async def what_if(body: RawBody, state: State) -> EventAnswer:
     """Explain what would be decided now; nothing is recorded."""
     desk: Desk = state.desk
@@ -242,7 +259,7 @@ async def what_if(body: RawBody, state: State) -> EventAnswer:
     return explanation(record, desk, "imagined", 0.0, question.user)
 
 
-@get("/v1/users/{user_id:str}", operation_id="show_user")
+@get("/v1/users/{user_id:str}", opt=READ, operation_id="show_user")
 async def show_user(user_id: PathId, state: State) -> UserAnswer:
     """Show what is known of a user."""
     desk: Desk = state.desk
@@ -254,7 +271,7 @@ async def show_user(user_id: PathId, state: State) -> UserAnswer:
     return UserAnswer(name, user.first, user.last, user.decisions, user.learned, user.earned)
 
 
-@delete("/v1/users/{user_id:str}", status_code=204, operation_id="forget_user")
+@delete("/v1/users/{user_id:str}", opt=ADMIN, status_code=204, operation_id="forget_user")
 async def forget_user(user_id: PathId, state: State) -> None:
     """Forget a user, in the model at once and in the log."""
     desk: Desk = state.desk
@@ -263,13 +280,13 @@ async def forget_user(user_id: PathId, state: State) -> None:
         raise Problem(404, "unknown_user", f"user {name!r} is not known")
 
 
-@get("/v1/configuration", operation_id="show_configuration")
+@get("/v1/configuration", opt=READ, operation_id="show_configuration")
 async def show_configuration(state: State) -> Response[Any]:
     """Show the rules decisions are made by."""
     return _config(state.desk.engine.config)
 
 
-@put("/v1/configuration", operation_id="change_configuration")
+@put("/v1/configuration", opt=ADMIN, operation_id="change_configuration")
 async def change_configuration(body: RawBody, state: State) -> Response[Any]:
     """Change the rules from here on. Another policy first learns what the log holds, then takes over."""
     data = read_counts(body, ConfigBody)
@@ -277,7 +294,7 @@ async def change_configuration(body: RawBody, state: State) -> Response[Any]:
     return _config(state.desk.engine.config)
 
 
-@put("/v1/shards", operation_id="rebalance")
+@put("/v1/shards", opt=ADMIN, operation_id="rebalance")
 async def rebalance(body: RawBody, state: State) -> ShardsBody:
     """Share the users among so many shards; decisions and rewards go on meanwhile. Answered when all have moved."""
     data = read_counts(body, ShardsBody)

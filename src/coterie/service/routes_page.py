@@ -12,6 +12,7 @@ from litestar.params import QueryParameter
 from msgspec import Struct
 
 from coterie.service import watching
+from coterie.service.access import ADMIN, OPEN, READ
 from coterie.service.desk import Desk
 from coterie.service.engine import Engine
 from coterie.service.problems import Problem
@@ -176,7 +177,7 @@ async def latest_of(state: State) -> list[Latest]:
         return state["tail"].of(desk.engine)  # type: ignore[no-any-return]
 
 
-@get("/v1/statistics", operation_id="statistics")
+@get("/v1/statistics", opt=READ, operation_id="statistics")
 async def statistics(state: State, minutes: Minutes = 60) -> Statistics:
     """Show what was decided and earned, against the baseline and against chance."""
     desk: Desk = state.desk
@@ -211,7 +212,7 @@ def _latency(families: list[Any], name: str, route: str = "") -> Latency:
     return Latency(p50, p90, p99, int(bounds[-1][1]) if bounds else 0)
 
 
-@get("/v1/decisions", operation_id="latest_decisions")
+@get("/v1/decisions", opt=READ, operation_id="latest_decisions")
 async def decisions(state: State, limit: Limit = 20) -> Decisions:
     """Show the latest decisions and how many users they rested on."""
     latest = await latest_of(state)
@@ -233,7 +234,7 @@ def _row(made: Latest, desk: Desk) -> LatestDecision:
     )
 
 
-@get("/v1/users", operation_id="list_users")
+@get("/v1/users", opt=READ, operation_id="list_users")
 async def list_users(state: State, search: Search = "", limit: Limit = 50) -> Users:
     """List users, the latest seen first; a search looks for a part of the id."""
     desk: Desk = state.desk
@@ -256,14 +257,14 @@ def _user(name: str, user: Any) -> UserRow:
     return UserRow(name, user.decisions, user.learned, user.earned, user.last)
 
 
-@delete("/v1/users", status_code=204, operation_id="forget_user_by_any_id")
+@delete("/v1/users", opt=ADMIN, status_code=204, operation_id="forget_user_by_any_id")
 async def forget_user(state: State, id: Name) -> None:
     """Forget a user whose id cannot stand in a path, as the compatible API allows."""
     if not await state.desk.forget(id):
         raise Problem(404, "unknown_user", f"user {id!r} is not known")
 
 
-@get("/v1/items", operation_id="list_items")
+@get("/v1/items", opt=READ, operation_id="list_items")
 async def list_items(state: State, search: Search = "", limit: Limit = 50) -> Items:
     """List items, the most shown of late first; a search looks for a part of the id."""
     rows = item_rows(await latest_of(state))
@@ -292,7 +293,7 @@ def item_rows(latest: list[Latest]) -> dict[str, ItemRow]:
     return {name: ItemRow(name, int(row[0]), int(row[1]), row[2]) for name, row in sums.items()}
 
 
-@get("/v1/resemblance", operation_id="resemblance")
+@get("/v1/resemblance", opt=READ, operation_id="resemblance")
 async def resemblance(state: State, user: Name) -> Resemblance:
     """Show whom a user resembles on which item, among the users seen last."""
     latest = await latest_of(state)
@@ -363,7 +364,7 @@ def _kinds(mine: Place, standing: list[Place]) -> list[str]:
     ]
 
 
-@get("/v1/split", operation_id="split")
+@get("/v1/split", opt=READ, operation_id="split")
 async def split(state: State, item: Name) -> Split:
     """Show how an item splits the users seen last."""
     latest = await latest_of(state)
@@ -384,7 +385,7 @@ def split_by(item: str, engine: Engine, latest: list[Latest]) -> Split:
     return Split(item, len(users), unknown, parts, rows.get(item, ItemRow(item, 0, 0, 0.0)))
 
 
-@get(list(FILES), include_in_schema=False)
+@get(list(FILES), opt=OPEN, include_in_schema=False)
 async def page(request: Request[Any, Any, Any]) -> Response[bytes]:
     """Return one of the page's own files."""
     name, kind = FILES[request.url.path]

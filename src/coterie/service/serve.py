@@ -28,6 +28,7 @@ from coterie.service.telemetry import spans_of
 def serve(settings: Settings, demo: bool = False) -> None:
     """Serve until told to stop and everything accepted is finished. Exits with 1 if no snapshot was written."""
     configure_logs(settings.log_level)
+    os.umask(0o077)  # whatever this process writes is its owner's
     check_tls(settings)
     store = open_store(settings.store, settings.durability)
     app = make_app(settings, store, demo)

@@ -65,9 +65,9 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     retention_days: Annotated[float, Meta(ge=-1)] = -1  # −1 keeps the log for ever
     user_path: str = "user.id"  # where the compatible API finds the user in the context features
     max_body: Count = 1_000_000  # bytes
+    max_headers: Annotated[int, Meta(ge=1_024)] = 16_384  # bytes, the address among them
     max_actions: Annotated[int, Meta(ge=1, le=1000)] = 50
     max_features: Count = 2_000  # of a request, after flattening
-    max_id: Annotated[int, Meta(ge=8, le=256)] = 256  # characters
     max_queue: Count = 10_000  # requests waiting for their turn or for the disk; more are answered 503
     max_connections: Count = 1_000  # open at once; more are answered 503 and closed
     headers_within: Annotated[float, Meta(gt=0)] = 10.0  # seconds that the headers of a request may take

@@ -13,6 +13,7 @@ from typing import Any, final
 
 from coterie.errors import FileError
 from coterie.service import pieces
+from coterie.service.private import make_private
 from coterie.service.records import Batch
 from coterie.service.settings import Durability
 from coterie.service.sqlite_owner import Owned
@@ -68,6 +69,7 @@ class SqliteStore:
         try:
             if not (trust_wal or beside_owner):
                 check_wal(Path(f"{self.path}-wal"))
+            self._make_private()
             self._write = self._connect()
             # SQLite's own checkpoints swallow a sync that fails; `_changing` makes them, and tells.
             self._write.execute("PRAGMA wal_autocheckpoint = 0")
@@ -318,6 +320,16 @@ class SqliteStore:
         """Fold the write-ahead log into the file, and let the file go."""
         self._let_go()
 
+    def _make_private(self) -> None:
+        """Let nobody else read the file, nor what SQLite puts beside it, which gets the rights of the file."""
+        for name in (f"{self.path}-wal", f"{self.path}-shm"):
+            if os.path.exists(name):  # of a crash
+                make_private(Path(name))
+        try:
+            make_private(self.path)
+        except OSError as error:
+            raise FileError(f"cannot open {self.path}: {error}") from error
+
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=10)
         self._connections.append(connection)
@@ -337,7 +349,6 @@ class SqliteStore:
         if empty and application == 0:
             if not self._create:
                 raise _no_store(self.path)
-            os.chmod(self.path, 0o600)
             self._write.executescript(
                 f"BEGIN; {SCHEMA} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = 1; COMMIT;"
             )

@@ -26,6 +26,17 @@ class Minute(Struct, gc=False, array_like=True):
     updates: int = 0  # users' models updated: more than `learned` means sharing
     baseline_squares: float = 0.0  # of the weights: how many decisions the estimates are worth
     uniform_squares: float = 0.0
+    # What intervals need, besides.
+    summed: int = 0  # payoffs that are in these sums: fewer than `learned` in files of earlier versions
+    losses: int = 0  # payoffs below 0
+    earned_squares: float = 0.0
+    baseline_products: float = 0.0  # Σ w² y
+    baseline_payoffs: float = 0.0  # Σ w² y²
+    uniform_products: float = 0.0
+    uniform_payoffs: float = 0.0
+    # Payoffs of choices that were certain, and so say nothing of an action that had no chance.
+    baseline_blind: int = 0
+    uniform_blind: int = 0
 
 
 class Statistics:
@@ -52,6 +63,7 @@ class Statistics:
         """Count a learned payoff, and what it says about the baseline and a uniform choice."""
         weight = event.baseline / event.probability
         uniform = 1 / (event.choices * event.probability)
+        certain = event.probability >= 1 and event.choices > 1
         for row in self._rows(at):
             row.learned += 1
             row.earned += value
@@ -62,3 +74,12 @@ class Statistics:
             row.updates += updates
             row.baseline_squares += weight * weight
             row.uniform_squares += uniform * uniform
+            row.summed += 1
+            row.losses += value < 0
+            row.earned_squares += value * value
+            row.baseline_products += weight * weight * value
+            row.baseline_payoffs += weight * weight * value * value
+            row.uniform_products += uniform * uniform * value
+            row.uniform_payoffs += uniform * uniform * value * value
+            row.baseline_blind += certain and not event.baseline
+            row.uniform_blind += certain

@@ -6,7 +6,7 @@ page alone except the latest decisions, which follow the log.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -14,6 +14,7 @@ from msgspec import Struct
 from coterie.models.encoded import Encoded
 from coterie.policies import Policy
 from coterie.service.engine import Engine
+from coterie.service.intervals import Interval, Sums, interval
 from coterie.service.reasons import rows_of
 from coterie.service.records import Rank, Record, Reward
 from coterie.service.statistics import MINUTE, Minute
@@ -112,6 +113,11 @@ class Point(Struct, frozen=True, rename="camel"):
     baseline_worth: float  # how many decisions the estimate is worth
     uniform_worth: float
     share_rate: float | None
+    payoff_interval: Interval | None
+    baseline_interval: Interval | None
+    uniform_interval: Interval | None
+    baseline_blind: int  # payoffs of choices that left the baseline no chance; with any of them it is unknown
+    uniform_blind: int
 
 
 SUMS = [name for name in Minute.__struct_fields__ if name != "start"]
@@ -129,23 +135,63 @@ def total(start: int, rows: Iterable[Minute]) -> Minute:
 def point(sums: Minute, around: Minute | None = None) -> Point:
     """Return averages; those of the baseline and of chance by inverse propensity, self-normalised.
 
-    `around` holds the sums they are estimated from, if not these.
+    `around` holds the sums they are estimated from, if not these. What cannot be estimated is None.
     """
     around = around or sums
-    baseline_worth = _worth(around.baseline_weight, around.baseline_squares)
-    uniform_worth = _worth(around.uniform_weight, around.uniform_squares)
+    baseline = _estimate(around, "baseline")
+    uniform = _estimate(around, "uniform")
+    every = Sums(
+        sums.learned, sums.learned, sums.learned, sums.earned, sums.earned, sums.earned_squares
+    )  # a payoff counts once
     return Point(
         start=sums.start,
         decisions=sums.decisions,
         learned=sums.learned,
         earned=sums.earned,
         payoff=_ratio(sums.earned, sums.learned),
-        baseline=_ratio(around.baseline_earned, around.baseline_weight) if baseline_worth >= ENOUGH else None,
-        uniform=_ratio(around.uniform_earned, around.uniform_weight) if uniform_worth >= ENOUGH else None,
-        baseline_worth=baseline_worth,
-        uniform_worth=uniform_worth,
+        baseline=baseline.value,
+        uniform=uniform.value,
+        baseline_worth=baseline.worth,
+        uniform_worth=uniform.worth,
         share_rate=_ratio(sums.updates - sums.learned, sums.updates),
+        payoff_interval=interval(every, _least(sums)) if sums.summed == sums.learned else None,
+        baseline_interval=baseline.interval,
+        uniform_interval=uniform.interval,
+        baseline_blind=around.baseline_blind,
+        uniform_blind=around.uniform_blind,
     )
+
+
+class Estimate(NamedTuple):
+    """What another choice would have earned, as far as it can be told."""
+
+    value: float | None
+    interval: Interval | None
+    worth: float
+
+
+def _estimate(sums: Minute, name: str) -> Estimate:
+    """Return what the baseline or a uniform choice would have earned.
+
+    Unknown where a choice left it no chance, where too few decisions speak of it, and where the interval is wider
+    than half of what is possible.
+    """
+    weight, squares, earned, products, payoffs, blind = (
+        getattr(sums, f"{name}_{part}")
+        for part in ("weight", "squares", "earned", "products", "payoffs", "blind")
+    )
+    worth = 0.0 if blind else _worth(weight, squares)
+    if blind or sums.summed != sums.learned or worth < ENOUGH:
+        return Estimate(None, None, worth)
+    least = _least(sums)
+    found = interval(Sums(sums.learned, weight, squares, earned, products, payoffs), least)
+    narrow = found is not None and found.high - found.low <= (1 - least) / 2
+    return Estimate(earned / weight if narrow else None, found, worth)
+
+
+def _least(sums: Minute) -> float:
+    """Return the least that a payoff can be: 0 as long as none was below."""
+    return -1.0 if sums.losses else 0.0
 
 
 def curve(minutes: Sequence[Minute], now: int, span: int) -> list[Point]:

@@ -8,7 +8,18 @@ import { item, items, user, users } from "./people.js";
 
 let timer = 0, turn = 0;
 
-const PAGES = { "": overview, users, items, user, item, event, "what-if": whatIf };
+const PAGES = new Map(Object.entries({ "": overview, users, items, "what-if": whatIf }));
+const ONES = new Map(Object.entries({ user, item, event }));  // of one, whose id follows
+
+// A mistyped address.
+function nothing() {
+  return async () => {
+    main.replaceChildren(
+      el("h1", { tabindex: -1 }, "There is no such page"),
+      el("p", { class: "lead" }, `Nothing is at ${location.hash}. `, el("a", { href: "#/" }, "Go to the overview"), "."),
+    );
+  };
+}
 
 function failed(error) {
   live.textContent = error instanceof Refused ? error.message : "The service cannot be reached.";
@@ -17,10 +28,10 @@ function failed(error) {
 
 async function go(focus) {
   clearInterval(timer);
-  const mine = ++turn, [, name = "", rest = ""] = /^#\/([^/]*)\/?(.*)$/.exec(location.hash) || [];
+  const mine = ++turn, [, name = "", rest = ""] = /^#\/([^/]*)\/?(.*)$/.exec(location.hash || "#/") || [null, location.hash];
   let id = rest;
   try { id = decodeURIComponent(rest); } catch { /* as it stands */ }
-  const page = PAGES[name] || overview, section = { user: "users", item: "items", event: "" }[name] ?? name;
+  const page = (id ? ONES : PAGES).get(name) || nothing, section = { user: "users", item: "items", event: "" }[name] ?? name;
   for (const anchor of document.querySelectorAll("nav a"))
     if (anchor.getAttribute("href") === `#/${section}`) anchor.setAttribute("aria-current", "page");
     else anchor.removeAttribute("aria-current");

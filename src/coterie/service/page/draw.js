@@ -16,6 +16,7 @@ export const svg = (tag, attributes, ...children) => fill(document.createElement
 const whole = new Intl.NumberFormat();
 export const count = (n) => (n === null || n === undefined ? "–" : whole.format(n));
 export const payoff = (y) => (y === null || y === undefined ? "–" : y.toFixed(3));
+export const between = (range) => (range ? `${range.low.toFixed(3)} to ${range.high.toFixed(3)}` : "–");
 export const percent = (y) => (y === null || y === undefined ? "–" : `${(100 * y).toFixed(1)} %`);
 export const millis = (s) => (s === null || s === undefined ? "–" : `${(1000 * s).toFixed(s < 0.01 ? 1 : 0)} ms`);
 export const clock = (ms) => new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
@@ -35,13 +36,13 @@ function nice(low, high, parts = 4) {
   return ticks;
 }
 
-// series: [{name, key, kind}], points: [{start, …}]; says the values under the cursor through `told`.
+// series: [{name, key, kind, range}], points: [{start, …}]; says the values under the cursor through `told`.
 export function lines(points, series, label, show, told, axis = (v) => String(+v.toPrecision(3))) {
   const box = el("div", { class: "chart" });
   const render = () => {
     const width = Math.max(260, box.clientWidth || 640), height = width < 500 ? 200 : 260;
     const left = 44, right = width - 8, top = 8, bottom = height - 24;
-    const values = points.flatMap((p) => series.map((s) => p[s.key])).filter((v) => v !== null);
+    const values = points.flatMap((p) => series.flatMap((s) => (p[s.key] === null ? [] : s.range && p[s.range] ? [p[s.key], p[s.range].low, p[s.range].high] : [p[s.key]])));
     const ticks = nice(Math.min(0, ...values), Math.max(0.05, ...values));
     const first = points[0].start, last = points[points.length - 1].start, span = Math.max(last - first, 1);
     const x = (t) => (points.length === 1 ? (left + right) / 2 : left + ((t - first) / span) * (right - left));
@@ -58,6 +59,10 @@ export function lines(points, series, label, show, told, axis = (v) => String(+v
       const t = first + (marks === 1 ? 0 : (k / (marks - 1)) * span);
       const anchor = marks === 1 ? "middle" : k === 0 ? "start" : k === marks - 1 ? "end" : "middle";
       chart.append(svg("text", { x: x(t), y: height - 6, "text-anchor": anchor }, tick(t, span)));
+    }
+    for (const s of series) for (const band of s.range ? bands(points, s) : []) {
+      const edge = (side) => band.map((p) => `${x(p.start).toFixed(1)} ${y(p[s.range][side]).toFixed(1)}`);
+      chart.append(svg("path", { class: `band-${s.kind}`, d: `M${[...edge("high"), ...edge("low").reverse()].join("L")}Z` }));
     }
     for (const s of [...series].reverse()) {
       let path = "", pen = false;
@@ -101,6 +106,16 @@ export function lines(points, series, label, show, told, axis = (v) => String(+v
   new ResizeObserver(() => { if (!box.contains(document.activeElement)) render(); }).observe(box);
   render();
   return box;
+}
+
+// The stretches in which a series and its range are known.
+function bands(points, s) {
+  const found = [[]];
+  for (const p of points) {
+    if (p[s.key] !== null && p[s.range] !== null) found[found.length - 1].push(p);
+    else found.push([]);
+  }
+  return found.filter((band) => band.length > 1);
 }
 
 export function key(kind) {

@@ -1,24 +1,29 @@
 // The overview: what was decided and earned, by whom together, how fast.
 import { ask } from "./ask.js";
-import { bars, count, el, key, lines, millis, moment, payoff, percent } from "./draw.js";
+import { bars, between, count, el, key, lines, millis, moment, payoff, percent } from "./draw.js";
 import { card, decisionsTable, figure, live, main, note, table } from "./parts.js";
 
 let minutes = 60, paused = false;
 export const isPaused = () => paused;
 
 const SERIES = [
-  { name: "this service", key: "payoff", kind: "ours" },
-  { name: "baseline", key: "baseline", kind: "baseline" },
-  { name: "uniform choice", key: "uniform", kind: "uniform" },
+  { name: "this service", key: "payoff", kind: "ours", range: "payoffInterval" },
+  { name: "baseline", key: "baseline", kind: "baseline", range: "baselineInterval" },
+  { name: "uniform choice", key: "uniform", kind: "uniform", range: "uniformInterval" },
 ];
 
-// How much better ours is; said only where the estimate of theirs is worth enough decisions.
-function lift(ours, theirs, worth) {
-  if (ours === null || theirs === null || Math.abs(theirs) < 1e-9) return "too few decisions to tell";
-  if (worth < 100) return `rough: worth ${count(Math.round(worth))} decisions`;
-  const gain = (ours - theirs) / Math.abs(theirs);
-  return ["ours is ", el("span", { class: gain >= 0 ? "good" : "bad" }, `${gain >= 0 ? "+" : "−"}${Math.abs(100 * gain).toFixed(0)} %`)];
+// What is known of the others, and how much better ours is; said only where the two ranges do not meet.
+function lift(total, name) {
+  const theirs = total[name], range = total[`${name}Interval`], ours = total.payoffInterval;
+  if (total[`${name}Blind`]) return "cannot be estimated: nothing was left to chance";
+  if (!range) return "too few decisions to tell";
+  if (theirs === null) return `too few decisions to tell: ${between(range)}`;
+  if (!ours || (ours.low <= range.high && range.low <= ours.high) || Math.abs(theirs) < 1e-9) return [between(range), el("br"), "not to be told from ours"];
+  const gain = (total.payoff - theirs) / Math.abs(theirs);
+  return [between(range), el("br"), "ours is ", el("span", { class: gain >= 0 ? "good" : "bad" }, `${gain >= 0 ? "+" : "−"}${Math.abs(100 * gain).toFixed(0)} %`)];
 }
+
+const known = (y) => (y === null ? "unknown" : payoff(y));
 
 export function overview(id, still) {
   const figures = el("dl", { class: "figures" }), curve = el("div"), shares = el("div"), sizes = el("div"), speed = el("div"), latest = el("div");
@@ -54,9 +59,9 @@ export function overview(id, still) {
     const total = now.total;
     draw(figures,
       figure("Decisions", count(total.decisions), `${count(now.waiting)} wait for a reward`),
-      figure("Average payoff", payoff(total.payoff), `${count(total.learned)} payoffs learned`),
-      figure("The baseline's", payoff(total.baseline), lift(total.payoff, total.baseline, total.baselineWorth)),
-      figure("A uniform choice's", payoff(total.uniform), lift(total.payoff, total.uniform, total.uniformWorth)),
+      figure("Average payoff", payoff(total.payoff), [between(total.payoffInterval), el("br"), `${count(total.learned)} payoffs learned`]),
+      figure("The baseline's", known(total.baseline), lift(total, "baseline")),
+      figure("A uniform choice's", known(total.uniform), lift(total, "uniform")),
       figure("Users", count(now.users), el("a", { href: "#/users" }, "see them")),
       figure("Items", count(now.items), el("a", { href: "#/items" }, "see them")));
     draw(curve, ...payoffs(now.curve));
@@ -67,26 +72,27 @@ export function overview(id, still) {
       bars([["rank, half", rank.p50], ["90 %", rank.p90], ["99 %", rank.p99], ["log, half", commit.p50], ["90 %", commit.p90], ["99 %", commit.p99]].filter(([, s]) => s !== null).map(([name, s]) => ({ name, value: s, text: millis(s) })), "Latency"),
       note(rank.calls ? `${count(rank.calls)} rank calls over HTTP and ${count(commit.calls)} commits to the log: within how long they were done.` : `${count(commit.calls)} commits to the log, within how long they were done. No rank calls came over HTTP yet.`));
     draw(latest, decisionsTable(recent.decisions, true));
-    live.textContent = `${now.policy}, ${now.mode}, ${percent(now.exploration)} by chance`;
+    live.textContent = `${now.policy}, ${now.mode}, ${now.mode === "online" ? `${percent(now.exploration)} by chance` : "the baseline is shown"}`;
   }
   return refresh;
 }
 
 function payoffs(points) {
   if (!points.length) return [el("p", { class: "empty" }, "Nothing was learned in this time.")];
-  const values = SERIES.map((s) => el("b", {}, payoff(points[points.length - 1][s.key])));
+  const said = (p, s) => (p[s.key] === null ? (s.kind === "ours" ? "–" : "unknown") : `${payoff(p[s.key])} (${between(p[s.range])})`);
+  const values = SERIES.map((s) => el("b", {}, said(points[points.length - 1], s)));
   const when = el("span", {}, "latest");
   const told = (p) => {
     const shown = p || points[points.length - 1];
-    SERIES.forEach((s, k) => { values[k].textContent = payoff(shown[s.key]); });
+    SERIES.forEach((s, k) => { values[k].textContent = said(shown, s); });
     when.textContent = p ? moment(p.start) : "latest";
   };
   const legend = el("ul", { class: "legend" }, SERIES.map((s, k) => el("li", {}, key(s.kind), `${s.name} `, values[k])), el("li", {}, when));
-  const rows = points.slice(-30).reverse().map((p) => ({ cells: [moment(p.start), count(p.decisions), payoff(p.payoff), payoff(p.baseline), payoff(p.uniform)] }));
+  const rows = points.slice(-30).reverse().map((p) => ({ cells: [moment(p.start), count(p.decisions), ...SERIES.map((s) => said(p, s))] }));
   return [
     legend,
     lines(points, SERIES, "Average payoff over time", payoff, told),
-    note(`The click rate, where a reward is a click. What the baseline and a uniform choice would have earned is estimated by inverse propensity, mostly from the few decisions made by chance: the latest points are worth about ${count(Math.round(points[points.length - 1].baselineWorth))} and ${count(Math.round(points[points.length - 1].uniformWorth))} decisions.`),
+    note(`The click rate, where a reward is a click. The shaded ranges hold the true average in about 19 of 20 cases. What the baseline and a uniform choice would have earned is estimated by inverse propensity, mostly from the few decisions made by chance: the latest points are worth about ${count(Math.round(points[points.length - 1].baselineWorth))} and ${count(Math.round(points[points.length - 1].uniformWorth))} decisions. Where nothing was left to chance, it is unknown.`),
     el("details", {}, el("summary", {}, "As a table"), table([["From"], ["Decisions", "number"], ["Payoff", "number"], ["Baseline", "number"], ["Uniform", "number"]], rows, "", "Average payoff over time")),
   ];
 }

@@ -1,0 +1,51 @@
+"""Headers that do not end: a connection is closed before they fill the memory.
+
+The guard refuses headers beyond `max-headers` once they are whole. These never are, so they are counted while they
+arrive.
+"""
+
+import msgspec
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from coterie.service.problems import body_of
+
+CHUNK = 262_144  # bytes that may be read at once, with the end of the request before among them
+
+
+class LimitedHeaders(HttpToolsProtocol):
+    """A connection whose headers end, or are ended."""
+
+    most: int  # bytes
+    _unfinished = False  # whether headers have begun and not ended
+    _arrived = 0
+
+    @classmethod
+    def up_to(cls, most: int) -> type["LimitedHeaders"]:
+        """Return the protocol with a limit."""
+        return type("LimitedHeaders", (cls,), {"most": most})
+
+    def data_received(self, data: bytes) -> None:
+        """Read a part of a request, and count it if it is of headers."""
+        super().data_received(data)
+        if self._unfinished:
+            self._arrived += len(data)
+            if self._arrived > self.most + CHUNK and not self.transport.is_closing():
+                self.transport.write(_answer(self.most))
+                self.transport.close()
+
+    def on_message_begin(self) -> None:
+        """Begin to count."""
+        super().on_message_begin()
+        self._unfinished, self._arrived = True, 0
+
+    def on_headers_complete(self) -> None:
+        """Stop counting."""
+        self._unfinished = False
+        super().on_headers_complete()
+
+
+def _answer(most: int) -> bytes:
+    message = f"the address and the headers have more than {most} bytes (max-headers)"
+    body = msgspec.json.encode(body_of("headers_too_large", message))
+    head = "HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    return bytes(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
