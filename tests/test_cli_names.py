@@ -16,6 +16,7 @@ from coterie.cli.closing import closing_table
 from coterie.cli.options import chosen_world, read_settings_given, split_settings
 from coterie.errors import ParameterError
 from coterie.experiments.bench.rows import Row
+from coterie.service.sqlite_store import SqliteStore
 
 VERSIONS = (Path(__file__).parent.parent / "docs" / "versions.md").read_text()
 
@@ -80,6 +81,7 @@ def test_every_old_name_is_listed_with_the_new_one() -> None:
 
 
 def test_an_old_command_warns_and_works(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> None:
+    SqliteStore(str(tmp_path / "new.db")).close()
     assert call(monkeypatch, "log", "check", "--store", str(tmp_path / "new.db"), "--json") == 0
     told = capsys.readouterr()
     assert told.err == "warning: coterie log is now coterie store; the old name goes with 0.3\n"

@@ -16,6 +16,7 @@ from coterie.service.serve import make_app
 from coterie.service.settings import Settings
 from coterie.service.sqlite_store import SqliteStore
 
+JSON = b"content-type: application/json\r\n"
 HEALTH = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
 Wire = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -74,7 +75,7 @@ def number(connections: Connections, name: str) -> float:
         (b"", "headers"),
         (b"POST /v1/rank HTTP/1.1\r\nhost: 127.0.0.1\r\nx: ", "headers"),
         (HEALTH + b"GET /heal", "headers"),
-        (b"POST /v1/rank HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 9\r\n\r\n{", "body"),
+        (b"POST /v1/rank HTTP/1.1\r\nhost: 127.0.0.1\r\n" + JSON + b"content-length: 9\r\n\r\n{", "body"),
     ],
     ids=["nothing", "half the headers", "half of a second request", "half a body"],
 )

@@ -51,6 +51,7 @@ def test_a_pressed_service_does_not_grow(tmp_path: Path, ranks: int) -> None:
     (tmp_path / "settings.toml").write_text(
         "snapshot-every = 3000\nretention-days = 0\n"
         "[config]\nwait = 1.0\nmax-events = 1000\nmax-users = 500\nmax-items = 30\n"
+        "[config.parameters]\nslots = 65536\n"  # soon full: a table that fills up grows, as it may
     )
     plan = Plan(seconds=3600, connections=16, users=1_000_000, actions=20, rewards=0.3, ranks=ranks)
     options = ("--store", str(path), "--settings", str(tmp_path / "settings.toml"))

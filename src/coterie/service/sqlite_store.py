@@ -165,7 +165,7 @@ class SqliteStore:
         """Return the names."""
         rows = self._rows("SELECT number, id, checksum FROM users")
         for number, name, checksum in rows:
-            if _crc(name) != checksum:
+            if number is None or _crc(name) != checksum:  # no number: the table's own description is damaged
                 raise FileError(f"the name of user {number} in {self.path} is damaged; restore a backup")
         return {number: name for number, name, _ in rows}
 
