@@ -39,6 +39,7 @@ CREATE TABLE scrubs (number INTEGER PRIMARY KEY);
 CREATE TABLE head (one INTEGER PRIMARY KEY CHECK (one = 1), next INTEGER NOT NULL);
 INSERT INTO head VALUES (1, 0);
 """
+TABLES = {part.strip() for part in SCHEMA.split(";") if part.strip().startswith("CREATE")}
 
 
 @final
@@ -117,7 +118,7 @@ class SqliteStore:
             if appends.named:
                 cursor.executemany(
                     "INSERT OR REPLACE INTO users VALUES (?, ?, ?)",
-                    [(number, name, _crc(name)) for number, name in appends.named.items()],
+                    [(number, name, _crc(f"{number} {name}")) for number, name in appends.named.items()],
                 )
             if appends.forgotten or appends.scrub:
                 cursor.executemany("DELETE FROM users WHERE number = ?", [(n,) for n in appends.forgotten])
@@ -155,17 +156,22 @@ class SqliteStore:
 
     def bounds(self) -> tuple[int, int]:
         """Return where the log begins and ends."""
-        next_ = self._rows("SELECT next FROM head")
-        first = self._rows("SELECT min(first) FROM log")[0][0]
-        if len(next_) != 1:
-            raise FileError(f"{self.path} does not know where its log ends; restore a backup")
-        return (next_[0][0] if first is None else first), next_[0][0]
+        rows = self._rows(  # in one query, so that no commit comes in between
+            "SELECT next, (SELECT min(first) FROM log), (SELECT max(first) FROM log) FROM head"
+        )
+        if len(rows) != 1 or (rows[0][2] is not None and rows[0][2] >= rows[0][0]):
+            raise FileError(f"{self.path} does not know where its log ends: it is damaged; restore a backup")
+        end, first, _ = rows[0]
+        return (end if first is None else first), end
 
     def users(self) -> dict[int, str]:
         """Return the names."""
         rows = self._rows("SELECT number, id, checksum FROM users")
         for number, name, checksum in rows:
-            if number is None or _crc(name) != checksum:  # no number: the table's own description is damaged
+            if checksum not in (
+                _crc(f"{number} {name}"),
+                _crc(name),
+            ):  # the latter in rows of earlier versions
                 raise FileError(f"the name of user {number} in {self.path} is damaged; restore a backup")
         return {number: name for number, name, _ in rows}
 
@@ -363,6 +369,9 @@ class SqliteStore:
         if self._beside_owner:
             return  # the owner has looked
         trouble = [row[0] for row in self._write.execute("PRAGMA integrity_check(1)").fetchall()]
+        tables = {sql for (sql,) in self._write.execute("SELECT sql FROM sqlite_master").fetchall()}
+        if not tables >= TABLES:  # which the check does not look at: with another key, rows have no numbers
+            trouble = ["a table is not described as this coterie describes it"]
         if trouble != ["ok"]:
             raise FileError(
                 f"{self.path} is damaged: {trouble[0]}; restore a backup, or save what can be read with "
@@ -424,8 +433,8 @@ def _insert_pieces(cursor: sqlite3.Cursor, new: Mapping[bytes, bytes]) -> None:
     cursor.executemany("INSERT OR IGNORE INTO pieces VALUES (?, ?)", list(new.items()))
 
 
-def _crc(name: str) -> int:
-    return zlib.crc32(name.encode("utf-8", "surrogatepass"))
+def _crc(text: str) -> int:
+    return zlib.crc32(text.encode("utf-8", "surrogatepass"))
 
 
 def _no_store(path: Path) -> FileError:
