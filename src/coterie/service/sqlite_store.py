@@ -168,10 +168,8 @@ class SqliteStore:
         """Return the names."""
         rows = self._rows("SELECT number, id, checksum FROM users")
         for number, name, checksum in rows:
-            if checksum not in (
-                _crc(f"{number} {name}"),
-                _crc(name),
-            ):  # the latter in rows of earlier versions
+            texts = (f"{number} {name}", f"{name}")  # the latter in rows of earlier versions
+            if not isinstance(name, str) or checksum not in map(_crc, texts):
                 raise FileError(f"the name of user {number} in {self.path} is damaged; restore a backup")
         return {number: name for number, name, _ in rows}
 
