@@ -11,7 +11,8 @@ run: $(READY_TO_RUN)
 	$(BIN)/coterie compare
 
 test: check
-	$(BIN)/python -m pytest -n auto
+	@# A file goes to one process: two would compile the same loops, and start the same servers, side by side.
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 slow: $(READY)
 	$(BIN)/python -m pytest -n auto -m slow
