@@ -331,7 +331,8 @@ async def _silent(scope: Any, receive: Any, send: Any) -> None:
 def _connected(loop: asyncio.AbstractEventLoop) -> tuple[LimitedHeaders, Wire]:
     config = uvicorn.Config(_silent, log_config=None, ws="none")
     config.load()
-    made = LimitedHeaders.up_to(16_384)(config=config, server_state=ServerState(), app_state={}, _loop=loop)
+    made = LimitedHeaders(config=config, server_state=ServerState(), app_state={}, _loop=loop)
+    made.most = 16_384
     wire = Wire()
     made.connection_made(wire)
     return made, wire

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from coterie.cli.at_work import RayOption, at_work
 from coterie.cli.closing import closing_table
-from coterie.cli.options import JsonOption, OldWorldOption, chosen_world
+from coterie.cli.options import JsonOption, OldWorldOption, SeedOption, chosen_world
 from coterie.cli.progress import bars
 from coterie.data import WORLDS
 from coterie.experiments import Comparison, Plan, open_world, parse_specs, write_report
@@ -46,7 +46,7 @@ def compare(
         int | None, typer.Option(help="Rounds of each run.", show_default=f"{N_ROUNDS}; all of a log")
     ] = None,
     runs: Annotated[int, typer.Option(help="Runs of each policy, each with a seed of its own.")] = 3,
-    seed: Annotated[int, typer.Option(help="Seed of the first run; the next has seed + 1.")] = 0,
+    seed: SeedOption = 0,
     out: Annotated[Path, typer.Option(help="Folder for the report and the traces.")] = Path("out/compare"),
     as_json_: JsonOption = False,
     workers: Annotated[

@@ -16,9 +16,19 @@ from coterie.cli.closing import closing_table
 from coterie.experiments import Plan
 from coterie.experiments.evidence import final_table, warnings, write_evidence
 from coterie.experiments.parallel import Told, Workers
-from coterie.experiments.protocol import Protocol
+from coterie.experiments.protocol import QUICK_RUNS, Protocol
 from coterie.experiments.reproduce import Evidence, title_of
 from coterie.experiments.reproduce import reproduce as do_all
+
+
+def folder_of(out: Path, name: str, quick: bool) -> Path:
+    """Return the folder of a dataset or a log below `out`."""
+    return out / (f"{Path(name).stem}-quick" if quick else Path(name).stem)
+
+
+def runs_of(given: int | None, quick: bool) -> int:
+    """Return how many runs each policy has."""
+    return given if given is not None else QUICK_RUNS if quick else 5
 
 
 def do(protocol: Protocol, notes: Console, workers: int | Workers | None, silent: bool) -> Evidence:

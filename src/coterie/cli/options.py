@@ -26,6 +26,10 @@ SettingsOption = Annotated[
         "--settings", metavar="NAME=VALUE|FILE.toml", help="A setting, or a file of settings. Repeatable."
     ),
 ]
+RunsOption = Annotated[int | None, typer.Option(help="Runs of each policy. [default: 5; quick: 2]")]
+SeedOption = Annotated[int, typer.Option(help="Seed of the first run; the next has seed + 1.")]
+TuningRunsOption = Annotated[int, typer.Option(help="Runs over which each setting is tuned.")]
+WorkersOption = Annotated[int | None, typer.Option(help="Processes at work. [default: one a core]", min=1)]
 OldWorldOption = Annotated[str | None, typer.Option("--world", hidden=True)]
 
 

@@ -10,8 +10,18 @@ import typer
 from rich.console import Console
 
 from coterie.cli.at_work import RayOption, at_work
-from coterie.cli.evidence import do
-from coterie.cli.options import DataOption, JsonOption, SettingsOption, read_settings_given, tell_old
+from coterie.cli.evidence import do, folder_of, runs_of
+from coterie.cli.options import (
+    DataOption,
+    JsonOption,
+    RunsOption,
+    SeedOption,
+    SettingsOption,
+    TuningRunsOption,
+    WorkersOption,
+    read_settings_given,
+    tell_old,
+)
 from coterie.data import WORLDS, make_world
 from coterie.data.datasets import DATASETS, open_dataset
 from coterie.data.files import VARIABLE
@@ -20,7 +30,7 @@ from coterie.data.log_file import READERS
 from coterie.data.stage import N_ROUNDS, Stage
 from coterie.errors import CoterieError
 from coterie.experiments import Run, Spec, parse_spec, parse_specs
-from coterie.experiments.protocol import QUICK_RUNS, Protocol
+from coterie.experiments.protocol import Protocol
 from coterie.experiments.reproduce import numbers
 from coterie.experiments.specs import names
 from coterie.policies import POLICIES
@@ -46,13 +56,13 @@ def reproduce(
         str | None,
         typer.Option(help="Policies, separated by commas, or `all`. [default: those of the paper]"),
     ] = None,
-    runs: Annotated[int | None, typer.Option(help="Runs of each policy. [default: 5; quick: 2]")] = None,
+    runs: RunsOption = None,
     rounds: Annotated[
         int | None,
         typer.Option(help=f"Use only so many rounds of the data. [default: all; {N_ROUNDS} of a world]"),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the first run; the next has seed + 1.")] = 0,
-    tuning_runs: Annotated[int, typer.Option(help="Runs over which each setting is tuned.")] = 1,
+    seed: SeedOption = 0,
+    tuning_runs: TuningRunsOption = 1,
     settings: SettingsOption = None,
     setting: Annotated[list[str] | None, typer.Option(hidden=True)] = None,
     unverified: Annotated[
@@ -62,9 +72,7 @@ def reproduce(
         "out/reproduce"
     ),
     as_json: JsonOption = False,
-    workers: Annotated[
-        int | None, typer.Option(help="Processes at work. [default: one a core]", min=1)
-    ] = None,
+    workers: WorkersOption = None,
     ray: RayOption = None,
 ) -> None:
     """Do the paper's experiments on a dataset.
@@ -90,8 +98,8 @@ def reproduce(
             name,
             place,
             chosen,
-            out / (f"{Path(name).stem}-quick" if quick else Path(name).stem),
-            n_runs=runs if runs is not None else QUICK_RUNS if quick else 5,
+            folder_of(out, name, quick),
+            n_runs=runs_of(runs, quick),
             seed=seed,
             tuning_runs=tuning_runs,
             n_rounds=rounds,

@@ -8,12 +8,20 @@ import typer
 from rich.console import Console
 
 from coterie.cli.at_work import RayOption, at_work
-from coterie.cli.evidence import do
-from coterie.cli.options import JsonOption, SettingsOption, read_settings_given
+from coterie.cli.evidence import do, folder_of, runs_of
+from coterie.cli.options import (
+    JsonOption,
+    RunsOption,
+    SeedOption,
+    SettingsOption,
+    TuningRunsOption,
+    WorkersOption,
+    read_settings_given,
+)
 from coterie.data.log import open_log
 from coterie.errors import ParameterError
 from coterie.experiments import parse_specs
-from coterie.experiments.protocol import QUICK_RUNS, Protocol
+from coterie.experiments.protocol import Protocol
 from coterie.experiments.reproduce import numbers
 from coterie.experiments.specs import DEFAULT
 
@@ -33,18 +41,16 @@ def tune(
     quick: Annotated[
         bool, typer.Option("--quick", help="A few settings and rounds; the report says what was left out.")
     ] = False,
-    runs: Annotated[int | None, typer.Option(help="Runs of each policy. [default: 5; quick: 2]")] = None,
+    runs: RunsOption = None,
     rounds: Annotated[int | None, typer.Option(help="Use only so many records. [default: all]")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the first run; the next has seed + 1.")] = 0,
-    tuning_runs: Annotated[int, typer.Option(help="Runs over which each setting is tuned.")] = 1,
+    seed: SeedOption = 0,
+    tuning_runs: TuningRunsOption = 1,
     settings: SettingsOption = None,
     out: Annotated[Path, typer.Option(help="Folder for everything; each log has its own in it.")] = Path(
         "out/tune"
     ),
     as_json: JsonOption = False,
-    workers: Annotated[
-        int | None, typer.Option(help="Processes at work. [default: one a core]", min=1)
-    ] = None,
+    workers: WorkersOption = None,
     ray: RayOption = None,
 ) -> None:
     """Find each policy's best settings on a log of your own.
@@ -62,8 +68,8 @@ def tune(
         getattr(place, "name", log),
         place,
         parse_specs(policies),
-        out / (f"{Path(log).stem}-quick" if quick else Path(log).stem),
-        n_runs=runs if runs is not None else QUICK_RUNS if quick else 5,
+        folder_of(out, log, quick),
+        n_runs=runs_of(runs, quick),
         seed=seed,
         tuning_runs=tuning_runs,
         n_rounds=rounds,

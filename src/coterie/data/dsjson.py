@@ -15,7 +15,7 @@ import numpy as np
 
 from coterie.data.interactions import SHARED, SLOTS, Interaction, InteractionLog, check_interaction
 from coterie.errors import ContextError, FileError
-from coterie.models.features import flatten
+from coterie.models.features import flatten, id_at, without
 
 LONGEST_LINE = 10_000_000  # characters
 OWN = "_coterie"  # where our own export names the user
@@ -150,10 +150,8 @@ def _flat(*parts: Mapping[str, Any]) -> dict[str, float]:
 
 def _take_user(context: dict[str, Any], keys: Sequence[str]) -> tuple[Any, dict[str, Any]]:
     """Return the user, and the context without the user's id, which is no feature."""
-    value: Any = context
-    for key in keys:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    if not isinstance(value, str | int | float) or isinstance(value, bool) or value == "":
+    value = id_at(context, keys)
+    if value is None:
         for key, part in context.items():  # a list of feature objects under one key
             for k, inner in enumerate(part if isinstance(part, list) else ()):
                 if isinstance(inner, Mapping):
@@ -161,16 +159,7 @@ def _take_user(context: dict[str, Any], keys: Sequence[str]) -> tuple[Any, dict[
                     if found != SHARED:
                         return found, {**context, key: [*part[:k], rest, *part[k + 1 :]]}
         return SHARED, context
-    return value, _without(context, keys)
-
-
-def _without(part: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    copy = dict(part)
-    if len(keys) == 1:
-        del copy[keys[0]]
-    else:
-        copy[keys[0]] = _without(copy[keys[0]], keys[1:])
-    return copy
+    return value, without(context, keys)
 
 
 def _moment(text: Any) -> float | None:

@@ -12,7 +12,8 @@ from coterie.errors import ParameterError
 from coterie.experiments.contest import FIRST, RANDOM, Line
 from coterie.experiments.paper_figures import PLAIN, plain_style, write_figure
 from coterie.experiments.runs import FRIENDS
-from coterie.experiments.svg import FAINT, GRID, INK, SERIES
+from coterie.experiments.svg import SERIES
+from coterie.report.page import FAINT, GRID, INK
 
 OURS, OUTSIDE = FIRST
 GREY = "#b9bcc4"

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from coterie.experiments.compare import Comparison
 from coterie.experiments.paper_figures import PLAIN
-from coterie.experiments.svg import FAINT, GRID, INK, SERIES, STYLE, VARIABLES, as_svg
+from coterie.experiments.svg import SERIES, STYLE, VARIABLES, as_svg
+from coterie.report.page import FAINT, GRID, INK
 
 DASHES = ["-", "--", ":"]  # when there are more policies than colours
 

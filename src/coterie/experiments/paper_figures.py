@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from coterie.experiments.compare import Comparison, Result
 from coterie.experiments.metrics import Curve, cumulative_regret, curve
-from coterie.experiments.svg import FAINT, GRID, INK, SERIES, STYLE, as_svg
+from coterie.experiments.svg import SERIES, STYLE, as_svg
 from coterie.experiments.trace import read_trace
+from coterie.report.page import FAINT, GRID, INK
 
 # In files, where no page gives the colours.
 PLAIN = {

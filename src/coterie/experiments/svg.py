@@ -7,25 +7,18 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from coterie.report import page
+from coterie.report.page import FAINT, GRID, INK
+
 # Figures are drawn in these stand-ins; in the page they become the style sheet's variables, so that one
 # picture serves light and dark.
-INK, FAINT, GRID = "#010101", "#020202", "#030303"
 SERIES = ["#0400a1", "#0400a2", "#0400a3", "#0400a4", "#0400a5", "#0400a6", "#0400a7"]
 VARIABLES = {INK: "--ink", FAINT: "--faint", GRID: "--grid"} | {
     colour: f"--series-{number}" for number, colour in enumerate(SERIES)
 }
 STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",  # text stays text: it can be searched, and takes the page's font
-    "font.family": "sans-serif",
+    **page.STYLE,
     "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 10,
-    "axes.edgecolor": GRID,
-    "axes.labelcolor": FAINT,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "text.color": INK,
-    "xtick.color": FAINT,
-    "ytick.color": FAINT,
     "xtick.major.size": 0,
     "ytick.major.size": 0,
 }

@@ -65,6 +65,25 @@ def _walk(value: Any, path: str, found: dict[str, float], depth: int) -> None:
         found[path] = found.get(path, 0.0) + math.copysign(math.log1p(abs(number)), number)
 
 
+def id_at(features: Mapping[str, Any], keys: Sequence[str]) -> str | int | float | None:
+    """Return what stands under nested keys, if it can be an id: text that is not empty, or a number."""
+    value: Any = features
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    fits = isinstance(value, str | int | float) and not isinstance(value, bool) and value != ""
+    return value if fits else None
+
+
+def without(features: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    """Return a copy that lacks what stands under nested keys, which must be there."""
+    copy = dict(features)
+    if len(keys) == 1:
+        del copy[keys[0]]
+    else:
+        copy[keys[0]] = without(copy[keys[0]], keys[1:])
+    return copy
+
+
 def check_readable(groups: Sequence[Sequence[Mapping[str, Any]]]) -> None:
     """Raise if features nest too deep, also those that the policy in force does not read: another one may."""
     for features in groups:

@@ -19,7 +19,7 @@ VARIABLES = {INK: "--ink", FAINT: "--faint", GRID: "--grid"} | {
     colour: f"--series-{number}" for number, colour in enumerate(SERIES)
 }
 STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
+    "svg.fonttype": "none",  # text stays text: it can be searched, and takes the page's font
     "svg.hashsalt": "coterie",
     "font.family": "sans-serif",
     "font.size": 10,

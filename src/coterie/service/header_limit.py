@@ -15,14 +15,9 @@ CHUNK = 262_144  # bytes that may be read at once, with the end of the request b
 class LimitedHeaders(HttpToolsProtocol):
     """A connection whose headers end, or are ended."""
 
-    most: int  # bytes
+    most: int  # bytes; set by what makes the connection
     _unfinished = False  # whether headers have begun and not ended
     _arrived = 0
-
-    @classmethod
-    def up_to(cls, most: int) -> type["LimitedHeaders"]:
-        """Return the protocol with a limit."""
-        return type("LimitedHeaders", (cls,), {"most": most})
 
     def data_received(self, data: bytes) -> None:
         """Read a part of a request, and count it if it is of headers."""

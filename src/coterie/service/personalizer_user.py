@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from coterie.models.features import id_at, without
 from coterie.service.ids import RULE, is_id
 from coterie.service.personalizer_errors import Refusal
 
@@ -20,22 +21,11 @@ def find_user(context: Sequence[Mapping[str, Any]], path: str) -> tuple[str, lis
     """
     keys = path.split(".")
     for k, part in enumerate(context):
-        value: Any = part
-        for key in keys:
-            value = value.get(key) if isinstance(value, Mapping) else None
-        if isinstance(value, str | int | float) and not isinstance(value, bool) and value != "":
-            rest = [_without(part, keys), *context[k + 1 :]]
+        value = id_at(part, keys)
+        if value is not None:
+            rest = [without(part, keys), *context[k + 1 :]]
             return _checked(str(value), path), [*map(dict, context[:k]), *map(dict, rest)]
     return SHARED, [*map(dict, context)]
-
-
-def _without(part: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    copy = dict(part)
-    if len(keys) == 1:
-        del copy[keys[0]]
-    else:
-        copy[keys[0]] = _without(copy[keys[0]], keys[1:])
-    return copy
 
 
 def _checked(user: str, path: str) -> str:

@@ -32,6 +32,7 @@ from coterie.models._kernels.hierarchy import (
     Prior,
     Sums,
     counted,
+    spread_chance,
 )
 from coterie.models._kernels.jit import inner, jit
 from coterie.models._kernels.spd import add_outer, dot, invert, times
@@ -98,22 +99,13 @@ def know(prior: Prior, pairs: pair_table.Table, row: int) -> Known:
         told += math.log(tally[i] / kappa) - tally[i] * average[i] * average[i] / kappa
     told += invert(both, m, root, inverse)
     pulls, chance, off = np.empty((groups, m)), np.empty(groups), np.empty(m)
-    top = -np.inf
     for g in range(groups):
         for i in range(m):
             off[i] = average[i] - expect(prior.means[g], items[i])
         times(inverse, m, off, pulls[g])
         chance[g] = math.log(prior.share[g]) - 0.5 * dot(off, pulls[g], m)
-        top = max(top, chance[g])
-    total = 0.0
-    for g in range(groups):
-        chance[g] = math.exp(chance[g] - top)
-        total += chance[g]
-    for g in range(groups):
-        chance[g] /= total
-    return Known(
-        items, tally, average, inverse, pulls, chance, np.array([top + math.log(total) - 0.5 * told])
-    )
+    evidence = spread_chance(chance, groups) - 0.5 * told
+    return Known(items, tally, average, inverse, pulls, chance, np.array([evidence]))
 
 
 @inner

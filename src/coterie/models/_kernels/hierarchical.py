@@ -55,7 +55,8 @@ def learn_one(
     """Let a known user learn what the item at `position` paid, and visit a few users."""
     post = room(many)
     prepare(many, row, post)
-    learn_with(few, many, deciding, pairs, row, table, numbers, position, payoff, ids, post)
+    known = families.know(few.prior, pairs, row if deciding[0] else -1)
+    learn_with(few, many, deciding, pairs, row, table, numbers, position, payoff, ids, known, post)
 
 
 @inner
@@ -70,14 +71,15 @@ def learn_with(
     position: int,
     payoff: float,
     ids: bool,
+    known: families.Known,
     post: Posterior,
 ) -> None:
-    """The same, where the user's posterior in `many` is prepared."""
+    """The same, where the user's posteriors are computed: `known` in `few`, if it decides, and `post` in `many`."""
     item = numbers[position] if ids else -1
     if item >= FEW:
         deciding[0] = 0
     if deciding[0]:
-        families.learn(few, pairs, row, item, payoff, families.know(few.prior, pairs, row))
+        families.learn(few, pairs, row, item, payoff, known)
     learn(many, pairs, row, table[position], item, payoff, post)
     if ids:
         if many.keep[0] < 1.0:
@@ -123,6 +125,7 @@ def play(
     n_candidates = rounds.candidates.shape[1]
     parts, value = np.empty((n_candidates, 6)), np.empty(n_candidates)
     post, noise = room(many), np.zeros(many.place[USED])
+    known = families.know(few.prior, pairs, -1)  # anew in each round that `few` decides
     for t in range(so_far[0], len(rounds.who)):
         if few.place[DUE] or many.place[DUE] or not roomy(few, many, deciding, pairs, named[0], ids):
             return
@@ -151,7 +154,7 @@ def play(
         payoff = rounds.payoffs[t, 0 if rounds.served[t] >= 0 else k]
         if deciding[0]:
             prepare(many, row, post)
-        learn_with(few, many, deciding, pairs, row, table, numbers, which[k], payoff, ids, post)
+        learn_with(few, many, deciding, pairs, row, table, numbers, which[k], payoff, ids, known, post)
         rounds.kept[t] = True
         rounds.updated[t] = 1
         so_far[1] += 1

@@ -9,6 +9,7 @@ With features x is a constant 1 and the features (`coterie.models._kernels.popul
 are few items, x is a constant 1 and a 1 in the item's place, without e and g (`coterie.models._kernels.families`).
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -90,3 +91,17 @@ K_, PHI_, TAU_, EPSILON_ = range(4)
 def counted(times: float, keep: float) -> float:
     """Return what so many payoffs of a user count: 1 + keep + keep² + …"""
     return times if keep >= 1.0 else (1.0 - keep**times) / (1.0 - keep)
+
+
+@inner
+def spread_chance(chance: Floats, groups: int) -> float:
+    """Turn log likelihoods of groups into probabilities, in place; return the log of their sum."""
+    top, total = -np.inf, 0.0
+    for g in range(groups):
+        top = max(top, chance[g])
+    for g in range(groups):
+        chance[g] = math.exp(chance[g] - top)
+        total += chance[g]
+    for g in range(groups):
+        chance[g] /= total
+    return top + math.log(total)

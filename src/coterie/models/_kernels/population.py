@@ -50,6 +50,7 @@ from coterie.models._kernels.hierarchy import (
     Sums,
     Users,
     counted,
+    spread_chance,
 )
 from coterie.models._kernels.jit import inner, jit
 from coterie.models._kernels.lanes import PANEL
@@ -133,7 +134,6 @@ def posterior(
             gram[i, k] = prior.precision[i, k] + gram[i, k] / kappa
     log_det = invert(gram, d, root, spread)
     pull, pooled = np.empty(d), np.empty(d)
-    top = -np.inf
     for g in range(groups):
         times(prior.precision, d, prior.means[g], pooled)
         for i in range(d):
@@ -142,14 +142,7 @@ def posterior(
         chance[g] = (
             math.log(prior.share[g]) + 0.5 * dot(pull, mean[g], d) - 0.5 * dot(prior.means[g], pooled, d)
         )
-        top = max(top, chance[g])
-    total = 0.0
-    for g in range(groups):
-        chance[g] = math.exp(chance[g] - top)
-        total += chance[g]
-    for g in range(groups):
-        chance[g] /= total
-    return top + math.log(total) - 0.5 * log_det
+    return spread_chance(chance, groups) - 0.5 * log_det
 
 
 @inner
