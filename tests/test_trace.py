@@ -18,11 +18,11 @@ import pytest
 import coterie
 from coterie.errors import FileError
 from coterie.experiments import Run, parse_spec, read_header, read_trace, record
-from coterie.experiments.lock import locked
-from coterie.experiments.record import policy_path
-from coterie.experiments.runs import code_files
-from coterie.experiments.trace import write_trace
-from coterie.experiments.worlds import make_world
+from coterie.experiments.run.lock import locked
+from coterie.experiments.run.record import policy_path
+from coterie.experiments.run.runs import code_files
+from coterie.experiments.run.trace import write_trace
+from coterie.experiments.run.worlds import make_world
 
 ONE_HOT = {"kind": "one-hot", "n_users": 12, "n_items": 8, "n_candidates": 4, "turnover": 5.0}
 DENSE = {"kind": "dense", "n_users": 12, "n_candidates": 4}
