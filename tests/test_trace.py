@@ -213,14 +213,14 @@ def test_a_trace_is_complete_or_absent(tmp_path: Path) -> None:
 
 def test_the_fingerprint_covers_every_module_that_a_run_is_played_through() -> None:
     """From `record` on, follow the imports within experiments; only the lock has no say in what is written."""
-    home = Path(coterie.__file__).parent / "experiments"
+    home = Path(coterie.__file__).parent / "experiments" / "run"
     found, waiting = set(), ["record"]
     while waiting:
         name = waiting.pop()
         if name not in found:
             found.add(name)
             waiting += re.findall(
-                r"from coterie\.experiments\.(\w+) import", (home / f"{name}.py").read_text()
+                r"from coterie\.experiments\.run\.(\w+) import", (home / f"{name}.py").read_text()
             )
     covered = code_files()
     for name in found - {"lock"}:

@@ -118,7 +118,7 @@ class Hierarchical(Policy):
 
     @property
     def _loops(self) -> Any:
-        return kernels("hierarchical")
+        return kernels("hierarchy.loop")
 
     @property
     def _ids_alone(self) -> bool:
@@ -159,7 +159,7 @@ class Hierarchical(Policy):
         parts, chance, which = np.empty((len(table), 6)), np.empty(population.n_groups), np.arange(len(table))
         model, pairs = population.model, self._pairs.rows
         if self._deciding[0]:
-            kernels("families").look(model, pairs, row, numbers, which, parts, chance)
+            kernels("hierarchy.families").look(model, pairs, row, numbers, which, parts, chance)
             return parts, chance
         noise = np.zeros(population.n_used)
         if self.draws:

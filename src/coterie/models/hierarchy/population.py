@@ -46,7 +46,7 @@ class Population(Compiled):
     """
 
     def __init__(self, n_weights: int, *, unit: bool = False, ids: bool = False, keep: float = 1.0) -> None:
-        super().__init__("population")
+        super().__init__("hierarchy.population")
         self.n_weights, self.unit, self.ids, self.keep = n_weights, unit, ids, keep
         self.model = self._make(16, 16)
 
@@ -295,7 +295,7 @@ class Population(Compiled):
         """Make room for so many weights, of items that are new."""
         if n_weights <= self.n_weights:
             return
-        self.n_weights = min(max(n_weights, 2 * self.n_weights), 1 + kernels("hierarchical").FEW)
+        self.n_weights = min(max(n_weights, 2 * self.n_weights), 1 + kernels("hierarchy.loop").FEW)
         wider = self._make(len(self.model.users.times), len(self.model.effects))
         for old, new in zip(_arrays(self.model).values(), _arrays(wider).values(), strict=True):
             new[tuple(slice(length) for length in old.shape)] = old

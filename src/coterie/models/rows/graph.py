@@ -27,7 +27,7 @@ class Graph(Compiled):
     """
 
     def __init__(self, people: Bank, p: float | None) -> None:
-        super().__init__("graph")
+        super().__init__("rows.graph")
         self.people = people
         self.pools = people.sibling()
         self.everybody = people.sibling()  # one row: all users' statistics, which strangers decide with

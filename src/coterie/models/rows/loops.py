@@ -26,7 +26,7 @@ class Chunk:
     """Some rounds in the form that a compiled loop takes, and after it what happened in them."""
 
     def __init__(self, log: Log, row: Callable[[Hashable], int]) -> None:
-        loops = kernels("loops")
+        loops = kernels("rows.loops")
         numbers: dict[Hashable, int] = {}
         who = np.array([numbers.setdefault(user, len(numbers)) for user in log.users], dtype=np.int64)
         self.users = list(numbers)  # the user of each number
@@ -76,14 +76,14 @@ class Items:
 
 def play(name: str, arguments: Callable[[], tuple[Any, ...]], so_far: Numbers, n: int) -> None:
     """Run the compiled loop of a policy until `so_far[0]` is n; `arguments` makes room and returns them."""
-    loop = getattr(kernels("loops"), name)
+    loop = getattr(kernels("rows.loops"), name)
     while so_far[0] < n:
         loop(*arguments())
 
 
 def nearest(people: Bank, row: int, pools: Bank, n_pools: int, home: int) -> int:
     """Return the pool with the nearest profile: `home` unless another is nearer, else the first."""
-    return int(kernels("loops").nearest(people.rows, row, pools.rows, n_pools, home))
+    return int(kernels("rows.loops").nearest(people.rows, row, pools.rows, n_pools, home))
 
 
 def entries(bank: Bank) -> int:
@@ -95,4 +95,4 @@ def partner(
     pools: Bank, c: int, whole: NDArray[np.bool_], age: Numbers, rate: Floats, near: Floats, alike: float
 ) -> int:
     """Return the oldest whole pool that is like pool c in payoffs a member and in profile, or -1."""
-    return int(kernels("loops").partner(pools.rows, c, whole, age, rate, near, alike))
+    return int(kernels("rows.loops").partner(pools.rows, c, whole, age, rate, near, alike))

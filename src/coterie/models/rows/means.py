@@ -26,7 +26,7 @@ class Means(Bank):
     one_hot = True
 
     def __init__(self, items: dict[Hashable, int] | None = None) -> None:
-        super().__init__("means")
+        super().__init__("rows.means")
         self.items = {} if items is None else items  # each learned item and its number; siblings share it
         self.rows = self._kernels.make(16)
 

@@ -26,7 +26,7 @@ class Ridges(Bank):
     one_hot = False
 
     def __init__(self, n_features: int) -> None:
-        super().__init__("ridges")
+        super().__init__("rows.ridges")
         self.n_features = n_features
         self.rows = self._kernels.make(n_features, 16)
 

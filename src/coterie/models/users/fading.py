@@ -25,7 +25,7 @@ class Fading(Compiled):
     """One ridge regression a user, over what the bank is for. `keep` is λ: what a payoff counts after one more."""
 
     def __init__(self, bank: Bank, eligible: Eligible, keep: float) -> None:
-        super().__init__("fading")
+        super().__init__("users.fading")
         self.bank = bank
         self.eligible = eligible
         self.keep = keep
