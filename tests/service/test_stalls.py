@@ -296,6 +296,47 @@ def test_nobody_is_scrubbed_from_the_log_while_another_policy_learns_it(tmp_path
         assert snapshot.dump(recover(store, from_empty=True)) == state
 
 
+def test_waits_that_end_as_another_policy_takes_over_end_once(tmp_path: Path) -> None:
+    """They ended in the model that goes, and again in the one that comes, which had not heard of it."""
+
+    async def work(desk: Desk) -> tuple[bytes, int]:
+        clock = desk.clock
+        late = Late(clock)
+
+        def held(*arguments: Any) -> Engine:
+            other = relearn(*arguments)
+            late.by = 2_000
+            return other
+
+        for k in range(5):
+            await desk.rank(ask(f"e{k}"))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(desk_module, "relearn", held)
+            patch.setattr(desk, "clock", late)
+            await desk.configure(Config(policy="linucb", wait=1.0))
+            desk.engine.tick(late())
+            desk._flush()
+        return snapshot.dump(desk.engine), desk.engine.statistics.total.learned
+
+    state, learned = with_desk(settings_of(tmp_path / "log.db", config=Config(wait=1.0)), work)
+    assert learned == 5
+    with opened(tmp_path / "log.db") as store:
+        assert snapshot.dump(recover(store, from_empty=True)) == state
+
+
+class Late:
+    """A clock that is ahead of another."""
+
+    def __init__(self, clock: Any) -> None:
+        self.clock, self.by = clock, 0
+
+    def __call__(self) -> int:
+        return int(self.clock()) + self.by
+
+    def follow(self) -> int:
+        return 0
+
+
 def slots_body(actions: int, slots: int, features: int, context: int, slot_features: int) -> dict[str, Any]:
     return {
         "actions": [

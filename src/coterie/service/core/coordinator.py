@@ -303,9 +303,13 @@ class Desk:
                     raise Problem(
                         503, "not_accepting", "the service went back to its log meanwhile; try again", 1
                     )
-                _catch_up(other, _heard(engine))  # from here to the swap nothing else runs
+                at = self.clock()
+                engine.tick(
+                    at
+                )  # the waits that are over end in both: from here to the swap nothing else runs
+                _catch_up(other, _heard(engine))
                 engine.tap, engine.relearn = None, lambda _: other
-                engine.configure(config, self.clock(), contract)
+                engine.configure(config, at, contract)
 
             await self._write(take_over, long=True)
         finally:
