@@ -18,10 +18,10 @@ from coterie.service.core.engine import Action, Engine, Question
 from coterie.service.log.recovery import recover
 from coterie.service.problems import Problem
 from coterie.service.settings import Config
+from tests.engines.test_sharded import Engine as Frail
+from tests.engines.test_sharded import assert_same_state
 from tests.service.helpers import ask, opened, settings_of, with_desk
 from tests.service.process import service
-from tests.test_sharded import Engine as Frail
-from tests.test_sharded import assert_same_state
 
 FEATURES = ({"tone": "calm", "length": 3}, {"tone": "loud"}, {"length": 1})
 

@@ -8,7 +8,7 @@ missed     like weights, float32   the same for w
 Why compensate: a rank-one step rounds every entry of M⁻¹, and in directions that no context explores nothing ever
 corrects it. After a million updates the error, relative to the largest entry, is up to 6e-14; computing M⁻¹ afresh
 from a summed up M is far worse (1e-5: the sum has rounded too, and M is ill-conditioned); with compensation M⁻¹ is
-right to the last bit, and no d³ is ever paid (tests/test_dense.py).
+right to the last bit, and no d³ is ever paid (tests/models/test_dense.py).
 """
 
 import math

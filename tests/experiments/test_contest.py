@@ -9,7 +9,7 @@ import pytest
 from coterie.errors import FileError, ParameterError
 from coterie.experiments.report.contest_figure import save_contest
 from coterie.experiments.study.contest import BEGIN, END, columns, put_into, read_contest, table
-from tests.test_cli_reproduce import call
+from tests.cli.test_cli_reproduce import call
 
 Entry = tuple[str, str, str | None, float]  # spec, title, items, mean
 OURS: Entry = ("hierarchical", "Hierarchical", "both", 0.65)

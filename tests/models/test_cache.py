@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SOURCE = Path(__file__).parents[1] / "src"
+SOURCE = Path(__file__).parents[2] / "src"
 KINDS = 3
 MODULE = """
 import sys

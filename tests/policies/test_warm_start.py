@@ -16,7 +16,7 @@ import coterie.errors
 import coterie.policies.base.policy
 from coterie import CAB, CLUB, COFIBA, Batch, LinUCB, Policy, Random, open_log
 from coterie.errors import ContextError, CoterieError, ParameterError, PayoffError, UserError
-from tests.test_contract import D, candidates, each_policy, fingerprint, play
+from tests.policies.test_contract import D, candidates, each_policy, fingerprint, play
 
 
 def records(one_hot: bool, n: int = 60) -> tuple[list[str], Any, list[float]]:

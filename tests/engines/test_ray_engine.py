@@ -13,7 +13,7 @@ import pytest
 from coterie import CAB
 from coterie.engines.sharded import Sharded
 from coterie.errors import ParameterError
-from tests.test_sharded import KINDS, assert_same_state, play, shown
+from tests.engines.test_sharded import KINDS, assert_same_state, play, shown
 
 pytest.importorskip("ray")
 

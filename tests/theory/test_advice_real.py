@@ -9,7 +9,7 @@ from coterie.data.datasets import open_dataset
 from coterie.theory.records import Records, from_blocks
 from coterie.theory.sharing import Sharing, measure_sharing
 
-FOLDER = Path(os.environ.get("COTERIE_DATA", Path(__file__).parent.parent.parent / "shared" / "data"))
+FOLDER = Path(os.environ.get("COTERIE_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
 
 def log_of(name: str) -> Records:

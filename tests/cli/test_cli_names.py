@@ -19,7 +19,7 @@ from coterie.cli.studies import bench
 from coterie.errors import ParameterError
 from coterie.service.log.sqlite_store import SqliteStore
 
-VERSIONS = (Path(__file__).parent.parent / "docs" / "versions.md").read_text()
+VERSIONS = (Path(__file__).parents[2] / "docs" / "versions.md").read_text()
 
 
 def everything() -> Iterator[tuple[str, Any]]:

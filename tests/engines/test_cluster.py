@@ -203,7 +203,7 @@ def test_engines_are_imported_when_asked_for() -> None:
 def test_cluster_file_is_one_that_ray_takes_and_asks_for_a_token() -> None:
     yaml = pytest.importorskip("yaml")
     util = pytest.importorskip("ray.autoscaler._private.util")
-    text = (Path(__file__).parents[1] / "docs" / "cluster.yaml").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "cluster.yaml").read_text()
     util.validate_config(util.prepare_config(yaml.safe_load(text)))
     starts = [line for line in text.split("  - ") if "ray start" in line]
     assert len(starts) == 2
