@@ -22,6 +22,7 @@ from coterie.cli.shared.options import (
 )
 from coterie.cli.shared.protocol import do, folder_of, runs_of
 from coterie.cli.shared.workers import RayOption, at_work
+from coterie.cli.tracking import MlflowOption, opened
 from coterie.data import WORLDS, make_world
 from coterie.data.datasets import DATASETS, open_dataset
 from coterie.data.files import VARIABLE
@@ -74,6 +75,7 @@ def reproduce(
     as_json: JsonOption = False,
     workers: WorkersOption = None,
     ray: RayOption = None,
+    mlflow: MlflowOption = None,
 ) -> None:
     """Do the paper's experiments on a dataset.
 
@@ -106,8 +108,11 @@ def reproduce(
             quick=quick,
         )
         plans.append(protocol)
+    log_evidence = opened(mlflow)
     with at_work(workers, ray) as them:
         found = [do(protocol, notes, them, as_json) for protocol in plans]
+    for evidence in found:
+        log_evidence(evidence.comparison, evidence.protocol.out.iterdir())
     if as_json:
         told = [numbers(evidence) for evidence in found]
         print(json.dumps(told if dataset == "all" else told[0], indent=2))

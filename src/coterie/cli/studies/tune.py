@@ -18,6 +18,7 @@ from coterie.cli.shared.options import (
 )
 from coterie.cli.shared.protocol import do, folder_of, runs_of
 from coterie.cli.shared.workers import RayOption, at_work
+from coterie.cli.tracking import MlflowOption, opened
 from coterie.data.logs.log import open_log
 from coterie.errors import ParameterError
 from coterie.experiments import parse_specs
@@ -52,6 +53,7 @@ def tune(
     as_json: JsonOption = False,
     workers: WorkersOption = None,
     ray: RayOption = None,
+    mlflow: MlflowOption = None,
 ) -> None:
     """Find each policy's best settings on a log of your own.
 
@@ -75,8 +77,10 @@ def tune(
         n_rounds=rounds,
         quick=quick,
     )
+    log_evidence = opened(mlflow)
     with at_work(workers, ray) as them:
         evidence = do(protocol, notes, them, as_json)
+    log_evidence(evidence.comparison, protocol.out.iterdir())
     if as_json:
         print(json.dumps(numbers(evidence), indent=2))
         return

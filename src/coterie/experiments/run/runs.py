@@ -18,12 +18,12 @@ from coterie.errors import ParameterError
 from coterie.experiments.run.specs import Spec, make_policy
 from coterie.experiments.run.worlds import World, make_world
 from coterie.models.candidates import project
-from coterie.policies import Policy
+from coterie.policies import POLICIES, Policy
 
 FRIENDS = "friends"
 # What decides a trace: the policies on their models, the data, and the modules through which a run is played.
 ROOMS = ("models", "policies", "data")
-WRITERS = ("batches", "play", "record", "runs", "specs", "trace", "worlds")
+WRITERS = ("batches", "own", "play", "record", "runs", "specs", "trace", "worlds")
 FORMAT = 1  # of the header, and with it of the trace
 
 
@@ -33,7 +33,7 @@ class Run:
     """Everything that decides what happens in a run. Two equal runs have equal traces."""
 
     label: str  # what the user calls the policy
-    policy: str  # its name in POLICIES
+    policy: str  # its name in KINDS of `specs`
     parameters: dict[str, Any]  # all of its constructor's parameters
     world: dict[str, Any]  # from which `make_world` makes the world again
     seed: int  # of the rounds
@@ -47,6 +47,11 @@ class Run:
         view = spec.view(world)
         parameters = spec.complete(view=view, n_features=world.n_features, seed=own_seed)
         return cls(spec.text, spec.name, parameters, world.parameters(), seed, n_rounds, view)
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether the policy can be saved, so that the run goes on where it stopped, and is played only once."""
+        return self.policy in POLICIES
 
     def make_policy(self) -> Policy:
         """Make the untrained policy. `graph=friends` stands for who is whose friend in the data."""
