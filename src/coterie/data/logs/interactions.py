@@ -69,8 +69,8 @@ def open_interactions(log: Any, *, user_path: str = "user.id") -> InteractionLog
     `log` is a path: a service's SQLite store, its Parquet or dsjson export, a dsjson file of Vowpal Wabbit or
     Personalizer (`user_path` says where its context names the user), a Parquet file of decisions, or an .npz file
     with the arrays of an `obp` bandit feedback; or such a feedback itself, a mapping with action, reward and
-    pscore; or a table of decisions from pandas, polars or Arrow (`coterie.data.logs.decision_table` tells the columns). A
-    store is opened read-only, also while a service writes to it.
+    pscore; or a table of decisions from pandas, polars or Arrow (`decision_table.py` tells the columns). A store is
+    opened read-only, also while a service writes to it.
 
     Raises FileError, with the record or line and the way out, if the log cannot be read.
 
