@@ -308,6 +308,11 @@ class Engine:
         self.ids = dict(users)
         self.names = {name: number for number, name in users.items()}
 
+    def know_more(self, users: Mapping[int, str]) -> None:
+        """Take over names of users that came since."""
+        self.ids |= users
+        self.names |= {name: number for number, name in users.items()}
+
     def take_events(self, events: Sequence[Event]) -> None:
         """Take over the events of a snapshot."""
         self.remembered.take_events(events)
