@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from coterie.cli.app import app
 from coterie.errors import FileError
-from coterie.service.log import sqlite_store, upgrade
+from coterie.service.log import sqlite_store
+from coterie.service.log import upgrade as upgrading
 from coterie.service.log.backup import back_up, restore
 from coterie.service.log.recovery import recover
 from coterie.service.log.store import Store, open_store
@@ -101,7 +102,7 @@ def test_a_store_that_cannot_be_read_is_left_as_it_is(tmp_path: Path) -> None:
 def test_an_upgrade_that_reads_back_otherwise_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upgrade, "save_now", lambda engine, store: None)
+    monkeypatch.setattr(upgrading, "save_now", lambda engine, store: None)
     with (
         closing(open_store(golden("v1", tmp_path))) as store,
         pytest.raises(FileError, match="does not read back as it was"),
