@@ -13,6 +13,7 @@ import numpy as np
 
 from coterie import CAB
 from coterie.bench.rows import Row, best_of, only_told
+from coterie.bench.suites import people_shards
 from coterie.engines.placement import slot_of
 from coterie.engines.shard import Change, Kind
 from coterie.engines.sharded import Sharded
@@ -72,6 +73,7 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
             what = f"{case.title}: memory of {SHARDS} shards, {n_users:,} users"
             yield Row(SUITE, what, memory / 2**20, "MiB", "empty shards", **only_told(memory / empty))
         yield from _break_even(case, sizes, costs, messages)
+    yield from people_shards.rows(quick, told)
 
 
 def _break_even(
