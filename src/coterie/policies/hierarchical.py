@@ -13,7 +13,7 @@ With ids alone and up to 64 items, w has one entry per item and Σ is over items
 With `half_life`, a payoff has the weight λ^age in all that is known of its user, where age counts the user's later
 payoffs and λ = 2^(−1/half_life). What the population is comes from users as they are known, so it follows.
 
-With `engine`, what is known of each user is kept elsewhere and is fetched for each decision (`models/hierarchy/fetched.py`).
+With `engine`, what is known of each user is fetched for each decision (`models/hierarchy/fetched.py`).
 """
 
 import copy
