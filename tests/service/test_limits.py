@@ -23,7 +23,7 @@ NO_LIMITS = {
     "host", "port", "store", "durability", "engine", "when_down", "user_path", "tls_certificate", "tls_key",
     "telemetry", "log_level", "access_log", "keys", "config", "given",
     "config.policy", "config.parameters", "config.exploration", "config.explore", "config.default_reward",
-    "config.aggregation", "config.mode", "config.record_reasons",
+    "config.aggregation", "config.mode", "config.record_reasons", "config.holdback", "config.challenger",
 }  # fmt: skip
 
 

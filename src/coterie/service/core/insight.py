@@ -118,6 +118,16 @@ class Point(Struct, frozen=True, rename="camel"):
     uniform_interval: Interval | None
     baseline_blind: int  # payoffs of choices that left the baseline no chance; with any of them it is unknown
     uniform_blind: int
+    agreement: float | None  # how often the best guess is the baseline's choice
+    would_earn: float | None  # while the baseline is shown to all: what the best guess would have earned …
+    would_earn_interval: Interval | None  # … and what is certain of it
+    entropy: float | None  # of the choices, bits: how much is left to chance
+    holdback: float | None  # what those earned who were held back, and those of the challenger
+    holdback_interval: Interval | None
+    holdback_learned: int
+    challenger: float | None
+    challenger_interval: Interval | None
+    challenger_learned: int
 
 
 SUMS = [name for name in Minute.__struct_fields__ if name != "start"]
@@ -140,9 +150,12 @@ def point(sums: Minute, around: Minute | None = None) -> Point:
     around = around or sums
     baseline = _estimate(around, "baseline")
     uniform = _estimate(around, "uniform")
-    every = Sums(
-        sums.learned, sums.learned, sums.learned, sums.earned, sums.earned, sums.earned_squares
-    )  # a payoff counts once
+    every = _each_once(sums.learned, sums.earned, sums.earned_squares)
+    would = _would_earn(sums)
+    beside = {
+        name: _each_once(*(getattr(sums, f"{name}_{part}") for part in ("learned", "earned", "squares")))
+        for name in ("holdback", "challenger")
+    }
     return Point(
         start=sums.start,
         decisions=sums.decisions,
@@ -153,13 +166,28 @@ def point(sums: Minute, around: Minute | None = None) -> Point:
         uniform=uniform.value,
         baseline_worth=baseline.worth,
         uniform_worth=uniform.worth,
-        share_rate=_ratio(sums.updates - sums.learned, sums.updates),
+        share_rate=_ratio(sums.updates - sums.all_learned, sums.updates),
         payoff_interval=interval(every, _least(sums)) if sums.summed == sums.learned else None,
         baseline_interval=baseline.interval,
         uniform_interval=uniform.interval,
         baseline_blind=around.baseline_blind,
         uniform_blind=around.uniform_blind,
+        agreement=_ratio(sums.agreed, sums.judged),
+        would_earn=would.value,
+        would_earn_interval=would.interval,
+        entropy=_ratio(sums.entropy, sums.varied),
+        holdback=_ratio(sums.holdback_earned, sums.holdback_learned),
+        holdback_interval=interval(beside["holdback"], -1.0 if sums.holdback_losses else 0.0),
+        holdback_learned=sums.holdback_learned,
+        challenger=_ratio(sums.challenger_earned, sums.challenger_learned),
+        challenger_interval=interval(beside["challenger"], -1.0 if sums.challenger_losses else 0.0),
+        challenger_learned=sums.challenger_learned,
     )
+
+
+def _each_once(learned: int, earned: float, squares: float) -> Sums:
+    """Return the sums of payoffs that count once."""
+    return Sums(learned, learned, learned, earned, earned, squares)
 
 
 class Estimate(NamedTuple):
@@ -187,6 +215,21 @@ def _estimate(sums: Minute, name: str) -> Estimate:
     found = interval(Sums(sums.learned, weight, squares, earned, products, payoffs), least)
     narrow = found is not None and found.high - found.low <= (1 - least) / 2
     return Estimate(earned / weight if narrow else None, found, worth)
+
+
+def _would_earn(sums: Minute) -> Estimate:
+    """Return what the best guess would have earned while the baseline was shown to all.
+
+    Where the two were the same it is seen; of the rest nothing is known but its range, by which the interval is
+    stretched. Unknown as other estimates are, but never because of a choice that was certain: here all were.
+    """
+    n, earned = sums.shadowed_agreed, sums.shadowed_earned
+    if n == 0 or sums.shadowed < ENOUGH:
+        return Estimate(None, None, n)
+    least = _least(sums)
+    found = interval(Sums(sums.shadowed, n, n, earned, earned, sums.shadowed_squares), least)
+    narrow = found is not None and n >= ENOUGH and found.high - found.low <= (1 - least) / 2
+    return Estimate(earned / n if narrow else None, found, n)
 
 
 def _least(sums: Minute) -> float:

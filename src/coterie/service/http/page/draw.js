@@ -74,7 +74,10 @@ export function lines(points, series, label, show, told, axis = (v) => String(+v
       chart.append(svg("path", { class: s.kind, d: path || "M0 0" }));
       const alone = (k) => (points[k - 1]?.[s.key] ?? null) === null && (points[k + 1]?.[s.key] ?? null) === null;
       points.forEach((p, k) => {
-        if (p[s.key] !== null && (points.length < 3 || alone(k))) chart.append(svg("circle", { class: s.kind, cx: x(p.start), cy: y(p[s.key]), r: 4 }));
+        if (p[s.key] === null || (points.length > 2 && !alone(k))) return;
+        const shift = points.length > 1 ? 0 : 14 * (series.indexOf(s) - (series.length - 1) / 2), place = x(p.start) + shift;
+        if (s.range && p[s.range]) chart.append(svg("line", { class: `whisker ${s.kind}`, x1: place, x2: place, y1: y(p[s.range].low), y2: y(p[s.range].high) }));
+        chart.append(svg("circle", { class: s.kind, cx: place, cy: y(p[s.key]), r: 4 }));
       });
     }
     const cursor = svg("line", { class: "cursor", y1: top, y2: bottom, visibility: "hidden" });
