@@ -24,6 +24,8 @@ LATEST = 2_000  # decisions remembered
 SAMPLE = 120  # users looked at, the latest seen
 POINTS = 120  # of a curve, at most
 ENOUGH = 30  # decisions that an estimate must be worth to be shown
+STRETCHES = 20  # of the latest decisions, at most
+LEAST_STRETCH = 50  # decisions
 SAME = 1e-12  # what the neighbourhood test allows for rounding
 
 
@@ -40,6 +42,7 @@ class Latest(Struct):
     choices: int
     members: int | None  # the neighbourhood of what was chosen, when it was chosen
     reward: float | None = None
+    arm: str = ""
 
 
 class Tail:
@@ -74,6 +77,7 @@ class Tail:
                 record.shown or "best",
                 len(record.actions) - len(record.excluded),
                 members_of(record),
+                arm=record.arm,
             )
             self.decisions.append(made)
             self._by_event[record.event] = made
@@ -98,6 +102,32 @@ def members_of(record: Rank) -> int | None:
         return None
     open_to = [k for k in range(len(record.actions)) if k not in record.excluded]
     return int(rows[open_to.index(record.choice)]["neighbours"])
+
+
+class Stretch(Struct, frozen=True, rename="camel"):
+    """Some of the latest decisions, in order, and what they earned: learning by the round, not by the clock."""
+
+    start: int  # when the first of them was made
+    decisions: int
+    payoff: float
+    payoff_interval: Interval | None
+
+
+def stretches(latest: Sequence[Latest], engine: Engine) -> list[Stretch]:
+    """Return what the latest decisions of the champion earned, newest last; those that still wait are left out."""
+    settled = []
+    for made in reversed(latest):
+        event = engine.events.get(made.event)
+        if made.arm in ("", "champion") and event is not None and event.state in ("rewarded", "expired"):
+            settled.append((made.at, event.value))
+    size = max(LEAST_STRETCH, -(-len(settled) // STRETCHES))
+    found = []
+    for first in range(len(settled) % size, len(settled), size):
+        part = [value for _, value in settled[first : first + size]]
+        sums = _each_once(size, sum(part), sum(value * value for value in part))
+        least = -1.0 if min(part) < 0 else 0.0
+        found.append(Stretch(settled[first][0], size, sum(part) / size, interval(sums, least)))
+    return found
 
 
 class Point(Struct, frozen=True, rename="camel"):

@@ -14,7 +14,7 @@ from msgspec import Struct
 from coterie.service.core import exploring, insight
 from coterie.service.core.coordinator import Desk
 from coterie.service.core.engine import Engine
-from coterie.service.core.insight import Latest, Place, Point, Tail
+from coterie.service.core.insight import Latest, Place, Point, Stretch, Tail
 from coterie.service.http.access import ADMIN, OPEN, READ
 from coterie.service.problems import Problem
 from coterie.service.trial.report import TrialReport, report
@@ -98,6 +98,7 @@ class Decisions(Struct, frozen=True, rename="camel"):
     decisions: list[LatestDecision]
     sizes: list[Size]
     median: int | None
+    learning: list[Stretch]  # what they earned, in stretches of equal length
 
 
 class UserRow(Struct, frozen=True, rename="camel"):
@@ -231,7 +232,8 @@ async def decisions(state: State, limit: Limit = 20) -> Decisions:
         sizes.append(Size(least, most, sum(least <= size <= most for size in members)))
         least *= 2
     shown = [_row(made, desk) for made in latest[:limit] if made.user in desk.engine.ids]
-    return Decisions(shown, sizes, members[len(members) // 2] if members else None)
+    learning = await asyncio.to_thread(insight.stretches, latest, desk.engine)
+    return Decisions(shown, sizes, members[len(members) // 2] if members else None, learning)
 
 
 def _row(made: Latest, desk: Desk) -> LatestDecision:

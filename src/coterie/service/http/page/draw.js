@@ -25,7 +25,7 @@ export const moment = (ms) => new Date(ms).toLocaleString([], { dateStyle: "medi
 const tick = (ms, span) =>
   span > 2 * 86400e3
     ? new Date(ms).toLocaleDateString([], { month: "short", day: "numeric" })
-    : new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false });
+    : new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: span < 600e3 ? "2-digit" : undefined, hour12: false });
 
 function nice(low, high, parts = 4) {
   const raw = Math.max(high - low, 1e-6) / parts;

@@ -31,7 +31,7 @@ function lift(total, name) {
 const known = (y) => (y === null ? "unknown" : payoff(y));
 
 export function overview(id, still) {
-  const alarm = el("p", { class: "alarm", role: "alert" }), arms = el("div"), figures = el("dl", { class: "figures" }), curve = el("div"), shares = el("div"), sizes = el("div"), speed = el("div"), latest = el("div");
+  const alarm = el("p", { class: "alarm", role: "alert" }), arms = el("div"), figures = el("dl", { class: "figures" }), curve = el("div"), learned = el("div"), shares = el("div"), sizes = el("div"), speed = el("div"), latest = el("div");
   const spans = [[60, "1 hour"], [1440, "1 day"], [10080, "7 days"]];
   const buttons = spans.map(([span, name]) =>
     el("button", { type: "button", "aria-pressed": String(span === minutes), onclick: (event) => {
@@ -54,6 +54,7 @@ export function overview(id, still) {
     arms,
     el("div", { class: "grid" },
       el("section", { class: "card" }, el("div", { class: "row" }, el("h2", {}, "Average payoff over time"), el("div", { class: "buttons", role: "group", "aria-label": "Time shown" }, buttons)), curve),
+      card("", "The latest decisions, in order", learned),
       card("third", "Users a decision rests on", sizes),
       card("third", "Learned by sharing", shares),
       card("third", "Latency since the start", speed),
@@ -76,6 +77,7 @@ export function overview(id, still) {
       figure("Users", count(now.users), el("a", { href: "#/users" }, "see them")),
       figure("Items", count(now.items), el("a", { href: "#/items" }, "see them")));
     draw(curve, ...payoffs(now.curve));
+    draw(learned, ...learning(recent.learning));
     draw(sizes, ...neighbourhoods(recent));
     draw(shares, ...sharing(now));
     const { rankLatency: rank, commitLatency: commit } = now;
@@ -106,6 +108,15 @@ function payoffs(points) {
     lines(points, series, "Average payoff over time", payoff, told),
     note(`The click rate, where a reward is a click. The shaded ranges hold the true average in about 19 of 20 cases. What the baseline and a uniform choice would have earned is estimated by inverse propensity, mostly from the few decisions made by chance: the latest points are worth about ${count(Math.round(points[points.length - 1].baselineWorth))} and ${count(Math.round(points[points.length - 1].uniformWorth))} decisions. Where nothing was left to chance, it is unknown.`),
     el("details", {}, el("summary", {}, "As a table"), table([["From"], ["Decisions", "number"], ...series.map((s) => [s.name, "number"])], rows, "", "Average payoff over time")),
+  ];
+}
+
+// By the round, so that a new loop shows what it learns long before the first minutes are over.
+function learning(stretches) {
+  if (!stretches.length) return [el("p", { class: "empty" }, "Fewer than 50 decisions were rewarded yet.")];
+  return [
+    lines(stretches, [SERIES[0]].map((s) => ({ ...s, key: "payoff" })), "Average payoff of the latest decisions", payoff, null),
+    note(`Each point is ${count(stretches[0].decisions)} decisions with what they earned; those who were held back or had the challenger are left out.`),
   ];
 }
 
