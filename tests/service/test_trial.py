@@ -176,6 +176,26 @@ def test_a_challenger_outlives_the_log_that_it_learned(tmp_path: Path) -> None:
     assert with_desk(settings_of(path, config), second, clock) == state
 
 
+def test_a_challenger_that_comes_after_the_log_was_deleted_takes_what_it_knows(tmp_path: Path) -> None:
+    """A reward for a decision that is no longer in the log is learned by the champion alone."""
+
+    async def work(desk: Desk) -> None:
+        await desk.rank(ask("early", deferred=True))
+        await desk.rank(ask("before"))
+        await desk.delete_log()
+        await desk.configure(Config(challenger=LINUCB))
+        await desk.activate("early")
+        assert await desk.reward("early", 1.0) == "applied"
+        assert await desk.reward("before", 1.0) == "applied"
+        await desk.rank(ask("after"))
+        assert await desk.reward("after", 1.0) == "applied"
+        assert desk.engine.rival is not None
+        assert (desk.engine.learned, desk.engine.rival.learned) == (3, 1)
+        assert snapshot.dump(desk.engine) == snapshot.dump(recover(desk.store))
+
+    with_desk(settings_of(tmp_path / "log.db"), work, Clock())
+
+
 def test_a_log_without_a_trial_is_written_as_before() -> None:
     made = engine()
     for k in range(3):
