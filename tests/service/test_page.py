@@ -458,7 +458,7 @@ def test_the_pages_files_are_strict_and_whole(server: Process) -> None:
     assert "unsafe" not in policy
     assert "default-src 'none'" in policy
     assert answer.headers["x-content-type-options"] == "nosniff"
-    folder = Path(__file__).parents[2] / "src" / "coterie" / "service" / "page"
+    folder = Path(__file__).parents[2] / "src" / "coterie" / "service" / "http" / "page"
     for file in folder.iterdir():
         path = "/" if file.name == "index.html" else f"/page/{file.name}"
         found = httpx.get(server.url + path)
