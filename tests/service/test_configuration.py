@@ -111,6 +111,13 @@ def test_a_start_with_another_policy_learns_the_log_and_replays_to_the_same_stat
         assert snapshot.dump(recover(store, from_empty=True)) == state
 
 
+def test_a_count_that_no_record_can_hold_is_refused(tmp_path: Path) -> None:
+    with _started(_settings(tmp_path)) as client:
+        answer = client.put("/v1/configuration", json={"maxEvents": 2**70})
+        assert answer.status_code == 400, answer.text
+        assert client.get("/v1/configuration").json()["maxEvents"] == 200_000
+
+
 def test_nobody_can_write_down_what_was_given(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="unknown field `given`"):
         _settings(tmp_path, "given = []")

@@ -3,9 +3,19 @@
 import asyncio
 from pathlib import Path
 
+import numpy as np
+import pytest
+
+from coterie.service.core import insight
 from coterie.service.core.coordinator import Desk
-from coterie.service.demo import KINDS, USERS, Crowd, live
-from tests.service.helpers import settings_of, with_desk
+from coterie.service.core.engine import Engine, Question
+from coterie.service.core.intervals import Sums, interval
+from coterie.service.demo import HELD_BACK, ITEMS, KINDS, USERS, Crowd, live
+from coterie.service.settings import Config, Settings
+from coterie.service.trial.report import report
+from tests.service.helpers import START, Clock, ask, engine, settings_of, with_desk
+
+MINUTE = 2400  # visits of the demo's first minute, at 40 a second
 
 
 def test_the_crowd_ranks_and_rewards(tmp_path: Path) -> None:
@@ -27,3 +37,76 @@ def test_visitors_of_a_kind_share_their_tastes() -> None:
     share = sum(crowd.clicks("visitor-001", "jazz") for _ in range(2000)) / 2000
     assert abs(share - crowd.tastes[1 % KINDS][0]) < 0.05
     assert USERS > KINDS
+
+
+@pytest.fixture(scope="module")
+def first_minute() -> tuple[Engine, list[bool], Crowd]:
+    """Return the loop, the champion's clicks and the crowd after as many visits as a minute has."""
+    crowd, made, clicks = Crowd(0), Engine(), []
+    made.configure(Config(holdback=HELD_BACK), START)
+    for k in range(MINUTE):
+        user, actions = crowd.visitor()
+        record = made.rank(Question(f"visit-{k}", user, actions), START + 25 * k)
+        clicked = crowd.clicks(user, record.actions[record.choice])  # type: ignore[union-attr]
+        made.reward(record.event, float(clicked), START + 25 * k)  # type: ignore[union-attr]
+        if record.arm == "champion":
+            clicks.append(clicked)
+    return made, clicks, crowd
+
+
+def test_the_demo_learns_within_its_first_minute(first_minute: tuple[Engine, list[bool], Crowd]) -> None:
+    """A uniform choice earns the average of the tastes; after a quarter of the visits ours is above it for sure."""
+    _, clicks, crowd = first_minute
+    uniform = float(np.mean(crowd.tastes))
+    assert len(ITEMS) * KINDS == np.size(crowd.tastes)
+    early = clicks[: len(clicks) // 4]
+    n, k = len(early), sum(early)
+    found = interval(Sums(n, n, n, k, k, k), 0)
+    assert found is not None
+    assert found.low > uniform
+    assert np.mean(clicks[-500:]) > uniform + 0.08
+    assert np.mean(clicks[-500:]) > np.mean(clicks[:200])  # and it goes on
+
+
+def test_the_demo_has_a_lift_to_tell_within_its_first_minute(
+    first_minute: tuple[Engine, list[bool], Crowd],
+) -> None:
+    made, _, _ = first_minute
+    found = report(made.trial, made.config)
+    assert found is not None
+    assert [(lift.arm, lift.against, lift.verdict) for lift in found.lifts] == [
+        ("champion", "holdback", "better")
+    ]
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_the_demo_holds_visitors_back_unless_the_settings_name_it(tmp_path: Path, named: bool) -> None:
+    async def work(desk: Desk) -> None:
+        task = asyncio.create_task(live(desk, rate=2000.0))
+        while desk.engine.statistics.total.all_learned < 5:
+            assert not task.done()
+            await asyncio.sleep(0.02)
+        task.cancel()
+        assert (desk.engine.trial is None) == named
+
+    given = frozenset(["config", "config.holdback"]) if named else frozenset()
+    with_desk(Settings(store=str(tmp_path / "log.db"), given=given), work)
+
+
+def test_the_latest_decisions_are_told_in_stretches(tmp_path: Path) -> None:
+    """120 decisions have two stretches of 50, the newest at the end; what still waits is left out."""
+
+    async def work(desk: Desk) -> list[insight.Stretch]:
+        for k in range(121):
+            await desk.rank(ask(f"e{k}", "ann", "ab"))
+            if k < 120:
+                await desk.reward(f"e{k}", float(k >= 70))
+        tail = insight.Tail()
+        tail.follow(desk.store)
+        return insight.stretches(tail.of(desk.engine), desk.engine)
+
+    first, second = with_desk(settings_of(tmp_path / "log.db"), work, Clock())
+    assert (first.decisions, first.payoff, second.decisions, second.payoff) == (50, 0.0, 50, 1.0)
+    assert second.payoff_interval is not None
+    assert second.payoff_interval.high == 1
+    assert insight.stretches([], engine()) == []

@@ -11,7 +11,7 @@ from coterie.models import features
 from coterie.models.encoded import MOST_CROSSES
 from coterie.policies.sparse_hierarchical import MOST_SLOTS, SparseHierarchical
 from coterie.service import ids
-from coterie.service.core import insight, statistics
+from coterie.service.core import exploring, insight, statistics
 from coterie.service.exchange import logs as exchange
 from coterie.service.http import duplicate_names, keys, limits, routes_native, routes_page
 from coterie.service.personalizer import bodies as personalizer_bodies
@@ -23,7 +23,7 @@ NO_LIMITS = {
     "host", "port", "store", "durability", "engine", "when_down", "user_path", "tls_certificate", "tls_key",
     "telemetry", "log_level", "access_log", "keys", "config", "given",
     "config.policy", "config.parameters", "config.exploration", "config.explore", "config.default_reward",
-    "config.aggregation", "config.mode", "config.record_reasons",
+    "config.aggregation", "config.mode", "config.record_reasons", "config.holdback", "config.challenger",
 }  # fmt: skip
 
 
@@ -49,6 +49,8 @@ FIXED = {
     "minutes of statistics": statistics.KEPT,
     "points of a curve": insight.POINTS,
     "decisions that an estimate must be worth": insight.ENOUGH,
+    "decisions that a warning about exploring rests on": exploring.ENOUGH,
+    "decisions asked again for their best guess": exploring.ASKED,
     "latest decisions on the page": insight.LATEST,
     "users looked at for likeness": insight.SAMPLE,
     "rows of a list": _bound(routes_page.Limit),

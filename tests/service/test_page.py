@@ -119,6 +119,7 @@ def test_the_overview_shows_what_was_decided_and_earned(watched: Watched) -> Non
     figures = page.locator("dl.figures").inner_text()
     for name in ("Decisions", "Average payoff", "The baseline's", "A uniform choice's", "Users", "Items"):
         assert name in figures
+    assert figures.startswith("Against the baseline")
     for title in ("Average payoff over time", "Users a decision rests on", "Learned by sharing", "Latency"):
         assert page.get_by_role("heading", name=title).is_visible()
     chart = page.get_by_role("img", name="Average payoff over time")
@@ -267,6 +268,46 @@ def test_figures_have_intervals_and_what_is_not_known_is_called_unknown(browser:
         legend = page.locator(".legend").first.inner_text()
         assert "this service 0.500 (" in legend
         assert "uniform choice unknown" in legend
+        agreed = page.locator(".figure").first.inner_text()
+        assert "We would have agreed" in agreed
+        assert "%" in agreed
+        assert "we would earn" in agreed
+        made.context.close()
+        assert made.complaints == []
+
+
+def test_the_page_compares_with_the_baseline_first(browser: Any, tmp_path: Path) -> None:
+    """With users held back, the lift is measured; on a phone its tables are whole; a loop without chance is said."""
+    (tmp_path / "settings.toml").write_text("[config]\nholdback = 0.3\nexploration = 0.0\n")
+    options = ("--store", str(tmp_path / "log.db"), "--settings", str(tmp_path / "settings.toml"))
+    with service(*options) as process:
+        made = Watched(browser, process.url, viewport={"width": 360, "height": 740})
+        page = made.go()
+        assert "Against those held back" in page.locator(".figure").first.inner_text()
+        assert "unknown" in page.locator(".figure").first.inner_text()
+        assert not page.get_by_role("alert").is_visible()
+        with httpx.Client(base_url=process.url) as client:
+            for k in range(320):
+                actions = [{"id": "jazz"}, {"id": "news"}]
+                body = {"user": f"user-{k % 40}", "actions": actions, "eventId": f"e{k}"}
+                chosen = client.post("/v1/rank", json=body).json()["chosen"]
+                client.post(f"/v1/events/e{k}/reward", json={"value": float(chosen == "news")})
+        page = made.go()
+        first = page.locator(".figure").first.inner_text()
+        assert "measured on" in first
+        assert "users held back" in first
+        assert "stopped exploring" in page.get_by_role("alert").inner_text()
+        arms = page.get_by_role("region", name="Arms")
+        assert arms.get_by_role("row").count() == 2 + 1
+        for word in ("this service", "held back", "sparse-hierarchical", "baseline"):
+            assert word in arms.inner_text()
+        assert "this service against held back" in page.get_by_role("region", name="Lifts").inner_text()
+        assert "held back" in page.locator(".legend").first.inner_text()
+        assert (
+            page.locator("line.whisker.holdback").count() >= 1 or page.locator(".band-holdback").count() >= 1
+        )
+        for region in page.locator(".scroll").all():
+            assert region.evaluate("(e) => e.scrollWidth <= e.clientWidth")
         made.context.close()
         assert made.complaints == []
 
@@ -319,13 +360,23 @@ def test_the_chart_is_read_by_keyboard_and_the_updates_pause(watched: Watched) -
 
 @pytest.mark.parametrize("watched", [{"viewport": {"width": 360, "height": 740}}], indirect=True)
 def test_a_phone_shows_every_page_without_sideways_scrolling(watched: Watched) -> None:
-    for route in [*ROUTES, f"#/user/{quoted('e' * 256)}", f"#/item/{quoted(SCRIPT)}"]:
+    for route in [*ROUTES, "#/event/e1", f"#/user/{quoted('e' * 256)}", f"#/item/{quoted(SCRIPT)}"]:
         page = watched.go(route)
         wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wide <= 0, route
         for target in page.locator("nav a, button").all():
             if target.is_visible():
                 assert target.bounding_box()["height"] >= 40
+        page.evaluate("for (const more of document.querySelectorAll('details')) more.open = true")
+        cut_off = page.evaluate(
+            """[...document.querySelectorAll(".scroll")].filter((e) => e.scrollWidth > e.clientWidth)
+            .map((e) => e.getAttribute("aria-label"))"""
+        )
+        assert cut_off == [], route
+        for cell in page.locator("main table:not(.matrix) td:visible .value").all()[:40]:
+            box = cell.bounding_box()
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= 360
 
 
 CONTRAST = """() => {
@@ -407,7 +458,7 @@ def test_the_pages_files_are_strict_and_whole(server: Process) -> None:
     assert "unsafe" not in policy
     assert "default-src 'none'" in policy
     assert answer.headers["x-content-type-options"] == "nosniff"
-    folder = Path(__file__).parents[2] / "src" / "coterie" / "service" / "page"
+    folder = Path(__file__).parents[2] / "src" / "coterie" / "service" / "http" / "page"
     for file in folder.iterdir():
         path = "/" if file.name == "index.html" else f"/page/{file.name}"
         found = httpx.get(server.url + path)

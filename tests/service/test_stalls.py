@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -236,9 +236,9 @@ def test_what_comes_in_while_another_policy_learns_the_log_is_caught_up_with_bes
             gate()
             return relearn(*arguments)
 
-        def noted(engine: Engine, records: Any) -> None:
+        def noted(engines: Sequence[Engine], records: Any) -> None:
             caught.append((len(records), threading.current_thread() is loop))
-            catch_up(engine, records)
+            catch_up(engines, records)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(desk_module, "relearn", held)

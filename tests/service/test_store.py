@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from coterie.errors import FileError
+from coterie.service.core.coordinator import Desk
 from coterie.service.core.records import Rank, Tick, encode, flatten, pack
 from coterie.service.http.keys import new_key
 from coterie.service.log.recovery import recover
@@ -27,7 +28,7 @@ from coterie.service.log.store import (
     StoreError,
     open_store,
 )
-from coterie.service.settings import Config, Durability, Settings
+from coterie.service.settings import Challenger, Config, Durability, Settings
 from coterie.service.snapshots import snapshot
 from tests.service import postgres
 from tests.service.helpers import START, Clock, ask, with_desk
@@ -70,6 +71,27 @@ def test_sqlite_syncs_through_the_drives_cache_where_a_plain_sync_does_not(tmp_p
     with closing(SqliteStore(str(tmp_path / "log.db"))) as store:
         for pragma in ("fullfsync", "checkpoint_fullfsync"):
             assert store._write.execute(f"PRAGMA {pragma}").fetchone() == (1,)
+
+
+def test_a_trial_with_a_challenger_replays_bit_for_bit(again: Open) -> None:
+    """Once from the snapshot and the log after it, once from the whole log."""
+    states: list[bytes] = []
+
+    async def work(desk: Desk) -> None:
+        for k in range(30):
+            record = await desk.rank(ask(f"e{k}", f"user-{k % 7}"))
+            await desk.reward(f"e{k}", float(record.choice == 1))
+            if k == 20:
+                await desk.snapshot()
+        states.append(snapshot.dump(desk.engine))
+        states.append(snapshot.dump(recover(desk.store)))
+        states.append(snapshot.dump(recover(desk.store, from_empty=True)))
+        assert desk.engine.rival is not None
+        assert desk.engine.trial is not None
+
+    config = Config(holdback=0.2, challenger=Challenger("linucb", 0.4))
+    with_desk(Settings(config=config), work, Clock(), again())
+    assert states[0] == states[1] == states[2]
 
 
 def test_what_was_appended_is_read_from_any_place(again: Open) -> None:

@@ -4,6 +4,8 @@ import asyncio
 import random
 from collections.abc import Sequence
 
+import msgspec
+
 from coterie.service.core.coordinator import Desk, new_event_id
 from coterie.service.core.engine import Action, Question
 from coterie.service.problems import Problem
@@ -12,6 +14,7 @@ ITEMS = ("jazz", "football", "chess", "cooking", "films", "hiking", "opera", "ra
 KINDS = 4
 USERS = 200
 DOORS = 8
+HELD_BACK = 0.2  # of the visitors
 
 
 class Crowd:
@@ -34,7 +37,12 @@ class Crowd:
 
 
 async def live(desk: Desk, rate: float = 40.0, seed: int = 0) -> None:
-    """Let the crowd come through a few doors, at most `rate` visitors a second, until cancelled."""
+    """Let the crowd come through a few doors, at most `rate` visitors a second, until cancelled.
+
+    In a new store a part of them is held back, unless the settings say otherwise: so the page has a lift to tell.
+    """
+    if desk.engine.next_user == 0 and not desk.settings.names("config.holdback"):
+        await desk.configure(msgspec.structs.replace(desk.engine.config, holdback=HELD_BACK))
     crowd = Crowd(seed)
     await asyncio.gather(*(_door(desk, crowd, rate / DOORS) for _ in range(DOORS)))
 

@@ -12,15 +12,23 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from coterie.errors import ParameterError
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Payoff = Annotated[float, Meta(ge=-1, le=1)]
-Count = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=1, le=2**53)]  # what a number in JSON holds exactly
 Mode = Literal["online", "apprentice", "logging-only"]
 Aggregation = Literal["earliest", "sum"]
+
+
+class Challenger(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+    """Another policy that decides for a share of the users, to be compared with the one in force."""
+
+    policy: str
+    share: Share
+    parameters: dict[str, Any] = {}
 
 
 class Config(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
@@ -41,6 +49,9 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     max_users: Count = 1_000_000  # the user unseen for longest goes, from the model too
     max_items: Count = 100_000  # ids without features; a rank that names one more is refused
     record_reasons: bool = True  # keep scores, widths and neighbours of each decision in the log
+    # Not written where it is not set, so that other logs stay as they were.
+    holdback: Share | UnsetType = UNSET  # the share of the users who are shown the baseline
+    challenger: Challenger | UnsetType = UNSET
 
 
 class Durability(StrEnum):

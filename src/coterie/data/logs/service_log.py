@@ -162,6 +162,11 @@ def from_records(
         notes.append(f"{left_out['deferred']:,} decisions were never shown, and were left out.")
     if left_out["forgotten"]:
         notes.append(f"{left_out['forgotten']:,} decisions for forgotten users were left out.")
+    if left_out["holdback"]:
+        notes.append(
+            f"{left_out['holdback']:,} decisions for users who were held back were left out: they were shown the "
+            "baseline whatever the policy preferred. Chance decided who is held back, so the others stand for all."
+        )
     if left_out["slots"]:
         notes.append(SLOTS.format(left_out["slots"]))
     return InteractionLog(Path(where).name, found, tuple(notes))
@@ -185,6 +190,9 @@ def _settled(
             return None
         if event.startswith("\0"):
             left_out["forgotten"] += 1
+            return None
+        if one.record.get("arm") == "holdback":
+            left_out["holdback"] += 1
             return None
         left_out["waiting"] += ended and paid is None
         left_out["slots"] += one.record.get("slot") is not None

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from coterie.errors import ContextError, CoterieError, FileError, UnavailableError
 from coterie.service.clock import JUMP, Clock, SteadyClock
+from coterie.service.core import exploring
 from coterie.service.core.engine import (
     DECIDING,
     Answer,
@@ -26,6 +27,7 @@ from coterie.service.core.engine import (
     Paid,
     Question,
     check_config,
+    models_to_learn,
     probability,
     same_model,
 )
@@ -116,6 +118,8 @@ class Desk:
         self._scrubbing = asyncio.Lock()
         self._saving = asyncio.Lock()  # one snapshot at a time
         self._healing: asyncio.Task[None] | None = None
+        self.stopped_exploring = False
+        self.guess_changes: float | None = None  # how many best guesses of the last hour would be others now
         self.pauses: Sequence[float] = PAUSES
         self.on_batch: Callable[[int, float], None] | None = None
 
@@ -138,6 +142,7 @@ class Desk:
         await self.configure(*self._first_rules())
         await self._scrub()
         self._tasks += [asyncio.create_task(self._pass_time()), asyncio.create_task(self._look_after())]
+        self._tasks.append(asyncio.create_task(self._keep_asking()))
 
     def _wait(self) -> None:
         if not self.waiting:
@@ -334,7 +339,7 @@ class Desk:
         engine = self.engine
 
         def change() -> bool:
-            if same_model(engine.config, config) != engine.config:
+            if models_to_learn(engine, config):
                 return False
             engine.configure(config, self.clock(), contract)
             return True
@@ -344,7 +349,7 @@ class Desk:
         await self._durable()
 
     async def _relearn(self, engine: Engine, config: Config, contract: Mapping[str, Any] | None) -> None:
-        """Let an engine with another model learn the log, then what came in meanwhile, and take its model.
+        """Let engines with other models learn the log, then what came in meanwhile, and take their models.
 
         Nobody is scrubbed from the log meanwhile: half of what is learned would have other names than the rest.
         """
@@ -363,9 +368,13 @@ class Desk:
         end = await self._write(lambda: _listen(engine))
         try:
             await self._durable()
-            other = await asyncio.to_thread(relearn, self.store, config, end, self.shards, users)
+            wanted = models_to_learn(engine, config)
+            others = [
+                await asyncio.to_thread(relearn, self.store, model, end, self.shards, users)
+                for model in wanted
+            ]
             while len(engine.tap or ()) > FEW:
-                await asyncio.to_thread(_catch_up, other, await self._write(lambda: _heard(engine)))
+                await asyncio.to_thread(_catch_up, others, await self._write(lambda: _heard(engine)))
 
             def take_over() -> None:
                 if engine is not self.engine:
@@ -375,9 +384,11 @@ class Desk:
                 at = self.clock()
                 engine.tick(
                     at
-                )  # the waits that are over end in both: from here to the swap nothing else runs
-                _catch_up(other, _heard(engine))
-                engine.tap, engine.relearn = None, lambda _: other
+                )  # waits that are over end in all of them; from here to the swap nothing else runs
+                if models_to_learn(engine, config) != wanted:
+                    raise Problem(409, "busy", "the rules were changed meanwhile; try again")
+                _catch_up(others, _heard(engine))
+                engine.tap, engine.relearn = None, partial(_give, list(zip(wanted, others, strict=True)))
                 engine.configure(config, at, contract)
 
             await self._write(take_over, long=True)
@@ -595,7 +606,34 @@ class Desk:
                     except CoterieError as error:  # the log alone is enough
                         log.error(f"a snapshot failed: {error}")
 
+    async def _keep_asking(self) -> None:
+        while True:
+            await asyncio.sleep(exploring.EVERY)
+            if self.refusing is None:
+                with suppress(CoterieError):  # the next time is soon
+                    await self.ask_again()
+
+    async def ask_again(self) -> None:
+        """See how many best guesses of the last hour would be others now; each is asked in a turn of its own."""
+        changed = []
+        for position in await self.look(lambda: exploring.to_ask(self.engine)):
+            record = await asyncio.to_thread(self._read, position)
+            if isinstance(record, Rank):
+                changed.append(await self.look(partial(exploring.asked_again, record, self.engine)))
+        self.guess_changes = exploring.share(changed)
+
+    def _watch_exploring(self) -> None:
+        """Say it once when the loop stops exploring, and once when it explores again."""
+        engine = self.engine
+        said = exploring.warning(engine.statistics, engine.config, engine.now)
+        if said is not None and not self.stopped_exploring:
+            log.warning(said)
+        elif said is None and self.stopped_exploring:
+            log.info("the loop explores again")
+        self.stopped_exploring = said is not None
+
     def _tick(self) -> None:
+        self._watch_exploring()
         self._follow_clock()
         self.engine.tick(self.clock())
 
@@ -636,9 +674,17 @@ def _heard(engine: Engine) -> list[Record]:
     return heard
 
 
-def _catch_up(engine: Engine, records: Sequence[Record]) -> None:
-    for record in records:
-        engine.apply(record)
+def _catch_up(engines: Sequence[Engine], records: Sequence[Record]) -> None:
+    for engine in engines:
+        for record in records:
+            engine.apply(record)
+        engine.drain()
+
+
+def _give(learned: list[tuple[Config, Engine]], model: Config) -> Engine:
+    """Return an engine that learned with a model, and each only once: two arms must not share one."""
+    k = next(k for k, (asked, _) in enumerate(learned) if same_model(asked, model) == asked)
+    return learned.pop(k)[1]
 
 
 def ranking_of(record: Rank) -> Ranking:

@@ -44,6 +44,17 @@ from coterie.service.core.remembered import Remembered, User
 from coterie.service.core.statistics import Statistics
 from coterie.service.problems import Problem
 from coterie.service.settings import Config
+from coterie.service.trial.assignment import (
+    NAMES,
+    OUTSIDE,
+    Arm,
+    alone,
+    assign,
+    challenger_of,
+    check_shares,
+    shares,
+)
+from coterie.service.trial.lift import Sums, Trial
 
 Features = Sequence[Mapping[str, Any]]
 Kind = Literal["items", "vectors", "model"]  # over ids, over vectors, and one model of all
@@ -149,6 +160,11 @@ class Engine:
         self.known_items: dict[str, None] = {}
         self.next_user = 0
         self.statistics = Statistics()
+        self.trial: Trial | None = (
+            None  # what the arms earned, while users are held back or given to a challenger
+        )
+        # The challenger: an engine with another model that applies the same records, so it learns from all payoffs.
+        self.rival: Engine | None = None
         self.kept: dict[str, dict[str, bytes]] = {}  # where the parts of the last snapshot are; see snapshot
         self.names: dict[str, int] = {}  # beside the log: who has which number …
         self.ids: dict[int, str] = {}  # … and the other way round; `_name`, `_drop` and `know` write both
@@ -332,6 +348,8 @@ class Engine:
 
     def long_to_decide(self, work: int, choices: int) -> bool:
         """Return whether a decision may take longer than the event loop can wait."""
+        if self.rival is not None and self.rival.long_to_decide(work, choices):
+            return True
         if work > LONG or (not self.takes_names and len(self.users) * choices > LONG):
             return True
         if len(self.events) < self.config.max_events:
@@ -356,11 +374,13 @@ class Engine:
 
     def _work(self, event: Event) -> int:
         """Return what learning an event takes, about."""
+        twin = None if self.rival is None else self.rival.events.get(event.id)
+        also = 0 if self.rival is None or twin is None else self.rival._work(twin)
         if not self.takes_names:
-            return SETTLING + LEARNING * len(self.users)
+            return also + SETTLING + LEARNING * len(self.users)
         n = len(event.hashed or b"") // 16
         around = int.from_bytes((event.hashed or b"")[:4], "little")
-        return SETTLING + LEARNING * (2 + around) * (n - around)
+        return also + SETTLING + LEARNING * (2 + around) * (n - around)
 
     @property
     def learned(self) -> int:
@@ -414,9 +434,27 @@ class Engine:
     def _decide(
         self, question: Question, digest: bytes, at: int, ahead: tuple[Plan, Decision] | None = None
     ) -> tuple[Rank, Decision]:
+        user, arm = self._number(question.user), OUTSIDE
+        if self.trial is not None:
+            arm = assign(self.config, question.user, question.parent or question.event)
+        if self.rival is None:
+            return self._decide_in(arm, question, digest, at, user, ahead)
+        sides = (self.rival, self) if arm.name == "challenger" else (self, self.rival)
+        sides[1]._plan(question)  # it learns of the decision too, so it may refuse it
+        return sides[0]._decide_in(arm, question, digest, at, user)
+
+    def _decide_in(
+        self,
+        arm: Arm,
+        question: Question,
+        digest: bytes,
+        at: int,
+        user: int,
+        ahead: tuple[Plan, Decision] | None = None,
+    ) -> tuple[Rank, Decision]:
         config, excluded = self.config, question.excluded
         plan, decision = ahead or (self._plan(question), None)
-        user, (ids, open_to, kind, contexts) = self._number(question.user), plan
+        ids, open_to, kind, contexts = plan
         policy = self._policy(kind)
         chance, which = draw(question.event)
         if isinstance(policy, SparseHierarchical):
@@ -440,7 +478,7 @@ class Engine:
             baseline = next((i for i, k in enumerate(open_to) if ids[k] == question.baseline), 0)
         exploration = 1.0 if policy.name == "random" else config.exploration
         choice, shown_by, chances = best, "", None
-        if config.mode != "online":
+        if config.mode != "online" or arm.name == "holdback":
             choice, shown_by, exploration = baseline, "baseline", 0.0
         elif decision.probability is not None and config.explore == "gaps" and exploration > 0:
             chances = decision.probability
@@ -488,6 +526,8 @@ class Engine:
             hashed=contexts[choice].to_bytes() if kind == "model" else hashed,
             chances=None if chances is None else chances.tobytes(),
             parts=parts,
+            arm=arm.name,
+            alone=arm.alone,
         )
         return record, decision
 
@@ -529,9 +569,10 @@ class Engine:
         elif isinstance(record, Tick):
             self._apply_tick(record)
         elif isinstance(record, Activate):
-            event = self.events[record.event]
-            self.remembered.touch_event(event)
-            event.state = "waiting"
+            event = self.events.get(record.event)
+            if event is not None:  # a challenger may not know it: its rank was no longer in the log
+                self.remembered.touch_event(event)
+                event.state = "waiting"
         elif isinstance(record, Forget):
             self._apply_forget(record)
         elif isinstance(record, Observe):
@@ -547,6 +588,9 @@ class Engine:
             self.items = self.vectors = self.model = None
             self.known_items = {}
         self.position += 1
+        if self.rival is not None:
+            self.rival.apply(record)
+            self.rival.drain()
 
     def _emit(self, record: Record) -> None:
         self.apply(record)
@@ -578,11 +622,14 @@ class Engine:
             parent=record.parent,
             slot=record.slot,
             hashed=paid.hashed,
+            arm=record.arm,
+            alone=record.alone,
+            agrees=record.best == record.baseline,
         )
         self.remembered.put_event(event)
         self._open += 1
         heapq.heappush(self._deadlines, (event.deadline, event.position, event.id))
-        self.statistics.decided(record.at, record.shown == "explored", event.baseline)
+        self.statistics.decided(record)
         while len(self.events) > self.config.max_events:
             oldest = next(iter(self.events.values()))
             self._close(oldest, record.at)
@@ -621,7 +668,9 @@ class Engine:
     def _apply_reward(self, record: Reward) -> None:
         if record.outcome != "applied":
             return
-        event = self.events[record.event]
+        event = self.events.get(record.event)
+        if event is None:
+            return  # see Activate
         self.remembered.touch_event(event)
         event.value += record.value
         event.counted += 1
@@ -655,8 +704,9 @@ class Engine:
     def _apply_configure(self, record: Configure) -> None:
         old, new = self.config, record.config
         if self.fixed is not None:
-            new = same_model(new, self.fixed)
+            new = alone(same_model(new, self.fixed))
         self.config, self.contract = new, record.contract
+        self._begin_trial(old, new, record.at)
         if same_model(old, new) == old:
             return
         if self.relearn is None:
@@ -666,6 +716,27 @@ class Engine:
         self.items, self.vectors, self.model = other.items, other.vectors, other.model
         self.known_items = other.known_items
         self.take_events(list(other.events.values()))
+
+    def _begin_trial(self, old: Config, new: Config, at: int) -> None:
+        """Compare from here on, if anything is to be compared and is not already."""
+        wanted = challenger_of(new)
+        if wanted is None:
+            self.rival = None
+        elif self.rival is None or same_model(self.rival.config, wanted) != self.rival.config:
+            self.rival = self._new_rival(wanted)
+        if not any(shares(new)):
+            self.trial = None
+        elif self.trial is None or _compared(old) != _compared(new):
+            self.trial = Trial(self.position, at, {name: Sums() for name in NAMES})
+
+    def _new_rival(self, config: Config) -> "Engine":
+        """Return an engine that learned the log so far with another model, or an empty one if there is no log."""
+        if self.relearn is not None:
+            return self.relearn(config)
+        made = Engine()
+        made.position, made.now = self.position, self.now
+        made.fixed = made.config = config
+        return made
 
     def _apply_import(self, record: Import) -> None:
         for number in record.users:
@@ -696,10 +767,24 @@ class Engine:
         updates = self._learn(event.user, Paid(event.item, event.x, event.hashed), value)
         self.statistics.learned(at, event, value, updates)
         user = self.users.get(event.user)
+        if self.trial is not None and event.arm and event.position > self.trial.start:
+            self._count_in_trial(self.trial, event, user, value)
         if user is not None:
             self.remembered.touch_user(event.user)
             user.learned += 1
             user.earned += value
+
+    def _count_in_trial(self, trial: Trial, event: Event, user: User | None, value: float) -> None:
+        sums = trial.arms[event.arm]
+        if event.alone or user is None:
+            sums.add(value, 0, 0.0)
+            return
+        self.remembered.touch_user(event.user)
+        if user.trial != trial.start + 1:
+            user.trial, user.tried, user.gained = trial.start + 1, 0, 0.0
+        sums.add(value, user.tried, user.gained)
+        user.tried += 1
+        user.gained += value
 
     def _learn(self, user: int, paid: Paid, value: float) -> int:
         if self.config.mode == "logging-only":
@@ -792,11 +877,35 @@ def same_model(config: Config, like: Config) -> Config:
     )
 
 
+def _compared(config: Config) -> Config:
+    """Return what a comparison depends on: with anything of it changed, the sums begin anew."""
+    return msgspec.structs.replace(
+        same_model(Config(), config), holdback=config.holdback, challenger=config.challenger
+    )
+
+
+def models_to_learn(engine: Engine, config: Config) -> list[Config]:
+    """Return the models that first have to learn the log if these rules are to be in force."""
+    found = [] if same_model(engine.config, config) == engine.config else [alone(config)]
+    wanted, rival = challenger_of(config), engine.rival
+    if wanted is not None and (rival is None or same_model(rival.config, wanted) != rival.config):
+        found.append(wanted)
+    return found
+
+
 def check_config(config: Config, shards: Shards | None = None) -> None:
     """Raise if the policy cannot be made so, neither over ids nor over features, or not in shards."""
+    check_shares(config)
+    other = challenger_of(config)
     if shards is not None:
         check_sharding(config)
+        if other is not None:
+            raise ParameterError(
+                "a challenger cannot be compared while users are kept in shards; leave out one of both"
+            )
     possible(config)
+    if other is not None:
+        possible(other)
 
 
 def check_sharding(config: Config) -> None:
@@ -831,6 +940,10 @@ def possible(config: Config) -> list[Kind]:
 
 def warm_up(config: Config) -> None:
     """Compile what is compiled on first use, so that the first request does not wait for it."""
+    other = challenger_of(config)
+    if other is not None:
+        warm_up(other)
+        config = alone(config)
     made = Engine()
     made.configure(config, 0)
     for kind in possible(config):

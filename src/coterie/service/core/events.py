@@ -4,6 +4,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from coterie.service.trial.assignment import Name
+
 Outcome = Literal["applied", "duplicate", "late", "not_activated", "unknown_event"]
 State = Literal["waiting", "deferred", "rewarded", "expired", "discarded"]
 # waiting: shown, a reward may come · deferred: not shown yet · rewarded: learned from its reward ·
@@ -31,6 +33,9 @@ class Event(Struct, gc=False, array_like=True):
     parent: str | None = None
     slot: str | None = None
     hashed: bytes | None = None  # or, for one model of all, the action and the context by hashes
+    arm: Name = ""
+    alone: bool = False  # whether the arm was drawn by the event
+    agrees: bool | None = None  # whether the policy's best guess is what the application would have shown
 
     @property
     def open(self) -> bool:

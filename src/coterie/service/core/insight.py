@@ -24,6 +24,8 @@ LATEST = 2_000  # decisions remembered
 SAMPLE = 120  # users looked at, the latest seen
 POINTS = 120  # of a curve, at most
 ENOUGH = 30  # decisions that an estimate must be worth to be shown
+STRETCHES = 20  # of the latest decisions, at most
+LEAST_STRETCH = 50  # decisions
 SAME = 1e-12  # what the neighbourhood test allows for rounding
 
 
@@ -40,6 +42,7 @@ class Latest(Struct):
     choices: int
     members: int | None  # the neighbourhood of what was chosen, when it was chosen
     reward: float | None = None
+    arm: str = ""
 
 
 class Tail:
@@ -74,6 +77,7 @@ class Tail:
                 record.shown or "best",
                 len(record.actions) - len(record.excluded),
                 members_of(record),
+                arm=record.arm,
             )
             self.decisions.append(made)
             self._by_event[record.event] = made
@@ -100,6 +104,32 @@ def members_of(record: Rank) -> int | None:
     return int(rows[open_to.index(record.choice)]["neighbours"])
 
 
+class Stretch(Struct, frozen=True, rename="camel"):
+    """Some of the latest decisions, in order, and what they earned: learning by the round, not by the clock."""
+
+    start: int  # when the first of them was made
+    decisions: int
+    payoff: float
+    payoff_interval: Interval | None
+
+
+def stretches(latest: Sequence[Latest], engine: Engine) -> list[Stretch]:
+    """Return what the latest decisions of the champion earned, newest last; those that still wait are left out."""
+    settled = []
+    for made in reversed(latest):
+        event = engine.events.get(made.event)
+        if made.arm in ("", "champion") and event is not None and event.state in ("rewarded", "expired"):
+            settled.append((made.at, event.value))
+    size = max(LEAST_STRETCH, -(-len(settled) // STRETCHES))
+    found = []
+    for first in range(len(settled) % size, len(settled), size):
+        part = [value for _, value in settled[first : first + size]]
+        sums = _each_once(size, sum(part), sum(value * value for value in part))
+        least = -1.0 if min(part) < 0 else 0.0
+        found.append(Stretch(settled[first][0], size, sum(part) / size, interval(sums, least)))
+    return found
+
+
 class Point(Struct, frozen=True, rename="camel"):
     """A stretch of time: what was decided and earned, and what the others would have."""
 
@@ -118,6 +148,16 @@ class Point(Struct, frozen=True, rename="camel"):
     uniform_interval: Interval | None
     baseline_blind: int  # payoffs of choices that left the baseline no chance; with any of them it is unknown
     uniform_blind: int
+    agreement: float | None  # how often the best guess is the baseline's choice
+    would_earn: float | None  # while the baseline is shown to all: what the best guess would have earned …
+    would_earn_interval: Interval | None  # … and what is certain of it
+    entropy: float | None  # of the choices, bits: how much is left to chance
+    holdback: float | None  # what those earned who were held back, and those of the challenger
+    holdback_interval: Interval | None
+    holdback_learned: int
+    challenger: float | None
+    challenger_interval: Interval | None
+    challenger_learned: int
 
 
 SUMS = [name for name in Minute.__struct_fields__ if name != "start"]
@@ -140,9 +180,12 @@ def point(sums: Minute, around: Minute | None = None) -> Point:
     around = around or sums
     baseline = _estimate(around, "baseline")
     uniform = _estimate(around, "uniform")
-    every = Sums(
-        sums.learned, sums.learned, sums.learned, sums.earned, sums.earned, sums.earned_squares
-    )  # a payoff counts once
+    every = _each_once(sums.learned, sums.earned, sums.earned_squares)
+    would = _would_earn(sums)
+    beside = {
+        name: _each_once(*(getattr(sums, f"{name}_{part}") for part in ("learned", "earned", "squares")))
+        for name in ("holdback", "challenger")
+    }
     return Point(
         start=sums.start,
         decisions=sums.decisions,
@@ -153,13 +196,28 @@ def point(sums: Minute, around: Minute | None = None) -> Point:
         uniform=uniform.value,
         baseline_worth=baseline.worth,
         uniform_worth=uniform.worth,
-        share_rate=_ratio(sums.updates - sums.learned, sums.updates),
+        share_rate=_ratio(sums.updates - sums.all_learned, sums.updates),
         payoff_interval=interval(every, _least(sums)) if sums.summed == sums.learned else None,
         baseline_interval=baseline.interval,
         uniform_interval=uniform.interval,
         baseline_blind=around.baseline_blind,
         uniform_blind=around.uniform_blind,
+        agreement=_ratio(sums.agreed, sums.judged),
+        would_earn=would.value,
+        would_earn_interval=would.interval,
+        entropy=_ratio(sums.entropy, sums.varied),
+        holdback=_ratio(sums.holdback_earned, sums.holdback_learned),
+        holdback_interval=interval(beside["holdback"], -1.0 if sums.holdback_losses else 0.0),
+        holdback_learned=sums.holdback_learned,
+        challenger=_ratio(sums.challenger_earned, sums.challenger_learned),
+        challenger_interval=interval(beside["challenger"], -1.0 if sums.challenger_losses else 0.0),
+        challenger_learned=sums.challenger_learned,
     )
+
+
+def _each_once(learned: int, earned: float, squares: float) -> Sums:
+    """Return the sums of payoffs that count once."""
+    return Sums(learned, learned, learned, earned, earned, squares)
 
 
 class Estimate(NamedTuple):
@@ -187,6 +245,21 @@ def _estimate(sums: Minute, name: str) -> Estimate:
     found = interval(Sums(sums.learned, weight, squares, earned, products, payoffs), least)
     narrow = found is not None and found.high - found.low <= (1 - least) / 2
     return Estimate(earned / weight if narrow else None, found, worth)
+
+
+def _would_earn(sums: Minute) -> Estimate:
+    """Return what the best guess would have earned while the baseline was shown to all.
+
+    Where the two were the same it is seen; of the rest nothing is known but its range, by which the interval is
+    stretched. Unknown as other estimates are, but never because of a choice that was certain: here all were.
+    """
+    n, earned = sums.shadowed_agreed, sums.shadowed_earned
+    if n == 0 or sums.shadowed < ENOUGH:
+        return Estimate(None, None, n)
+    least = _least(sums)
+    found = interval(Sums(sums.shadowed, n, n, earned, earned, sums.shadowed_squares), least)
+    narrow = found is not None and n >= ENOUGH and found.high - found.low <= (1 - least) / 2
+    return Estimate(earned / n if narrow else None, found, n)
 
 
 def _least(sums: Minute) -> float:

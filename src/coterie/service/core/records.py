@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 from coterie.errors import FileError
 from coterie.models.protocol import Seen
 from coterie.service.settings import Config
+from coterie.service.trial.assignment import Name
 
 VERSION = 1
 
@@ -55,6 +56,8 @@ class Rank(Struct, frozen=True, tag="rank", omit_defaults=True):
     hashed: bytes | None = None  # the chosen action and the context by hashes: what any policy can learn from
     chances: bytes | None = None  # float64: how likely each action was that is not excluded, as listed
     parts: bytes | None = None  # the largest parts of the choice's estimate: see reasons.PART
+    arm: Name = ""  # of a trial: "champion", "holdback" or "challenger"
+    alone: bool = False  # whether the arm was drawn by the event, because the request names no user
 
 
 class Reward(Struct, frozen=True, tag="reward", omit_defaults=True):

@@ -25,6 +25,10 @@ class User(Struct, gc=False, array_like=True):
     learned: int = 0
     earned: float = 0.0
     seen: int = 0  # which sight of any user was the last one of this user: the order in which users go
+    # Of the trial that began at the record before `trial`: how many payoffs, and their sum.
+    trial: int = 0
+    tried: int = 0
+    gained: float = 0.0
 
 
 @final

@@ -1,17 +1,23 @@
 """What was decided and earned, by the minute: a fixed number of small rows, part of the state."""
 
+import math
 from collections import deque
 
+import numpy as np
 from msgspec import Struct
 
 from coterie.service.core.events import Event
+from coterie.service.core.records import Rank
 
 MINUTE = 60_000
 KEPT = 7 * 24 * 60  # minutes
 
 
 class Minute(Struct, gc=False, array_like=True):
-    """The sums of one minute. Rewards count in the minute of their decision's reward."""
+    """The sums of one minute. Rewards count in the minute of their decision's reward.
+
+    In a trial, the sums are those of the champion; the other arms have their own.
+    """
 
     start: int  # milliseconds
     decisions: int = 0
@@ -37,6 +43,42 @@ class Minute(Struct, gc=False, array_like=True):
     # Payoffs of choices that were certain, and so say nothing of an action that had no chance.
     baseline_blind: int = 0
     uniform_blind: int = 0
+    # How often the best guess is the baseline, as far as it is known: not in files of earlier versions.
+    judged: int = 0  # decisions
+    agreed: int = 0  # of these, those whose best guess is the baseline
+    shadowed: int = 0  # payoffs of a baseline that was shown whatever the best guess was
+    shadowed_agreed: int = 0  # of these, those whose best guess was the same
+    shadowed_earned: float = 0.0  # … what these earned
+    shadowed_squares: float = 0.0
+    # What was left to chance, where there was a choice.
+    varied: int = 0  # decisions
+    entropy: float = 0.0  # of their probabilities, bits
+    # The other arms of a trial.
+    holdback_decisions: int = 0
+    holdback_learned: int = 0
+    holdback_earned: float = 0.0
+    holdback_squares: float = 0.0
+    holdback_losses: int = 0
+    challenger_decisions: int = 0
+    challenger_learned: int = 0
+    challenger_earned: float = 0.0
+    challenger_squares: float = 0.0
+    challenger_losses: int = 0
+
+    @property
+    def all_decisions(self) -> int:
+        """How many decisions there were in all arms."""
+        return self.decisions + self.holdback_decisions + self.challenger_decisions
+
+    @property
+    def all_learned(self) -> int:
+        """How many payoffs all arms have learned."""
+        return self.learned + self.holdback_learned + self.challenger_learned
+
+    @property
+    def all_earned(self) -> float:
+        """What all arms earned."""
+        return self.earned + self.holdback_earned + self.challenger_earned
 
 
 class Statistics:
@@ -52,15 +94,28 @@ class Statistics:
             self.minutes.append(Minute(start))
         return self.minutes[-1], self.total
 
-    def decided(self, at: int, explored: bool, matched: bool) -> None:
+    def decided(self, record: Rank) -> None:
         """Count a decision."""
-        for row in self._rows(at):
-            row.decisions += 1
-            row.explored += explored
-            row.matched += matched
+        varied, bits = entropy(record)
+        for row in self._rows(record.at):
+            row.varied += varied
+            row.entropy += bits
+            if record.arm == "holdback":
+                row.holdback_decisions += 1
+            elif record.arm == "challenger":
+                row.challenger_decisions += 1
+            else:
+                row.decisions += 1
+                row.explored += record.shown == "explored"
+                row.matched += record.choice == record.baseline
+                row.judged += 1
+                row.agreed += record.best == record.baseline
 
     def learned(self, at: int, event: Event, value: float, updates: int) -> None:
         """Count a learned payoff, and what it says about the baseline and a uniform choice."""
+        if event.arm in ("holdback", "challenger"):
+            self._learned_beside(at, event.arm, value, updates)
+            return
         weight = event.baseline / event.probability
         uniform = 1 / (event.choices * event.probability)
         certain = event.probability >= 1 and event.choices > 1
@@ -83,3 +138,31 @@ class Statistics:
             row.uniform_payoffs += uniform * uniform * value * value
             row.baseline_blind += certain and not event.baseline
             row.uniform_blind += certain
+            if event.probability >= 1 and event.baseline and event.agrees is not None:
+                row.shadowed += 1
+                row.shadowed_agreed += event.agrees
+                row.shadowed_earned += event.agrees * value
+                row.shadowed_squares += event.agrees * value * value
+
+    def _learned_beside(self, at: int, arm: str, value: float, updates: int) -> None:
+        """Count a payoff of another arm than the champion's."""
+        for row in self._rows(at):
+            row.updates += updates
+            for name, more in (
+                ("learned", 1), ("earned", value), ("squares", value * value), ("losses", value < 0),
+            ):  # fmt: skip
+                setattr(row, f"{arm}_{name}", getattr(row, f"{arm}_{name}") + more)
+
+
+def entropy(record: Rank) -> tuple[bool, float]:
+    """Return whether a decision could be left to chance, and the entropy of its probabilities in bits."""
+    choices = len(record.actions) - len(record.excluded)
+    if choices < 2 or record.shown == "baseline":
+        return False, 0.0
+    if record.chances is not None:
+        chances: list[float] = np.frombuffer(record.chances).tolist()
+        return True, -math.fsum(p * math.log2(p) for p in chances if p > 0)
+    low = record.exploration / choices
+    high = low + 1 - record.exploration
+    rest = (choices - 1) * low * math.log2(low) if low > 0 else 0.0
+    return True, -(high * math.log2(high) + rest)

@@ -239,7 +239,7 @@ def _dsjson(record: Rank, names: Mapping[int, str], reward: float) -> dict[str, 
         "p": [chances[record.actions[k]] for k in order],
         "c": {
             **shared,
-            "_coterie": {"user": names.get(record.user)},
+            "_coterie": {"user": names.get(record.user)} | ({"arm": record.arm} if record.arm else {}),
             "_multi": [
                 {"_tag": name, "i": {"constant": 1, "id": name}, **({"j": given} if given else {})}
                 for name, given in zip(record.actions, features, strict=True)

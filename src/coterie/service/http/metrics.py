@@ -1,9 +1,12 @@
 """Numbers for Prometheus: requests, commits, and what the engine holds."""
 
+import math
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
+
+from coterie.service.core import exploring
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -11,6 +14,28 @@ if TYPE_CHECKING:
     from coterie.service.core.coordinator import Desk
 
 LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+
+
+def _learning(desk: "Desk") -> "Iterator[tuple[str, str, float]]":
+    """Yield how much is left to chance, and whether the best guesses rest; NaN is unknown."""
+    engine = desk.engine
+    varied, bits = exploring.recent(engine.statistics, engine.now)
+    total = engine.statistics.total
+    going = not exploring.stopped(engine.statistics, engine.config, engine.now)
+    changes = math.nan if desk.guess_changes is None else desk.guess_changes
+    agreed = total.agreed / total.judged if total.judged else math.nan
+    yield "coterie_exploring", "0 if the loop stopped exploring", float(going)
+    yield (
+        "coterie_decision_entropy_bits",
+        "Entropy of the choices of the last hour, on average",
+        bits / varied if varied else math.nan,
+    )
+    yield (
+        "coterie_best_guess_changes",
+        "Share of the last hour's best guesses that would be others now",
+        changes,
+    )
+    yield "coterie_baseline_agreement", "How often the best guess was the baseline's choice", agreed
 
 
 class Metrics:
@@ -84,9 +109,9 @@ class Metrics:
             ("coterie_events_waiting", "Events that may still get a reward", engine.waiting),
             ("coterie_log_position", "Records in the log so far", engine.position),
             ("coterie_payoffs_learned", "Payoffs learned by the model", learned),
-            ("coterie_decisions", "Decisions made", total.decisions),
+            ("coterie_decisions", "Decisions made", total.all_decisions),
             ("coterie_decisions_explored", "Decisions by chance", total.explored),
-            ("coterie_earned", "Sum of payoffs learned", total.earned),
+            ("coterie_earned", "Sum of payoffs learned", total.all_earned),
             (
                 "coterie_model_updates",
                 "Users' models updated; beyond payoffs learned it is sharing",
@@ -94,8 +119,19 @@ class Metrics:
             ),
             ("coterie_queue", "Requests that wait for their turn or for the disk", self.desk.queued),
             ("coterie_connections", "Connections open", self.connections()),
+            *_learning(self.desk),
         ):
             yield GaugeMetricFamily(name, text, value)
+        arms = {} if engine.trial is None else engine.trial.arms
+        for name, text, kind in (
+            ("coterie_arm_users", "Users of a trial's arm with a payoff", "users"),
+            ("coterie_arm_payoffs", "Payoffs of a trial's arm", "learned"),
+            ("coterie_arm_earned", "Sum of payoffs of a trial's arm", "earned"),
+        ):
+            family = GaugeMetricFamily(name, text, labels=["arm"])
+            for arm, sums in arms.items():
+                family.add_metric([arm], getattr(sums, kind))
+            yield family
 
     def text(self) -> bytes:
         """Return all of it, as Prometheus reads it."""

@@ -21,7 +21,8 @@ from coterie.service.http.duplicate_names import check_names
 from coterie.service.http.limits import check_actions, check_features, check_numbers, check_shape
 from coterie.service.ids import ActionName, Id, PathId, check_names_of, in_words, named
 from coterie.service.problems import Problem
-from coterie.service.settings import Config, Settings
+from coterie.service.settings import Challenger, Config, Settings, Share
+from coterie.service.trial.assignment import normal
 
 Features = list[dict[str, Any]]
 
@@ -98,6 +99,7 @@ class EventAnswer(Struct, frozen=True, rename="camel"):
     reasons: list[Reason] | UnsetType = UNSET
     contributions: list[Contribution] | UnsetType = UNSET  # the largest parts of the chosen action's estimate
     partial: Partial | UnsetType = UNSET
+    arm: str | UnsetType = UNSET  # in a trial: champion, holdback or challenger
 
 
 class ShardsBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -117,7 +119,7 @@ class UserAnswer(Struct, frozen=True, rename="camel"):
     earned: float
 
 
-_fields = msgspec.structs.fields(Config)
+_trial: list[Any] = [("holdback", Share, 0.0), ("challenger", Challenger | None, None)]
 ConfigBody: Any = msgspec.defstruct(  # the same fields, named as JSON has them
     "ConfigBody",
     [
@@ -126,8 +128,10 @@ ConfigBody: Any = msgspec.defstruct(  # the same fields, named as JSON has them
             f.type,
             f.default if f.default_factory is msgspec.NODEFAULT else msgspec.field(default_factory=dict),
         )
-        for f in _fields
-    ],
+        for f in msgspec.structs.fields(Config)
+        if f.default is not UNSET
+    ]
+    + _trial,
     rename="camel",
     forbid_unknown_fields=True,
     frozen=True,
@@ -290,7 +294,8 @@ async def show_configuration(state: State) -> Response[Any]:
 async def change_configuration(body: RawBody, state: State) -> Response[Any]:
     """Change the rules from here on. Another policy first learns what the log holds, then takes over."""
     data = read_counts(body, ConfigBody)
-    await state.desk.configure(Config(**msgspec.structs.asdict(data)))
+    sent = msgspec.structs.asdict(data)
+    await state.desk.configure(Config(**(sent | normal(data.holdback, data.challenger))))
     return _config(state.desk.engine.config)
 
 
@@ -303,7 +308,8 @@ async def rebalance(body: RawBody, state: State) -> ShardsBody:
 
 
 def _config(config: Config) -> Response[Any]:
-    return Response(ConfigBody(**msgspec.structs.asdict(config)), media_type="application/json")
+    told = {name: value for name, value in msgspec.structs.asdict(config).items() if value is not UNSET}
+    return Response(ConfigBody(**told), media_type="application/json")
 
 
 def explanation(record: Any, desk: Desk, state: str, reward: float, user: str | None = None) -> EventAnswer:
@@ -330,6 +336,7 @@ def explanation(record: Any, desk: Desk, state: str, reward: float, user: str | 
         reasons=reasons,
         contributions=UNSET if largest is None else largest,
         partial=UNSET if answer.partial is None else answer.partial,
+        arm=record.arm or UNSET,
     )
 
 

@@ -11,12 +11,13 @@ from litestar.datastructures import State
 from litestar.params import QueryParameter
 from msgspec import Struct
 
-from coterie.service.core import insight
+from coterie.service.core import exploring, insight
 from coterie.service.core.coordinator import Desk
 from coterie.service.core.engine import Engine
-from coterie.service.core.insight import Latest, Place, Point, Tail
+from coterie.service.core.insight import Latest, Place, Point, Stretch, Tail
 from coterie.service.http.access import ADMIN, OPEN, READ
 from coterie.service.problems import Problem
+from coterie.service.trial.report import TrialReport, report
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -27,7 +28,7 @@ FILES = {
     "/page/style.css": ("style.css", "text/css; charset=utf-8"),
     **{
         f"/page/{name}.js": (f"{name}.js", "text/javascript; charset=utf-8")
-        for name in ("app", "ask", "draw", "explain", "overview", "parts", "people")
+        for name in ("app", "ask", "compare", "draw", "explain", "overview", "parts", "people")
     },
     "/page/icon.svg": ("icon.svg", "image/svg+xml"),
 }
@@ -63,6 +64,9 @@ class Statistics(Struct, frozen=True, rename="camel"):
     log_records: int
     total: Point
     curve: list[Point]
+    trial: TrialReport | None  # while users are held back or given to a challenger
+    warning: str | None  # that the loop stopped exploring
+    best_guess_changes: float | None  # the share of the last hour's best guesses that would be others now
     rank_latency: Latency
     commit_latency: Latency
 
@@ -94,6 +98,7 @@ class Decisions(Struct, frozen=True, rename="camel"):
     decisions: list[LatestDecision]
     sizes: list[Size]
     median: int | None
+    learning: list[Stretch]  # what they earned, in stretches of equal length
 
 
 class UserRow(Struct, frozen=True, rename="camel"):
@@ -194,6 +199,9 @@ async def statistics(state: State, minutes: Minutes = 60) -> Statistics:
         waiting=engine.waiting,
         log_records=engine.position,
         total=insight.point(engine.statistics.total),
+        trial=report(engine.trial, engine.config),
+        warning=exploring.warning(engine.statistics, engine.config, engine.now),
+        best_guess_changes=desk.guess_changes,
         curve=await asyncio.to_thread(insight.curve, list(engine.statistics.minutes), at, minutes),
         rank_latency=_latency(families, "coterie_request_seconds", "/rank"),
         commit_latency=_latency(families, "coterie_commit_seconds"),
@@ -224,7 +232,8 @@ async def decisions(state: State, limit: Limit = 20) -> Decisions:
         sizes.append(Size(least, most, sum(least <= size <= most for size in members)))
         least *= 2
     shown = [_row(made, desk) for made in latest[:limit] if made.user in desk.engine.ids]
-    return Decisions(shown, sizes, members[len(members) // 2] if members else None)
+    learning = await asyncio.to_thread(insight.stretches, latest, desk.engine)
+    return Decisions(shown, sizes, members[len(members) // 2] if members else None, learning)
 
 
 def _row(made: Latest, desk: Desk) -> LatestDecision:

@@ -11,6 +11,7 @@ from coterie.service.log.store import Store
 from coterie.service.settings import Config
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.pieces import DamagedError
+from coterie.service.trial.assignment import alone
 
 
 def recover(store: Store, from_empty: bool = False, shards: Shards | None = None) -> Engine:
@@ -66,6 +67,6 @@ def relearn(
     """Return an engine that learned the kept log up to `end` with another policy; `users` as in `replay`."""
     engine = Engine(shards)
     engine.position = store.bounds()[0]
-    engine.fixed = engine.config = config
+    engine.fixed = engine.config = alone(config)
     replay(engine, store, end, users)
     return engine

@@ -27,9 +27,11 @@ from coterie.service.core.statistics import KEPT, Minute
 from coterie.service.settings import Config
 from coterie.service.snapshots import pieces, snapshot_v1
 from coterie.service.snapshots.pieces import PIECE
+from coterie.service.trial.lift import Trial
 
 VERSION = 2
 READ = (1, 2)
+RIVAL = "rival."
 KINDS: tuple[Kind, ...] = ("items", "vectors", "model")
 Named = dict[str, dict[str, bytes]]  # source, part, and its content or the name of a piece
 
@@ -62,6 +64,8 @@ class State(Struct, frozen=True, omit_defaults=True):
     models: dict[str, Model]
     parts: Named
     contract: dict[str, Any] = {}
+    trial: Trial | None = None
+    rival: "State | None" = None  # the challenger; its parts are among the others, under RIVAL
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -141,6 +145,8 @@ def prepare(engine: Engine) -> None:
     for policy in engine.policies().values():
         if isinstance(policy, SparseHierarchical):
             policy.effects.pieces.make_room()
+    if engine.rival is not None:
+        prepare(engine.rival)
 
 
 def dump(engine: Engine) -> bytes:
@@ -149,10 +155,19 @@ def dump(engine: Engine) -> bytes:
     found: Named = {}
     for source, parts in sources.items():
         found[source] = {key: parts.part(key) for key in sorted(parts.keys(), key=_order)}
+    _number_turns(engine, found["users"])
+    rival = state.rival
+    if rival is not None and engine.rival is not None:
+        _number_turns(engine.rival, found[f"{RIVAL}users"])
+        rival = msgspec.structs.replace(rival, sights=len(engine.rival.users))
+    return _encoder.encode(msgspec.structs.replace(state, parts=found, sights=len(engine.users), rival=rival))
+
+
+def _number_turns(engine: Engine, blocks: dict[str, bytes]) -> None:
+    """Write for each user the place in the queue of those who may go."""
     turns = {number: turn for turn, number in enumerate(engine.users, 1)}
-    for key in found["users"]:
-        found["users"][key] = engine.remembered.encode_users(int(key), turns)
-    return _encoder.encode(msgspec.structs.replace(state, parts=found, sights=len(turns)))
+    for key in blocks:
+        blocks[key] = engine.remembered.encode_users(int(key), turns)
 
 
 def _order(key: str) -> tuple[str, int]:
@@ -173,6 +188,10 @@ def _head(engine: Engine) -> tuple[State, dict[str, Parts]]:
         if policy.learned:  # one that learned nothing is as good as none: it is made on first use
             models[kind], parts = _taken_apart(policy)
             sources |= {f"{kind}.{name}": part for name, part in parts.items()}
+    rival: State | None = None
+    if engine.rival is not None:
+        rival, others = _head(engine.rival)
+        sources |= {RIVAL + name: part for name, part in others.items()}
     state = State(
         version=VERSION,
         position=engine.position,
@@ -184,8 +203,15 @@ def _head(engine: Engine) -> tuple[State, dict[str, Parts]]:
         models=models,
         parts={},
         contract=dict(engine.contract),
+        trial=None if engine.trial is None else _copied(engine.trial),
+        rival=rival,
     )
     return state, sources
+
+
+def _copied(trial: Trial) -> Trial:
+    arms = {name: msgspec.structs.replace(sums) for name, sums in trial.arms.items()}
+    return msgspec.structs.replace(trial, arms=arms)
 
 
 def _taken_apart(policy: Policy) -> tuple[Model, dict[str, Parts]]:
@@ -267,6 +293,13 @@ def _restore(state: State, shards: Shards | None, find: pieces.Find | None) -> E
             if source.startswith(f"{kind}.")
         }
         setattr(engine, kind, _policy(model, parts, state.config, kind, shards))
+    engine.trial = state.trial
+    if state.rival is not None:
+        own = {
+            name.removeprefix(RIVAL): parts for name, parts in state.parts.items() if name.startswith(RIVAL)
+        }
+        engine.rival = _restore(msgspec.structs.replace(state.rival, parts=own), None, find)
+        engine.rival.fixed = engine.rival.config
     engine.kept = {} if find is None else state.parts
     return engine
 

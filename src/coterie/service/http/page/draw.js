@@ -25,7 +25,7 @@ export const moment = (ms) => new Date(ms).toLocaleString([], { dateStyle: "medi
 const tick = (ms, span) =>
   span > 2 * 86400e3
     ? new Date(ms).toLocaleDateString([], { month: "short", day: "numeric" })
-    : new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false });
+    : new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: span < 600e3 ? "2-digit" : undefined, hour12: false });
 
 function nice(low, high, parts = 4) {
   const raw = Math.max(high - low, 1e-6) / parts;
@@ -74,7 +74,10 @@ export function lines(points, series, label, show, told, axis = (v) => String(+v
       chart.append(svg("path", { class: s.kind, d: path || "M0 0" }));
       const alone = (k) => (points[k - 1]?.[s.key] ?? null) === null && (points[k + 1]?.[s.key] ?? null) === null;
       points.forEach((p, k) => {
-        if (p[s.key] !== null && (points.length < 3 || alone(k))) chart.append(svg("circle", { class: s.kind, cx: x(p.start), cy: y(p[s.key]), r: 4 }));
+        if (p[s.key] === null || (points.length > 2 && !alone(k))) return;
+        const shift = points.length > 1 ? 0 : 14 * (series.indexOf(s) - (series.length - 1) / 2), place = x(p.start) + shift;
+        if (s.range && p[s.range]) chart.append(svg("line", { class: `whisker ${s.kind}`, x1: place, x2: place, y1: y(p[s.range].low), y2: y(p[s.range].high) }));
+        chart.append(svg("circle", { class: s.kind, cx: place, cy: y(p[s.key]), r: 4 }));
       });
     }
     const cursor = svg("line", { class: "cursor", y1: top, y2: bottom, visibility: "hidden" });

@@ -1,6 +1,7 @@
 // The overview: what was decided and earned, by whom together, how fast.
 import { ask } from "./ask.js";
 import { bars, between, count, el, key, lines, millis, moment, payoff, percent } from "./draw.js";
+import { against, trial } from "./compare.js";
 import { card, decisionsTable, figure, live, main, note, table } from "./parts.js";
 
 let minutes = 60, paused = false;
@@ -10,6 +11,10 @@ const SERIES = [
   { name: "this service", key: "payoff", kind: "ours", range: "payoffInterval" },
   { name: "baseline", key: "baseline", kind: "baseline", range: "baselineInterval" },
   { name: "uniform choice", key: "uniform", kind: "uniform", range: "uniformInterval" },
+];
+const ARMS = [
+  { name: "held back", key: "holdback", kind: "holdback", range: "holdbackInterval" },
+  { name: "challenger", key: "challenger", kind: "challenger", range: "challengerInterval" },
 ];
 
 // What is known of the others, and how much better ours is; said only where the two ranges do not meet.
@@ -26,7 +31,7 @@ function lift(total, name) {
 const known = (y) => (y === null ? "unknown" : payoff(y));
 
 export function overview(id, still) {
-  const figures = el("dl", { class: "figures" }), curve = el("div"), shares = el("div"), sizes = el("div"), speed = el("div"), latest = el("div");
+  const alarm = el("p", { class: "alarm", role: "alert" }), arms = el("div"), figures = el("dl", { class: "figures" }), curve = el("div"), learned = el("div"), shares = el("div"), sizes = el("div"), speed = el("div"), latest = el("div");
   const spans = [[60, "1 hour"], [1440, "1 day"], [10080, "7 days"]];
   const buttons = spans.map(([span, name]) =>
     el("button", { type: "button", "aria-pressed": String(span === minutes), onclick: (event) => {
@@ -43,10 +48,13 @@ export function overview(id, still) {
   } }, paused ? "Go on" : "Pause");
   main.replaceChildren(
     el("div", { class: "row" }, el("h1", { tabindex: -1 }, "What was decided and earned"), el("div", { class: "buttons" }, pause)),
-    el("p", { class: "lead" }, "Payoffs, the decisions behind them, and who decided with whom."),
+    el("p", { class: "lead" }, "Payoffs against the baseline's, the decisions behind them, and who decided with whom."),
+    alarm,
     figures,
+    arms,
     el("div", { class: "grid" },
       el("section", { class: "card" }, el("div", { class: "row" }, el("h2", {}, "Average payoff over time"), el("div", { class: "buttons", role: "group", "aria-label": "Time shown" }, buttons)), curve),
+      card("", "The latest decisions, in order", learned),
       card("third", "Users a decision rests on", sizes),
       card("third", "Learned by sharing", shares),
       card("third", "Latency since the start", speed),
@@ -57,14 +65,19 @@ export function overview(id, still) {
     const [now, recent] = await Promise.all([ask(`/v1/statistics?minutes=${minutes}`), ask("/v1/decisions?limit=15")]);
     if (!still()) return;
     const total = now.total;
+    if (alarm.textContent !== (now.warning || "")) alarm.textContent = now.warning || "";
+    draw(arms, ...trial(now.trial));
     draw(figures,
-      figure("Decisions", count(total.decisions), `${count(now.waiting)} wait for a reward`),
+      against(now),
       figure("Average payoff", payoff(total.payoff), [between(total.payoffInterval), el("br"), `${count(total.learned)} payoffs learned`]),
       figure("The baseline's", known(total.baseline), lift(total, "baseline")),
       figure("A uniform choice's", known(total.uniform), lift(total, "uniform")),
+      figure("Decisions", count(total.decisions), `${count(now.waiting)} wait for a reward`),
+      figure("Left to chance", total.entropy === null ? "–" : `${total.entropy.toFixed(2)} bits`, now.bestGuessChanges === null ? "a choice, on average" : `${percent(now.bestGuessChanges)} of the best guesses of the last hour changed`),
       figure("Users", count(now.users), el("a", { href: "#/users" }, "see them")),
       figure("Items", count(now.items), el("a", { href: "#/items" }, "see them")));
     draw(curve, ...payoffs(now.curve));
+    draw(learned, ...learning(recent.learning));
     draw(sizes, ...neighbourhoods(recent));
     draw(shares, ...sharing(now));
     const { rankLatency: rank, commitLatency: commit } = now;
@@ -79,21 +92,31 @@ export function overview(id, still) {
 
 function payoffs(points) {
   if (!points.length) return [el("p", { class: "empty" }, "Nothing was learned in this time.")];
+  const series = [...SERIES, ...ARMS.filter((s) => points.some((p) => p[s.key] !== null))];
   const said = (p, s) => (p[s.key] === null ? (s.kind === "ours" ? "–" : "unknown") : `${payoff(p[s.key])} (${between(p[s.range])})`);
-  const values = SERIES.map((s) => el("b", {}, said(points[points.length - 1], s)));
+  const values = series.map((s) => el("b", {}, said(points[points.length - 1], s)));
   const when = el("span", {}, "latest");
   const told = (p) => {
     const shown = p || points[points.length - 1];
-    SERIES.forEach((s, k) => { values[k].textContent = said(shown, s); });
+    series.forEach((s, k) => { values[k].textContent = said(shown, s); });
     when.textContent = p ? moment(p.start) : "latest";
   };
-  const legend = el("ul", { class: "legend" }, SERIES.map((s, k) => el("li", {}, key(s.kind), `${s.name} `, values[k])), el("li", {}, when));
-  const rows = points.slice(-30).reverse().map((p) => ({ cells: [moment(p.start), count(p.decisions), ...SERIES.map((s) => said(p, s))] }));
+  const legend = el("ul", { class: "legend" }, series.map((s, k) => el("li", {}, key(s.kind), `${s.name} `, values[k])), el("li", {}, when));
+  const rows = points.slice(-30).reverse().map((p) => ({ cells: [moment(p.start), count(p.decisions), ...series.map((s) => said(p, s))] }));
   return [
     legend,
-    lines(points, SERIES, "Average payoff over time", payoff, told),
+    lines(points, series, "Average payoff over time", payoff, told),
     note(`The click rate, where a reward is a click. The shaded ranges hold the true average in about 19 of 20 cases. What the baseline and a uniform choice would have earned is estimated by inverse propensity, mostly from the few decisions made by chance: the latest points are worth about ${count(Math.round(points[points.length - 1].baselineWorth))} and ${count(Math.round(points[points.length - 1].uniformWorth))} decisions. Where nothing was left to chance, it is unknown.`),
-    el("details", {}, el("summary", {}, "As a table"), table([["From"], ["Decisions", "number"], ["Payoff", "number"], ["Baseline", "number"], ["Uniform", "number"]], rows, "", "Average payoff over time")),
+    el("details", {}, el("summary", {}, "As a table"), table([["From"], ["Decisions", "number"], ...series.map((s) => [s.name, "number"])], rows, "", "Average payoff over time")),
+  ];
+}
+
+// By the round, so that a new loop shows what it learns long before the first minutes are over.
+function learning(stretches) {
+  if (!stretches.length) return [el("p", { class: "empty" }, "Fewer than 50 decisions were rewarded yet.")];
+  return [
+    lines(stretches, [SERIES[0]].map((s) => ({ ...s, key: "payoff" })), "Average payoff of the latest decisions", payoff, null),
+    note(`Each point is ${count(stretches[0].decisions)} decisions with what they earned; those who were held back or had the challenger are left out.`),
   ];
 }
 

@@ -10,11 +10,12 @@ export const note = (...children) => el("p", { class: "note" }, ...children);
 
 export function table(columns, rows, empty, caption) {
   if (!rows.length) return el("p", { class: "empty" }, empty);
-  const head = el("tr", {}, columns.map(([name, kind]) => el("th", { scope: "col", class: kind }, name)));
+  const head = el("tr", { role: "row" }, columns.map(([name, kind]) => el("th", { scope: "col", role: "columnheader", class: kind }, name)));
   const body = rows.map((row) =>
-    el("tr", { class: row.chosen && "chosen" }, row.cells.map((cell, k) => el(k ? "td" : "th", { scope: k ? null : "row", class: columns[k][1] }, cell))),
+    el("tr", { class: row.chosen && "chosen", role: "row" }, row.cells.map((cell, k) => el(k ? "td" : "th", { scope: k ? null : "row", role: k ? "cell" : "rowheader", class: columns[k][1], "data-label": columns[k][0] || null }, el("span", { class: "value" }, cell)))),
   );
-  return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption }, el("table", {}, el("caption", { class: "hidden" }, caption), el("thead", {}, head), el("tbody", {}, body)));
+  // The roles are for phones, where rows become blocks and would no longer be told as rows.
+  return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption }, el("table", { role: "table" }, el("caption", { class: "hidden" }, caption), el("thead", { role: "rowgroup" }, head), el("tbody", { role: "rowgroup" }, body)));
 }
 
 const readable = (id) => !/[\/\\?#%\u0000-\u001f\u007f]/.test(id);

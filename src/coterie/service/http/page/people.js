@@ -56,6 +56,7 @@ export function user(id, still) {
           known.length
             ? [el("ul", { class: "legend" }, Object.keys(WORDS).map((kind) => el("li", { class: "row" }, el("span", { class: `cell ${kind}`, "aria-hidden": "true" }), WORDS[kind]))),
                el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Whom they resemble" }, el("table", { class: "matrix" }, el("thead", {}, head), el("tbody", {}, body))),
+               el("p", { class: "note narrow" }, `A wider screen shows ${count(found.users.length)} users; here are the first 6.`),
                note("Beside the users seen last. Alike: as far as is known, they react to this item the same way, so they decide together. The same two people may be alike on one item and different on another.")]
             : el("p", { class: "empty" }, "Nothing was learned from this user yet.")),
         card("half", "What is known of their taste",

@@ -1,0 +1,59 @@
+// Ours against the baseline: what a team steers by, so it comes first.
+import { between, count, el, moment, payoff, percent } from "./draw.js";
+import { card, figure, note, table } from "./parts.js";
+
+const NAMES = { champion: "this service", holdback: "held back", challenger: "challenger" };
+const signed = (y, show) => (y === null ? "–" : `${y >= 0 ? "+" : "−"}${show(Math.abs(y))}`);
+const tone = (verdict) => ({ better: "good", worse: "bad" })[verdict];
+
+// The first figure: measured on users who were held back, if any were; else estimated; in apprentice mode, foretold.
+export function against(now) {
+  const lift = now.trial?.lifts.find((one) => one.arm === "champion" && one.against === "holdback");
+  if (now.mode !== "online") return foretold(now.total);
+  return lift ? measured(lift, now.trial) : estimated(now.total);
+}
+
+function measured(lift, trial) {
+  const found = lift.difference, title = "Against those held back";
+  if (!found) return figure(title, "unknown", "no payoffs of both yet");
+  const held = trial.arms.find((arm) => arm.name === "holdback");
+  const value = found.relative === null ? signed(found.value, payoff) : signed(found.relative, percent);
+  return figure(title, el("span", { class: tone(lift.verdict) }, value), [
+    found.relativeInterval ? percents(found.relativeInterval) : between(found.interval), el("br"),
+    lift.verdict === "unclear" ? `not to be told apart yet: ${count(held.users)} users held back` : `measured on ${count(held.users)} users held back`,
+  ]);
+}
+
+function estimated(total) {
+  const title = "Against the baseline", ours = total.payoffInterval, theirs = total.baselineInterval;
+  if (total.payoff === null || total.baseline === null || !ours || !theirs) return figure(title, "unknown", "hold a share of the users back to measure it");
+  const clear = ours.low > theirs.high || theirs.low > ours.high, gain = total.payoff - total.baseline;
+  const value = total.baseline > 1e-9 ? signed(gain / total.baseline, percent) : signed(gain, payoff);
+  return figure(title, el("span", { class: clear ? tone(gain > 0 ? "better" : "worse") : null }, value), clear ? "estimated from decisions by chance" : "estimated; not to be told apart yet");
+}
+
+function foretold(total) {
+  const range = total.wouldEarnInterval;
+  return figure("We would have agreed", percent(total.agreement), [
+    total.wouldEarn === null ? "what we would earn is unknown" : `we would earn about ${payoff(total.wouldEarn)}`,
+    range ? [el("br"), between(range)] : null,
+  ]);
+}
+
+const percents = (range) => `${signed(range.low, percent)} to ${signed(range.high, percent)}`;
+
+export function trial(found) {
+  if (!found) return [];
+  const rows = found.arms.map((arm) => ({ cells: [NAMES[arm.name], arm.policy, percent(arm.share), count(arm.users), count(arm.learned), payoff(arm.payoff), between(arm.interval)] }));
+  const lifts = found.lifts.map((lift) => ({ cells: [
+    `${NAMES[lift.arm]} against ${NAMES[lift.against]}`,
+    lift.difference ? signed(lift.difference.value, payoff) : "unknown",
+    lift.difference ? `${signed(lift.difference.interval.low, payoff)} to ${signed(lift.difference.interval.high, payoff)}` : "–",
+    lift.difference?.relativeInterval ? `${signed(lift.difference.relative, percent)} (${percents(lift.difference.relativeInterval)})` : "–",
+    el("span", { class: tone(lift.verdict) }, lift.verdict),
+  ] }));
+  return [el("div", { class: "grid" }, card("", "Measured on users assigned by chance",
+    table([["Arm", "id"], ["Policy", "id"], ["Share", "number"], ["Users", "number"], ["Payoffs", "number"], ["Average", "number"], ["Range", "number"]], rows, "", "Arms"),
+    table([["Lift", "id"], ["Difference", "number"], ["Range", "number"], ["Relative", "number"], ["Verdict", ""]], lifts, "", "Lifts"),
+    note(`Since ${moment(found.since)}. A user stays in one arm, and ranges take the payoffs of one user together: they hold the true value in about 19 of 20 cases, if you look once, at a time that you chose before.`)))];
+}

@@ -1,0 +1,78 @@
+"""A trial as people read it: what each arm earned, and which lifts are beyond doubt."""
+
+from typing import Literal
+
+from msgspec import UNSET, Struct
+
+from coterie.service.core.intervals import Interval
+from coterie.service.settings import Config
+from coterie.service.trial.assignment import Name, shares
+from coterie.service.trial.lift import Difference, Trial, arm_interval, average, difference
+
+PAIRS: tuple[tuple[Name, Name], ...] = (
+    ("champion", "holdback"),
+    ("challenger", "champion"),
+    ("challenger", "holdback"),
+)
+
+
+class ArmReport(Struct, frozen=True, rename="camel"):
+    """What an arm earned."""
+
+    name: str
+    policy: str  # "baseline" in the holdback
+    share: float
+    users: int  # with a payoff; requests without a user count one by one
+    learned: int
+    payoff: float | None
+    interval: Interval | None
+
+
+class Lift(Struct, frozen=True, rename="camel"):
+    """How much more one arm earns than another."""
+
+    arm: str
+    against: str
+    difference: Difference | None  # None while one of them has no payoffs
+    verdict: Literal["better", "worse", "unclear"]
+
+
+class TrialReport(Struct, frozen=True, rename="camel"):
+    """A comparison of users who were assigned by chance."""
+
+    since: int
+    arms: list[ArmReport]
+    lifts: list[Lift]
+
+
+def report(trial: Trial | None, config: Config) -> TrialReport | None:
+    """Return what is known of the trial in force, if there is one."""
+    if trial is None:
+        return None
+    held, given = shares(config)
+    share = {"champion": 1 - held - given, "holdback": held, "challenger": given}
+    other = "" if config.challenger is UNSET else config.challenger.policy
+    policy = {"champion": config.policy, "holdback": "baseline", "challenger": other}
+    least = -1.0 if any(sums.losses for sums in trial.arms.values()) else 0.0
+    arms = [
+        ArmReport(
+            name,
+            policy[name],
+            share[name],
+            sums.users,
+            sums.learned,
+            average(sums),
+            arm_interval(sums, least),
+        )
+        for name, sums in trial.arms.items()
+        if share[name] > 0
+    ]
+    lifts = [_lift(trial, one, other) for one, other in PAIRS if share[one] > 0 and share[other] > 0]
+    return TrialReport(trial.at, arms, lifts)
+
+
+def _lift(trial: Trial, arm: str, against: str) -> Lift:
+    found = difference(trial.arms[arm], trial.arms[against])
+    if found is None or found.interval.low <= 0 <= found.interval.high:
+        return Lift(arm, against, found, "unclear")
+    return Lift(arm, against, found, "better" if found.value > 0 else "worse")
