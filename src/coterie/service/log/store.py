@@ -128,6 +128,15 @@ class Store(Protocol):
     def drop_key(self, name: str) -> bool:
         """Remove a key, and return whether there was one."""
 
+    def evaluations(self) -> list[bytes]:
+        """Return the kept evaluations. Damaged ones are skipped."""
+
+    def save_evaluation(self, name: str, body: bytes) -> None:
+        """Keep an evaluation, in the place of the one of that name."""
+
+    def drop_evaluation(self, name: str) -> None:
+        """Remove an evaluation."""
+
     def reconnect(self) -> None:
         """Connect again after LostError, and own the store again; raises LostError or FileError if that fails."""
 
