@@ -2,6 +2,7 @@
 
 import base64
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -124,3 +125,63 @@ def test_the_rest_package_administers(server: Process) -> None:
     assert found[3]["body"] == first[1]["body"]
     assert found[6]["body"]["error"]["code"] == "InvalidModelImportFormat"
     assert [one["unexpected"] for one in found[:6]] == [False] * 6
+
+
+def test_the_rest_package_evaluates(server: Process) -> None:
+    ranks: list[Any] = []
+    for k in range(30):
+        ranks += [
+            ["rest", "post", "/rank", [], request(f"evaluated-{k}")],
+            ["rest", "post", "/events/{eventId}/reward", [f"evaluated-{k}"], {"value": k % 2}],
+        ]
+    drive(server.url, KEY, ranks)
+    policy = {"name": "mine", "arguments": "--policy sparse-hierarchical --explore 0.25"}
+    wish = {
+        "name": "First",
+        "startTime": "2020-01-01",
+        "endTime": "2100-01-01T00:00:00Z",
+        "policies": [policy],
+    }
+    wish["enableOfflineExperimentation"] = False  # type: ignore[assignment]
+    (made,) = drive(server.url, KEY, [["rest", "post", "/evaluations", [], wish]])
+    assert (made["status"], made["unexpected"], made["body"]["status"]) == (201, False, "pending")
+    name = made["body"]["id"]
+    assert made["headers"]["location"] == f"/personalizer/v1.1-preview.3/evaluations/{name}"
+    end = time.monotonic() + 300
+    while (found := drive(server.url, KEY, [["rest", "get", "/evaluations/{evaluationId}", [name]]])[0])[
+        "body"
+    ]["status"] == "pending":
+        assert time.monotonic() < end
+    assert found["body"]["status"] == "completed", found
+    results = {one["policySource"]: one for one in found["body"]["policyResults"]}
+    assert results.keys() == {"Online", "Baseline", "Random", "Custom"}
+    total = results["Random"]["totalSummary"]
+    assert total["ipsEstimatorDenominator"] >= 30
+    assert 0 <= total["averageReward"] <= 1
+    assert total["confidenceInterval"] > 0
+    calls: list[Any] = [
+        ["rest", "get", "/evaluations", []],
+        [
+            "rest",
+            "post",
+            "/configurations/applyFromEvaluation",
+            [],
+            {"evaluationId": name, "policyName": "mine"},
+        ],
+        ["rest", "get", "/configurations/policy", []],
+        [
+            "rest",
+            "post",
+            "/configurations/applyFromEvaluation",
+            [],
+            {"evaluationId": "none", "policyName": "mine"},
+        ],
+        ["rest", "delete", "/evaluations/{evaluationId}", [name]],
+        ["rest", "get", "/evaluations/{evaluationId}", [name]],
+    ]
+    answers = drive(server.url, KEY, calls)
+    assert statuses(answers) == [200, 204, 200, 404, 204, 404]
+    assert [one["id"] for one in answers[0]["body"]] == [name]
+    assert "--explore 0.25" in answers[2]["body"]["arguments"]
+    assert answers[3]["body"]["error"]["message"] == "evaluation 'none' does not exist"
+    assert answers[5]["body"]["error"]["code"] == "EvaluationNotFound"

@@ -22,6 +22,7 @@ from coterie.service.settings import Config
 log = logging.getLogger("coterie.service")
 
 MOST_POLICIES = 20  # of an evaluation, besides those that each has
+AT_ONCE = 1  # that are worked on: each has a process, and the serving needs the other cores
 AUTOMATIC = 10  # kept of the automatic ones; the oldest goes
 
 
@@ -32,7 +33,7 @@ class Evaluations:
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
         self.jobs: dict[tuple[Kind, str], Job] = {}
-        self._thread = ThreadPoolExecutor(1, "evaluations")
+        self._thread = ThreadPoolExecutor(AT_ONCE, "evaluations")
         self._waiting = asyncio.Event()
         self._run: Run | None = None
         self._task: asyncio.Task[None] | None = None

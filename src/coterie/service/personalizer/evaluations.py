@@ -195,7 +195,12 @@ def _candidate(sent: PolicyContract) -> Candidate:
     """Return a policy: its name is one of coterie's, or the arguments say which with --policy."""
     if not sent.name or len(sent.name) > 256:
         raise Refusal(400, "InvalidPolicyContract", "a policy's name has 1 to 256 characters", "policies")
-    parameters = parse_arguments(sent.arguments)
+    try:
+        parameters = parse_arguments(sent.arguments)
+    except Refusal as error:
+        raise Refusal(
+            400, "InvalidPolicyContract", f"policy {sent.name!r}: {error.message}", "policies"
+        ) from error
     policy = parameters.pop("policy", sent.name)
     if policy not in POLICIES:
         message = (
