@@ -26,7 +26,7 @@ from coterie.service.evaluations.importance import scores
 from coterie.service.evaluations.jobs import Candidate, Done, Job, Work
 from coterie.service.evaluations.served import Served
 from coterie.service.log.sqlite_store import SqliteStore
-from coterie.service.log.store import FullError, open_store
+from coterie.service.log.store import FullError, LostError, open_store
 from coterie.service.problems import Problem
 from coterie.service.serve import make_app
 from coterie.service.settings import Config, Settings
@@ -163,6 +163,26 @@ def test_one_that_runs_can_be_deleted(held: Any, tmp_path: Path) -> None:
         assert client.delete("/v1/evaluations/one").status_code == 204
         assert client.put("/v1/evaluations/one", json={}).status_code == 201  # the id is free again
         until(lambda: len(held.begun) == 2)
+
+
+def test_one_that_fails_is_told_and_the_next_is_done(
+    held: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults: list[Exception] = [LostError("secrets of the database"), OSError("no more processes")]
+
+    def do(run: runner.Run) -> Done:
+        if faults:
+            raise faults.pop(0)
+        return Done(FAKE)
+
+    monkeypatch.setattr(runner.Run, "do", do)
+    with running(str(tmp_path / "log.db")) as (client, _):
+        for name in ("one", "two", "three"):
+            client.put(f"/v1/evaluations/{name}", json={})
+        told = {name: finished(client, name) for name in ("one", "two", "three")}
+    assert [one["status"] for one in told.values()] == ["failed", "failed", "done"]
+    assert told["one"]["error"] == LostError.said
+    assert told["two"]["error"] == "no more processes"
 
 
 def test_what_contradicts_the_rules_is_refused(held: Any, tmp_path: Path) -> None:

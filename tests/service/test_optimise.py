@@ -95,6 +95,22 @@ def test_what_is_better_with_confidence_is_applied_and_said(
         optimising(tmp_path / "log.db", work, optimise_days=1.0)
 
 
+def test_a_policy_that_was_changed_meanwhile_stays(tmp_path: Path, said: dict[str, Any]) -> None:
+    said["better"] = "sharper choices"
+
+    async def work(desk: Desk, made: keeper.Evaluations, clock: Clock) -> None:
+        await desk.configure(Config(parameters={"explore": 0.1}))
+        policies = (
+            Candidate("current", "sparse-hierarchical", {}, "current"),
+            Candidate("sharper choices", "sparse-hierarchical", {"gap": 100.0}, "search"),
+        )
+        job = await made.make(Job("one", "evaluation", "one", 0, START + 1, START, policies, automatic=True))
+        assert (await done(made, job)).retained
+        assert desk.engine.config.parameters == {"explore": 0.1}
+
+    optimising(tmp_path / "log.db", work)
+
+
 def test_a_manual_evaluation_applies_nothing(tmp_path: Path, said: dict[str, Any]) -> None:
     said["better"] = "mine"
 

@@ -28,12 +28,13 @@ AUTOMATIC = 10  # kept of the automatic ones; the oldest goes
 
 @final
 class Evaluations:
-    """Lives in the event loop's thread; reads and writes the store, and waits for the worker, in one of its own."""
+    """Lives in the event loop's thread; waits for the worker, and for the store, in threads of its own."""
 
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
         self.jobs: dict[tuple[Kind, str], Job] = {}
         self._thread = ThreadPoolExecutor(AT_ONCE, "evaluations")
+        self._writer = ThreadPoolExecutor(1, "evaluations-store")  # writes go one after the other
         self._waiting = asyncio.Event()
         self._run: Run | None = None
         self._task: asyncio.Task[None] | None = None
@@ -54,7 +55,8 @@ class Evaluations:
             if self._run is not None:
                 self._run.end()
             await asyncio.gather(self._task, return_exceptions=True)
-        self._thread.shutdown(wait=True)
+        for pool in (self._thread, self._writer):  # they use the store, which is closed next
+            await asyncio.to_thread(pool.shutdown)
 
     # What is asked of it.
 
@@ -149,9 +151,10 @@ class Evaluations:
                 continue
             try:
                 await self._do(job)
-            except CoterieError as error:
-                log.error(f"evaluation {job.id!r} failed: {error}")
-                await self._close(job, "failed", str(error))
+            except Exception as error:  # whatever it is, the next one may work
+                log.exception(f"evaluation {job.id!r} failed")
+                said = error.said if isinstance(error, StoreError) else str(error)
+                await self._close(job, "failed", said)
 
     def _open(self) -> Iterator[Job]:
         return (job for job in self.jobs.values() if job.open)
@@ -165,7 +168,7 @@ class Evaluations:
             done = await asyncio.get_running_loop().run_in_executor(self._thread, self._run.do)
         finally:
             timed_out, self._run = self._run.timed_out, None
-        if done is None or job.key not in self.jobs:
+        if done is None or not self._knows(job):
             return  # deleted
         if done.result is None:
             await self._close(job, "timeout" if timed_out else "failed", done.error)
@@ -180,6 +183,9 @@ class Evaluations:
         """Apply what is better with confidence, and say so."""
         better = (job.result or {}).get("better")
         one = job.candidate(better) if better is not None else None
+        if one is not None and not self._in_force(job):
+            log.info("automatic optimisation: the policy was changed meanwhile; the new one stays")
+            return msgspec.structs.replace(job, retained=True)
         if one is None:
             log.info("automatic optimisation: no policy is better with confidence; the current one stays")
             return msgspec.structs.replace(job, retained=True)
@@ -193,12 +199,22 @@ class Evaluations:
         return msgspec.structs.replace(job, applied=one.name)
 
     async def _close(self, job: Job, status: str, error: str | None) -> None:
-        if job.key in self.jobs:
+        if self._knows(job):
             closed = msgspec.structs.replace(self.jobs[job.key], status=status, error=error)
             await self._change(closed)
 
+    def _knows(self, job: Job) -> bool:
+        """Tell whether a job is still there, and no other one of that id."""
+        known = self.jobs.get(job.key)
+        return known is not None and known.created == job.created
+
+    def _in_force(self, job: Job) -> bool:
+        """Tell whether the policy that was evaluated as the current one still is."""
+        one, config = job.candidate("current"), self.desk.engine.config
+        return one is not None and (one.policy, one.parameters) == (config.policy, config.parameters)
+
     async def _change(self, job: Job, durable: bool = True) -> None:
-        if job.key in self.jobs:
+        if self._knows(job):
             self.jobs[job.key] = job
             if durable:
                 try:
@@ -212,7 +228,7 @@ class Evaluations:
 
     async def _store(self, work: Callable[[], None]) -> None:
         try:
-            await asyncio.to_thread(work)
+            await asyncio.get_running_loop().run_in_executor(self._writer, work)
         except StoreError as error:
             self.desk.fail(error)
             raise Problem(503, "not_stored", f"the evaluation was not stored: {error.said}", 1) from error

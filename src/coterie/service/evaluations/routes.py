@@ -13,7 +13,7 @@ from coterie.service.evaluations.jobs import Candidate, Job
 from coterie.service.evaluations.keeper import MOST_POLICIES, Evaluations
 from coterie.service.evaluations.search import candidates, current
 from coterie.service.http.access import ADMIN, READ
-from coterie.service.http.routes_native import read
+from coterie.service.http.routes_native import read, read_counts
 from coterie.service.ids import Name, PathId, named
 from coterie.service.settings import Config
 
@@ -101,7 +101,7 @@ async def list_evaluations(state: State) -> EvaluationsAnswer:
 async def make_evaluation(evaluation_id: PathId, body: RawBody, state: State) -> EvaluationAnswer:
     """Ask what other policies would have earned; answered at once, and done beside the serving."""
     name = named(evaluation_id)
-    data = read(body, EvaluationBody)
+    data = read_counts(body, EvaluationBody)
     desk: Desk = state.desk
     job = Job(
         id=name,
