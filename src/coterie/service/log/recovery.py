@@ -62,5 +62,6 @@ def relearn(
     engine = Engine(shards)
     engine.position = store.bounds()[0]
     engine.fixed = engine.config = config
+    engine.partial = engine.position > 0
     replay(engine, store, end, users)
     return engine
