@@ -31,6 +31,8 @@ COMPATIBLE = {  # the needed scope of what is neither read with GET nor administ
     "POST /multislot/rank": "decide",
     "POST /multislot/events/{}/reward": "decide",
     "POST /multislot/events/{}/activate": "decide",
+    "POST /logs/interactions": "decide",
+    "POST /logs/observations": "decide",
 }
 
 
@@ -52,7 +54,7 @@ def expected(method: str, path: str) -> str:
     """Return what a call should need, from the docs or from the contract."""
     plain = re.sub(r"{[^}]+}", "{}", path)
     if path.startswith("/personalizer"):
-        rest = plain.removeprefix("/personalizer").removeprefix("/v1.0")
+        rest = re.sub(r"^/personalizer(/v1\.[^/]+)?", "", plain)
         return COMPATIBLE.get(f"{method} {rest}", "read" if method == "GET" else "admin")
     if path.startswith("/page/") or path == "/":
         return "none"
@@ -82,7 +84,7 @@ def test_every_route_with_every_scope(tmp_path: Path) -> None:
     with TestClient(app, base_url="http://127.0.0.1") as client:
         for method, path in calls:
             needed = expected(method, path)
-            for word in WORDS if "{" in path else WORDS[:1]:
+            for word in WORDS if "{" in path and "preview" not in path else WORDS[:1]:
                 url = re.sub(r"{[^}]+}", word, path) + f"?{VERSION}"
                 for scope, (key, _) in keys.items():
                     answer = client.request(method, url, headers={"x-api-key": key})

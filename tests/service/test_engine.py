@@ -280,3 +280,22 @@ def test_items_beyond_the_limit_are_refused_wherever_they_come_from_and_known_on
         await desk.import_model(content)  # one item was learned there
 
     with_desk(settings_of(tmp_path / "b.db", Config(policy="cab")), take)
+
+
+def test_another_policy_learns_a_log_whose_beginning_is_gone(tmp_path: Path) -> None:
+    """Rewards of decisions that were removed with the log say nothing to it; they gave 500."""
+
+    async def work(desk: Desk) -> None:
+        await desk.rank(ask("gone"))
+        await desk.rank(ask("shown later", deferred=True))
+        await desk.delete_log()
+        assert await desk.activate("shown later")
+        assert await desk.reward("gone", 1.0) == "applied"
+        await desk.rank(ask("kept"))
+        assert await desk.reward("kept", 1.0) == "applied"
+        await desk.configure(Config(policy="linucb"))
+        assert desk.engine.items is not None
+        assert desk.engine.items.learned == 1
+        assert await desk.reward("shown later", 1.0) == "unknown_event"  # it has nothing to learn it for
+
+    with_desk(settings_of(tmp_path / "log.db"), work)

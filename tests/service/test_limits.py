@@ -12,16 +12,18 @@ from coterie.models.encoded import MOST_CROSSES
 from coterie.policies.sparse_hierarchical import MOST_SLOTS, SparseHierarchical
 from coterie.service import ids
 from coterie.service.core import exploring, insight, statistics
+from coterie.service.evaluations import importance, keeper
 from coterie.service.exchange import logs as exchange
 from coterie.service.http import duplicate_names, keys, limits, routes_native, routes_page
 from coterie.service.personalizer import bodies as personalizer_bodies
+from coterie.service.personalizer import configuration, event_batch
 from coterie.service.settings import Config, Settings
 
 DOCS = Path(__file__).parents[2] / "docs"
 # What says where, how or by which rules, and limits nothing.
 NO_LIMITS = {
     "host", "port", "store", "durability", "engine", "when_down", "user_path", "tls_certificate", "tls_key",
-    "telemetry", "log_level", "access_log", "keys", "config", "given",
+    "telemetry", "optimise_days", "log_level", "access_log", "keys", "config", "given",
     "config.policy", "config.parameters", "config.exploration", "config.explore", "config.default_reward",
     "config.aggregation", "config.mode", "config.record_reasons", "config.holdback", "config.challenger",
 }  # fmt: skip
@@ -43,6 +45,13 @@ FIXED = {
     "levels of nested features": features.DEPTH,
     "crosses of a request": MOST_CROSSES,
     "a reward": most(routes_native.RewardBody, "value"),
+    "events in one call of Personalizer's `/logs`": event_batch.MOST,
+    "policies of an evaluation": keeper.MOST_POLICIES,
+    "automatic evaluations": keeper.AUTOMATIC,
+    "evaluations at a time": keeper.AT_ONCE,
+    "decisions that tell a feature's importance": importance.SAMPLE,
+    "features with an importance": importance.MOST,
+    "seconds between automatic optimisations": configuration.LEAST_FREQUENCY,
     "rewards in one multi-slot call": most(personalizer_bodies.SlotRewardsIn, "reward", "items"),
     "body in which a repeated name is named": duplicate_names.NAMED,
     "clients with a rate": limits.CLIENTS,

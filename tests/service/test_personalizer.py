@@ -33,6 +33,16 @@ from coterie.service.settings import Config, Settings
 from tests.service.helpers import START, ask, decide, engine
 
 V1, PREVIEW = "/personalizer/v1.0", "/personalizer"
+FORMS = [V1, PREVIEW, *(f"/personalizer/v1.1-preview.{k}" for k in (1, 2, 3))]
+APPLY = {"evaluationId": "e9", "policyName": "best"}
+EVALUATION = {
+    "name": "mine",
+    "startTime": "2000-01-01T00:00:00Z",
+    "endTime": "2100-01-01T00:00:00Z",
+    "policies": [],
+}
+CAB = {"name": "cab", "arguments": "--alpha 0.1"}
+VW = {"name": "mine", "arguments": "--cb_explore_adf --epsilon 0.2"}
 DESKS: WeakKeyDictionary[Any, Desk] = WeakKeyDictionary()  # what stands behind a client
 VERSION = {"api-version": "2022-09-01-preview"}
 
@@ -56,9 +66,9 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient[Any]
 ACTIONS = [{"id": "NewsArticle", "features": [{"type": "News"}]}, {"id": "b", "features": [{"type": "S"}]}]
 
 
-@pytest.mark.parametrize("base", [V1, PREVIEW])
+@pytest.mark.parametrize("base", FORMS)
 def test_the_published_example_is_answered_to_the_letter(client: TestClient[Any], base: str) -> None:
-    event = f"75269AD0-{len(base)}"
+    event = f"75269AD0-{FORMS.index(base)}"
     body = {
         "contextFeatures": [{"user": {"profileType": "AnonymousUser"}}, {"device": {"mobile": True}}],
         "actions": ACTIONS,
@@ -99,14 +109,37 @@ def test_the_published_example_is_answered_to_the_letter(client: TestClient[Any]
         (
             "PUT",
             "/configurations/service",
-            {"isAutoOptimizationEnabled": True},
+            {"autoOptimizationFrequency": "PT1M"},
+            400,
+            "InvalidServiceConfiguration",
+        ),
+        (
+            "PUT",
+            "/configurations/service",
+            {"autoOptimizationStartDate": "soon"},
             400,
             "InvalidServiceConfiguration",
         ),
         ("PUT", "/configurations/policy", {"name": "cab"}, 400, "InvalidPolicyConfiguration"),
         ("GET", "/evaluations/e", None, 404, "EvaluationNotFound"),
-        ("POST", "/configurations/applyFromEvaluation", {}, 404, "EvaluationNotFound"),
-        ("PUT", "/evaluations/e", {}, 403, "OperationNotAllowed"),
+        ("POST", "/configurations/applyFromEvaluation", APPLY, 404, "EvaluationNotFound"),
+        (
+            "POST",
+            "/configurations/applyFromEvaluation",
+            APPLY | {"policyName": "Online"},
+            404,
+            "EvaluationNotFound",
+        ),
+        ("POST", "/configurations/applyFromEvaluation", {}, 400, "BadRequest"),
+        ("PUT", "/evaluations/e", {}, 400, "InvalidEvaluationContract"),
+        ("PUT", "/evaluations/e", EVALUATION | {"startTime": "soon"}, 400, "InvalidEvaluationContract"),
+        ("PUT", "/evaluations/e", EVALUATION | {"endTime": "2001-01-01"}, 400, "NoLogsExistInDateRange"),
+        ("PUT", "/evaluations/e", EVALUATION | {"policies": [VW]}, 400, "InvalidPolicyContract"),
+        ("PUT", "/evaluations/e", EVALUATION | {"policies": [CAB, CAB]}, 400, "DuplicateCustomPolicyNames"),
+        ("POST", "/evaluations", EVALUATION | {"extra": 1}, 400, "InvalidEvaluationContract"),
+        ("DELETE", "/evaluations/e", None, 404, "EvaluationNotFound"),
+        ("PUT", "/featureImportances/e", {}, 400, "InvalidEvaluationContract"),
+        ("GET", "/featureImportances/e", None, 404, "ResourceNotFound"),
         ("GET", "/nowhere", None, 404, "ResourceNotFound"),
         ("PATCH", "/rank", {}, 405, "OperationNotAllowed"),
     ],
@@ -114,12 +147,22 @@ def test_the_published_example_is_answered_to_the_letter(client: TestClient[Any]
 def test_errors_have_the_contracts_shape(
     client: TestClient[Any], method: str, path: str, body: Any, status: int, code: str
 ) -> None:
-    for base in (V1, PREVIEW):
+    for base in FORMS:
         answer = client.request(method, base + path, json=body)
         assert (answer.status_code, answer.headers["x-ms-error-code"]) == (status, code)
         error = answer.json()["error"]
         assert error["code"] == code
         assert error["message"]
+
+
+def test_what_cannot_be_applied_is_named(client: TestClient[Any]) -> None:
+    answer = client.post(f"{V1}/configurations/applyFromEvaluation", json=APPLY)
+    assert answer.json()["error"]["message"] == "evaluation 'e9' does not exist"
+
+
+def test_the_versions_are_labels_of_their_own_in_the_metrics(client: TestClient[Any]) -> None:
+    client.get("/personalizer/v1.1-preview.3/status")
+    assert 'route="/personalizer/v1.1-preview.3/status"' in client.get("/metrics").text
 
 
 def test_a_body_that_is_not_json_is_refused(client: TestClient[Any]) -> None:

@@ -1,6 +1,7 @@
 """Both published Personalizer SDKs, unchanged, against a real server in a process of its own."""
 
 import io
+import time
 import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -17,7 +18,12 @@ with warnings.catch_warnings():
     v1_models = pytest.importorskip("azure.cognitiveservices.personalizer.models")
     preview = pytest.importorskip("azure.ai.personalizer")
     from azure.core.credentials import AzureKeyCredential
-    from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ResourceNotFoundError
+    from azure.core.exceptions import (
+        ClientAuthenticationError,
+        HttpResponseError,
+        ResourceExistsError,
+        ResourceNotFoundError,
+    )
     from msrest.authentication import CognitiveServicesCredentials
 
 DAY = datetime(2026, 11, 1, tzinfo=UTC)
@@ -267,16 +273,55 @@ def test_the_log_has_dates_and_can_be_deleted(admin: Any, new: Any) -> None:
     assert admin.get_log_properties()["dateRange"]["from"] >= dates["to"]
 
 
-def test_evaluations_are_left_out_by_name(admin: Any) -> None:
-    assert list(admin.list_evaluations()) == []
-    with pytest.raises(ResourceNotFoundError) as caught:
-        admin.get_evaluation("mine", start_time=DAY, end_time=DAY)
-    assert told(caught)[0] == "EvaluationNotFound"
+def test_evaluations_and_feature_importances_are_made_listed_read_applied_and_deleted(
+    admin: Any, new: Any
+) -> None:
+    for k in range(40):
+        answer = new.rank(request(f"evaluated-{k}"))
+        new.reward(f"evaluated-{k}", {"value": float(answer["rewardActionId"] == "Sports")})
+    time_of = {"startTime": "2020-01-01T00:00:00Z", "endTime": "2100-01-01T00:00:00Z"}
+    policy = {"name": "mine", "arguments": "--policy sparse-hierarchical --explore 0.25"}
+    admin.create_evaluation("first", {"name": "First", **time_of, "policies": [policy]})
+    admin.create_feature_importance("features", {"name": "Features", **time_of})
+    with pytest.raises(ResourceExistsError):
+        admin.create_evaluation("first", {"name": "First", **time_of, "policies": []})
+    done = _until(lambda: admin.get_evaluation("first", start_time=DAY, end_time=DAY))
+    assert (done["status"], done["evaluationType"], done["name"]) == ("Succeeded", "Manual", "First")
+    sources = {one["policySource"]: one for one in done["content"]["value"] if one["name"] != "current"}
+    assert sources.keys() == {"Online", "Baseline", "Random", "Custom"}
+    assert sources["Custom"]["name"] == "mine"
+    assert sources["Custom"]["arguments"] == "--policy sparse-hierarchical --explore 0.25"
+    low, high = sources["Random"]["summary"]["confidenceInterval"]
+    assert low <= sources["Random"]["summary"]["expectedReward"] <= high
+    assert sources["Online"]["timeseries"]["data"][0]["expectedReward"] >= 0
+    assert [one["id"] for one in admin.list_evaluations()] == ["first"]
+    admin.apply_from_evaluation({"evaluationId": "first", "policyName": "mine"})
+    assert "--explore 0.25" in admin.get_policy()["arguments"]
+    admin.apply_from_evaluation({"evaluationId": "first", "policyName": "Online"})  # goes on
     with pytest.raises(HttpResponseError) as refused:
-        admin.create_evaluation("mine", {"name": "mine", "startTime": "", "endTime": "", "policies": []})
+        admin.apply_from_evaluation({"evaluationId": "first", "policyName": "Random"})
     assert told(refused)[0] == "OperationNotAllowed"
-    with pytest.raises(ResourceNotFoundError):
-        admin.apply_from_evaluation({"evaluationId": "mine", "policyName": "best"})
+    with pytest.raises(ResourceNotFoundError, match="has no policy 'other'"):
+        admin.apply_from_evaluation({"evaluationId": "first", "policyName": "other"})
+    admin.reset_policy()
+    admin.delete_evaluation("first")
+    with pytest.raises(ResourceNotFoundError, match="evaluation 'first' does not exist"):
+        admin.get_evaluation("first", start_time=DAY, end_time=DAY)
+    found = _until(lambda: admin.get_feature_importance("features"))
+    assert found["status"] == "Succeeded"
+    assert {"featureName": "type", "namespace": "action", "score": 100.0} in found["featureScores"]
+    assert [one["id"] for one in admin.list_feature_importances()] == ["features"]
+    admin.delete_feature_importance("features")
+    assert list(admin.list_feature_importances()) == []
+
+
+def _until(look: Any) -> Any:
+    """Return what `look` finds once it is no longer under way."""
+    end = time.monotonic() + 300
+    while (found := look())["status"] in ("NotSubmitted", "Running"):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    return found
 
 
 def test_what_the_sdks_leave_is_a_service_that_starts_again(tmp_path: Path) -> None:

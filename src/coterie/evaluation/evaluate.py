@@ -87,6 +87,7 @@ def evaluate(
     draws: int = DRAWS,
     seed: int = 0,
     told: Told = lambda done, records: None,
+    skip_unsupported: bool = False,
 ) -> Evaluation:
     """Estimate what each policy would have earned a decision on a log.
 
@@ -99,6 +100,7 @@ def evaluate(
     one side, intervals stay valid. `rewards` are the least and the largest possible reward; by default 0 and 1,
     or −1 and 1 if any is negative. A policy that draws without telling its probabilities draws `draws` times a
     record, from the stream that `seed` starts. `told(done, records)` is called now and then, and may raise to stop.
+    With `skip_unsupported`, a policy that the log has no support for is left out with a note.
 
     Raises FileError if the log cannot be read, and ParameterError if a setting cannot be, or if the log could
     not have shown what a policy asks for.
@@ -120,11 +122,12 @@ def evaluate(
         raise ParameterError("policies names no policy; give at least one, such as 'uniform'")
     span = _span(opened, rewards)
     targets = {name: make_target(policy, draws, seed) for name, policy in named.items()}
-    found = _replay(opened, targets, span, clip, told)
+    missing: list[str] | None = [] if skip_unsupported else None
+    found = _replay(opened, targets, span, clip, told, missing)
     alpha = 1 - level
     results = [_result(opened, name, evidence, alpha) for name, evidence in found.items()]
     results.sort(key=lambda result: -result.best_estimate.value)
-    return Evaluation(opened, results, level, _notes(opened, results, named, clip))
+    return Evaluation(opened, results, level, [*_notes(opened, results, named, clip), *(missing or ())])
 
 
 def _span(log: InteractionLog, rewards: tuple[float, float] | None) -> Span:
@@ -143,8 +146,14 @@ def _span(log: InteractionLog, rewards: tuple[float, float] | None) -> Span:
 
 
 def _replay(
-    log: InteractionLog, targets: Mapping[str, Target], span: Span, clip: float | None, told: Told
+    log: InteractionLog,
+    targets: Mapping[str, Target],
+    span: Span,
+    clip: float | None,
+    told: Told,
+    missing: list[str] | None,
 ) -> dict[str, Evidence]:
+    """Return the evidence of each policy; why the log has none for one is put into `missing`, or raised."""
     records = len(log.interactions)
     model = RewardModel(span, records)
     weighed: dict[str, list[Weighed]] = {name: [] for name in targets}
@@ -165,9 +174,15 @@ def _replay(
             told(t, records)
     told(records, records)
     rewards = np.array([one.reward for one in log.interactions])
-    return {
-        name: _evidence(log, name, rows, rewards, predicted, span, clip) for name, rows in weighed.items()
-    }
+    found: dict[str, Evidence] = {}
+    for name, rows in weighed.items():
+        try:
+            found[name] = _evidence(log, name, rows, rewards, predicted, span, clip)
+        except ParameterError as error:
+            if missing is None:
+                raise
+            missing.append(f"{error}.")
+    return found
 
 
 def _evidence(

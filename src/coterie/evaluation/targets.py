@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Sequence
-from typing import Any, Protocol, final
+from typing import Any, Protocol, final, runtime_checkable
 
 import numpy as np
 
@@ -22,6 +22,7 @@ ABOUT = {
 DRAWS = 20  # of a policy that cannot tell its probabilities
 
 
+@runtime_checkable
 class Target(Protocol):
     """Something that says how likely it would show each action."""
 
@@ -33,13 +34,15 @@ class Target(Protocol):
 
 
 def make_target(policy: Any, draws: int = DRAWS, seed: int = 0) -> Target:
-    """Return the target for a name or a policy. A policy is copied, and goes on from what it knows."""
+    """Return the target for a name, a policy, which is copied and goes on from what it knows, or a target."""
     if isinstance(policy, str):
         if policy not in FIXED:
             raise ParameterError(
                 f"policy is {policy!r}, expected {', '.join(FIXED)} or a policy such as Hierarchical(…)"
             )
         return Fixed(policy)
+    if not isinstance(policy, Policy) and isinstance(policy, Target):
+        return policy
     if not isinstance(policy, Policy):
         raise ParameterError(
             f"policy is a {type(policy).__name__}, expected {', '.join(FIXED)} or a policy such as Hierarchical(…)"

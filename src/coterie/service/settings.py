@@ -87,6 +87,10 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     )
     rate: Annotated[float, Meta(ge=0)] = 0.0  # requests a second a client may send; 0 is no limit
     stop_within: Annotated[float, Meta(gt=0)] = 30.0  # seconds a graceful stop may take
+    max_evaluations: Count = 100  # kept; a further one is refused until one is deleted
+    max_evaluated: Count = 100_000  # decisions that one evaluation looks at: the newest
+    evaluation_within: Annotated[float, Meta(gt=0)] = 3_600.0  # seconds that one may take
+    optimise_days: Annotated[float, Meta(ge=0)] = 0.0  # between two automatic optimisations; 0 is never
     tls_certificate: str | None = None
     tls_key: str | None = None
     telemetry: str | None = None  # where spans go, such as http://127.0.0.1:4318; OTEL_* variables work too

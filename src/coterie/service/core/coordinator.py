@@ -20,6 +20,7 @@ from msgspec import Struct
 from coterie.errors import ContextError, CoterieError, FileError, UnavailableError
 from coterie.service.clock import JUMP, Clock, SteadyClock
 from coterie.service.core import exploring
+from coterie.service.core.elsewhere import Decided, keep_all
 from coterie.service.core.engine import (
     DECIDING,
     Answer,
@@ -56,6 +57,12 @@ OWN_EVERY = 1.0  # seconds between two looks whether the store is still ours
 PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)  # seconds between two tries to reach a store again
 MOVED = object()  # when all users are where they belong
 
+# How often to optimise by itself, in the engine's `contract`.
+OPTIMISATION = (
+    "is_auto_optimization_enabled",
+    "auto_optimization_frequency",
+    "auto_optimization_start_date",
+)
 RETENTION = "log_retention_days"  # where a change of the retention stands in the engine's `contract`
 
 
@@ -202,6 +209,8 @@ class Desk:
         contract = dict(self.engine.contract)
         if RETENTION in contract and self.settings.names("retention_days"):
             del contract[RETENTION]
+        if self.settings.names("optimise_days"):
+            contract = {name: value for name, value in contract.items() if name not in OPTIMISATION}
         config = starting_config(self.settings, self.engine.config)
         if self.shards is not None:
             if self.engine.position == 0 and not self.settings.names("config.policy"):
@@ -315,6 +324,12 @@ class Desk:
         outcome = await self._write(lambda: self.engine.reward(event, value, self.clock(), name), long)
         await self._durable()
         return outcome
+
+    async def keep_decisions(self, decided: Sequence[Decided]) -> int:
+        """Keep decisions that were made elsewhere, all or none, and return how many were new."""
+        new = await self._write(lambda: keep_all(self.engine, decided, self.clock()), long=True)
+        await self._durable()
+        return new
 
     async def activate(self, event: str) -> bool:
         """Say that a deferred decision was shown; returns whether the event is known."""
@@ -455,6 +470,12 @@ class Desk:
     async def look(self, work: Callable[[], T]) -> T:
         """Return what `work` reads from the engine, beside the loop, while nobody changes anything."""
         return await self._do(work, long=True)
+
+    def oldest(self) -> int | None:
+        """Return the time of the oldest kept record, in milliseconds; reads the store."""
+        for batch in self.store.read(self.store.bounds()[0]):
+            return batch.records()[0].at
+        return None
 
     def event(self, event: str) -> Event:
         """Return a remembered event."""

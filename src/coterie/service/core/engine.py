@@ -176,6 +176,7 @@ class Engine:
         self.relearn: Callable[[Config], Engine] | None = None
         self.tap: list[Record] | None = None  # what is emitted is also put here, for one who catches up
         self.fixed: Config | None = None  # learn with this model, whatever the log says: for relearning
+        self.partial = False  # whether the log begins later: rewards may be for decisions that are gone
         # Told what is learned: user, what for, and payoff.
         self.on_learn: Callable[[int, Paid, float], None] | None = None
         self._deadlines: list[tuple[int, int, str]] = []
@@ -562,7 +563,9 @@ class Engine:
     def apply(self, record: Record) -> None:
         """Take one record into the state."""
         self.now = record.at
-        if isinstance(record, Rank):
+        if self.partial and isinstance(record, Reward | Activate) and record.event not in self.events:
+            pass  # its decision is gone, and with it what it was for
+        elif isinstance(record, Rank):
             self._apply_rank(record)
         elif isinstance(record, Reward):
             self._apply_reward(record)

@@ -18,6 +18,9 @@ from coterie.errors import CoterieError
 from coterie.service.core.coordinator import Desk
 from coterie.service.core.engine import warm_up
 from coterie.service.demo import live
+from coterie.service.evaluations import routes as routes_evaluations
+from coterie.service.evaluations.keeper import Evaluations
+from coterie.service.evaluations.schedule import keep_optimising
 from coterie.service.http import routes_native, routes_page
 from coterie.service.http.access import OPEN, READ, check_access, open_paths
 from coterie.service.http.guard import Direct, Guard
@@ -28,6 +31,7 @@ from coterie.service.http.telemetry import Spans
 from coterie.service.log.store import LostError
 from coterie.service.personalizer import errors as personalizer_errors
 from coterie.service.personalizer import routes as personalizer
+from coterie.service.personalizer.versions import every_form
 from coterie.service.problems import Problem, body_of, problem_of
 from coterie.service.settings import Settings
 
@@ -60,7 +64,7 @@ async def openapi(request: Request[Any, Any, Any]) -> Response[bytes]:
     """Return the OpenAPI document."""
     state = request.app.state
     if "document" not in state:
-        state["document"] = document(request.app, routes_native.BODIES)
+        state["document"] = document(request.app, routes_native.BODIES | routes_evaluations.BODIES)
     return Response(state["document"], media_type="application/json")
 
 
@@ -69,13 +73,16 @@ def create_app(
 ) -> Guard:
     """Return the ASGI application. Starting it starts the desk, stopping it stops the desk."""
     numbers = Metrics(desk)
+    evaluations = Evaluations(desk)
     beside: list[asyncio.Task[None]] = []
 
     async def start(app: Litestar) -> None:
         await desk.start()
         await asyncio.to_thread(warm_up, desk.engine.config)
         gc.freeze()  # what a start made stays: looking through all of it again would hold the loop for 0.1 s
+        await evaluations.start()
         beside.append(asyncio.create_task(_follow_keys(keyring, desk)))
+        beside.append(asyncio.create_task(keep_optimising(desk, evaluations)))
         if demo:
             beside.append(asyncio.create_task(live(desk)))
 
@@ -83,6 +90,7 @@ def create_app(
         for task in beside:
             task.cancel()
         await asyncio.gather(*beside, return_exceptions=True)  # one may be reading the store
+        await evaluations.stop()
         await desk.stop()
         if spans is not None:
             await asyncio.to_thread(spans.close)
@@ -90,6 +98,7 @@ def create_app(
     app = Litestar(
         route_handlers=[
             *routes_native.ROUTES,
+            *routes_evaluations.ROUTES,
             personalizer.ROUTER,
             *routes_page.ROUTES,
             healthz,
@@ -98,7 +107,7 @@ def create_app(
             openapi,
         ],
         guards=[_may],
-        state=State({"desk": desk, "metrics": numbers, "settings": settings}),
+        state=State({"desk": desk, "metrics": numbers, "settings": settings, "evaluations": evaluations}),
         on_startup=[start],
         on_shutdown=[stop],
         exception_handlers={
@@ -120,7 +129,7 @@ def create_app(
     native, compatible = (_directly(routes, desk) for routes in (routes_native, personalizer))
     direct = {
         ("POST", "/v1/rank"): native,
-        **{("POST", personalizer_errors.PREFIX + path): compatible for path in personalizer.both("/rank")},
+        **{("POST", personalizer_errors.PREFIX + path): compatible for path in every_form("/rank")},
     }
     return Guard(app, settings, keyring, numbers, open_paths(app), direct, spans)
 

@@ -17,6 +17,7 @@ from coterie.service.http.telemetry import Spans
 from coterie.service.ids import in_order
 from coterie.service.log.store import KeyRow
 from coterie.service.personalizer import errors as personalizer_errors
+from coterie.service.personalizer.versions import IN_PATH
 from coterie.service.problems import Problem, body_of, problem_of
 from coterie.service.settings import Settings
 
@@ -201,7 +202,7 @@ def route_of(path: str) -> str:
         return path
     parts = path.split("/")
     for k in range(1, len(parts) - 1):
-        if parts[k] in ("events", "users", "items", "evaluations"):
+        if parts[k] in ("events", "users", "items", "evaluations", "featureImportances"):
             parts[k + 1] = "{id}"
     return "/".join(parts) if len(parts) < 8 and all(p in KNOWN for p in parts) else "other"
 
@@ -209,8 +210,9 @@ def route_of(path: str) -> str:
 # The words of our own paths; anything else is somebody's guess, and must not become a label.
 KNOWN = {
     "", "v1", "rank", "events", "{id}", "reward", "activate", "users", "items", "what-if", "configuration",
-    "statistics", "healthz", "readyz", "metrics", "openapi.json", "personalizer", "v1.0", "multislot",
-    "configurations", "service", "policy", "applyFromEvaluation", "evaluations", "model", "properties", "logs",
+    "statistics", "healthz", "readyz", "metrics", "openapi.json", "personalizer", *IN_PATH, "multislot",
+    "configurations", "service", "policy", "applyFromEvaluation", "evaluations", "featureImportances", "apply",
+    "model", "properties", "logs", "interactions", "observations",
     "status", "decisions", "resemblance", "split", "shards",
 }  # fmt: skip
 

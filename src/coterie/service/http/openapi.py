@@ -25,6 +25,12 @@ EXAMPLES: dict[str, Any] = {
         "ranking": [{"id": "jazz", "probability": 0.95}, {"id": "news", "probability": 0.05}],
     },
     "ShardsBody": {"shards": 8},
+    "EvaluationBody": {
+        "name": "Monday",
+        "policies": [{"name": "calmer", "policy": "sparse-hierarchical", "parameters": {"explore": 0.25}}],
+        "search": True,
+    },
+    "ApplyBody": {"policy": "calmer"},
     "RewardAnswer": {"eventId": "3f2b8c6e", "outcome": "applied"},
 }
 ERRORS = {

@@ -364,6 +364,30 @@ class PostgresStore:
             cursor.execute("DELETE FROM coterie_keys WHERE name = %s", (name,))
             return bool(cursor.rowcount)
 
+    def evaluations(self) -> list[bytes]:
+        """Return the evaluations."""
+        there = self._rows("SELECT to_regclass('coterie_evaluations') IS NOT NULL")[0][0]
+        rows = self._rows("SELECT checksum, body FROM coterie_evaluations") if there else []
+        return [bytes(body) for checksum, body in rows if zlib.crc32(body) == checksum]
+
+    def save_evaluation(self, name: str, body: bytes) -> None:
+        """Keep an evaluation; the table is made with the first one."""
+        with self._changing() as cursor:
+            cursor.execute(
+                "CREATE TABLE IF NOT EXISTS coterie_evaluations "
+                "(name BYTEA PRIMARY KEY, checksum BIGINT NOT NULL, body BYTEA NOT NULL)"
+            )
+            cursor.execute(
+                "INSERT INTO coterie_evaluations VALUES (%s, %s, %s) ON CONFLICT (name) DO UPDATE "
+                "SET checksum = EXCLUDED.checksum, body = EXCLUDED.body",
+                (_bytes(name), zlib.crc32(body), body),
+            )
+
+    def drop_evaluation(self, name: str) -> None:
+        """Remove an evaluation that was kept."""
+        with self._changing() as cursor:
+            cursor.execute("DELETE FROM coterie_evaluations WHERE name = %s", (_bytes(name),))
+
     def close(self) -> None:
         """Let the database go."""
         self._read.close()

@@ -68,5 +68,6 @@ def relearn(
     engine = Engine(shards)
     engine.position = store.bounds()[0]
     engine.fixed = engine.config = alone(config)
+    engine.partial = engine.position > 0
     replay(engine, store, end, users)
     return engine

@@ -329,6 +329,27 @@ class SqliteStore:
         """Return 0: nobody waits for a file, so its owners are not counted."""
         return 0
 
+    def evaluations(self) -> list[bytes]:
+        """Return the evaluations."""
+        there = self._rows("SELECT count(*) FROM sqlite_master WHERE name = 'evaluations'")[0][0]
+        rows = self._rows("SELECT checksum, body FROM evaluations") if there else []
+        return [body for checksum, body in rows if isinstance(body, bytes) and zlib.crc32(body) == checksum]
+
+    def save_evaluation(self, name: str, body: bytes) -> None:
+        """Keep an evaluation; the table is made with the first one."""
+        with self._changing(len(body)) as cursor:
+            cursor.execute(
+                "CREATE TABLE IF NOT EXISTS evaluations "
+                "(name BLOB PRIMARY KEY, checksum INTEGER NOT NULL, body BLOB NOT NULL)"
+            )
+            row = (name.encode("utf-8", "surrogatepass"), zlib.crc32(body), body)
+            cursor.execute("INSERT OR REPLACE INTO evaluations VALUES (?, ?, ?)", row)
+
+    def drop_evaluation(self, name: str) -> None:
+        """Remove an evaluation that was kept."""
+        with self._changing() as cursor:
+            cursor.execute("DELETE FROM evaluations WHERE name = ?", (name.encode("utf-8", "surrogatepass"),))
+
     def reconnect(self) -> None:
         """Do nothing: a file is not lost."""
 

@@ -140,6 +140,15 @@ class Store(Protocol):
     def epoch(self) -> int:
         """Return a number that changes with the owner."""
 
+    def evaluations(self) -> list[bytes]:
+        """Return the kept evaluations. Damaged ones are skipped."""
+
+    def save_evaluation(self, name: str, body: bytes) -> None:
+        """Keep an evaluation, in the place of the one of that name."""
+
+    def drop_evaluation(self, name: str) -> None:
+        """Remove an evaluation."""
+
     def reconnect(self) -> None:
         """Connect again after LostError, and own the store if nobody else does; raises FileError if that fails."""
 

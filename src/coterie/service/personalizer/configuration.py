@@ -5,7 +5,7 @@ learns the log, then takes over.
 """
 
 import shlex
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -15,6 +15,8 @@ from coterie.errors import CoterieError
 from coterie.service.core.coordinator import RETENTION, Desk
 from coterie.service.core.engine import check_config, make_policy, possible
 from coterie.service.durations import format_duration, parse_duration
+from coterie.service.evaluations.jobs import milliseconds, moment
+from coterie.service.evaluations.schedule import ENABLED, FREQUENCY, START
 from coterie.service.personalizer.errors import Refusal
 from coterie.service.settings import Config, Mode
 
@@ -56,11 +58,8 @@ class PolicyContract(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 # What has no meaning here, as it is told to those who ask: the model is never older than the last reward.
-WITHOUT_MEANING: dict[str, Any] = {
-    "model_export_frequency": "PT5M",
-    "auto_optimization_frequency": "P7D",
-    "model_retrain_days": 0,
-}
+WITHOUT_MEANING: dict[str, Any] = {"model_export_frequency": "PT5M", "model_retrain_days": 0}
+LEAST_FREQUENCY = 3600.0  # seconds between two automatic optimisations
 
 
 def show(desk: Desk) -> ServiceConfiguration:
@@ -74,9 +73,8 @@ def show(desk: Desk) -> ServiceConfiguration:
         exploration_percentage=config.exploration,
         log_retention_days=int(desk.retention_days),
         learning_mode=NAMES[config.mode],
-        is_auto_optimization_enabled=False,
         log_mirror_enabled=False,
-        **(WITHOUT_MEANING | kept),
+        **(WITHOUT_MEANING | _optimisation(desk) | kept),
     )
 
 
@@ -85,9 +83,6 @@ async def change(desk: Desk, sent: ServiceConfiguration) -> None:
     if sent.log_mirror_enabled is True:
         message = "coterie never writes to an address it is given; export the log instead, and send false"
         raise Refusal(400, BAD, message, "logMirrorEnabled")
-    if sent.is_auto_optimization_enabled is True:
-        message = "coterie does not search for other policies by itself; send false"
-        raise Refusal(400, BAD, message, "isAutoOptimizationEnabled")
     config = desk.engine.config
     changes: dict[str, Any] = {
         "default_reward": sent.default_reward,
@@ -96,16 +91,32 @@ async def change(desk: Desk, sent: ServiceConfiguration) -> None:
         "mode": UNSET if sent.learning_mode is UNSET else MODES[sent.learning_mode],
         "wait": _wait(sent.reward_wait_time, config.wait),
     }
-    extra = {
-        name: getattr(sent, name) for name in (*WITHOUT_MEANING, "auto_optimization_start_date", RETENTION)
-    }
-    for name in ("model_export_frequency", "auto_optimization_frequency"):
-        if isinstance(extra[name], str):
-            _duration(extra[name], name, BAD)
+    extra = {name: getattr(sent, name) for name in (*WITHOUT_MEANING, ENABLED, FREQUENCY, START, RETENTION)}
+    if isinstance(sent.model_export_frequency, str):
+        _duration(sent.model_export_frequency, "modelExportFrequency", BAD)
+    _check_optimisation(sent.auto_optimization_frequency, sent.auto_optimization_start_date)
     new = msgspec.structs.replace(config, **{k: v for k, v in changes.items() if v is not UNSET})
     said = {k: v for k, v in extra.items() if v is not UNSET and v is not None}
     said["last_configuration_edit_date"] = moment(desk.clock())
     await desk.configure(new, {**desk.engine.contract, **said})
+
+
+def _optimisation(desk: Desk) -> dict[str, Any]:
+    """Return how the settings have it, for what was never sent."""
+    days = desk.settings.optimise_days
+    return {ENABLED: days > 0, FREQUENCY: format_duration(days * 86_400) if days else "P7D"}
+
+
+def _check_optimisation(frequency: Any, start: Any) -> None:
+    if isinstance(frequency, str):
+        name = "autoOptimizationFrequency"
+        if _duration(frequency, name, BAD) < LEAST_FREQUENCY:
+            raise Refusal(400, BAD, f"{name} is {frequency!r}, expected an hour (PT1H) or more", name)
+    if isinstance(start, str):
+        try:
+            milliseconds(start, "autoOptimizationStartDate")
+        except ValueError as error:
+            raise Refusal(400, BAD, str(error), "autoOptimizationStartDate") from error
 
 
 def _wait(sent: str | UnsetType, now: float) -> float | UnsetType:
@@ -130,7 +141,16 @@ def show_policy(config: Config) -> PolicyContract:
     made = make_policy(config, possible(config)[0]).parameters
     plain = {k: v for k, v in made.items() if k not in ("n_features", "one_hot", "rng", "seed")}
     told = {k: v for k, v in (plain | config.parameters).items() if v is not None}
-    return PolicyContract(config.policy, " ".join(f"--{k} {_text(v)}" for k, v in told.items()))
+    return PolicyContract(config.policy, written(told))
+
+
+def written(parameters: Mapping[str, Any]) -> str:
+    """Return parameters as arguments.
+
+    >>> written({"alpha": 0.1, "eligible": "all"})
+    '--alpha 0.1 --eligible all'
+    """
+    return " ".join(f"--{k} {_text(v)}" for k, v in parameters.items())
 
 
 async def change_policy(desk: Desk, sent: PolicyContract) -> None:
@@ -176,12 +196,3 @@ def _value(text: str) -> Any:
 def _text(value: Any) -> str:
     plain = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     return shlex.quote(plain)
-
-
-def moment(milliseconds: int) -> str:
-    """Return a time as the contract writes it."""
-    return (
-        datetime.fromtimestamp(milliseconds / 1000, UTC)
-        .isoformat(timespec="milliseconds")
-        .replace("+00:00", "Z")
-    )

@@ -1,12 +1,10 @@
-"""Personalizer's rank, reward and activate, in both published forms of the address.
+"""Personalizer's rank, reward and activate, in all published forms of the address.
 
-`/personalizer/v1.0/…` and `/personalizer/…?api-version=2022-09-01-preview` are the same routes. The answer to
-a reward is the contract's empty 204; what became of it stands in the header `x-coterie-reward`.
+The answer to a reward is the contract's empty 204; what became of it stands in the header `x-coterie-reward`.
 """
 
 import asyncio
 from typing import Any
-from urllib.parse import parse_qs
 
 from litestar import Request, Response, Router, post
 from litestar.datastructures import State
@@ -33,31 +31,19 @@ from coterie.service.personalizer.bodies import (
     read,
 )
 from coterie.service.personalizer.errors import HANDLERS, PREFIX, Refusal
+from coterie.service.personalizer.evaluations import ROUTES as EVALUATIONS
+from coterie.service.personalizer.interactions import ROUTES as LOGGING
 from coterie.service.personalizer.user import find_user
+from coterie.service.personalizer.versions import check_form, every_form
 from coterie.service.problems import Problem
 from coterie.service.settings import Settings
 
-VERSION = "2022-09-01-preview"
 REWARD, ACTIVATION = "x-coterie-reward", "x-coterie-activation"
 
 
-def both(path: str) -> list[str]:
-    """Return a path in both forms."""
-    return [f"/v1.0{path}", path]
-
-
 async def check_version(request: Request[Any, Any, Any]) -> None:
-    """Refuse the second form without its version, as Personalizer does."""
+    """Refuse a request that does not name its version."""
     check_form(request.scope)
-
-
-def check_form(scope: Any) -> None:
-    """Raise if a request is in the second form and does not name its version."""
-    if scope["path"].startswith(f"{PREFIX}/v1.0/"):
-        return
-    given = parse_qs(scope["query_string"].decode("latin-1")).get("api-version", [None])[-1]
-    if given != VERSION:
-        raise Refusal(400, "BadRequest", f"api-version is {given!r}, expected {VERSION!r}", "api-version")
 
 
 def checked_event(event: str, code: str) -> str:
@@ -81,7 +67,7 @@ def question_from(data: RankIn | SlotsIn, desk: Desk, excluded: list[str]) -> Qu
     )
 
 
-@post(both("/rank"), opt=DECIDE, status_code=201)
+@post(every_form("/rank"), opt=DECIDE, status_code=201)
 async def rank(body: RawBody, state: State, scope: Scope) -> RankOut:
     """Choose one of several actions."""
     return await decide(body, state.desk, scope)
@@ -104,7 +90,7 @@ async def decide(body: bytes, desk: Desk, scope: Any) -> RankOut:
     return RankOut(ranking, answer.event_id, answer.chosen)
 
 
-@post(both("/events/{event_id:str}/reward"), opt=DECIDE, status_code=204)
+@post(every_form("/events/{event_id:str}/reward"), opt=DECIDE, status_code=204)
 async def reward(event_id: FromPath[str], body: RawBody, state: State, scope: Scope) -> Response[None]:
     """Say what a decision was worth."""
     data = read(body, RewardIn, "InvalidRewardRequest")
@@ -114,14 +100,14 @@ async def reward(event_id: FromPath[str], body: RawBody, state: State, scope: Sc
     return Response(None, status_code=204, headers={REWARD: outcome})
 
 
-@post(both("/events/{event_id:str}/activate"), opt=DECIDE, status_code=204)
+@post(every_form("/events/{event_id:str}/activate"), opt=DECIDE, status_code=204)
 async def activate(event_id: FromPath[str], state: State) -> Response[None]:
     """Say that a deferred decision was shown."""
     known = await state.desk.activate(checked_event(named(event_id), "InvalidEventIdToActivate"))
     return Response(None, status_code=204, headers={ACTIVATION: "activated" if known else "unknown_event"})
 
 
-@post(both("/multislot/rank"), opt=DECIDE, status_code=201)
+@post(every_form("/multislot/rank"), opt=DECIDE, status_code=201)
 async def rank_slots(body: RawBody, state: State, scope: Scope) -> SlotsOut:
     """Choose another action for each of several slots."""
     desk: Desk = state.desk
@@ -191,7 +177,7 @@ def slots_of(desk: Desk, event: str) -> dict[str, str]:
     return {child.slot or "": child.id for child in found}
 
 
-@post(both("/multislot/events/{event_id:str}/reward"), opt=DECIDE, status_code=204)
+@post(every_form("/multislot/events/{event_id:str}/reward"), opt=DECIDE, status_code=204)
 async def reward_slots(event_id: FromPath[str], body: RawBody, state: State) -> Response[None]:
     """Say what the decisions for some slots were worth; outcomes in the order they were sent."""
     desk: Desk = state.desk
@@ -211,7 +197,7 @@ async def reward_slots(event_id: FromPath[str], body: RawBody, state: State) -> 
     return Response(None, status_code=204, headers={REWARD: ", ".join(outcomes)})
 
 
-@post(both("/multislot/events/{event_id:str}/activate"), opt=DECIDE, status_code=204)
+@post(every_form("/multislot/events/{event_id:str}/activate"), opt=DECIDE, status_code=204)
 async def activate_slots(event_id: FromPath[str], state: State) -> Response[None]:
     """Say that the deferred decisions of all slots were shown."""
     desk: Desk = state.desk
@@ -228,7 +214,7 @@ def _used(event: str) -> Problem:
 DECISIONS: list[Any] = [rank, reward, activate, rank_slots, reward_slots, activate_slots]
 ROUTER = Router(
     path=PREFIX,
-    route_handlers=[*DECISIONS, *ROUTES],
+    route_handlers=[*DECISIONS, *LOGGING, *EVALUATIONS, *ROUTES],
     before_request=check_version,
     exception_handlers=HANDLERS,
     include_in_schema=False,

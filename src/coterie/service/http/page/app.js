@@ -1,6 +1,7 @@
 // Going from page to page: the address after # says which, so ids never reach a server's log.
 import { Refused, locked, onKey } from "./ask.js";
 import { el } from "./draw.js";
+import { evaluation, evaluations } from "./evaluations.js";
 import { event, whatIf } from "./explain.js";
 import { isPaused, overview } from "./overview.js";
 import { live, main } from "./parts.js";
@@ -8,8 +9,8 @@ import { item, items, user, users } from "./people.js";
 
 let timer = 0, turn = 0;
 
-const PAGES = new Map(Object.entries({ "": overview, users, items, "what-if": whatIf }));
-const ONES = new Map(Object.entries({ user, item, event }));  // of one, whose id follows
+const PAGES = new Map(Object.entries({ "": overview, users, items, "what-if": whatIf, evaluations }));
+const ONES = new Map(Object.entries({ user, item, event, evaluation }));  // of one, whose id follows
 
 // A mistyped address.
 function nothing() {
@@ -31,7 +32,7 @@ async function go(focus) {
   const mine = ++turn, [, name = "", rest = ""] = /^#\/([^/]*)\/?(.*)$/.exec(location.hash || "#/") || [null, location.hash];
   let id = rest;
   try { id = decodeURIComponent(rest); } catch { /* as it stands */ }
-  const page = (id ? ONES : PAGES).get(name) || nothing, section = { user: "users", item: "items", event: "" }[name] ?? name;
+  const page = (id ? ONES : PAGES).get(name) || nothing, section = { user: "users", item: "items", event: "", evaluation: "evaluations" }[name] ?? name;
   for (const anchor of document.querySelectorAll("nav a"))
     if (anchor.getAttribute("href") === `#/${section}`) anchor.setAttribute("aria-current", "page");
     else anchor.removeAttribute("aria-current");

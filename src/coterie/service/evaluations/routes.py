@@ -1,0 +1,153 @@
+"""The native routes of evaluations: make, list, read, delete and apply."""
+
+import asyncio
+from typing import Annotated, Any
+
+from litestar import delete, get, post, put
+from litestar.datastructures import State
+from litestar.params import RawBody
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from coterie.service.core.coordinator import Desk
+from coterie.service.evaluations.jobs import Candidate, Job
+from coterie.service.evaluations.keeper import MOST_POLICIES, Evaluations
+from coterie.service.evaluations.search import candidates, current
+from coterie.service.http.access import ADMIN, READ
+from coterie.service.http.routes_native import read, read_counts
+from coterie.service.ids import Name, PathId, named
+from coterie.service.settings import Config
+
+LATEST = 253_402_300_799_000  # the end of the year 9999, in milliseconds
+Moment = Annotated[int, Meta(ge=0, le=LATEST)]
+
+
+class PolicyBody(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A policy to evaluate: a name for it, and what it is, as in the configuration."""
+
+    name: Name
+    policy: str
+    parameters: dict[str, Any] = {}
+
+
+class EvaluationBody(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What is to be evaluated: the whole log, unless it says from when to when, in milliseconds since 1970."""
+
+    name: Name | None = None
+    start: Moment = 0
+    end: Moment | None = None
+    policies: Annotated[list[PolicyBody], Meta(max_length=MOST_POLICIES)] = []
+    search: bool = False  # also try some policies near the one in force
+
+
+class ApplyBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which of the evaluated policies is to be taken over."""
+
+    policy: Name
+
+
+class EvaluationAnswer(Struct, frozen=True, rename="camel"):
+    """An evaluation; the result where it is done, and one is asked for."""
+
+    id: str
+    name: str
+    start: int
+    end: int
+    created: int
+    status: Annotated[str, Meta(description="waiting, running, done, failed or timeout")]
+    automatic: bool
+    policies: list[PolicyBody]
+    error: str | None = None
+    verdict: str | None = None
+    applied: str | None = None
+    result: dict[str, Any] | UnsetType = UNSET
+
+
+class EvaluationsAnswer(Struct, frozen=True):
+    """All evaluations, the newest first."""
+
+    evaluations: list[EvaluationAnswer]
+
+
+BODIES: dict[str, type[Struct]] = {"make_evaluation": EvaluationBody, "apply_evaluation": ApplyBody}
+
+
+def told(job: Job, whole: bool = True) -> EvaluationAnswer:
+    """Return an evaluation as it is told."""
+    result = job.result
+    return EvaluationAnswer(
+        id=job.id,
+        name=job.name,
+        start=job.start,
+        end=job.end,
+        created=job.created,
+        status=job.status,
+        automatic=job.automatic,
+        policies=[PolicyBody(one.name, one.policy, one.parameters) for one in job.policies],
+        error=job.error,
+        verdict=None if result is None else result.get("verdict"),
+        applied=job.applied,
+        result=result if whole and result is not None else UNSET,
+    )
+
+
+@get("/v1/evaluations", opt=READ, operation_id="list_evaluations")
+async def list_evaluations(state: State) -> EvaluationsAnswer:
+    """List the evaluations, the newest first, without their results."""
+    evaluations: Evaluations = state.evaluations
+    return EvaluationsAnswer([told(job, whole=False) for job in evaluations.every("evaluation")])
+
+
+@put("/v1/evaluations/{evaluation_id:str}", opt=ADMIN, status_code=201, operation_id="make_evaluation")
+async def make_evaluation(evaluation_id: PathId, body: RawBody, state: State) -> EvaluationAnswer:
+    """Ask what other policies would have earned; answered at once, and done beside the serving."""
+    name = named(evaluation_id)
+    data = read_counts(body, EvaluationBody)
+    desk: Desk = state.desk
+    job = Job(
+        id=name,
+        kind="evaluation",
+        name=data.name or name,
+        start=data.start,
+        end=desk.clock() + 1 if data.end is None else data.end,
+        created=desk.clock(),
+        policies=await asyncio.to_thread(
+            policies_of,
+            [Candidate(one.name, one.policy, one.parameters) for one in data.policies],
+            data.search,
+            desk.engine.config,
+            desk.shards,
+        ),
+    )
+    return told(await state.evaluations.make(job))
+
+
+def policies_of(custom: list[Candidate], search: bool, config: Config, shards: Any) -> tuple[Candidate, ...]:
+    """Return what is replayed: the policy in force, those that were asked for, and those to try."""
+    tried = candidates(config, shards) if search else []
+    names = {one.name for one in custom}
+    return (current(config), *custom, *(one for one in tried if one.name not in names))
+
+
+@get("/v1/evaluations/{evaluation_id:str}", opt=READ, operation_id="show_evaluation")
+async def show_evaluation(evaluation_id: PathId, state: State) -> EvaluationAnswer:
+    """Show an evaluation, with its result if it is done."""
+    return told(state.evaluations.find("evaluation", named(evaluation_id)))
+
+
+@delete("/v1/evaluations/{evaluation_id:str}", opt=ADMIN, status_code=204, operation_id="delete_evaluation")
+async def delete_evaluation(evaluation_id: PathId, state: State) -> None:
+    """Delete an evaluation, and end it if it runs."""
+    await state.evaluations.delete("evaluation", named(evaluation_id))
+
+
+@post(
+    "/v1/evaluations/{evaluation_id:str}/apply", opt=ADMIN, status_code=200, operation_id="apply_evaluation"
+)
+async def apply_evaluation(evaluation_id: PathId, body: RawBody, state: State) -> EvaluationAnswer:
+    """Take over one of the evaluated policies, once it has learned the log."""
+    name = named(evaluation_id)
+    data = read(body, ApplyBody)
+    return told(await state.evaluations.apply(name, data.policy), whole=False)
+
+
+ROUTES: list[Any] = [list_evaluations, make_evaluation, show_evaluation, delete_evaluation, apply_evaluation]

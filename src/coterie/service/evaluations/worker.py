@@ -1,0 +1,157 @@
+"""The process that evaluates: told by its standard input what to do, then sent the log; answers with one JSON object.
+
+It has no way to the store, and knows users by number alone.
+"""
+
+import os
+import signal
+import struct
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import IO, Any
+
+import msgspec
+
+from coterie.data.logs.interactions import InteractionLog
+from coterie.data.logs.service_log import from_records
+from coterie.errors import CoterieError, FileError
+from coterie.evaluation import Evaluation, Result, as_json, evaluate
+from coterie.evaluation.verdict import FEW, LEVEL, chance
+from coterie.service.core.records import Batch
+from coterie.service.evaluations.importance import scores
+from coterie.service.evaluations.jobs import ALWAYS, Done, Job, Work
+from coterie.service.evaluations.served import Served
+
+FRAME = struct.Struct(">qqIqi")  # first, count, bytes, checksum and version of a batch
+NUMBERS = {-1: ""}  # no names: users are told apart by their numbers
+WHERE = "the log"
+
+
+def write_batches(batches: Iterable[Batch], file: IO[bytes]) -> None:
+    """Send batches of the log, and say that there are no more."""
+    for batch in batches:
+        file.write(FRAME.pack(batch.first, batch.count, len(batch.body), batch.checksum, batch.version))
+        file.write(batch.body)
+    file.close()
+
+
+def read_batches(file: IO[bytes]) -> Iterator[Batch]:
+    """Yield what `write_batches` sent."""
+    while head := file.read(FRAME.size):
+        first, count, size, checksum, version = FRAME.unpack(head)
+        yield Batch(first, count, file.read(size), checksum, version)
+
+
+def log_of(batches: Iterable[Batch], work: Work) -> InteractionLog:
+    """Return the decisions of the job's time, the newest where they are too many."""
+    job = work.job
+    kept: deque[tuple[int, Any]] = deque()
+    # What was in force before the log begins: a change since is a record in it.
+    kept.append((-1, {"type": "configure", "config": msgspec.to_builtins(work.config)}))
+    ranks = dropped = 0
+    for batch in batches:
+        batch.records()  # checks the sums
+        for position, record in enumerate(msgspec.msgpack.decode(batch.body), batch.first):
+            if record["type"] == "rank":
+                if not job.start <= record["at"] < job.end:
+                    continue
+                ranks += 1
+            kept.append((position, record))
+            while ranks > work.records:
+                ranks -= _drop_oldest(kept)
+                dropped += 1
+    if not ranks:
+        raise FileError("the log has no decision in this time; choose another one")
+    found = from_records(WHERE, kept, NUMBERS)
+    if not dropped:
+        return found
+    note = f"Only the newest {work.records:,} decisions are evaluated (max-evaluated); {dropped:,} are older."
+    return InteractionLog(found.name, found.interactions, (*found.notes, note))
+
+
+def _drop_oldest(kept: deque[tuple[int, Any]]) -> int:
+    """Remove records up to the oldest decision, but keep the rules that were in force."""
+    rules = None
+    while kept:
+        position, record = kept.popleft()
+        if record["type"] == "configure":
+            rules = (position, record)
+        elif record["type"] == "rank":
+            break
+    if rules is not None:
+        kept.appendleft(rules)
+    return 1
+
+
+def do(work: Work, batches: Iterable[Batch]) -> dict[str, Any]:
+    """Return the result of a job."""
+    log = log_of(batches, work)
+
+    def told(done: int, records: int) -> None:
+        if os.getppid() != work.parent:
+            sys.exit(1)  # nobody waits for the result
+
+    if work.job.kind == "importance":
+        return {"records": len(log.interactions), "features": scores(log, told), "notes": list(log.notes)}
+    count = len(log.interactions)
+    policies: dict[str, Any] = {name: name for name in ALWAYS}
+    policies |= {
+        one.name: Served(work.config, one.policy, one.parameters, count) for one in work.job.policies
+    }
+    found = evaluate(log, policies, told=told, skip_unsupported=True)
+    result = as_json(found)
+    by_name = {one.name: one for one in found.results}
+    for part in result["policies"]:
+        _complete(part, by_name[part["policy"]])
+    return {**result, "better": better(found, work.job)}
+
+
+def _complete(part: dict[str, Any], result: Result) -> None:
+    """Add the sums that Personalizer's first form tells, for all and for each window."""
+    rows = [(part, result.evidence)]
+    rows += [
+        (told, result.evidence.part(window.first, window.last))
+        for told, window in zip(part["windows"], result.windows, strict=True)
+    ]
+    for told, evidence in rows:
+        paid = evidence.weights * evidence.rewards
+        told["sums"] = {
+            "n": evidence.n,
+            "weighted": float(paid.sum()),
+            "weights": float(evidence.weights.sum()),
+            "seen": int((evidence.weights > 0).sum()),
+            "squares": float(paid @ paid),
+        }
+
+
+def better(found: Evaluation, job: Job) -> str | None:
+    """Return the policy that is ahead of what was shown and of the current one, beyond doubt; None if none is.
+
+    Any of the candidates could have come first by chance, so the chance is counted for each of them.
+    """
+    rivals = [one.evidence for one in found.results if one.name in ("logged", "current")]
+    candidates = [one for one in found.results if one.name not in (*ALWAYS, "current")]
+    for one in candidates:  # best first
+        enough = min(part.effective for part in (one.evidence, *rivals)) >= FEW
+        if enough and len(candidates) * max(chance(one.evidence, rival) for rival in rivals) <= LEVEL:
+            return one.name
+    return None
+
+
+def main() -> None:
+    """Do one job."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the service says when to stop
+    os.nice(10)  # decisions go first
+    source = sys.stdin.buffer
+    size = int.from_bytes(source.read(4), "big")
+    work = msgspec.json.decode(source.read(size), type=Work)
+    try:
+        done = Done(do(work, read_batches(source)))
+    except CoterieError as error:
+        done = Done(error=str(error))
+    sys.stdout.buffer.write(msgspec.json.encode(done))
+
+
+if __name__ == "__main__":
+    main()

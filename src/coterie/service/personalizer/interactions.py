@@ -1,0 +1,227 @@
+"""`/logs/interactions` and `/logs/observations`: what a client with a model of its own decided, and what it earned.
+
+Both take the batches that the reinforcement learning client library sends (see event_batch), or text with one JSON
+object a line: decisions as dsjson has them (`EventId`, `a`, `p`, `c`), and rewards as `{"EventId": …, "v": 0.5}`.
+"""
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import msgspec
+from litestar import Response, post
+from litestar.datastructures import State
+from litestar.params import RawBody
+
+from coterie.service.core.coordinator import Desk
+from coterie.service.core.elsewhere import Decided
+from coterie.service.core.engine import Action
+from coterie.service.core.events import Outcome
+from coterie.service.http.access import BYTES, DECIDE
+from coterie.service.http.limits import check_shape
+from coterie.service.http.routes_native import question_of
+from coterie.service.ids import LONGEST, RULE, SLOT, is_id
+from coterie.service.personalizer.errors import Refusal
+from coterie.service.personalizer.event_batch import (
+    CB,
+    LITERAL,
+    MOST,
+    NUMERIC,
+    OUTCOME,
+    Sent,
+    is_batch,
+    read_batch,
+)
+from coterie.service.personalizer.user import find_user
+from coterie.service.personalizer.versions import every_form
+
+OCTETS = {**DECIDE, "body": BYTES}
+CODE = "InvalidRequest"
+ROUNDING = 1e-3  # by which probabilities in 32 bits may miss their sum of 1
+Features = list[dict[str, Any]]
+
+
+class Observed(NamedTuple):
+    """What a decision earned, or that it was shown."""
+
+    event: str
+    slot: str | int | None
+    value: float | None
+    activates: bool
+
+
+@post(every_form("/logs/interactions"), opt=OCTETS, status_code=204)
+async def log_interactions(body: RawBody, state: State) -> Response[None]:
+    """Keep decisions that a client made by itself; all, or none if anything is wrong with one."""
+    desk: Desk = state.desk
+    with _refused("interaction"):
+        found = await asyncio.to_thread(lambda: [*_interactions(body, desk)])
+    new = await desk.keep_decisions(found)
+    return Response(
+        None, status_code=204, headers={"x-coterie-decisions": f"new={new}, known={len(found) - new}"}
+    )
+
+
+@post(every_form("/logs/observations"), opt=OCTETS, status_code=204)
+async def log_observations(body: RawBody, state: State) -> Response[None]:
+    """Say what decisions earned, or that they were shown."""
+    desk: Desk = state.desk
+    with _refused("observation"):
+        found = await asyncio.to_thread(lambda: [*_observations(body, desk)])
+    outcomes: Counter[Outcome | str] = Counter()
+    for one in found:
+        event = _event_in(desk, one)
+        if one.activates:
+            outcomes["activated" if await desk.activate(event) else "unknown_event"] += 1
+        if one.value is not None:
+            outcome = await desk.reward(event, one.value)
+            state.metrics.rewarded(outcome)
+            outcomes[outcome] += 1
+    told = ", ".join(f"{name}={count}" for name, count in outcomes.items())
+    return Response(None, status_code=204, headers={"x-coterie-reward": told})
+
+
+@contextmanager
+def _refused(what: str) -> Iterator[None]:
+    try:
+        yield
+    except Refusal:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, msgspec.MsgspecError) as error:
+        said = (
+            f"{type(error).__name__} {error}" if isinstance(error, KeyError | AttributeError) else str(error)
+        )
+        raise Refusal(400, CODE, f"the body holds no {what} that can be read: {said}", "body") from error
+
+
+def _lines(body: bytes, desk: Desk) -> Iterator[dict[str, Any]]:
+    parts = [line for line in body.split(b"\n") if line.strip()]
+    if not parts:
+        raise ValueError("it is empty")
+    if len(parts) > MOST:
+        raise ValueError(f"it has {len(parts)} lines, expected at most {MOST}")
+    for number, part in enumerate(parts, 1):
+        check_shape(desk.settings, part)
+        try:
+            yield msgspec.json.decode(part, type=dict[str, Any])
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise ValueError(
+                f"line {number} is no JSON object ({error}); expected one a line, or a batch of the client library"
+            ) from error
+
+
+def _interactions(body: bytes, desk: Desk) -> Iterator[Decided]:
+    if not is_batch(body):
+        for line in _lines(body, desk):
+            yield _decided(line["EventId"], line["a"], line["p"], line["c"], line.get("DeferredAction"), desk)
+        return
+    for sent in read_batch(body):
+        if sent.kind != CB:
+            raise ValueError(f"event {sent.id[:80]!r} has payload type {sent.kind}, expected {CB} (CB)")
+        table = sent.table
+        check_shape(desk.settings, table.content(2))
+        context = msgspec.json.decode(table.content(2), type=dict[str, Any])
+        order, chances = table.numbers(1, "Q"), table.numbers(3, "f")
+        yield _decided(sent.id, order, chances, context, table.number(0, "?"), desk)
+
+
+def _decided(
+    event: Any,
+    order: Sequence[Any],
+    chances: Sequence[Any],
+    context: Mapping[str, Any],
+    deferred: Any,
+    desk: Desk,
+) -> Decided:
+    """Return a decision; `order` counts the actions of the context from 1, the shown one first."""
+    if not isinstance(event, str) or not is_id(event):
+        raise ValueError(f"its id is {str(event)[:80]!r}, {RULE}")
+    shared = dict(context)
+    listed = shared.pop("_multi")
+    names = [str(part.get("_tag") or part.get("i", {}).get("id") or k) for k, part in enumerate(listed, 1)]
+    if any(len(name) > LONGEST for name in names):
+        raise ValueError(f"event {event!r} has an action id of more than {LONGEST} characters")
+    if sorted(set(order)) != sorted(order) or not set(order) <= set(range(1, len(names) + 1)) or not order:
+        raise ValueError(f"event {event!r}: a names actions other than the {len(names)} of c, or one twice")
+    likely = [float(chance) for chance in chances]
+    if len(likely) != len(order) or not all(0 <= chance <= 1 for chance in likely):
+        raise ValueError(f"event {event!r}: p is not one probability for each action of a")
+    if likely[0] <= 0 or not math.isclose(sum(likely), 1.0, abs_tol=ROUNDING):
+        raise ValueError(
+            f"event {event!r}: the probabilities of p do not add up to 1, or the shown action has 0"
+        )
+    user, (around,) = find_user([shared], desk.settings.user_path)
+    actions = [Action(name, _features(part)) for name, part in zip(names, listed, strict=True)]
+    parts = [{key: part} for key, part in around.items() if not key.startswith("_")]
+    open_to = {k - 1 for k in order}
+    excluded = [name for k, name in enumerate(names) if k not in open_to]
+    question = question_of(user, actions, parts, excluded, event, bool(deferred), desk.settings)
+    total = sum(likely)
+    return Decided(question, [k - 1 for k in order], [chance / total for chance in likely])
+
+
+def _features(action: Mapping[str, Any]) -> Features | None:
+    own = action.get("j")
+    if own is not None:
+        return own if isinstance(own, list) else [own]
+    return [{key: part} for key, part in action.items() if not key.startswith("_") and key != "i"] or None
+
+
+def _observations(body: bytes, desk: Desk) -> Iterator[Observed]:
+    if not is_batch(body):
+        for line in _lines(body, desk):
+            yield _checked(line["EventId"], line.get("Index"), line.get("v"), line.get("ActionTaken") is True)
+        return
+    for sent in read_batch(body):
+        if sent.kind != OUTCOME:
+            raise ValueError(
+                f"event {sent.id[:80]!r} has payload type {sent.kind}, expected {OUTCOME} (Outcome)"
+            )
+        yield _outcome(sent)
+
+
+def _outcome(sent: Sent) -> Observed:
+    table = sent.table
+    value: Any = None
+    kind, index_kind = table.number(0, "B"), table.number(2, "B")
+    if kind == NUMERIC and (holder := table.table(1)) is not None:
+        value = holder.number(0, "f")
+    elif kind == LITERAL:
+        value = msgspec.json.decode(table.content(1))
+    index: str | int | None = None
+    if index_kind == NUMERIC and (holder := table.table(3)) is not None:
+        index = holder.number(0, "i")
+    elif index_kind == LITERAL:
+        index = table.content(3).decode()
+    return _checked(sent.id, index, value, table.number(4, "?"))
+
+
+def _checked(event: Any, slot: Any, value: Any, activates: bool) -> Observed:
+    if not isinstance(event, str) or not is_id(event):
+        raise ValueError(f"its event id is {str(event)[:80]!r}, {RULE}")
+    if value is None and not activates:
+        raise ValueError(f"event {event!r} has neither a reward v nor ActionTaken")
+    if value is not None and (
+        isinstance(value, bool) or not isinstance(value, int | float) or not -1 <= value <= 1
+    ):
+        raise ValueError(
+            f"the reward of event {event!r} is {str(value)[:80]!r}, expected a number from -1 to 1"
+        )
+    return Observed(event, slot, None if value is None else float(value), activates)
+
+
+def _event_in(desk: Desk, one: Observed) -> str:
+    """Return the event that is meant: that of a slot, where one is named by its id or its number."""
+    if one.slot is None:
+        return one.event
+    for k in range(desk.settings.max_actions):
+        known = desk.engine.events.get(f"{one.event}{SLOT}{k}")
+        if known is not None and one.slot in (known.slot, k):
+            return known.id
+    return one.event
+
+
+ROUTES: list[Any] = [log_interactions, log_observations]
