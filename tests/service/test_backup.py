@@ -66,6 +66,7 @@ def fill(store: Store, events: int = 12) -> None:
                 await desk.snapshot()
         await desk.forget("user 3 ü")
         await asyncio.to_thread(desk.store.save_key, KEY)
+        await asyncio.to_thread(desk.store.save_evaluation, "one ü", b"kept")
         await desk.rank(ask("after", user="last"))
 
     with_desk(settings_of(Path("unused"), Config(exploration=0.0)), work, store=store)
@@ -84,6 +85,7 @@ def content(url: str) -> Any:
             store.users(),
             store.keys(),
             store.scrubs(),
+            store.evaluations(),
             store.bounds(),
             list(store.snapshots()),
             {name: store.piece(name) for name in store.pieces()},

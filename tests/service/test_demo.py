@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coterie.service.core import insight
 from coterie.service.core.coordinator import Desk
 from coterie.service.core.engine import Engine, Question
-from coterie.service.core.intervals import Sums, interval
 from coterie.service.demo import HELD_BACK, ITEMS, KINDS, USERS, Crowd, live
+from coterie.service.figures import insight
+from coterie.service.figures.intervals import Sums, interval
 from coterie.service.settings import Config, Settings
 from coterie.service.trial.report import report
 from tests.service.helpers import START, Clock, ask, engine, settings_of, with_desk

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coterie.service.core import exploring, insight
 from coterie.service.core.coordinator import Desk
 from coterie.service.core.records import Rank
-from coterie.service.core.statistics import MINUTE, entropy
+from coterie.service.figures import exploring, insight
+from coterie.service.figures.statistics import MINUTE, entropy
 from coterie.service.settings import Config
 from tests.service.helpers import START, Clock, ask, decide, engine, settings_of, with_desk
 from tests.service.test_http import client_of

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie.service.core import insight, intervals
-from coterie.service.core.intervals import Sums, interval
-from coterie.service.core.statistics import Minute, Statistics
+from coterie.service.figures import insight, intervals
+from coterie.service.figures.intervals import Sums, interval
+from coterie.service.figures.statistics import Minute, Statistics
 from coterie.service.settings import Config
 from tests.service.helpers import START, ask, decide, engine
 from tests.service.test_http import client_of

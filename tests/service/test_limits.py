@@ -11,9 +11,9 @@ from coterie.models import features
 from coterie.models.encoded import MOST_CROSSES
 from coterie.policies.sparse_hierarchical import MOST_SLOTS, SparseHierarchical
 from coterie.service import ids
-from coterie.service.core import exploring, insight, statistics
 from coterie.service.evaluations import importance, keeper
 from coterie.service.exchange import logs as exchange
+from coterie.service.figures import exploring, insight, statistics
 from coterie.service.http import duplicate_names, keys, limits, routes_native, routes_page
 from coterie.service.personalizer import bodies as personalizer_bodies
 from coterie.service.personalizer import configuration, event_batch

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from litestar.testing import TestClient
 
 from coterie.policies import CAB, LinUCB
-from coterie.service.core import insight
 from coterie.service.core.engine import Action, Question
 from coterie.service.core.events import Event
-from coterie.service.core.insight import Place, Tail
-from coterie.service.core.statistics import MINUTE, Minute, Statistics
+from coterie.service.figures import insight
+from coterie.service.figures.insight import Place, Tail
+from coterie.service.figures.statistics import MINUTE, Minute, Statistics
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.serve import make_app
 from coterie.service.settings import Config, Settings

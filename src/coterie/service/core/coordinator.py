@@ -19,7 +19,6 @@ from msgspec import Struct
 
 from coterie.errors import ContextError, CoterieError, FileError, UnavailableError
 from coterie.service.clock import JUMP, Clock, SteadyClock
-from coterie.service.core import exploring
 from coterie.service.core.elsewhere import Decided, keep_all
 from coterie.service.core.engine import (
     DECIDING,
@@ -39,6 +38,7 @@ from coterie.service.core.slots import narrow
 from coterie.service.core.standby import WAITING, Standby
 from coterie.service.core.turns import Turns
 from coterie.service.exchange.model_file import import_model
+from coterie.service.figures import exploring
 from coterie.service.log.committer import Committer
 from coterie.service.log.erasure import scrub
 from coterie.service.log.recovery import relearn

@@ -41,7 +41,7 @@ from coterie.service.core.records import (
     encode,
 )
 from coterie.service.core.remembered import Remembered, User
-from coterie.service.core.statistics import Statistics
+from coterie.service.figures.statistics import Statistics
 from coterie.service.problems import Problem
 from coterie.service.settings import Config
 from coterie.service.trial.assignment import (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 
-from coterie.service.core import exploring
+from coterie.service.figures import exploring
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,10 +11,10 @@ from litestar.datastructures import State
 from litestar.params import QueryParameter
 from msgspec import Struct
 
-from coterie.service.core import exploring, insight
 from coterie.service.core.coordinator import Desk
 from coterie.service.core.engine import Engine
-from coterie.service.core.insight import Latest, Place, Point, Stretch, Tail
+from coterie.service.figures import exploring, insight
+from coterie.service.figures.insight import Latest, Place, Point, Stretch, Tail
 from coterie.service.http.access import ADMIN, OPEN, READ
 from coterie.service.problems import Problem
 from coterie.service.trial.report import TrialReport, report

@@ -25,7 +25,7 @@ from coterie.service.core.records import checksum
 from coterie.service.log import postgres_copy
 from coterie.service.log.checking import Checked, check
 from coterie.service.log.sqlite_owner import Owned
-from coterie.service.log.sqlite_store import APPLICATION, READ, SCHEMA, TABLES, SqliteStore
+from coterie.service.log.sqlite_store import APPLICATION, EVALUATIONS, READ, SCHEMA, TABLES, SqliteStore
 from coterie.service.log.sqlite_wal import check_wal
 from coterie.service.log.store import InUseError, is_postgres
 from coterie.service.private import open_private
@@ -41,6 +41,7 @@ ROWS = {
     "scrubs": "SELECT number FROM scrubs ORDER BY number",
     "head": "SELECT one, next FROM head ORDER BY one",
     "pieces": "SELECT name, body FROM pieces ORDER BY name",
+    "evaluations": "SELECT name, checksum, body FROM evaluations ORDER BY name",
 }
 
 
@@ -66,7 +67,7 @@ def back_up(store: str, path: Path, replace: bool = False) -> Made:
         with closing(_open(part)) as made:
             if is_postgres(store):
                 made.executescript(f"BEGIN; {SCHEMA} DELETE FROM head; COMMIT;")
-                version = postgres_copy.read_into(store, made, PIECES)
+                version = postgres_copy.read_into(store, made, {"pieces": PIECES, "evaluations": EVALUATIONS})
                 made.execute(f"PRAGMA application_id = {APPLICATION}")
                 made.execute(f"PRAGMA user_version = {version}")
             else:
@@ -214,6 +215,9 @@ def _check_row(table: str, row: tuple[Any, ...]) -> None:
     elif table == "snapshots":
         if zlib.crc32(row[2]) != row[1]:
             raise FileError(f"the snapshot at {row[0]} is damaged; start the service, which replaces it")
+    elif table == "evaluations":
+        if zlib.crc32(row[2]) != row[1]:
+            raise FileError(f"the evaluation {bytes(row[0])!r} is damaged; delete it, or restore a backup")
     elif table == "pieces" and name_of(row[1]) != row[0]:
         raise FileError(
             f"piece {row[0].hex()} of a snapshot is damaged; start the service, which replaces it"

@@ -2,7 +2,7 @@
 
 import sqlite3
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -19,17 +19,25 @@ TABLES = {
 }
 
 
-def read_into(url: str, made: sqlite3.Connection, pieces: str) -> int:
-    """Copy a database as it is at one moment into the tables of a backup, and return its store's version."""
+# What a store only has once it is needed.
+LATER = {"pieces": "name, body", "evaluations": "name, checksum, body"}
+
+
+def read_into(url: str, made: sqlite3.Connection, later: Mapping[str, str]) -> int:
+    """Copy a database as it is at one moment into the tables of a backup, and return its store's version.
+
+    `later` makes the tables that a store may lack.
+    """
     with _connected(url) as connection:
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         if not _has(connection, "version"):
             raise FileError("there is no store in the database; name the one `coterie serve` was given")
         (version,) = connection.execute("SELECT version FROM coterie_version").fetchone()
         tables = dict(TABLES)
-        if _has(connection, "pieces"):
-            made.execute(pieces)
-            tables["pieces"] = "name, body"
+        for table, columns in LATER.items():
+            if _has(connection, table):
+                made.execute(later[table])
+                tables[table] = columns
         for table, columns in tables.items():
             marks = ", ".join("?" * len(columns.split(",")))
             _copy(
@@ -77,15 +85,16 @@ def refuse_existing(url: str, replace: bool) -> None:
 
 def write_from(rows: sqlite3.Connection, url: str, replace: bool) -> None:
     """Write the tables of a checked backup to a database, in one transaction; nobody may serve it."""
-    from coterie.service.log.postgres_store import PIECES, PostgresStore
+    from coterie.service.log.postgres_store import EVALUATIONS, PIECES, PostgresStore
 
     refuse_existing(url, replace)
     there = {name for (name,) in rows.execute("SELECT name FROM sqlite_master").fetchall()}
     with closing(PostgresStore(url)) as store, store._changing() as cursor:
         cursor.execute(PIECES)
-        for table in (*TABLES, "pieces", "users"):
+        cursor.execute(EVALUATIONS)
+        for table in (*TABLES, *LATER, "users"):
             cursor.execute(f"DELETE FROM coterie_{table}")
-        for table, columns in {**TABLES, "pieces": "name, body"}.items():
+        for table, columns in {**TABLES, **LATER}.items():
             if table in there:
                 marks = ", ".join(["%s"] * len(columns.split(",")))
                 for part in _parts(rows.execute(f"SELECT {columns} FROM {table}")):

@@ -56,6 +56,10 @@ INSERT INTO coterie_version VALUES (1);
 INSERT INTO coterie_head VALUES (0);
 """
 PIECES = "CREATE TABLE IF NOT EXISTS coterie_pieces (name BYTEA PRIMARY KEY, body BYTEA NOT NULL)"
+EVALUATIONS = (
+    "CREATE TABLE IF NOT EXISTS coterie_evaluations "
+    "(name BYTEA PRIMARY KEY, checksum BIGINT NOT NULL, body BYTEA NOT NULL)"
+)
 
 
 @final
@@ -336,7 +340,15 @@ class PostgresStore:
 
     def size(self) -> int:
         """Return the bytes of the tables."""
-        tables = ["log", "users", "snapshots", "keys", "head", *(["pieces"] if self.pieces() else [])]
+        tables = [
+            "log",
+            "users",
+            "snapshots",
+            "keys",
+            "head",
+            *(["pieces"] if self.pieces() else []),
+            *(["evaluations"] if self.evaluations() else []),
+        ]
         total = " + ".join(f"pg_total_relation_size('coterie_{table}')" for table in tables)
         return int(self._rows(f"SELECT {total}")[0][0])
 
@@ -373,10 +385,7 @@ class PostgresStore:
     def save_evaluation(self, name: str, body: bytes) -> None:
         """Keep an evaluation; the table is made with the first one."""
         with self._changing() as cursor:
-            cursor.execute(
-                "CREATE TABLE IF NOT EXISTS coterie_evaluations "
-                "(name BYTEA PRIMARY KEY, checksum BIGINT NOT NULL, body BYTEA NOT NULL)"
-            )
+            cursor.execute(EVALUATIONS)
             cursor.execute(
                 "INSERT INTO coterie_evaluations VALUES (%s, %s, %s) ON CONFLICT (name) DO UPDATE "
                 "SET checksum = EXCLUDED.checksum, body = EXCLUDED.body",

@@ -41,6 +41,11 @@ INSERT INTO head VALUES (1, 0);
 """
 TABLES = {part.strip() for part in SCHEMA.split(";") if part.strip().startswith("CREATE")}
 
+EVALUATIONS = (
+    "CREATE TABLE IF NOT EXISTS evaluations "
+    "(name BLOB PRIMARY KEY, checksum INTEGER NOT NULL, body BLOB NOT NULL)"
+)
+
 
 @final
 class SqliteStore:
@@ -338,10 +343,7 @@ class SqliteStore:
     def save_evaluation(self, name: str, body: bytes) -> None:
         """Keep an evaluation; the table is made with the first one."""
         with self._changing(len(body)) as cursor:
-            cursor.execute(
-                "CREATE TABLE IF NOT EXISTS evaluations "
-                "(name BLOB PRIMARY KEY, checksum INTEGER NOT NULL, body BLOB NOT NULL)"
-            )
+            cursor.execute(EVALUATIONS)
             row = (name.encode("utf-8", "surrogatepass"), zlib.crc32(body), body)
             cursor.execute("INSERT OR REPLACE INTO evaluations VALUES (?, ?, ?)", row)
 

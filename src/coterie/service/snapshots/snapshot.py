@@ -23,7 +23,7 @@ from coterie.policies.cab import Engine as Shards
 from coterie.service.core.engine import Engine, Kind, make_policy
 from coterie.service.core.events import Event
 from coterie.service.core.remembered import User
-from coterie.service.core.statistics import KEPT, Minute
+from coterie.service.figures.statistics import KEPT, Minute
 from coterie.service.settings import Config
 from coterie.service.snapshots import pieces, snapshot_v1
 from coterie.service.snapshots.pieces import PIECE

@@ -12,7 +12,7 @@ from coterie.errors import FileError
 from coterie.models.files import Tensors
 from coterie.service.core.events import Event
 from coterie.service.core.remembered import User
-from coterie.service.core.statistics import Minute
+from coterie.service.figures.statistics import Minute
 from coterie.service.settings import Config
 
 TRAILER = b"coterie-snapshot-with-large-arrays-1"  # how a state ends that begins with large arrays

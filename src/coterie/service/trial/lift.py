@@ -11,7 +11,7 @@ import math
 
 from msgspec import Struct
 
-from coterie.service.core.intervals import ADDED, Interval
+from coterie.service.figures.intervals import ADDED, Interval
 from coterie.service.trial.students import quantile
 
 

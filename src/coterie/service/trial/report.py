@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import UNSET, Struct
 
-from coterie.service.core.intervals import Interval
+from coterie.service.figures.intervals import Interval
 from coterie.service.settings import Config
 from coterie.service.trial.assignment import Name, shares
 from coterie.service.trial.lift import Difference, Trial, arm_interval, average, difference

@@ -2,7 +2,7 @@
 
 import math
 
-from coterie.service.core.intervals import Z
+from coterie.service.figures.intervals import Z
 
 
 def quantile(freedom: float) -> float:

@@ -15,7 +15,7 @@ from itertools import islice
 from coterie.errors import CoterieError
 from coterie.service.core.engine import LONG, Action, Engine, Question, sent_features
 from coterie.service.core.records import Rank
-from coterie.service.core.statistics import MINUTE, Minute, Statistics
+from coterie.service.figures.statistics import MINUTE, Minute, Statistics
 from coterie.service.settings import Config
 
 SPAN = 60  # minutes that are looked at

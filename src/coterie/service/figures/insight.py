@@ -14,10 +14,10 @@ from msgspec import Struct
 from coterie.models.encoded import Encoded
 from coterie.policies import Policy
 from coterie.service.core.engine import Engine
-from coterie.service.core.intervals import Interval, Sums, interval
 from coterie.service.core.reasons import rows_of
 from coterie.service.core.records import Rank, Record, Reward
-from coterie.service.core.statistics import MINUTE, Minute
+from coterie.service.figures.intervals import Interval, Sums, interval
+from coterie.service.figures.statistics import MINUTE, Minute
 from coterie.service.log.store import Store
 
 LATEST = 2_000  # decisions remembered
