@@ -340,15 +340,9 @@ class PostgresStore:
 
     def size(self) -> int:
         """Return the bytes of the tables."""
-        tables = [
-            "log",
-            "users",
-            "snapshots",
-            "keys",
-            "head",
-            *(["pieces"] if self.pieces() else []),
-            *(["evaluations"] if self.evaluations() else []),
-        ]
+        tables = ["log", "users", "snapshots", "keys", "head"]
+        tables += ["pieces"] if self.pieces() else []
+        tables += ["evaluations"] if self.evaluations() else []
         total = " + ".join(f"pg_total_relation_size('coterie_{table}')" for table in tables)
         return int(self._rows(f"SELECT {total}")[0][0])
 
