@@ -1,0 +1,280 @@
+"""Users' models on a device, in blocks of a fixed number of users, each user known by a row's number.
+
+A new block is added when all are full. Nothing is copied and nothing is compiled for that, so growth is no pause.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, final
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.engines.device import kernels
+from coterie.engines.device.kernels import Block
+from coterie.errors import ParameterError, UnavailableError
+
+Floats = NDArray[np.float64]
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
+
+MOST_COLUMNS = 1024  # candidates in one product
+FEW_COLUMNS = 8
+PIECE = 4096  # users that are read or written at once
+BESIDE = 1 / 8  # of the device's memory is left for what decisions and shared updates need for a moment
+
+
+class Asked(NamedTuple):
+    """Whom one candidate of a question is near to: |estimate − wⱼ·x| ≤ reach + scale·spreadⱼ."""
+
+    contexts: Floats  # (candidates, features)
+    estimate: Floats  # (candidates,)
+    reach: Floats  # (candidates,)
+    scale: float
+
+
+def on_device(
+    method: Callable[Concatenate["Blocks", Given], Answer],
+) -> Callable[Concatenate["Blocks", Given], Answer]:
+    """Let a method compute in float64 whatever JAX does elsewhere, and tell in plain words when memory is short."""
+
+    def wrapped(self: "Blocks", *given: Given.args, **named: Given.kwargs) -> Answer:
+        with jax.enable_x64(True), told_when_full(self):
+            return method(self, *given, **named)
+
+    wrapped.__doc__ = method.__doc__
+    return wrapped
+
+
+@contextmanager
+def told_when_full(blocks: "Blocks") -> Iterator[None]:
+    """Raise UnavailableError where JAX says that the device's memory is used up."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise blocks.full() from error
+
+
+@final
+class Blocks:
+    """Models of users by row: `size` users a block, at most `most` users if that is given."""
+
+    def __init__(self, n_features: int, device: Any, size: int, most: int | None = None) -> None:
+        self.n_features = n_features
+        self.device = device
+        self.size = size
+        self.most = most
+        self._blocks: list[Block] = []
+
+    def like(self) -> "Blocks":
+        """Return blocks of the same kind, without users."""
+        return Blocks(self.n_features, self.device, self.size, self.most)
+
+    @property
+    def room(self) -> int:
+        """How many users there is room for."""
+        return self.size * len(self._blocks)
+
+    @property
+    def user_bytes(self) -> int:
+        """What one user takes."""
+        return 12 * (self.n_features * (self.n_features + 1) // 2 + self.n_features)
+
+    def full(self) -> UnavailableError:
+        """Return the error of a device without room."""
+        return UnavailableError(
+            f"no room for more than {self.room if self.most is None else self.most:,} users of "
+            f"{self.n_features} features on {self.device}, at {self.user_bytes:,} bytes per user; nothing was "
+            "changed; drop users, take a device with more memory, or several machines (engine=Ray(…))"
+        )
+
+    @on_device
+    def reserve(self, rows: int) -> None:
+        """Make room for so many users; raises UnavailableError, and changes nothing, if there is none."""
+        if self.most is not None and rows > self.most:
+            raise self.full()
+        made: list[Block] = []
+        while self.room + self.size * len(made) < rows:
+            stats = self.device.memory_stats() or {}
+            limit = stats.get("bytes_limit")
+            if limit and stats["bytes_in_use"] + self.size * self.user_bytes > (1 - BESIDE) * limit:
+                raise self.full()
+            with jax.default_device(self.device):
+                block = jax.device_put(kernels.empty(self.n_features, self.size), self.device)
+            made.append(Block(*jax.block_until_ready(block)))
+        self._blocks += made
+
+    @on_device
+    def view(self, rows: Sequence[int], contexts: Sequence[Floats]) -> list[Floats]:
+        """Return estimates and spreads (2, candidates) of some users, each of their own candidates."""
+        by_block: dict[int, list[int]] = {}
+        for k, row in enumerate(rows):
+            by_block.setdefault(row // self.size, []).append(k)
+        widest = _power(max(map(len, contexts)), FEW_COLUMNS)
+        answers = []
+        for number, askers in by_block.items():
+            shape = (_power(len(askers), 1), widest, self.n_features)
+            asked, columns = np.zeros(shape), np.zeros(shape[0])
+            for place, k in enumerate(askers):
+                asked[place, : len(contexts[k])] = contexts[k]
+                columns[place] = rows[k] % self.size
+            block = self._blocks[number]
+            answers.append(kernels.view(block.inverses, block.weights, columns, asked))
+        views: list[Floats] = [np.empty(0)] * len(rows)
+        for askers, answer in zip(by_block.values(), jax.device_get(answers), strict=True):
+            for place, k in enumerate(askers):
+                views[k] = answer[:, place, : len(contexts[k])]
+        return views
+
+    @on_device
+    def gather(self, questions: Sequence[Asked]) -> Floats:
+        """Sum over all neighbours: members, estimates, spreads (3, candidates of all questions)."""
+        table = np.concatenate(
+            [
+                np.column_stack([q.contexts, q.estimate, q.reach, np.full(len(q.contexts), q.scale)])
+                for q in questions
+            ]
+        )
+        parts, first = [], 0
+        while first < len(table):
+            width = product_width(len(table) - first)
+            piece = np.zeros((width, table.shape[1]))
+            piece[:, -2] = -np.inf  # what is beyond the candidates is near to nobody
+            piece[: len(table) - first] = table[first : first + width]
+            asked = kernels.columns(jax.device_put(piece, self.device))
+            total = jax.device_put(np.zeros((3, width)), self.device)
+            for block in self._blocks:
+                total = kernels.gather(total, block.inverses, block.weights, asked)
+            parts.append(total)
+            first += width
+        found: Floats = np.concatenate(jax.device_get(parts), axis=1)[:, : len(table)]
+        return found
+
+    @on_device
+    def near(self, asked: Asked) -> NDArray[np.bool_]:
+        """Return which rows are near, for a question of one candidate: (room,)."""
+        found = self._find(asked, np.inf, -1)
+        return np.concatenate([np.zeros(0, np.bool_), *jax.device_get([part.learns for part in found])])
+
+    @on_device
+    def share(self, asked: Asked, payoff: float, limit: float, own: int) -> int:
+        """Let the near ones learn whose bound is below `limit`, and the row `own` if it is not -1; return how many.
+
+        Who learns is found for all blocks before the first is changed.
+        """
+        found = self._find(asked, limit, own)
+        counts = jax.device_get([part.count for part in found])
+        for number, (part, count) in enumerate(zip(found, counts, strict=True)):
+            if count:
+                self._blocks[number] = kernels.learn(self._blocks[number], part, payoff)
+        return int(sum(counts))
+
+    def _find(self, asked: Asked, limit: float, own: int) -> list[kernels.Found]:
+        rule = (asked.estimate[0], asked.reach[0], asked.scale, limit)
+        found = []
+        for number, block in enumerate(self._blocks):
+            here = own - number * self.size
+            column = here if own >= 0 and 0 <= here < self.size else -1
+            question = np.concatenate([asked.contexts[0], rule, [column]])
+            found.append(kernels.find(block.inverses, block.weights, question))
+        return found
+
+    @on_device
+    def learn(self, row: int, context: Floats, payoff: float, fresh: bool) -> None:
+        """Let one user learn, as a stranger if `fresh`."""
+        number = row // self.size
+        asked = np.concatenate([context, [payoff, row % self.size, float(fresh)]])
+        self._blocks[number] = kernels.learn_row(self._blocks[number], asked)
+
+    @on_device
+    def learn_alike(self, first: int, last: int, context: Floats, payoff: float) -> None:
+        """Let the rows from `first` to before `last`, all free, learn the same payoff as strangers."""
+        self._fill(first, last, kernels.after(jax.device_put(np.append(context, payoff), self.device)))
+
+    @on_device
+    def clear(self, row: int) -> None:
+        """Free a row; nothing that it held stays."""
+        user = kernels.stranger(self.n_features)
+        nothing = Block(0 * user.inverses, np.full(self.n_features, np.nan), *user[2:])
+        self._write(row, Block(*(part[None] for part in nothing)), 1)
+
+    def _fill(self, first: int, last: int, user: Block) -> None:
+        for number in range(first // self.size, -(-last // self.size)):
+            start = number * self.size
+            edges = np.int32(max(first - start, 0)), np.int32(min(last - start, self.size))
+            self._blocks[number] = kernels.fill(self._blocks[number], user, *edges)
+
+    @on_device
+    def move(self, source: int, target: int) -> None:
+        """Copy a row over another one."""
+        column = np.array([source % self.size], dtype=np.int32)
+        self._write(target, kernels.read(self._blocks[source // self.size], column), 1)
+
+    @on_device
+    def read(self, rows: NDArray[np.int64]) -> Block:
+        """Return some users, a row each: (rows, pairs), (rows, features) and so on."""
+        found = Block(*(np.empty((len(rows), len(part)), part.dtype) for part in kernels.stranger(self.n_features)))
+        numbers, columns = rows // self.size, (rows % self.size).astype(np.int32)
+        for number in np.unique(numbers).tolist():
+            here = np.flatnonzero(numbers == number)
+            for start in range(0, len(here), PIECE):
+                places = here[start : start + PIECE]
+                asked = _padded(columns[places], 0, _power(len(places), 1))
+                piece = jax.device_get(kernels.read(self._blocks[number], asked))
+                for array, part in zip(found, piece, strict=True):
+                    array[places] = part[: len(places)]
+        return found
+
+    @on_device
+    def write(self, first: int, rows: Block) -> None:
+        """Write users into free rows from `first` on."""
+        self._write(first, rows, min(PIECE, self.size))
+
+    def _write(self, first: int, rows: Block, step: int) -> None:
+        """Write pieces of `step` columns, each into the columns that begin at a multiple of `step`."""
+        last = first + len(rows.weights)
+        for start in range(first // step * step, last, step):
+            low, high = max(first, start), min(last, start + step)
+            piece = rows
+            if len(rows.weights) != step or low != start:
+                piece = Block(*(_padded(part[low - first : high - first], low - start, step) for part in rows))
+            number, column = divmod(start, self.size)
+            edges = np.int32(column), np.int32(low - start), np.int32(high - start)
+            self._blocks[number] = kernels.write(self._blocks[number], piece, *edges)
+
+
+def product_width(columns: int) -> int:
+    """Return how many columns the next product has, of so many that are left.
+
+    Few widths, for each is compiled once: powers of two. Either one with little to spare, or a part of the columns.
+    """
+    above = _power(columns, FEW_COLUMNS)
+    if above <= MOST_COLUMNS and (above <= 32 or 4 * above <= 5 * columns):
+        return above
+    return min(MOST_COLUMNS, above // 2)
+
+
+def _power(count: int, least: int) -> int:
+    """Return the smallest power of two that is neither below `count` nor below `least`."""
+    return max(least, 1 << (count - 1).bit_length())
+
+
+def _padded(part: Any, before: int, length: int) -> Any:
+    made = np.zeros((length, *part.shape[1:]), part.dtype)
+    made[before : before + len(part)] = part
+    return made
+
+
+def find_device(name: str | None) -> Any:
+    """Return a device of JAX: the first GPU, or what is named as platform or platform:number."""
+    platform, _, number = (name or "gpu").partition(":")
+    try:
+        return jax.devices(platform)[int(number or 0)]
+    except (RuntimeError, ValueError, IndexError) as error:
+        known = ", ".join(sorted({f"{d.platform}:{d.id}" for d in jax.devices()}))
+        raise ParameterError(
+            f"device is {name!r}, but JAX finds {known} here; for a GPU install jax[cuda13], or take device='cpu'"
+        ) from error

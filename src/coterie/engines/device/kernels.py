@@ -1,0 +1,228 @@
+"""The arithmetic over one block of users, compiled by XLA.
+
+A block holds a fixed number of users, one a column, so that neighbouring threads read neighbouring numbers:
+
+inverses   (pairs, users)             M⁻¹, its upper triangle row by row
+weights    (features, users)          w = M⁻¹b; NaN where a column is free, so that it is nobody's neighbour
+lost       (pairs, users), float32    what rounding took from each entry, to be added back (Kahan)
+missed     (features, users), float32 the same for w
+
+√(xᵀM⁻¹x) for all users and candidates is one matrix product, as in the kernels for processors. Numbers come from the
+host in one array for each call: every transfer costs more than what is in it.
+"""
+
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+Array = Any  # of JAX, or of NumPy on the way in
+
+EXACT = lax.Precision.HIGHEST
+
+
+class Block(NamedTuple):
+    """The models of some users."""
+
+    inverses: Array
+    weights: Array
+    lost: Array
+    missed: Array
+
+
+class Columns(NamedTuple):
+    """What the candidates of a question are multiplied as, and whom each of them is near to."""
+
+    pairs: Array  # (candidates, pairs): the products xₐ·x_b, twice if a ≠ b
+    features: Array  # (candidates, features)
+    estimate: Array  # (candidates, 1): of the user who asks
+    reach: Array  # (candidates, 1): the user's own part of the distance that is allowed
+    scale: Array  # (candidates, 1): what others' spreads add to it
+
+
+class Found(NamedTuple):
+    """The part of a shared update that is known before anything is changed, for one block."""
+
+    learns: Array  # (users,)
+    count: Array  # how many learn
+    v: Array  # (features, users): M⁻¹x
+    gain: Array  # (features, users): v / (1 + x·v)
+    estimate: Array  # (users,): w·x
+
+
+class Places(NamedTuple):
+    """Where the entries of a packed upper triangle belong."""
+
+    row: Any  # (pairs,)
+    column: Any  # (pairs,)
+    factor: Any  # (pairs,): 1 on the diagonal, 2 beside it
+    entry: Any  # (features, features): which pair holds (a, b)
+
+
+@cache
+def places(n_features: int) -> Places:
+    """Return where the pairs of so many features are."""
+    row, column = np.triu_indices(n_features)
+    entry = np.zeros((n_features, n_features), dtype=np.int32)
+    entry[row, column] = entry[column, row] = np.arange(len(row))
+    return Places(row.astype(np.int32), column.astype(np.int32), np.where(row == column, 1.0, 2.0), entry)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def empty(n_features: int, users: int) -> Block:
+    """Return a block whose columns are all free."""
+    pairs = n_features * (n_features + 1) // 2
+    wide, narrow = (pairs, users), (n_features, users)
+    return Block(
+        jnp.zeros(wide), jnp.full(narrow, jnp.nan), jnp.zeros(wide, jnp.float32), jnp.zeros(narrow, jnp.float32)
+    )
+
+
+@jax.jit
+def columns(asked: Array) -> Columns:
+    """Take apart a question: a row (x…, estimate, reach, scale) for each candidate."""
+    x = asked[:, :-3]
+    at = places(x.shape[1])
+    return Columns(x[:, at.row] * x[:, at.column] * at.factor, x, asked[:, -3:-2], asked[:, -2:-1], asked[:, -1:])
+
+
+@partial(jax.jit, donate_argnums=0)
+def gather(total: Array, inverses: Array, weights: Array, asked: Columns) -> Array:
+    """Add a block's neighbours to total (3, candidates): members, estimates, spreads."""
+    squares = jnp.dot(asked.pairs, inverses, precision=EXACT)  # (candidates, users)
+    estimates = jnp.dot(asked.features, weights, precision=EXACT)
+    width = jnp.sqrt(jnp.maximum(squares, 0.0))
+    near = jnp.abs(asked.estimate - estimates) <= asked.reach + asked.scale * width
+    return total + jnp.stack(sums(near, estimates, width))
+
+
+def sums(near: Array, estimates: Array, width: Array) -> list[Array]:
+    """Sum over the last axis in one pass: how many are near, their estimates, their spreads."""
+    parts = (
+        jnp.where(near, 1.0, 0.0), jnp.where(near, estimates, 0.0), jnp.where(near, width, 0.0)
+    )  # fmt: skip
+    zeros = (jnp.zeros((), parts[0].dtype),) * 3
+    found = lax.reduce(parts, zeros, lambda a, b: tuple(map(jnp.add, a, b)), (near.ndim - 1,))
+    return list(found)
+
+
+@jax.jit
+def view(inverses: Array, weights: Array, rows: Array, contexts: Array) -> Array:
+    """Return estimates and spreads (2, askers, candidates) of some users of a block, each of their own candidates."""
+    at = places(contexts.shape[-1])
+    rows = rows.astype(jnp.int32)
+    own, w = inverses[:, rows].T, weights[:, rows].T  # (askers, …)
+    pairs = contexts[..., at.row] * contexts[..., at.column] * at.factor  # (askers, candidates, pairs)
+    squares = (pairs * own[:, None, :]).sum(-1)
+    return jnp.stack([(contexts * w[:, None, :]).sum(-1), jnp.sqrt(jnp.maximum(squares, 0.0))])
+
+
+@jax.jit
+def find(inverses: Array, weights: Array, asked: Array) -> Found:
+    """Find who learns a shared payoff: near, and with a bound below the limit; the user who was shown it always.
+
+    asked is (x…, estimate, reach, scale, limit, column of that user or -1).
+    """
+    x, (estimate, reach, scale, limit, own) = asked[:-5], asked[-5:]
+    at = places(len(x))
+    sides = jnp.arange(len(x), dtype=jnp.int32)[:, None]
+    beside = (at.column == sides) & (at.row != at.column)
+    matrix = jnp.where(at.row == sides, x[at.column], 0.0) + jnp.where(beside, x[at.row], 0.0)
+    v = jnp.dot(matrix, inverses, precision=EXACT)  # (features, users)
+    estimates = jnp.dot(x, weights, precision=EXACT)
+    squares = (x[:, None] * v).sum(0)
+    width = jnp.sqrt(jnp.maximum(squares, 0.0))
+    near = jnp.abs(estimate - estimates) <= reach + scale * width
+    learns = near & (scale * width < limit)
+    learns |= lax.iota(jnp.int32, len(learns)) == own.astype(jnp.int32)
+    return Found(learns, learns.sum(), v, v / (1.0 + squares), estimates)
+
+
+@partial(jax.jit, donate_argnums=0)
+def learn(block: Block, found: Found, payoff: Array) -> Block:
+    """Let the users learn who were found; the others keep every bit."""
+    at = places(len(block.weights))
+    outer = found.v[at.row] * found.gain[at.column]
+    inverses, lost = _step(block.inverses, block.lost, -outer, found.learns)
+    step = found.gain * (payoff - found.estimate)
+    weights, missed = _step(block.weights, block.missed, step, found.learns)
+    return Block(inverses, weights, lost, missed)
+
+
+@partial(jax.jit, donate_argnums=0)
+def learn_row(block: Block, asked: Array) -> Block:
+    """Let one user learn. asked is (x…, payoff, column, 1 if the user is new)."""
+    x, (payoff, column, fresh) = asked[:-3], asked[-3:]
+    at = places(len(x))
+    column = column.astype(jnp.int32)
+    old = Block(*(lax.dynamic_slice_in_dim(part, column, 1, axis=1)[:, 0] for part in block))
+    old = Block(*(jnp.where(fresh > 0, new, was) for new, was in zip(stranger(len(x)), old, strict=True)))
+    new = step_row(old, x, payoff)
+    return Block(
+        *(
+            lax.dynamic_update_slice_in_dim(part, made[:, None].astype(part.dtype), column, axis=1)
+            for part, made in zip(block, new, strict=True)
+        )
+    )
+
+
+def step_row(old: Block, x: Array, payoff: Array) -> Block:
+    """Return one user's models after a payoff: v = M⁻¹x, s = 1 + x·v, M⁻¹ −= v vᵀ/s, w += v (y − w·x)/s."""
+    at = places(len(x))
+    v = (old.inverses[at.entry] * x).sum(1)
+    gain = v / (1.0 + (x * v).sum())
+    inverses, lost = _step(old.inverses, old.lost, -(v[at.row] * gain[at.column]))
+    weights, missed = _step(old.weights, old.missed, gain * (payoff - (x * old.weights).sum()))
+    return Block(inverses, weights, lost, missed)
+
+
+def stranger(n_features: int) -> Block:
+    """Return one user who never learned: M = I, w = 0."""
+    at = places(n_features)
+    pairs, features = np.where(at.row == at.column, 1.0, 0.0), np.zeros(n_features)
+    return Block(pairs, features, np.zeros(len(pairs), np.float32), np.zeros(n_features, np.float32))
+
+
+@jax.jit
+def after(asked: Array) -> Block:
+    """Return what a user who never learned knows after one payoff. asked is (x…, payoff)."""
+    return step_row(Block(*map(jnp.asarray, stranger(len(asked) - 1))), asked[:-1], asked[-1])
+
+
+@partial(jax.jit, donate_argnums=0)
+def fill(block: Block, user: Block, first: Array, last: Array) -> Block:
+    """Write one user's models into the columns from `first` to `last`."""
+    place = lax.iota(jnp.int32, block.weights.shape[1])
+    here = (first <= place) & (place < last)
+    return Block(*(jnp.where(here, one[:, None], part) for part, one in zip(block, user, strict=True)))
+
+
+@jax.jit
+def read(block: Block, columns: Array) -> Block:
+    """Return some columns as rows: (columns, pairs) and so on."""
+    return Block(*(part[:, columns].T for part in block))
+
+
+@partial(jax.jit, donate_argnums=0)
+def write(block: Block, rows: Block, first: Array, skip: Array, stop: Array) -> Block:
+    """Write rows into columns from `first` on, those from `skip` to before `stop` of them; the others stay."""
+    place = lax.iota(jnp.int32, rows.weights.shape[0])
+    here = (skip <= place) & (place < stop)
+    made = []
+    for part, new in zip(block, rows, strict=True):
+        old = lax.dynamic_slice_in_dim(part, first, len(new), axis=1)
+        made.append(
+            lax.dynamic_update_slice_in_dim(part, jnp.where(here, new.T, old), first, axis=1)
+        )
+    return Block(*made)
+
+
+def _step(old: Array, residue: Array, step: Array, learns: Array = True) -> tuple[Array, Array]:
+    """Add a step to what is known, and keep what the rounding took from it."""
+    step = step + residue
+    new = old + step
+    rest = (step - (new - old)).astype(jnp.float32)
+    return jnp.where(learns, new, old), jnp.where(learns, rest, residue)
