@@ -4,7 +4,6 @@ JAX's CPU stands for the device; the code is the same.
 """
 
 from collections.abc import Hashable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,7 @@ import pytest
 
 from coterie import CAB
 from coterie.engines import Cuda
-from coterie.engines.device import blocks, kernels
-from coterie.engines.on_device import OnDevice, Register
-from coterie.errors import ParameterError, UnavailableError, UserError
-from coterie.models import Movable, make_models
+from coterie.models import Movable
 from coterie.models.protocol import Eligible
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -72,7 +68,9 @@ def test_every_choice_is_that_of_one_process(eligible: Eligible, alpha: float, g
     assert_same_state(one, other)
     context = shown(np.random.default_rng(9), 1)[0]
     for user in (3, "new"):
-        assert sorted(map(str, one.neighbours(user, context))) == sorted(map(str, other.neighbours(user, context)))
+        assert sorted(map(str, one.neighbours(user, context))) == sorted(
+            map(str, other.neighbours(user, context))
+        )
 
 
 def test_ten_thousand_rounds_leave_the_same_state() -> None:

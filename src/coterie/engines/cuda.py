@@ -45,9 +45,7 @@ class Cuda:
                 "decision does not grow with the number of users"
             )
         check_count("n_features", n_features)
-        return OnDevice(
-            n_features, eligible, Blocks(n_features, self.device, self.block, self.most_users)
-        )
+        return OnDevice(n_features, eligible, Blocks(n_features, self.device, self.block, self.most_users))
 
     def close(self) -> None:
         """Do nothing: memory is given back with the models."""

@@ -4,7 +4,7 @@ This side knows which user has which row; the numbers are on the device. A user 
 w = 0, so needs no row.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -55,7 +55,9 @@ class OnDevice:
         self.n_features = n_features
         self.eligible = eligible
         self.blocks = blocks
-        self._blank = make_models(n_features, False, eligible)  # reads candidates, and has a stranger's opinions
+        self._blank = make_models(
+            n_features, False, eligible
+        )  # reads candidates, and has a stranger's opinions
         self._row = Register()
         self._names: list[Hashable] = []  # the user of each row
         self._idle: dict[Hashable, None] = {}  # users that were not updated: known, with M = I
@@ -81,7 +83,8 @@ class OnDevice:
         found = self.blocks.view(list(rows.values()), [contexts[k] for k in rows]) if rows else []
         known = dict(zip(rows, found, strict=True))
         return [
-            View(*known[k]) if k in known else self._blank.view(NOBODY, contexts[k]) for k in range(len(users))
+            View(*known[k]) if k in known else self._blank.view(NOBODY, contexts[k])
+            for k in range(len(users))
         ]
 
     def gather(self, user: Hashable, contexts: Floats, view: View, scale: float) -> Near:

@@ -78,6 +78,10 @@ class Blocks:
         """How many users there is room for."""
         return self.size * len(self._blocks)
 
+    def wait(self) -> None:
+        """Wait until everything is done that was asked for."""
+        jax.block_until_ready(self._blocks)
+
     @property
     def user_bytes(self) -> int:
         """What one user takes."""
@@ -187,7 +191,8 @@ class Blocks:
         """Let one user learn, as a stranger if `fresh`."""
         number = row // self.size
         asked = np.concatenate([context, [payoff, row % self.size, float(fresh)]])
-        self._blocks[number] = kernels.learn_row(self._blocks[number], asked)
+        # Reading and writing in one call would copy the block.
+        self._write(row, kernels.learn_row(self._blocks[number], asked), 1)
 
     @on_device
     def learn_alike(self, first: int, last: int, context: Floats, payoff: float) -> None:
@@ -216,7 +221,9 @@ class Blocks:
     @on_device
     def read(self, rows: NDArray[np.int64]) -> Block:
         """Return some users, a row each: (rows, pairs), (rows, features) and so on."""
-        found = Block(*(np.empty((len(rows), len(part)), part.dtype) for part in kernels.stranger(self.n_features)))
+        found = Block(
+            *(np.empty((len(rows), len(part)), part.dtype) for part in kernels.stranger(self.n_features))
+        )
         numbers, columns = rows // self.size, (rows % self.size).astype(np.int32)
         for number in np.unique(numbers).tolist():
             here = np.flatnonzero(numbers == number)
@@ -240,7 +247,9 @@ class Blocks:
             low, high = max(first, start), min(last, start + step)
             piece = rows
             if len(rows.weights) != step or low != start:
-                piece = Block(*(_padded(part[low - first : high - first], low - start, step) for part in rows))
+                piece = Block(
+                    *(_padded(part[low - first : high - first], low - start, step) for part in rows)
+                )
             number, column = divmod(start, self.size)
             edges = np.int32(column), np.int32(low - start), np.int32(high - start)
             self._blocks[number] = kernels.write(self._blocks[number], piece, *edges)

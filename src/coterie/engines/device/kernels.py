@@ -77,7 +77,10 @@ def empty(n_features: int, users: int) -> Block:
     pairs = n_features * (n_features + 1) // 2
     wide, narrow = (pairs, users), (n_features, users)
     return Block(
-        jnp.zeros(wide), jnp.full(narrow, jnp.nan), jnp.zeros(wide, jnp.float32), jnp.zeros(narrow, jnp.float32)
+        jnp.zeros(wide),
+        jnp.full(narrow, jnp.nan),
+        jnp.zeros(wide, jnp.float32),
+        jnp.zeros(narrow, jnp.float32),
     )
 
 
@@ -86,7 +89,9 @@ def columns(asked: Array) -> Columns:
     """Take apart a question: a row (x…, estimate, reach, scale) for each candidate."""
     x = asked[:, :-3]
     at = places(x.shape[1])
-    return Columns(x[:, at.row] * x[:, at.column] * at.factor, x, asked[:, -3:-2], asked[:, -2:-1], asked[:, -1:])
+    return Columns(
+        x[:, at.row] * x[:, at.column] * at.factor, x, asked[:, -3:-2], asked[:, -2:-1], asked[:, -1:]
+    )
 
 
 @partial(jax.jit, donate_argnums=0)
@@ -141,32 +146,28 @@ def find(inverses: Array, weights: Array, asked: Array) -> Found:
     return Found(learns, learns.sum(), v, v / (1.0 + squares), estimates)
 
 
-@partial(jax.jit, donate_argnums=0)
+@jax.jit
 def learn(block: Block, found: Found, payoff: Array) -> Block:
-    """Let the users learn who were found; the others keep every bit."""
+    """Return a block in which the users have learned who were found; the others keep every bit.
+
+    In memory of its own: in place, M⁻¹ and what rounding lost would each have to be read after the other is written.
+    """
     at = places(len(block.weights))
     outer = found.v[at.row] * found.gain[at.column]
-    inverses, lost = _step(block.inverses, block.lost, -outer, found.learns)
+    inverses, lost = compensated(block.inverses, block.lost, -outer, found.learns)
     step = found.gain * (payoff - found.estimate)
-    weights, missed = _step(block.weights, block.missed, step, found.learns)
+    weights, missed = compensated(block.weights, block.missed, step, found.learns)
     return Block(inverses, weights, lost, missed)
 
 
-@partial(jax.jit, donate_argnums=0)
+@jax.jit
 def learn_row(block: Block, asked: Array) -> Block:
-    """Let one user learn. asked is (x…, payoff, column, 1 if the user is new)."""
+    """Return what one user knows after a payoff, as one row. asked is (x…, payoff, column, 1 if the user is new)."""
     x, (payoff, column, fresh) = asked[:-3], asked[-3:]
-    at = places(len(x))
     column = column.astype(jnp.int32)
-    old = Block(*(lax.dynamic_slice_in_dim(part, column, 1, axis=1)[:, 0] for part in block))
-    old = Block(*(jnp.where(fresh > 0, new, was) for new, was in zip(stranger(len(x)), old, strict=True)))
-    new = step_row(old, x, payoff)
-    return Block(
-        *(
-            lax.dynamic_update_slice_in_dim(part, made[:, None].astype(part.dtype), column, axis=1)
-            for part, made in zip(block, new, strict=True)
-        )
-    )
+    old = (lax.dynamic_slice_in_dim(part, column, 1, axis=1)[:, 0] for part in block)
+    known = Block(*(jnp.where(fresh > 0, new, was) for new, was in zip(stranger(len(x)), old, strict=True)))
+    return Block(*(part[None] for part in step_row(known, x, payoff)))
 
 
 def step_row(old: Block, x: Array, payoff: Array) -> Block:
@@ -174,8 +175,8 @@ def step_row(old: Block, x: Array, payoff: Array) -> Block:
     at = places(len(x))
     v = (old.inverses[at.entry] * x).sum(1)
     gain = v / (1.0 + (x * v).sum())
-    inverses, lost = _step(old.inverses, old.lost, -(v[at.row] * gain[at.column]))
-    weights, missed = _step(old.weights, old.missed, gain * (payoff - (x * old.weights).sum()))
+    inverses, lost = compensated(old.inverses, old.lost, -(v[at.row] * gain[at.column]))
+    weights, missed = compensated(old.weights, old.missed, gain * (payoff - (x * old.weights).sum()))
     return Block(inverses, weights, lost, missed)
 
 
@@ -214,13 +215,11 @@ def write(block: Block, rows: Block, first: Array, skip: Array, stop: Array) -> 
     made = []
     for part, new in zip(block, rows, strict=True):
         old = lax.dynamic_slice_in_dim(part, first, len(new), axis=1)
-        made.append(
-            lax.dynamic_update_slice_in_dim(part, jnp.where(here, new.T, old), first, axis=1)
-        )
+        made.append(lax.dynamic_update_slice_in_dim(part, jnp.where(here, new.T, old), first, axis=1))
     return Block(*made)
 
 
-def _step(old: Array, residue: Array, step: Array, learns: Array = True) -> tuple[Array, Array]:
+def compensated(old: Array, residue: Array, step: Array, learns: Array = True) -> tuple[Array, Array]:
     """Add a step to what is known, and keep what the rounding took from it."""
     step = step + residue
     new = old + step
