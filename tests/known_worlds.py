@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie import SparseHierarchical
-from coterie.data.interactions import Interaction, InteractionLog
+from coterie.data.logs.interactions import Interaction, InteractionLog
 from coterie.evaluation.targets import encode_interaction
 
 Floats = NDArray[np.float64]

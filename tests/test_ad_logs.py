@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coterie.data import stream
-from coterie.data.avazu import avazu
-from coterie.data.kddcup import kddcup
+from coterie.data.published import stream
+from coterie.data.published.avazu import avazu
+from coterie.data.published.kddcup import kddcup
 from coterie.errors import FileError
 from tests.miniature import real_data
 

@@ -17,10 +17,10 @@ from coterie.data import DenseWorld, OneHotWorld
 from coterie.errors import FileError, ParameterError
 from coterie.experiments import parse_spec
 from coterie.theory.advice import advise
-from coterie.theory.advice_page import write_advice
 from coterie.theory.distances import measure_distances
 from coterie.theory.groups import count_groups, split_line
 from coterie.theory.models import Fitted
+from coterie.theory.pages.advice_page import write_advice
 from coterie.theory.records import Records, from_rounds, make_records, read_log
 from coterie.theory.sharing import concordance, measure_sharing
 from coterie.theory.standings import Learner, Standing, rank_policies, recommend

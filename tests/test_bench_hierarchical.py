@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from coterie import Hierarchical
-from coterie.experiments.bench.crowd import FEATURES, ITEMS, Crowd, name
-from coterie.experiments.bench.hierarchical import PART, Plain, against_cab, against_vw, seconds_by_part
-from coterie.experiments.bench.hierarchical_growth import (
+from coterie.bench.suites.crowd import FEATURES, ITEMS, Crowd, name
+from coterie.bench.suites.hierarchical import PART, Plain, against_cab, against_vw, seconds_by_part
+from coterie.bench.suites.hierarchical_growth import (
     Slowest,
     call_one_by_one,
     fill,

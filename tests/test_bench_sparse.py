@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from coterie.bench.suites.sparse import Played, compared, contestants, held_bytes, play
 from coterie.data import SparseWorld
-from coterie.experiments.bench.sparse import Played, compared, contestants, held_bytes, play
 from coterie.policies import CAB
 
 

@@ -50,7 +50,7 @@ LINKED = """
 import sys
 import numpy as np
 from coterie.models import make_bank
-from coterie.models._kernels import bank
+from coterie.models._kernels.rows import bank
 from coterie.models._kernels.jit import jit
 
 @jit
@@ -101,7 +101,7 @@ def test_code_is_compiled_again_when_something_it_calls_was_edited(tmp_path: Pat
     command, environment = [sys.executable, str(module), "clear"], environment_of(tmp_path, package.parent)
     [first], [second] = run(command, environment), run(command, environment)
     assert (first[2], second[2]) == ("compiled", "kept")
-    with open(package / "models" / "_kernels" / "ridges.py", "a") as ridges:
+    with open(package / "models" / "_kernels" / "rows" / "ridges.py", "a") as ridges:
         ridges.write("# edited\n")
     [third] = run(command, environment)
     assert third == first

@@ -12,11 +12,11 @@ from coterie import Candidate, Candidates, LinUCB
 from coterie.data.blocks import Block
 from coterie.data.rounds import Round
 from coterie.errors import ContextError
-from coterie.experiments.batches import play_blocks
-from coterie.experiments.play import _as_batch, play
+from coterie.experiments.run.batches import play_blocks
+from coterie.experiments.run.play import _as_batch, play
 from coterie.models.candidates import pick, project
-from coterie.policies.batch import Batch, Outcome, run_one_by_one
-from coterie.policies.decision import Decision
+from coterie.policies.base.batch import Batch, Outcome, run_one_by_one
+from coterie.policies.base.decision import Decision
 
 SHOWN = Candidates(["jazz", "news", ("a", 1)], [[1.0, 0.0], [0.0, 2.0], [3.0, 3.0]])
 

@@ -10,13 +10,14 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from coterie.cli import bench, main
+from coterie.bench.rows import Row
+from coterie.cli import main
 from coterie.cli.app import COMMANDS, OLD, app, read_command
-from coterie.cli.closing import closing_table
-from coterie.cli.options import chosen_world, read_settings_given, split_settings
+from coterie.cli.shared.options import chosen_world, read_settings_given, split_settings
+from coterie.cli.shared.tables import closing_table
+from coterie.cli.studies import bench
 from coterie.errors import ParameterError
-from coterie.experiments.bench.rows import Row
-from coterie.service.sqlite_store import SqliteStore
+from coterie.service.log.sqlite_store import SqliteStore
 
 VERSIONS = (Path(__file__).parent.parent / "docs" / "versions.md").read_text()
 

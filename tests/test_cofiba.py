@@ -9,7 +9,7 @@ import pytest
 
 from coterie.errors import FileError, ParameterError
 from coterie.models.files import State, read_file, write_file
-from coterie.models.web import Web
+from coterie.models.rows.layered_graph import Web
 from coterie.policies import COFIBA
 from tests.duel import duel, make_world
 from tests.naive import NaiveCOFIBA

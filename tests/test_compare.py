@@ -10,7 +10,13 @@ import pytest
 
 from coterie.errors import FileError, ParameterError
 from coterie.experiments import Plan, Row, compare, open_world, parse_spec, parse_specs
-from coterie.experiments.metrics import (
+from coterie.experiments.report.page import report
+from coterie.experiments.report.table import as_json
+from coterie.experiments.report.words import reasons
+from coterie.experiments.run.specs import DEFAULT
+from coterie.experiments.run.trace import as_table, read_trace
+from coterie.experiments.run.worlds import make_world
+from coterie.experiments.study.metrics import (
     cumulative_ctr,
     cumulative_regret,
     curve,
@@ -18,12 +24,6 @@ from coterie.experiments.metrics import (
     ratio_to_random,
     summarise,
 )
-from coterie.experiments.report import report
-from coterie.experiments.specs import DEFAULT
-from coterie.experiments.table import as_json
-from coterie.experiments.trace import as_table, read_trace
-from coterie.experiments.words import reasons
-from coterie.experiments.worlds import make_world
 from coterie.policies import POLICIES
 from coterie.policies.vw import SETTINGS
 

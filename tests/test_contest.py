@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from coterie.errors import FileError, ParameterError
-from coterie.experiments.contest import BEGIN, END, columns, put_into, read_contest, table
-from coterie.experiments.contest_figure import save_contest
+from coterie.experiments.report.contest_figure import save_contest
+from coterie.experiments.study.contest import BEGIN, END, columns, put_into, read_contest, table
 from tests.test_cli_reproduce import call
 
 Entry = tuple[str, str, str | None, float]  # spec, title, items, mean

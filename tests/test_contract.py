@@ -276,7 +276,7 @@ def test_unit_vectors_may_be_rounded(make: Callable[[], Policy], one_hot: bool) 
 
 @each_policy
 def test_a_batch_gives_what_one_by_one_gives(make: Callable[[], Policy], one_hot: bool) -> None:
-    from coterie.policies.batch import Batch, run_one_by_one
+    from coterie.policies.base.batch import Batch, run_one_by_one
 
     rng = np.random.default_rng(10)
     items: Any = [f"item {i}" for i in range(8)]

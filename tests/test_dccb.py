@@ -9,7 +9,7 @@ import pytest
 
 from coterie.errors import FileError, ParameterError
 from coterie.models.files import State, read_file, write_file
-from coterie.models.gossip import Buffers, Payoff
+from coterie.models.rows.gossip import Buffers, Payoff
 from coterie.policies import DCCB, LinUCB
 from tests.duel import World, duel, make_world
 from tests.naive import NaiveDCCB

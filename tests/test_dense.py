@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from coterie import CAB
 from coterie.errors import ContextError, ParameterError, PayoffError, UserError
 from coterie.models import Dense
-from coterie.models._kernels import dense as kernels
 from coterie.models._kernels.jit import jit
-from coterie.models._kernels.lanes import PANEL, WIDEST
+from coterie.models._kernels.users import dense as kernels
+from coterie.models._kernels.users.simd import PANEL, WIDEST
 from coterie.models.threads import in_chunks, thread_count
-from coterie.policies.batch import Batch, run_one_by_one
+from coterie.policies.base.batch import Batch, run_one_by_one
 from tests.naive import CachedCAB
 
 

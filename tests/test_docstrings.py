@@ -15,9 +15,9 @@ from coterie.policies import POLICIES
 MODULES = [f"coterie.policies.{name}" for name in ("policy", "batch", "decision")] + [
     *sorted({kind.__module__ for kind in POLICIES.values()}),
     "coterie.policies",
-    "coterie.data.log",
-    "coterie.experiments.replay",
-    "coterie.models.recovery",
+    "coterie.data.logs.log",
+    "coterie.experiments.run.replay",
+    "coterie.models.users.recovery",
 ]
 PUBLIC = [getattr(coterie, name) for name in coterie.__all__ if name != "__version__"]
 

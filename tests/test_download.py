@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from coterie.data import catalogue, download
-from coterie.data.catalogue import File, Source, check
+from coterie.data.published import catalogue, download
+from coterie.data.published.catalogue import File, Source, check
 from coterie.errors import FileError, ParameterError
 
 CONTENT = b"id\tvalue\n1\trock\n2\tnull\n"

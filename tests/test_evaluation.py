@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from coterie import CAB, Hierarchical, LinUCB, Random, SparseHierarchical
 from coterie.cli.app import app
-from coterie.cli.evaluate import make_policies
-from coterie.data.interactions import Interaction, InteractionLog, open_interactions
+from coterie.cli.studies.evaluate import make_policies
+from coterie.data.logs.interactions import Interaction, InteractionLog, open_interactions
 from coterie.errors import ContextError, ParameterError
 from coterie.evaluation import Evidence, Span, as_json, estimate, evaluate, write_evaluation
 from coterie.evaluation.estimates import METHODS, sums

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from coterie import CAB, Batch, Hierarchical, LinUCB, load
-from coterie.data.one_hot_world import OneHotWorld
-from coterie.data.synthetic import WORLDS
+from coterie.data.worlds.one_hot_world import OneHotWorld
+from coterie.data.worlds.synthetic import WORLDS
 from coterie.errors import ParameterError
 from tests.naive import CachedCAB, NaiveLinUCB
 from tests.twins.worlds import Visit, agree, run_equals_one_by_one, visits

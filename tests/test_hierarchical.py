@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 import coterie
 from coterie import Candidates, Hierarchical
 from coterie.errors import ContextError, ParameterError, PayoffError, UserError
-from coterie.models.bank import kernels
-from coterie.models.population import Population
-from coterie.policies.batch import Batch
+from coterie.models.hierarchy.population import Population
+from coterie.models.rows.bank import kernels
+from coterie.policies.base.batch import Batch
 from tests.naive import NaiveHierarchical
 
 Floats = NDArray[np.float64]

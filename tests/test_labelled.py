@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from coterie.data.blocks import draw_distinct
-from coterie.data.delicious import delicious
-from coterie.data.labelled import Labelled, _grow
-from coterie.data.lastfm import lastfm
+from coterie.data.published.delicious import delicious
+from coterie.data.published.labelled import Labelled, _grow
+from coterie.data.published.lastfm import lastfm
 from coterie.errors import FileError, ParameterError
 from tests.miniature import real_data, write, write_lastfm
 

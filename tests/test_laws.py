@@ -13,7 +13,7 @@ from sklearn.linear_model import Ridge
 
 from coterie import CAB, LinUCB
 from coterie.models import Dense, Models, OneHot
-from coterie.policies.decision import first_best, ranked
+from coterie.policies.base.decision import first_best, ranked
 
 D = 4
 Plays = list[tuple[int, int, float]]  # user, item, payoff

@@ -8,7 +8,7 @@ import pytest
 
 from coterie import LinUCB
 from coterie.errors import ParameterError
-from coterie.policies.batch import Batch
+from coterie.policies.base.batch import Batch
 from tests.naive import NaiveLinUCB
 from tests.twins.worlds import agree, run_equals_one_by_one, visits
 

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 from coterie import CAB, Random
-from coterie.data.log import open_log
+from coterie.data.logs.log import open_log
 from coterie.errors import FileError, ParameterError
 from coterie.experiments import Plan, compare, open_world, parse_specs, play, read_trace
-from coterie.experiments.protocol import Protocol, run_protocol
-from coterie.experiments.worlds import make_world
+from coterie.experiments.run.worlds import make_world
+from coterie.experiments.study.protocol import Protocol, run_protocol
 from coterie.models.batches import distinct
-from coterie.policies.batch import Batch
+from coterie.policies.base.batch import Batch
 from coterie.theory.records import read_log
 
 

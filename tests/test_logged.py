@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie.data.lists import draw_lists, thinned
-from coterie.data.logged import BLOCK, Logged, from_arrays
-from coterie.data.open_bandit import open_bandit
-from coterie.data.twins import TWINS, Twin, twin
+from coterie.data.logs.lists import draw_lists, thinned
+from coterie.data.logs.logged import BLOCK, Logged, from_arrays
+from coterie.data.published.open_bandit import open_bandit
+from coterie.data.worlds.twins import TWINS, Twin, twin
 from coterie.errors import FileError, ParameterError
 from coterie.policies import LinUCB, Random
-from coterie.policies.batch import Batch
+from coterie.policies.base.batch import Batch
 from tests.miniature import real_data
 
 SKEWED = np.array([0.24, 0.2, 0.16, 0.12, 0.1, 0.08, 0.06, 0.04])

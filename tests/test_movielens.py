@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coterie.data.catalogue import check
 from coterie.data.datasets import Part, open_dataset
-from coterie.data.movielens import MovieLens, features, movielens, movielens_repeat
+from coterie.data.published.catalogue import check
+from coterie.data.published.movielens import MovieLens, features, movielens, movielens_repeat
 from coterie.errors import FileError, ParameterError
-from coterie.experiments.worlds import make_world
+from coterie.experiments.run.worlds import make_world
 from tests.miniature import real_data
 
 MOVIES = """movieId,title,genres

@@ -16,13 +16,13 @@ from safetensors import safe_open
 
 from coterie.cli import main
 from coterie.data.datasets import open_dataset
-from coterie.data.twins import twin
+from coterie.data.worlds.twins import twin
 from coterie.errors import ClusterError, FileError
 from coterie.experiments import Run, parse_spec, parse_specs, record
-from coterie.experiments.on_ray import on_ray
-from coterie.experiments.parallel import record_all
-from coterie.experiments.protocol import Protocol, run_protocol
-from coterie.experiments.worlds import make_world
+from coterie.experiments.run.on_ray import on_ray
+from coterie.experiments.run.parallel import record_all
+from coterie.experiments.run.worlds import make_world
+from coterie.experiments.study.protocol import Protocol, run_protocol
 from tests.miniature import write_lastfm
 
 TWIN: dict[str, Any] = {"n_users": 12, "n_items": 8, "n_candidates": 3, "n_records": 900}

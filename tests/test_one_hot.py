@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from coterie import CAB
 from coterie.errors import ContextError, FileError, ParameterError, PayoffError, UserError
 from coterie.models import OneHot
-from coterie.models._kernels.classes import FREE_ID, IDS
-from coterie.models._kernels.one_hot import scale_after
+from coterie.models._kernels.users.histories import FREE_ID, IDS
+from coterie.models._kernels.users.one_hot import scale_after
 from coterie.models.batches import distinct, positions
 from coterie.models.files import Tensors
-from coterie.policies.batch import Batch, Outcome, run_one_by_one
+from coterie.policies.base.batch import Batch, Outcome, run_one_by_one
 from tests.naive import DirectCAB
 
 GRID = list(itertools.product([0.0, 0.01, 0.05, 0.1, 0.5], [0.0, 0.05, 0.2, 2.0], ["updated", "all"]))
@@ -225,7 +225,7 @@ def test_a_function_of_t_as_alpha_is_played_one_by_one() -> None:
 
 def test_the_compiled_clock_is_pythons() -> None:
     """The kernel's α·√log(1+t) has the bits of `scale_at`, or shared updates would part ways."""
-    from coterie.policies.clock import scale_at
+    from coterie.policies.base.exploration import scale_at
 
     learned = [*range(2000), *(10**k + 7 for k in range(4, 12))]
     assert [scale_after(0.37, n) for n in learned] == [scale_at(0.37, n) for n in learned]

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from coterie.data import make_world
-from coterie.experiments import Run, parallel, parse_spec
-from coterie.experiments.parallel import Task, in_turns, record_all
+from coterie.experiments import Run, parse_spec
+from coterie.experiments.run import parallel
+from coterie.experiments.run.parallel import Task, in_turns, record_all
 
 
 def tasks(*policies: str) -> list[Task]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import coterie
 from coterie import sparse_recovery
 from coterie.errors import ContextError, ParameterError
-from coterie.models.recovery import Method, Rows, expansion, largest, recover
+from coterie.models.users.recovery import Method, Rows, expansion, largest, recover
 from tests.naive import exhaustive_search, objective, two_stage
 
 METHODS: list[Method] = ["cosamp", "subspace-pursuit"]

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from coterie import CAB, CoterieError, LinUCB, Policy, Random
+from coterie.bench.suites.click_log import Clicks
+from coterie.bench.suites.direct import Direct
 from coterie.experiments import Replay, replay
-from coterie.experiments.bench.click_log import Clicks
-from coterie.experiments.bench.direct import Direct
-from coterie.policies.batch import Batch, run_one_by_one
+from coterie.policies.base.batch import Batch, run_one_by_one
 from tests.naive import DirectCAB
 
 LOG: dict[str, Any] = {
@@ -42,7 +42,7 @@ def test_a_log_of_three_by_hand() -> None:
 
 
 def test_the_example_in_the_docstring_runs() -> None:
-    assert doctest.testmod(sys.modules["coterie.experiments.replay"]) == (0, 3)
+    assert doctest.testmod(sys.modules["coterie.experiments.run.replay"]) == (0, 3)
 
 
 def test_the_curve_is_the_mean_so_far() -> None:
@@ -68,7 +68,7 @@ def test_users_of_any_kind_and_parts_of_any_size_give_the_same(
     whole, parts, twin = CAB(one_hot=True, alpha=0.05), CAB(one_hot=True, alpha=0.05), DirectCAB(0.05, 0.2)
     calls: list[tuple[int, int]] = []
     one = replay(whole, *log, progress=lambda *done: calls.append(done))
-    monkeypatch.setattr(sys.modules["coterie.experiments.replay"], "PAUSE", 0.0)  # the smallest parts
+    monkeypatch.setattr(sys.modules["coterie.experiments.run.replay"], "PAUSE", 0.0)  # the smallest parts
     two = replay(parts, users, log.candidates.astype(np.uint8), log.served, log.payoffs)
     assert one.choice.tolist() == two.choice.tolist()
     assert one.kept.tolist() == two.kept.tolist()
@@ -167,7 +167,7 @@ def listening() -> Iterator[None]:
 def test_an_interrupt_stops_between_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     (log,) = Clicks(20, 6, 3).records(4000)
     policy, other = CAB(one_hot=True), CAB(one_hot=True)
-    monkeypatch.setattr(sys.modules["coterie.experiments.replay"], "PAUSE", 0.0)
+    monkeypatch.setattr(sys.modules["coterie.experiments.run.replay"], "PAUSE", 0.0)
     run, played = CAB.run, 0
 
     def interrupted(self: CAB, batch: Batch) -> Any:

@@ -11,12 +11,12 @@ import polars as pl
 import pytest
 
 from coterie.experiments import Comparison, Plan, compare, open_world, parse_specs, write_report
-from coterie.experiments.figures import write_curves
-from coterie.experiments.report import command, report
-from coterie.experiments.specs import DEFAULT
-from coterie.experiments.table import table
-from coterie.experiments.words import headline, lead, reasons_title
-from coterie.experiments.worlds import make_world
+from coterie.experiments.report.figures import write_curves
+from coterie.experiments.report.page import command, report
+from coterie.experiments.report.table import table
+from coterie.experiments.report.words import headline, lead, reasons_title
+from coterie.experiments.run.specs import DEFAULT
+from coterie.experiments.run.worlds import make_world
 
 SMALL = {"kind": "one-hot", "n_users": 20, "n_items": 8, "n_candidates": 4}
 

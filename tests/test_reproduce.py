@@ -10,22 +10,23 @@ import numpy as np
 import polars as pl
 import pytest
 
-from coterie.data import WORLDS, labelled
+from coterie.data import WORLDS
 from coterie.data.datasets import Part, open_dataset, part_of
-from coterie.data.lastfm import lastfm
-from coterie.data.stage import Rest, Stage
-from coterie.data.twins import twin
+from coterie.data.published import labelled
+from coterie.data.published.lastfm import lastfm
+from coterie.data.worlds.stage import Rest, Stage
+from coterie.data.worlds.twins import twin
 from coterie.errors import FileError, ParameterError
 from coterie.experiments import parse_spec, parse_specs, play, read_trace, record
-from coterie.experiments.batches import play_blocks
-from coterie.experiments.distances import user_distances
-from coterie.experiments.evidence import page, warnings
-from coterie.experiments.protocol import Protocol, run_protocol
-from coterie.experiments.reproduce import Evidence, reproduce
-from coterie.experiments.runs import Run
-from coterie.experiments.trace import as_table
-from coterie.experiments.tuning import Grid, paper_grid, read_score, score, settings
-from coterie.experiments.worlds import make_world
+from coterie.experiments.report.evidence import page, warnings
+from coterie.experiments.run.batches import play_blocks
+from coterie.experiments.run.runs import Run
+from coterie.experiments.run.trace import as_table
+from coterie.experiments.run.worlds import make_world
+from coterie.experiments.study.distances import user_distances
+from coterie.experiments.study.protocol import Protocol, run_protocol
+from coterie.experiments.study.reproduce import Evidence, reproduce
+from coterie.experiments.study.tuning import Grid, paper_grid, read_score, score, settings
 from coterie.policies import GOBLin
 from tests.miniature import real_data, write_lastfm
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from coterie import SparseCAB
 from coterie.errors import FileError
 from coterie.models.files import Tensors
-from coterie.models.history import History, Kept
-from coterie.models.records import CHUNK, Records
-from coterie.models.recovery import Rows, recover
-from coterie.models.sparse import Sparse
+from coterie.models.users.history import History, Kept
+from coterie.models.users.records import CHUNK, Records
+from coterie.models.users.recovery import Rows, recover
+from coterie.models.users.sparse import Sparse
 
 Floats = NDArray[np.float64]
 

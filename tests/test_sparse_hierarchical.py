@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from coterie import Action, SparseHierarchical
 from coterie.errors import ContextError, FileError, ParameterError, UserError
-from coterie.models._kernels import effects as kernel
-from coterie.models.effects import NAMES
+from coterie.models._kernels.hierarchy import effects as kernel
 from coterie.models.encoded import Encoded
+from coterie.models.hierarchy.effects import NAMES
 from tests.twins.sparse_hierarchical import NaiveSparseHierarchical
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from coterie.errors import FileError
-from coterie.models.tables import ItemTable, VectorTable, make_table
+from coterie.models.rows.tables import ItemTable, VectorTable, make_table
 from tests.duel import unit_vectors
 
 

@@ -18,11 +18,11 @@ import pytest
 import coterie
 from coterie.errors import FileError
 from coterie.experiments import Run, parse_spec, read_header, read_trace, record
-from coterie.experiments.lock import locked
-from coterie.experiments.record import policy_path
-from coterie.experiments.runs import code_files
-from coterie.experiments.trace import write_trace
-from coterie.experiments.worlds import make_world
+from coterie.experiments.run.lock import locked
+from coterie.experiments.run.record import policy_path
+from coterie.experiments.run.runs import code_files
+from coterie.experiments.run.trace import write_trace
+from coterie.experiments.run.worlds import make_world
 
 ONE_HOT = {"kind": "one-hot", "n_users": 12, "n_items": 8, "n_candidates": 4, "turnover": 5.0}
 DENSE = {"kind": "dense", "n_users": 12, "n_candidates": 4}
@@ -213,14 +213,14 @@ def test_a_trace_is_complete_or_absent(tmp_path: Path) -> None:
 
 def test_the_fingerprint_covers_every_module_that_a_run_is_played_through() -> None:
     """From `record` on, follow the imports within experiments; only the lock has no say in what is written."""
-    home = Path(coterie.__file__).parent / "experiments"
+    home = Path(coterie.__file__).parent / "experiments" / "run"
     found, waiting = set(), ["record"]
     while waiting:
         name = waiting.pop()
         if name not in found:
             found.add(name)
             waiting += re.findall(
-                r"from coterie\.experiments\.(\w+) import", (home / f"{name}.py").read_text()
+                r"from coterie\.experiments\.run\.(\w+) import", (home / f"{name}.py").read_text()
             )
     covered = code_files()
     for name in found - {"lock"}:

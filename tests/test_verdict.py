@@ -8,11 +8,12 @@ import polars as pl
 import pytest
 
 from coterie.experiments import Comparison, Plan, compare, open_world, parse_specs
-from coterie.experiments.metrics import Summary
-from coterie.experiments.specs import Spec
-from coterie.experiments.table import as_json, table
-from coterie.experiments.tuning import is_by_luck
-from coterie.experiments.verdict import (
+from coterie.experiments.report.table import as_json, table
+from coterie.experiments.report.words import headline, is_clear, lead
+from coterie.experiments.run.specs import Spec
+from coterie.experiments.study.metrics import Summary
+from coterie.experiments.study.tuning import is_by_luck
+from coterie.experiments.study.verdict import (
     Kept,
     Rate,
     chance,
@@ -22,7 +23,6 @@ from coterie.experiments.verdict import (
     is_ahead_in_runs,
     rate,
 )
-from coterie.experiments.words import headline, is_clear, lead
 
 
 def kept(*records: tuple[int, float]) -> Kept:

@@ -10,7 +10,7 @@ import pytest
 from coterie.data.datasets import Part, open_dataset
 from coterie.errors import ParameterError
 from coterie.experiments import open_world, parse_spec, play, read_trace, record
-from coterie.experiments.runs import Run
+from coterie.experiments.run.runs import Run
 from coterie.policies import VW
 from tests.miniature import write_lastfm
 

@@ -11,7 +11,7 @@ import coterie
 from coterie import VW, Candidate, Candidates
 from coterie.errors import ContextError, FileError, MissingExtraError, ParameterError
 from coterie.policies import vw as module
-from coterie.policies.batch import Batch, run_one_by_one
+from coterie.policies.base.batch import Batch, run_one_by_one
 from coterie.policies.vw import SETTINGS
 
 pytest.importorskip("vowpalwabbit", reason="Vowpal Wabbit is not installed: pip install 'coterie[rivals]'")

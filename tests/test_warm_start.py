@@ -13,7 +13,7 @@ import pytest
 
 import coterie
 import coterie.errors
-import coterie.policies.policy
+import coterie.policies.base.policy
 from coterie import CAB, CLUB, COFIBA, Batch, LinUCB, Policy, Random, open_log
 from coterie.errors import ContextError, CoterieError, ParameterError, PayoffError, UserError
 from tests.test_contract import D, candidates, each_policy, fingerprint, play
@@ -209,4 +209,4 @@ def test_what_users_need_is_one_import_away() -> None:
 
 
 def test_the_examples_of_the_base_run() -> None:
-    assert doctest.testmod(coterie.policies.policy).failed == 0
+    assert doctest.testmod(coterie.policies.base.policy).failed == 0

@@ -29,7 +29,7 @@ from coterie.errors import (
 
 if TYPE_CHECKING:
     from coterie.models.candidates import Candidate, Candidates
-    from coterie.models.recovery import sparse_recovery
+    from coterie.models.users.recovery import sparse_recovery
     from coterie.policies import (
         CAB,
         CLUB,
@@ -104,10 +104,10 @@ HOMES = {
     "Candidate": "coterie.models.candidates",
     "Candidates": "coterie.models.candidates",
     "evaluate": "coterie.evaluation",
-    "open_interactions": "coterie.data.interactions",
-    "open_log": "coterie.data.log",
-    "replay": "coterie.experiments.replay",
-    "sparse_recovery": "coterie.models.recovery",
+    "open_interactions": "coterie.data.logs.interactions",
+    "open_log": "coterie.data.logs.log",
+    "replay": "coterie.experiments.run.replay",
+    "sparse_recovery": "coterie.models.users.recovery",
 }
 
 

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from coterie.bench.service.loadtest import _Client, action_features, context_features, request_bytes
 from coterie.service.ids import SLOT
-from coterie.service.loadtest import _Client, action_features, context_features, request_bytes
 
 CONNECTIONS, USERS = 6, 4  # users of each connection
 POLICIES = ("sparse-hierarchical", "linucb")

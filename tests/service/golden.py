@@ -6,13 +6,13 @@ Run it only when a new VERSION is made, and keep the old files: they are what us
 import shutil
 from pathlib import Path
 
-from coterie.service import snapshot
-from coterie.service.engine import Action, Engine, Question
-from coterie.service.records import pack
-from coterie.service.saving import save_now
+from coterie.service.core.engine import Action, Engine, Question
+from coterie.service.core.records import pack
+from coterie.service.log.sqlite_store import SqliteStore
+from coterie.service.log.store import Append
 from coterie.service.settings import Config
-from coterie.service.sqlite_store import SqliteStore
-from coterie.service.store import Append
+from coterie.service.snapshots import snapshot
+from coterie.service.snapshots.saving import save_now
 from tests.service.helpers import START
 
 FOLDER = Path(__file__).parent / "golden"

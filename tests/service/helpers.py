@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from coterie.service import clock as service_clock
-from coterie.service.desk import Desk
-from coterie.service.engine import Action, Engine, Question
-from coterie.service.events import Event
-from coterie.service.records import Rank
+from coterie.service.core.coordinator import Desk
+from coterie.service.core.engine import Action, Engine, Question
+from coterie.service.core.events import Event
+from coterie.service.core.records import Rank
+from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.settings import Config, Settings
-from coterie.service.sqlite_store import SqliteStore
 
 T = TypeVar("T")
 START = 1_800_000_000_000

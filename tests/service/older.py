@@ -6,10 +6,10 @@ import msgspec
 import numpy as np
 from safetensors.numpy import save
 
-from coterie.service import pieces, snapshot_v1
-from coterie.service.engine import Engine
-from coterie.service.pieces import PIECE
-from coterie.service.sqlite_store import SqliteStore
+from coterie.service.core.engine import Engine
+from coterie.service.log.sqlite_store import SqliteStore
+from coterie.service.snapshots import pieces, snapshot_v1
+from coterie.service.snapshots.pieces import PIECE
 
 
 def dump(engine: Engine) -> bytes:

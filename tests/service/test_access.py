@@ -13,12 +13,12 @@ from litestar import Litestar, get
 from litestar.testing import TestClient
 from uvicorn.server import ServerState
 
-from coterie.service.access import is_loopback, open_paths
-from coterie.service.header_limit import LimitedHeaders
-from coterie.service.keys import SCOPES, new_key
+from coterie.service.http.access import is_loopback, open_paths
+from coterie.service.http.header_limit import LimitedHeaders
+from coterie.service.http.keys import SCOPES, new_key
+from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.serve import make_app
 from coterie.service.settings import Settings
-from coterie.service.sqlite_store import SqliteStore
 from tests.service.test_http import ACTIONS, client_of
 
 DOCS = Path(__file__).parents[2] / "docs"

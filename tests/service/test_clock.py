@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from coterie.service import snapshot
 from coterie.service.clock import JUMP, SteadyClock
-from coterie.service.desk import Desk
-from coterie.service.exchange import _settled, export_log
-from coterie.service.records import Rank, Tick, flatten
-from coterie.service.recovery import recover
+from coterie.service.core.coordinator import Desk
+from coterie.service.core.records import Rank, Tick, flatten
+from coterie.service.exchange.logs import _settled, export_log
+from coterie.service.log.recovery import recover
+from coterie.service.snapshots import snapshot
 from tests.service.helpers import START, Clock, ask, decide, engine, opened, settings_of, with_desk
 
 MONTH = 30 * 86_400_000

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from coterie.bench.service.loadtest import Plan, Server, check_plan
 from coterie.cli.app import app
 from coterie.errors import MissingExtraError, ParameterError
-from coterie.service import store
-from coterie.service.loadtest import Plan, Server, check_plan
-from coterie.service.routes_native import ROUTES
+from coterie.service.http.routes_native import ROUTES
+from coterie.service.log import store
 from coterie.service.settings import Config, Durability, read_settings
 from tests.service.helpers import Clock, ask, opened, settings_of, with_desk
 
@@ -20,7 +20,7 @@ DOCS = (Path(__file__).parents[2] / "docs" / "service.md").read_text()
 
 def _lived(path: Path) -> None:
     async def work(desk: object) -> None:
-        from coterie.service.desk import Desk
+        from coterie.service.core.coordinator import Desk
 
         assert isinstance(desk, Desk)
         for k in range(8):

@@ -7,13 +7,13 @@ import pytest
 from litestar.testing import TestClient
 
 from coterie.errors import ParameterError
-from coterie.service import snapshot
-from coterie.service.desk import Desk
-from coterie.service.engine import Action, Question
-from coterie.service.recovery import recover
+from coterie.service.core.coordinator import Desk
+from coterie.service.core.engine import Action, Question
+from coterie.service.log.recovery import recover
+from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.serve import make_app
 from coterie.service.settings import Config, Settings, read_settings
-from coterie.service.sqlite_store import SqliteStore
+from coterie.service.snapshots import snapshot
 from tests.service.helpers import Clock, ask, opened, settings_of, with_desk
 
 SERVICE = "/personalizer/v1.0/configurations/service"

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import uvicorn
 
-from coterie.service.connections import OTHER_FILES, Connections, make_room_for
+from coterie.service.http.connections import OTHER_FILES, Connections, make_room_for
+from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.serve import make_app
 from coterie.service.settings import Settings
-from coterie.service.sqlite_store import SqliteStore
 
 JSON = b"content-type: application/json\r\n"
 HEALTH = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"

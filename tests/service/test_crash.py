@@ -16,10 +16,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from coterie.service import snapshot
-from coterie.service.records import Configure, Rank, Reward, flatten
-from coterie.service.recovery import recover
-from coterie.service.store import open_store
+from coterie.service.core.records import Configure, Rank, Reward, flatten
+from coterie.service.log.recovery import recover
+from coterie.service.log.store import open_store
+from coterie.service.snapshots import snapshot
 from tests.service import postgres
 from tests.service.crash_press import CONNECTIONS, Facts, Sender, press
 from tests.service.process import SOURCE, free_port

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from coterie.errors import CoterieError, FileError
-from coterie.service import snapshot
-from coterie.service.records import Record, Tick, encode, flatten, pack
-from coterie.service.recovery import recover
-from coterie.service.sqlite_store import SqliteStore
-from coterie.service.store import Append
+from coterie.service.core.records import Record, Tick, encode, flatten, pack
+from coterie.service.log.recovery import recover
+from coterie.service.log.sqlite_store import SqliteStore
+from coterie.service.log.store import Append
+from coterie.service.snapshots import snapshot
 from tests.service.helpers import START, ask, engine, opened
 
 

@@ -6,9 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from coterie.errors import FileError
-from coterie.models.features import count
-from coterie.service.decisions import (
+from coterie.bench.service.decisions import (
     VW,
     Game,
     Round,
@@ -22,10 +20,12 @@ from coterie.service.decisions import (
     read_ratings,
     repeated_lists,
 )
-from coterie.service.engine import Action
-from coterie.service.loadtest import Plan, rank_writer
-from coterie.service.personalizer_bodies import RankIn
-from coterie.service.routes_native import RankBody
+from coterie.bench.service.loadtest import Plan, rank_writer
+from coterie.errors import FileError
+from coterie.models.features import count
+from coterie.service.core.engine import Action
+from coterie.service.http.routes_native import RankBody
+from coterie.service.personalizer.bodies import RankIn
 
 
 def test_scores_by_hand() -> None:

@@ -3,8 +3,8 @@
 import asyncio
 from pathlib import Path
 
+from coterie.service.core.coordinator import Desk
 from coterie.service.demo import KINDS, USERS, Crowd, live
-from coterie.service.desk import Desk
 from tests.service.helpers import settings_of, with_desk
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from litestar.testing import TestClient
 
+from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.serve import make_app
 from coterie.service.settings import Config, Settings
-from coterie.service.sqlite_store import SqliteStore
 
 A, B = {"id": "a"}, {"id": "b", "features": [{"tone": "calm"}]}
 NATIVE: list[Any] = [
@@ -80,7 +80,7 @@ def test_a_failure_inside_is_told_in_the_same_shape(tmp_path: Path, monkeypatch:
         raise RuntimeError("secret")
 
     with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
-        monkeypatch.setattr("coterie.service.engine.Engine.rank", broken)
+        monkeypatch.setattr("coterie.service.core.engine.Engine.rank", broken)
         body = {"user": "ann", "actions": [A]}
         told = [client.post("/v1/rank", json=body)]
         app.direct = {}

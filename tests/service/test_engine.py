@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from coterie.errors import FileError, ParameterError
 from coterie.policies import POLICIES
-from coterie.service import snapshot
-from coterie.service.desk import Desk, ranking_of
-from coterie.service.engine import Action, Engine, Paid, Question, draw, possible
-from coterie.service.model_file import export_model
+from coterie.service.core.coordinator import Desk, ranking_of
+from coterie.service.core.engine import Action, Engine, Paid, Question, draw, possible
+from coterie.service.core.records import decode
+from coterie.service.exchange.model_file import export_model
 from coterie.service.problems import Problem
-from coterie.service.records import decode
 from coterie.service.settings import Config
+from coterie.service.snapshots import snapshot
 from tests.service.helpers import START, again, ask, decide, engine, settings_of, with_desk
 
 

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from coterie.service import snapshot
-from coterie.service.desk import Desk
-from coterie.service.engine import Action, Question
-from coterie.service.erasure import Scrubber, scrub
+from coterie.service.core.coordinator import Desk
+from coterie.service.core.engine import Action, Question
+from coterie.service.core.records import Activate, Rank, Reward, flatten
+from coterie.service.log.erasure import Scrubber, scrub
+from coterie.service.log.recovery import recover
+from coterie.service.log.sqlite_store import SqliteStore
+from coterie.service.log.store import Store, StoreError
 from coterie.service.problems import Problem
-from coterie.service.records import Activate, Rank, Reward, flatten
-from coterie.service.recovery import recover
 from coterie.service.settings import Config, Settings
-from coterie.service.sqlite_store import SqliteStore
-from coterie.service.store import Store, StoreError
+from coterie.service.snapshots import snapshot
 from tests.service.helpers import START, Clock, ask, decide, engine, opened, settings_of, with_desk
 from tests.service.test_pieces import append
 from tests.service.test_store import Open, again, database  # noqa: F401 (fixtures)
@@ -146,9 +146,9 @@ def test_a_killed_service_finishes_the_erasure_at_its_next_start(tmp_path: Path)
     path = tmp_path / "log.db"
     program = f"""
 import asyncio, os, signal
-from coterie.service.desk import Desk
+from coterie.service.core.coordinator import Desk
 from coterie.service.settings import Config, Settings
-from coterie.service.sqlite_store import SqliteStore
+from coterie.service.log.sqlite_store import SqliteStore
 from tests.service.helpers import Clock
 from tests.service.test_erasure import RULES, talk
 

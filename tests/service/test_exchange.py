@@ -12,9 +12,9 @@ import pytest
 
 from coterie.errors import FileError
 from coterie.models.features import hash_action
-from coterie.service import snapshot
-from coterie.service.engine import Action, Engine, Question
-from coterie.service.exchange import (
+from coterie.service.core.engine import Action, Engine, Question
+from coterie.service.core.records import Rank, decode
+from coterie.service.exchange.logs import (
     payoffs_of,
     read_dsjson,
     read_parquet,
@@ -22,8 +22,8 @@ from coterie.service.exchange import (
     write_dsjson,
     write_parquet,
 )
-from coterie.service.records import Rank, decode
 from coterie.service.settings import Config
+from coterie.service.snapshots import snapshot
 from tests.service.helpers import START, engine
 
 

@@ -14,20 +14,20 @@ import httpx
 import pytest
 from litestar.testing import TestClient
 
-from coterie.service import app as app_module
 from coterie.service import serve as serve_module
-from coterie.service import snapshot
-from coterie.service.app import _follow_keys
-from coterie.service.desk import Desk
-from coterie.service.keys import Keyring
-from coterie.service.postgres_store import PostgresStore
+from coterie.service.core.coordinator import Desk
+from coterie.service.core.records import Rank, flatten
+from coterie.service.http import app as app_module
+from coterie.service.http.app import _follow_keys
+from coterie.service.http.keys import Keyring
+from coterie.service.log.postgres_store import PostgresStore
+from coterie.service.log.recovery import recover
+from coterie.service.log.sqlite_store import SqliteStore
+from coterie.service.log.store import Append, BrokenError, FullError, LostError
 from coterie.service.problems import Problem
-from coterie.service.records import Rank, flatten
-from coterie.service.recovery import recover
 from coterie.service.serve import make_app
 from coterie.service.settings import Config, Settings
-from coterie.service.sqlite_store import SqliteStore
-from coterie.service.store import Append, BrokenError, FullError, LostError
+from coterie.service.snapshots import snapshot
 from tests.service import postgres
 from tests.service.helpers import Clock, ask, opened
 from tests.service.process import service

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from coterie.errors import FileError
-from coterie.service import snapshot
-from coterie.service.engine import Engine
-from coterie.service.records import Batch, Configure, Observe, Rank, pack
-from coterie.service.recovery import recover
+from coterie.service.core.engine import Engine
+from coterie.service.core.records import Batch, Configure, Observe, Rank, pack
+from coterie.service.log.recovery import recover
+from coterie.service.snapshots import snapshot
 from tests.service.golden import FOLDER, live
 from tests.service.helpers import opened
 

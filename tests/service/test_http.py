@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from litestar.testing import TestClient
 
-from coterie.service.keys import Keyring, hash_key, new_key
-from coterie.service.limits import Rate
+from coterie.service.http.keys import Keyring, hash_key, new_key
+from coterie.service.http.limits import Rate
+from coterie.service.log.sqlite_store import SqliteStore
+from coterie.service.log.store import KeyRow
 from coterie.service.problems import Problem
 from coterie.service.serve import make_app
 from coterie.service.settings import Config, Settings
-from coterie.service.sqlite_store import SqliteStore
-from coterie.service.store import KeyRow
 
 
 @contextmanager

@@ -15,11 +15,11 @@ from litestar.testing import TestClient
 from coterie.errors import ContextError, FileError, ParameterError
 from coterie.models.features import DEPTH, check_readable, flatten
 from coterie.policies import POLICIES
-from coterie.service.engine import OURS, check_config
-from coterie.service.exchange import read_dsjson
-from coterie.service.limits import check_numbers
+from coterie.service.core.engine import OURS, check_config
+from coterie.service.exchange.logs import read_dsjson
+from coterie.service.http.duplicate_names import NAMED, TwiceError, check_names
+from coterie.service.http.limits import check_numbers
 from coterie.service.settings import Config
-from coterie.service.twice import NAMED, TwiceError, check_names
 from tests.service.test_http import client_of
 
 JSON = {"content-type": "application/json"}

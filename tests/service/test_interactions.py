@@ -15,16 +15,16 @@ from typer.testing import CliRunner
 
 from coterie import SparseHierarchical
 from coterie.cli.app import app
-from coterie.data.interactions import Interaction, InteractionLog, open_interactions
+from coterie.data.logs.interactions import Interaction, InteractionLog, open_interactions
 from coterie.errors import FileError, ParameterError
 from coterie.evaluation import evaluate
 from coterie.models.features import flatten
-from coterie.service.engine import Action, Engine, Question
-from coterie.service.erasure import scrub
-from coterie.service.exchange import write_dsjson, write_parquet
-from coterie.service.records import decode, encode, pack
-from coterie.service.sqlite_store import SqliteStore
-from coterie.service.store import Append
+from coterie.service.core.engine import Action, Engine, Question
+from coterie.service.core.records import decode, encode, pack
+from coterie.service.exchange.logs import write_dsjson, write_parquet
+from coterie.service.log.erasure import scrub
+from coterie.service.log.sqlite_store import SqliteStore
+from coterie.service.log.store import Append
 from tests.service.helpers import START, engine
 
 run = CliRunner()

@@ -9,7 +9,7 @@ import psycopg
 from typer.testing import CliRunner
 
 from coterie.cli.app import app
-from coterie.service.keys import Keyring, new_key
+from coterie.service.http.keys import Keyring, new_key
 from tests.service import postgres
 from tests.service.process import Process, service
 

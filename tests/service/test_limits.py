@@ -10,18 +10,11 @@ import pytest
 from coterie.models import features
 from coterie.models.encoded import MOST_CROSSES
 from coterie.policies.sparse_hierarchical import MOST_SLOTS, SparseHierarchical
-from coterie.service import (
-    exchange,
-    ids,
-    keys,
-    limits,
-    personalizer_bodies,
-    routes_native,
-    routes_page,
-    statistics,
-    twice,
-    watching,
-)
+from coterie.service import ids
+from coterie.service.core import insight, statistics
+from coterie.service.exchange import logs as exchange
+from coterie.service.http import duplicate_names, keys, limits, routes_native, routes_page
+from coterie.service.personalizer import bodies as personalizer_bodies
 from coterie.service.settings import Config, Settings
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -51,13 +44,13 @@ FIXED = {
     "crosses of a request": MOST_CROSSES,
     "a reward": most(routes_native.RewardBody, "value"),
     "rewards in one multi-slot call": most(personalizer_bodies.SlotRewardsIn, "reward", "items"),
-    "body in which a repeated name is named": twice.NAMED,
+    "body in which a repeated name is named": duplicate_names.NAMED,
     "clients with a rate": limits.CLIENTS,
     "minutes of statistics": statistics.KEPT,
-    "points of a curve": watching.POINTS,
-    "decisions that an estimate must be worth": watching.ENOUGH,
-    "latest decisions on the page": watching.LATEST,
-    "users looked at for likeness": watching.SAMPLE,
+    "points of a curve": insight.POINTS,
+    "decisions that an estimate must be worth": insight.ENOUGH,
+    "latest decisions on the page": insight.LATEST,
+    "users looked at for likeness": insight.SAMPLE,
     "rows of a list": _bound(routes_page.Limit),
     "ids that a search looks at": routes_page.SEARCHED,
     "shards": most(routes_native.ShardsBody, "shards"),

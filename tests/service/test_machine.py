@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
-from coterie.service import snapshot
-from coterie.service.desk import Desk, ranking_of
-from coterie.service.recovery import recover
+from coterie.service.core.coordinator import Desk, ranking_of
+from coterie.service.log.recovery import recover
+from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.settings import Config, Settings
-from coterie.service.sqlite_store import SqliteStore
+from coterie.service.snapshots import snapshot
 from tests.service.helpers import Clock, ask
 
 WAIT = 10.0

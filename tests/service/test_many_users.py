@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from coterie.cli.bench import snapshot_rows
-from coterie.service import many_users
-from coterie.service.many_users import Figures, figures, fill
-from coterie.service.recovery import recover
+from coterie.bench.service import many_users
+from coterie.bench.service.many_users import Figures, figures, fill
+from coterie.cli.studies.bench import snapshot_rows
+from coterie.service.log.recovery import recover
 from tests.service.helpers import opened
 
 

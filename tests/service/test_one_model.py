@@ -11,19 +11,19 @@ import pytest
 from coterie.errors import ParameterError
 from coterie.models.encoded import hash_name
 from coterie.models.features import flatten
-from coterie.service import snapshot
-from coterie.service.desk import Desk, ranking_of
-from coterie.service.encoding import encode_action, encode_question
-from coterie.service.engine import Action, Engine, Question, check_config, sent_features
-from coterie.service.erasure import Scrubber
-from coterie.service.exchange import payoffs_of
-from coterie.service.model_file import export_model
+from coterie.service.core.coordinator import Desk, ranking_of
+from coterie.service.core.encoding import encode_action, encode_question
+from coterie.service.core.engine import Action, Engine, Question, check_config, sent_features
+from coterie.service.core.reasons import contributions, rows_of
+from coterie.service.core.records import Rank, decode
+from coterie.service.exchange.logs import payoffs_of
+from coterie.service.exchange.model_file import export_model
+from coterie.service.log.erasure import Scrubber
+from coterie.service.log.recovery import recover
+from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.problems import Problem
-from coterie.service.reasons import contributions, rows_of
-from coterie.service.records import Rank, decode
-from coterie.service.recovery import recover
 from coterie.service.settings import Config, Settings
-from coterie.service.sqlite_store import SqliteStore
+from coterie.service.snapshots import snapshot
 from tests.service.helpers import START, Clock, ask, decide, engine, opened, settings_of, with_desk
 from tests.service.test_http import client_of
 
@@ -309,7 +309,7 @@ def test_a_model_file_and_max_items(tmp_path: Path) -> None:
     live(made, 30)
     assert not made.known_items
     other = engine(max_items=1)
-    from coterie.service.model_file import import_model
+    from coterie.service.exchange.model_file import import_model
 
     import_model(export_model(made), other, START)
     assert other.learned == made.learned

@@ -15,19 +15,21 @@ from hypothesis import strategies as st
 from litestar.testing import TestClient
 
 from coterie.errors import FileError
-from coterie.service import durations, personalizer_configuration, personalizer_user
-from coterie.service.desk import Desk
-from coterie.service.engine import Action, Engine, Question
-from coterie.service.exchange import read_dsjson
-from coterie.service.model_file import export_model, import_model
-from coterie.service.personalizer_errors import Refusal
+from coterie.service import durations
+from coterie.service.core.coordinator import Desk
+from coterie.service.core.engine import Action, Engine, Question
+from coterie.service.core.records import decode
+from coterie.service.core.slots import narrow
+from coterie.service.exchange.logs import read_dsjson
+from coterie.service.exchange.model_file import export_model, import_model
+from coterie.service.log.recovery import recover
+from coterie.service.log.sqlite_store import SqliteStore
+from coterie.service.personalizer import configuration as personalizer_configuration
+from coterie.service.personalizer import user as personalizer_user
+from coterie.service.personalizer.errors import Refusal
 from coterie.service.problems import Problem
-from coterie.service.records import decode
-from coterie.service.recovery import recover
 from coterie.service.serve import make_app
 from coterie.service.settings import Config, Settings
-from coterie.service.slots import narrow
-from coterie.service.sqlite_store import SqliteStore
 from tests.service.helpers import START, ask, decide, engine
 
 V1, PREVIEW = "/personalizer/v1.0", "/personalizer"

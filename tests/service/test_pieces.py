@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from coterie.service import pieces, snapshot, snapshot_v1
-from coterie.service.encoding import encode_action
-from coterie.service.engine import Engine
-from coterie.service.records import pack
-from coterie.service.recovery import recover
-from coterie.service.saving import save_now
-from coterie.service.sqlite_store import SqliteStore
-from coterie.service.store import Append, Store
-from coterie.service.upkeep import let_go
+from coterie.service.core.encoding import encode_action
+from coterie.service.core.engine import Engine
+from coterie.service.core.records import pack
+from coterie.service.log.recovery import recover
+from coterie.service.log.retention import let_go
+from coterie.service.log.sqlite_store import SqliteStore
+from coterie.service.log.store import Append, Store
+from coterie.service.snapshots import pieces, snapshot, snapshot_v1
+from coterie.service.snapshots.saving import save_now
 from tests.service import older
 from tests.service.helpers import START, engine, opened
 from tests.service.test_store import Open, again, database  # noqa: F401 (fixtures)

@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from coterie.cli.app import app
-from coterie.service.exchange import export_log, write_dsjson, write_parquet
+from coterie.service.exchange.logs import export_log, write_dsjson, write_parquet
+from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.private import make_private, open_private
-from coterie.service.sqlite_store import SqliteStore
 from tests.service.helpers import ask, settings_of, with_desk
 from tests.service.process import service
 

@@ -13,10 +13,10 @@ from coterie.engines import Local
 from coterie.engines.address import open_engine
 from coterie.engines.sharded import Sharded
 from coterie.errors import ParameterError
-from coterie.service.desk import Desk, ranking_of
-from coterie.service.engine import Action, Engine, Question
+from coterie.service.core.coordinator import Desk, ranking_of
+from coterie.service.core.engine import Action, Engine, Question
+from coterie.service.log.recovery import recover
 from coterie.service.problems import Problem
-from coterie.service.recovery import recover
 from coterie.service.settings import Config
 from tests.service.helpers import ask, opened, settings_of, with_desk
 from tests.service.process import service

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from safetensors.numpy import save
 
-from coterie.service import pieces, saving, snapshot
-from coterie.service.desk import Desk
-from coterie.service.encoding import encode_action
-from coterie.service.engine import Action, Engine, Question
-from coterie.service.recovery import recover
+from coterie.service.core.coordinator import Desk
+from coterie.service.core.encoding import encode_action
+from coterie.service.core.engine import Action, Engine, Question
+from coterie.service.log.recovery import recover
 from coterie.service.settings import Config
+from coterie.service.snapshots import pieces, saving, snapshot
 from tests.service.helpers import START, Clock, engine, opened, settings_of, with_desk
 from tests.service.test_pieces import append, crowd
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from coterie.service.engine import Action, Question
-from coterie.service.loadtest import Plan, press
-from coterie.service.statistics import KEPT
+from coterie.bench.service.loadtest import Plan, press
+from coterie.service.core.engine import Action, Question
+from coterie.service.core.statistics import KEPT
 from tests.service.helpers import START, engine
 from tests.service.process import service
 

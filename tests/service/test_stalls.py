@@ -16,17 +16,19 @@ from coterie import CAB
 from coterie.engines import Local
 from coterie.models.features import DEPTH, count
 from coterie.policies import SparseHierarchical
-from coterie.service import desk as desk_module
-from coterie.service import personalizer, routes_native, snapshot
-from coterie.service.desk import Desk
-from coterie.service.engine import LONG, Action, Engine, Question
+from coterie.service.core import coordinator as desk_module
+from coterie.service.core.coordinator import Desk
+from coterie.service.core.engine import LONG, Action, Engine, Question
+from coterie.service.core.records import Rank, Reward, flatten
+from coterie.service.core.turns import Turns
+from coterie.service.http import routes_native
+from coterie.service.log.recovery import recover, relearn
+from coterie.service.log.sqlite_store import SqliteStore
+from coterie.service.personalizer import routes as personalizer
 from coterie.service.problems import Problem
-from coterie.service.records import Rank, Reward, flatten
-from coterie.service.recovery import recover, relearn
 from coterie.service.serve import make_app
 from coterie.service.settings import Config, Settings
-from coterie.service.sqlite_store import SqliteStore
-from coterie.service.turns import Turns
+from coterie.service.snapshots import snapshot
 from tests.service.helpers import Clock, ask, opened, settings_of, with_desk
 
 SLOTS = "/personalizer/v1.0/multislot/rank"

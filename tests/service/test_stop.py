@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from coterie.service import snapshot
-from coterie.service.loadtest import Plan, Tally, lost, press
-from coterie.service.recovery import recover
+from coterie.bench.service.loadtest import Plan, Tally, lost, press
+from coterie.service.log.recovery import recover
+from coterie.service.snapshots import snapshot
 from tests.service.helpers import opened
 from tests.service.process import service
 

@@ -13,14 +13,22 @@ import psycopg
 import pytest
 
 from coterie.errors import FileError
-from coterie.service import snapshot
-from coterie.service.keys import new_key
-from coterie.service.records import Rank, Tick, encode, flatten, pack
-from coterie.service.recovery import recover
+from coterie.service.core.records import Rank, Tick, encode, flatten, pack
+from coterie.service.http.keys import new_key
+from coterie.service.log.recovery import recover
+from coterie.service.log.retention import let_go
+from coterie.service.log.sqlite_store import SqliteStore, _named
+from coterie.service.log.store import (
+    Append,
+    BrokenError,
+    FullError,
+    InUseError,
+    Store,
+    StoreError,
+    open_store,
+)
 from coterie.service.settings import Config, Durability, Settings
-from coterie.service.sqlite_store import SqliteStore, _named
-from coterie.service.store import Append, BrokenError, FullError, InUseError, Store, StoreError, open_store
-from coterie.service.upkeep import let_go
+from coterie.service.snapshots import snapshot
 from tests.service import postgres
 from tests.service.helpers import START, Clock, ask, with_desk
 
@@ -154,7 +162,7 @@ def test_a_forgotten_user_leaves_the_log_and_it_still_replays(again: Open) -> No
     secret = {"email": "ann@example.org"}
 
     async def work(desk: Any) -> bytes:
-        from coterie.service.engine import Action, Question
+        from coterie.service.core.engine import Action, Question
 
         for k in range(6):
             user = "ann-the-person" if k % 2 else f"other-{k}"
@@ -196,7 +204,7 @@ def test_another_name_of_a_file_does_not_open_it_twice(tmp_path: Path, link: Cal
     other.parent.mkdir()
     store = SqliteStore(str(path))
     link(other, path)
-    code = f"from coterie.service.sqlite_store import SqliteStore; SqliteStore({str(other)!r})"
+    code = f"from coterie.service.log.sqlite_store import SqliteStore; SqliteStore({str(other)!r})"
     for _ in range(2):
         with pytest.raises(InUseError, match="in use by another process"):
             SqliteStore(str(other))

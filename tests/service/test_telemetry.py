@@ -10,10 +10,10 @@ import pytest
 from litestar.testing import TestClient
 
 from coterie.errors import MissingExtraError, ParameterError
+from coterie.service.http.telemetry import Spans, spans_of
+from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.serve import make_app
 from coterie.service.settings import Settings
-from coterie.service.sqlite_store import SqliteStore
-from coterie.service.telemetry import Spans, spans_of
 from tests.service.process import service
 
 RANK = {"user": "ann", "actions": [{"id": "a"}, {"id": "b"}], "eventId": "e 1"}

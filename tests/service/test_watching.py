@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from litestar.testing import TestClient
 
 from coterie.policies import CAB, LinUCB
-from coterie.service import watching
-from coterie.service.engine import Action, Question
-from coterie.service.events import Event
+from coterie.service.core import insight
+from coterie.service.core.engine import Action, Question
+from coterie.service.core.events import Event
+from coterie.service.core.insight import Place, Tail
+from coterie.service.core.statistics import MINUTE, Minute, Statistics
+from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.serve import make_app
 from coterie.service.settings import Config, Settings
-from coterie.service.sqlite_store import SqliteStore
-from coterie.service.statistics import MINUTE, Minute, Statistics
-from coterie.service.watching import Place, Tail
 from tests.service.helpers import START, Clock, ask, decide, engine, settings_of, with_desk
 
 
@@ -40,7 +40,7 @@ def test_averages_by_hand() -> None:
         statistics.learned(START, event(0.95, k < 24), 1.0, 1)
     for _ in range(40):
         statistics.learned(START, event(0.05, True), 0.5, 3)
-    found = watching.point(statistics.total)
+    found = insight.point(statistics.total)
     assert found.payoff == pytest.approx((80 + 20) / 120)
     assert found.baseline == pytest.approx(0.5153, abs=1e-4)
     assert found.baseline_worth == pytest.approx(42.5, abs=0.01)
@@ -50,9 +50,9 @@ def test_averages_by_hand() -> None:
 
 def test_an_estimate_from_too_few_decisions_is_not_shown() -> None:
     statistics = Statistics()
-    for _ in range(watching.ENOUGH - 1):
+    for _ in range(insight.ENOUGH - 1):
         statistics.learned(START, event(0.05, True), 1.0, 1)
-    found = watching.point(statistics.total)
+    found = insight.point(statistics.total)
     assert found.payoff == 1.0
     assert found.baseline is None
 
@@ -70,7 +70,7 @@ def minutes(*worth: int) -> list[Minute]:
 
 def test_a_point_looks_back_until_it_has_enough() -> None:
     rows = minutes(20, 20, 40)
-    found = watching.curve(rows, START + 2 * MINUTE, 60)
+    found = insight.curve(rows, START + 2 * MINUTE, 60)
     assert [point.baseline_worth for point in found] == [20, 40, 40]
     assert [point.baseline for point in found] == [None, 1.0, 1.0]
     assert [point.learned for point in found] == [20, 20, 40]
@@ -80,9 +80,9 @@ def test_a_point_looks_back_until_it_has_enough() -> None:
 def test_a_curve_is_short_and_complete(span: int, ago: list[int]) -> None:
     now = START + 17
     rows = [Minute(now - now % MINUTE - k * MINUTE, decisions=1) for k in sorted(ago, reverse=True)]
-    found = watching.curve(rows, now, span)
-    assert len(found) <= watching.POINTS
-    assert sum(point.decisions for point in found) >= sum(k < span - span // watching.POINTS - 1 for k in ago)
+    found = insight.curve(rows, now, span)
+    assert len(found) <= insight.POINTS
+    assert sum(point.decisions for point in found) >= sum(k < span - span // insight.POINTS - 1 for k in ago)
     assert [point.start for point in found] == sorted(point.start for point in found)
 
 
@@ -91,7 +91,7 @@ def test_a_curve_is_short_and_complete(span: int, ago: list[int]) -> None:
 def test_a_quantile_lies_in_the_right_bucket(seconds: list[float], share: float) -> None:
     limits = [0.001, 0.01, 0.1, 1.0, 10.0, math.inf]
     bounds = [(limit, float(sum(s <= limit for s in seconds))) for limit in limits]
-    found = watching.quantile(bounds, share)
+    found = insight.quantile(bounds, share)
     true = sorted(seconds)[math.ceil(share * len(seconds)) - 1]
     upper = next(limit for limit in limits if true <= limit)
     lower = max([0.0, *(limit for limit in limits if limit < true)])
@@ -100,12 +100,12 @@ def test_a_quantile_lies_in_the_right_bucket(seconds: list[float], share: float)
 
 
 def test_there_is_no_quantile_of_nothing() -> None:
-    assert watching.quantile([], 0.5) is None
-    assert watching.quantile([(1.0, 0.0), (math.inf, 0.0)], 0.5) is None
+    assert insight.quantile([], 0.5) is None
+    assert insight.quantile([(1.0, 0.0), (math.inf, 0.0)], 0.5) is None
 
 
 def test_the_docstrings_examples_run() -> None:
-    assert doctest.testmod(watching).failed == 0
+    assert doctest.testmod(insight).failed == 0
 
 
 def test_the_tail_follows_the_log_and_forgets_with_it(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_the_tail_follows_the_log_and_forgets_with_it(tmp_path: Path) -> None:
 
 
 def test_the_tail_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "LATEST", 4)
+    monkeypatch.setattr(insight, "LATEST", 4)
 
     async def work(desk: Any) -> None:
         tail = Tail()
@@ -152,7 +152,7 @@ def test_places_are_what_deciding_sees(policy: Any) -> None:
         decide(made, ask(f"e{k}", f"u{k % 5}"))
         policy.learn(made.names[f"u{k % 5}"], "abc"[k % 3], float(rng.random()))
     users = list(made.users)
-    found = watching.places(policy, ["a", "b", "new"], users, made)
+    found = insight.places(policy, ["a", "b", "new"], users, made)
     for column, item in zip(found, ["a", "b", "new"], strict=True):
         for place, user in zip(column, users, strict=True):
             decision = policy.explain(user, [item])
@@ -169,10 +169,10 @@ def test_alike_is_the_neighbourhood_of_cab() -> None:
         decide(made, ask(f"e{k}", f"u{k % 6}"))
         policy.learn(made.names[f"u{k % 6}"], "a", float(rng.random() < (k % 6) / 6))
     users = list(made.users)
-    (standing,) = watching.places(policy, ["a"], users, made)
+    (standing,) = insight.places(policy, ["a"], users, made)
     for user, mine in zip(users, standing, strict=True):
         near = {made.ids[other] for other in policy.neighbours(user, "a")}  # type: ignore[index]
-        assert near == {place.user for place in standing if watching.alike(mine, place)}
+        assert near == {place.user for place in standing if insight.alike(mine, place)}
 
 
 def test_groups_are_disjoint_and_complete() -> None:
@@ -183,7 +183,7 @@ def test_groups_are_disjoint_and_complete() -> None:
         Place("d", 0.5, 0.02, True),
         Place("e", 0.0, 0.90, False),
     ]
-    found = [[place.user for place in group] for group in watching.groups(standing)]
+    found = [[place.user for place in group] for group in insight.groups(standing)]
     assert found == [["a", "b"], ["d"], ["c"]]
 
 
@@ -195,12 +195,12 @@ def test_vectors_are_looked_at_as_they_were_last_chosen() -> None:
     tail = Tail()
     tail._take(record)
     item = record.actions[record.choice]
-    found = watching.context_of(item, made, tail.of(made))
+    found = insight.context_of(item, made, tail.of(made))
     assert found is not None
-    (place,) = watching.places(found[0], [found[1]], [record.user], made)[0]
+    (place,) = insight.places(found[0], [found[1]], [record.user], made)[0]
     assert place.known
     assert place.estimate > 0.3
-    assert watching.context_of("never", made, tail.of(made)) is None
+    assert insight.context_of("never", made, tail.of(made)) is None
 
 
 def test_a_user_whose_id_cannot_stand_in_a_path_can_be_forgotten(tmp_path: Path) -> None:

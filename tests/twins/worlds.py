@@ -65,7 +65,7 @@ def agree(
 
 def batch_of(rounds: list[Visit], one_hot: bool, d: int, log: bool) -> Any:
     """Return rounds as a batch, with known payoffs or as a log that served candidate 1 each time."""
-    from coterie.policies.batch import Batch
+    from coterie.policies.base.batch import Batch
 
     n, c = len(rounds), len(rounds[0].vectors)
     if one_hot:
@@ -85,7 +85,7 @@ def run_equals_one_by_one(
     make: Callable[[], Any], one_hot: bool, seed: int, d: int = 4, n: int = 300
 ) -> None:
     """Check a compiled loop: the same outcome and the same final state, from scratch and part-trained."""
-    from coterie.policies.batch import run_one_by_one
+    from coterie.policies.base.batch import run_one_by_one
 
     fast, slow = make(), make()
     rounds = list(visits(n, one_hot=one_hot, seed=seed, d=d))

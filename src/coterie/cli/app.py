@@ -18,26 +18,27 @@ from typer.main import get_command
 class Listed(NamedTuple):
     """A command as `coterie --help` lists it. Its function or group is in the module of its name."""
 
+    room: str  # the folder of the module
     extra: str  # what it needs
     about: str  # the first sentence of its own help
 
 
 # In the order of `coterie --help`.
 COMMANDS = {
-    "compare": Listed("experiments", "Compare policies on a world or a log of your own."),
-    "advise": Listed("experiments", "Say whether users of a log should learn from each other."),
-    "tune": Listed("experiments", "Find each policy's best settings on a log of your own."),
-    "evaluate": Listed("experiments", "Estimate what other policies would have earned on a log."),
-    "policies": Listed("experiments", "List the policies with their parameters and defaults."),
-    "serve": Listed("service", "Serve decisions over HTTP: rank and reward."),
-    "keys": Listed("service", "Make, list and drop the keys of a service."),
-    "store": Listed("service", "Check, export and repair what a service keeps."),
-    "loadtest": Listed("service", "Press a service with ranks, and look for what was lost."),
-    "reproduce": Listed("experiments", "Do the paper's experiments on a dataset."),
-    "data": Listed("experiments", "Get the published data files, and check what is there."),
-    "contest": Listed("experiments", "Put the results of several reproductions into one table."),
-    "theory": Listed("experiments", "The paper's analysis: how hard data is, what is guaranteed."),
-    "bench": Listed("experiments", "Measure speed as ratios within one run, on one core."),
+    "compare": Listed("studies", "experiments", "Compare policies on a world or a log of your own."),
+    "advise": Listed("studies", "experiments", "Say whether users of a log should learn from each other."),
+    "tune": Listed("studies", "experiments", "Find each policy's best settings on a log of your own."),
+    "evaluate": Listed("studies", "experiments", "Estimate what other policies would have earned on a log."),
+    "policies": Listed("studies", "experiments", "List the policies with their parameters and defaults."),
+    "serve": Listed("serving", "service", "Serve decisions over HTTP: rank and reward."),
+    "keys": Listed("serving", "service", "Make, list and drop the keys of a service."),
+    "store": Listed("serving", "service", "Check, export and repair what a service keeps."),
+    "loadtest": Listed("serving", "service", "Press a service with ranks, and look for what was lost."),
+    "reproduce": Listed("studies", "experiments", "Do the paper's experiments on a dataset."),
+    "data": Listed("studies", "experiments", "Get the published data files, and check what is there."),
+    "contest": Listed("studies", "experiments", "Put the results of several reproductions into one table."),
+    "theory": Listed("studies", "experiments", "The paper's analysis: how hard data is, what is guaranteed."),
+    "bench": Listed("studies", "experiments", "Measure speed as ratios within one run, on one core."),
 }
 OLD = {"log": "store"}  # what commands were called before
 
@@ -55,7 +56,7 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that is called, imported."""
         if args[0] in OLD:
-            from coterie.cli.options import tell_old
+            from coterie.cli.shared.options import tell_old
 
             tell_old(f"coterie {args[0]}", f"coterie {OLD[args[0]]}")
             args = [OLD[args[0]], *args[1:]]
@@ -66,7 +67,7 @@ class Commands(TyperGroup):
 def read_command(name: str) -> Any:
     """Import a command; raise MissingExtraError, which names what to install, where that fails."""
     try:
-        part = getattr(import_module(f"coterie.cli.{name}"), name)
+        part = getattr(import_module(f"coterie.cli.{COMMANDS[name].room}.{name}"), name)
     except ImportError as error:
         raise MissingExtraError(
             f"coterie {name} needs more ({error}): pip install 'coterie[{COMMANDS[name].extra}]'"

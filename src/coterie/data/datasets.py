@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, final
 
-from coterie.data.avazu import avazu
 from coterie.data.blocks import Block
-from coterie.data.delicious import delicious
 from coterie.data.files import VARIABLE
-from coterie.data.kddcup import kddcup
-from coterie.data.labelled import Labelled
-from coterie.data.lastfm import lastfm
-from coterie.data.logged import Logged
-from coterie.data.movielens import MovieLens, movielens, movielens_repeat
-from coterie.data.open_bandit import open_bandit
+from coterie.data.logs.logged import Logged
+from coterie.data.published.avazu import avazu
+from coterie.data.published.delicious import delicious
+from coterie.data.published.kddcup import kddcup
+from coterie.data.published.labelled import Labelled
+from coterie.data.published.lastfm import lastfm
+from coterie.data.published.movielens import MovieLens, movielens, movielens_repeat
+from coterie.data.published.open_bandit import open_bandit
 from coterie.data.rounds import Round
-from coterie.data.stage import Rest
-from coterie.data.twins import TWINS, twin
+from coterie.data.worlds.stage import Rest
+from coterie.data.worlds.twins import TWINS, twin
 from coterie.errors import ParameterError
 
 Dataset = Labelled | MovieLens | Logged

@@ -1,6 +1,6 @@
 """Off-policy evaluation: what would another policy have earned on a log?"""
 
-from coterie.data.interactions import Interaction, InteractionLog, open_interactions
+from coterie.data.logs.interactions import Interaction, InteractionLog, open_interactions
 from coterie.evaluation.estimates import Estimate, estimate
 from coterie.evaluation.evaluate import Evaluation, Result, Window, evaluate
 from coterie.evaluation.evidence import Evidence, Span

@@ -13,7 +13,7 @@ from typing import Any, final
 
 import numpy as np
 
-from coterie.data.interactions import InteractionLog, open_interactions
+from coterie.data.logs.interactions import InteractionLog, open_interactions
 from coterie.errors import ContextError, ParameterError
 from coterie.evaluation.estimates import ALPHA, Estimate, Sums, estimate, sums
 from coterie.evaluation.evidence import Evidence, Span, Weighed, weigh

@@ -10,7 +10,7 @@ from typing import final
 
 import numpy as np
 
-from coterie.data.interactions import Floats, Interaction
+from coterie.data.logs.interactions import Floats, Interaction
 from coterie.evaluation.evidence import Span
 from coterie.models.encoded import Encoded
 from coterie.policies import SparseHierarchical

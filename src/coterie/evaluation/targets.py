@@ -6,7 +6,7 @@ from typing import Any, Protocol, final
 
 import numpy as np
 
-from coterie.data.interactions import Floats, Interaction
+from coterie.data.logs.interactions import Floats, Interaction
 from coterie.errors import ParameterError
 from coterie.models.candidates import Candidates
 from coterie.models.encoded import Encoded, check_features, encode, name_of

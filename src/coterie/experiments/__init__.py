@@ -10,15 +10,15 @@ if _missing:
         f"coterie.experiments needs {', '.join(_missing)}: pip install 'coterie[experiments]'"
     )
 
-from coterie.experiments.compare import Comparison, Plan, compare  # noqa: E402
-from coterie.experiments.play import Row, play  # noqa: E402
-from coterie.experiments.record import record  # noqa: E402
-from coterie.experiments.replay import Replay, replay  # noqa: E402
-from coterie.experiments.report import write_report  # noqa: E402
-from coterie.experiments.runs import Run  # noqa: E402
-from coterie.experiments.specs import Spec, parse_spec, parse_specs  # noqa: E402
-from coterie.experiments.trace import read_header, read_trace  # noqa: E402
-from coterie.experiments.worlds import open_world  # noqa: E402
+from coterie.experiments.report.page import write_report  # noqa: E402
+from coterie.experiments.run.play import Row, play  # noqa: E402
+from coterie.experiments.run.record import record  # noqa: E402
+from coterie.experiments.run.replay import Replay, replay  # noqa: E402
+from coterie.experiments.run.runs import Run  # noqa: E402
+from coterie.experiments.run.specs import Spec, parse_spec, parse_specs  # noqa: E402
+from coterie.experiments.run.trace import read_header, read_trace  # noqa: E402
+from coterie.experiments.run.worlds import open_world  # noqa: E402
+from coterie.experiments.study.compare import Comparison, Plan, compare  # noqa: E402
 
 __all__ = [
     "Comparison",

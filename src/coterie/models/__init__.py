@@ -3,14 +3,14 @@
 from typing import Any, get_args
 
 from coterie.errors import ParameterError
-from coterie.models.bank import Bank
 from coterie.models.checks import check_count
-from coterie.models.dense import Dense
-from coterie.models.fading import Fading
-from coterie.models.means import Means
-from coterie.models.one_hot import OneHot
 from coterie.models.protocol import Eligible, Models, Movable, Near, View
-from coterie.models.ridges import Ridges
+from coterie.models.rows.bank import Bank
+from coterie.models.rows.means import Means
+from coterie.models.rows.ridges import Ridges
+from coterie.models.users.dense import Dense
+from coterie.models.users.fading import Fading
+from coterie.models.users.one_hot import OneHot
 
 __all__ = [
     "Bank", "Dense", "Eligible", "Fading", "Means", "Models", "Movable", "Near", "OneHot", "Ridges", "View",

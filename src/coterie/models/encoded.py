@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import ContextError, FileError
-from coterie.models._kernels.effects import Shown
+from coterie.models._kernels.hierarchy.effects import Shown
 from coterie.models.files import to_json
 
 LARGEST = 1e6  # of a feature's value

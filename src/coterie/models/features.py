@@ -28,7 +28,7 @@ from coterie.errors import ContextError
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 DEPTH = 16  # how deep feature objects may nest
-FLAT = frozenset({str, int, float, bool, type(None)})  # what holds nothing else
+NESTS = (dict, list, tuple)  # what holds other values
 
 Floats = NDArray[np.float64]
 Hashes = NDArray[np.uint64]
@@ -84,12 +84,20 @@ def without(features: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
     return copy
 
 
+def _inside(level: Sequence[Any]) -> list[Any]:
+    """Return what stands directly in some objects and lists."""
+    return [value for around in level for value in (around.values() if isinstance(around, dict) else around)]
+
+
 def check_readable(groups: Sequence[Sequence[Mapping[str, Any]]]) -> None:
     """Raise if features nest too deep, also those that the policy in force does not read: another one may."""
+    level: list[Any] = [part for features in groups for part in features]
+    for _ in range(DEPTH):
+        level = [value for value in _inside(level) if isinstance(value, NESTS)]
+        if not level:
+            return
     for features in groups:
-        for part in features:
-            if not FLAT.issuperset(map(type, part.values())):
-                flatten([part])
+        flatten(features)  # says where
 
 
 def count(features: Any, most: int) -> int:
@@ -97,16 +105,14 @@ def count(features: Any, most: int) -> int:
 
     Counting itself is work: it ends soon after `most` values, or the objects and lists that so many can stand in.
     """
-    waiting, found, seen, enough = [features], 0, 0, DEPTH * (most + 1)
-    for around in waiting:
-        seen += len(around)
+    level, found, seen, enough = [features], 0, 0, DEPTH * (most + 1)
+    while level:
+        seen += sum(map(len, level))
         if found > most or seen > enough:
             return most + 1
-        for value in around.values() if isinstance(around, dict) else around:
-            if isinstance(value, (dict, list, tuple)):
-                waiting.append(value)
-            else:
-                found += 1
+        inside = _inside(level)
+        level = [value for value in inside if isinstance(value, NESTS)]
+        found += len(inside) - len(level)
     return min(found, most + 1)
 
 

@@ -5,18 +5,18 @@ from typing import Any
 
 from coterie.errors import FileError
 from coterie.models.files import read_policy_name
-from coterie.policies.batch import Batch, Outcome
+from coterie.policies.base.batch import Batch, Outcome
+from coterie.policies.base.decision import Decision
+from coterie.policies.base.policy import Policy
 from coterie.policies.cab import CAB
 from coterie.policies.club import CLUB
 from coterie.policies.cofiba import COFIBA
 from coterie.policies.colin import CoLin
 from coterie.policies.dccb import DCCB
-from coterie.policies.decision import Decision
 from coterie.policies.dynucb import DynUCB
 from coterie.policies.gob_lin import GOBLin
 from coterie.policies.hierarchical import Hierarchical
 from coterie.policies.linucb import LinUCB
-from coterie.policies.policy import Policy
 from coterie.policies.random import Random
 from coterie.policies.sclub import SCLUB
 from coterie.policies.sparse_cab import SparseCAB

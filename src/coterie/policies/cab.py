@@ -25,10 +25,10 @@ from coterie.models.checks import check_flag, check_number, check_pairs, check_u
 from coterie.models.files import Tensors
 from coterie.models.forget import without_item
 from coterie.models.protocol import Floats
-from coterie.policies.batch import Batch, Outcome, read_batch, run_one_by_one
-from coterie.policies.clock import Alpha, check_alpha, check_half_life, keep_of, scale_at
-from coterie.policies.decision import Decision
-from coterie.policies.policy import Policy
+from coterie.policies.base.batch import Batch, Outcome, read_batch, run_one_by_one
+from coterie.policies.base.decision import Decision
+from coterie.policies.base.exploration import Alpha, check_alpha, check_half_life, keep_of, scale_at
+from coterie.policies.base.policy import Policy
 from coterie.policies.random import Seed, make_rng
 
 

@@ -41,11 +41,11 @@ from coterie.errors import FileError, ParameterError, UserError
 from coterie.models.checks import check_number, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.protocol import ROUNDING
-from coterie.models.tables import make_table
-from coterie.models.web import EVERYWHERE, NO_LABELS, Alive, Numbers, Web
-from coterie.policies.clock import Alpha, check_alpha, scale_at
-from coterie.policies.decision import Decision
-from coterie.policies.policy import Policy
+from coterie.models.rows.layered_graph import EVERYWHERE, NO_LABELS, Alive, Numbers, Web
+from coterie.models.rows.tables import make_table
+from coterie.policies.base.decision import Decision
+from coterie.policies.base.exploration import Alpha, check_alpha, scale_at
+from coterie.policies.base.policy import Policy
 from coterie.policies.random import Seed, make_rng
 
 

@@ -26,10 +26,10 @@ import numpy as np
 from coterie.errors import ParameterError
 from coterie.models import make_models
 from coterie.models.checks import check_count, check_number
-from coterie.models.joint import Block, Joint
-from coterie.policies.clock import Alpha, check_alpha
-from coterie.policies.coupled import Coupled
-from coterie.policies.social import (
+from coterie.models.rows.joint import Block, Joint
+from coterie.policies.base.exploration import Alpha, check_alpha
+from coterie.policies.base.joint import Coupled
+from coterie.policies.base.social_graph import (
     Edge,
     Floats,
     Graph,

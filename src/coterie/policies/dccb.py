@@ -38,12 +38,12 @@ from numpy.typing import NDArray
 from coterie.errors import FileError, UserError
 from coterie.models.checks import check_number, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.models.gossip import Buffers, Gossip, Payoff
 from coterie.models.protocol import Floats
-from coterie.models.sums import make_sums
-from coterie.policies.clock import Alpha, check_alpha, scale_at
-from coterie.policies.decision import Decision
-from coterie.policies.policy import Policy
+from coterie.models.rows.gossip import Buffers, Gossip, Payoff
+from coterie.models.rows.sums import make_sums
+from coterie.policies.base.decision import Decision
+from coterie.policies.base.exploration import Alpha, check_alpha, scale_at
+from coterie.policies.base.policy import Policy
 from coterie.policies.random import Seed, make_rng
 
 Numbers = NDArray[np.int64]

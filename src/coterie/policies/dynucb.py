@@ -25,14 +25,14 @@ from coterie.models import make_bank
 from coterie.models.checks import check_count, check_flag, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.forget import without_item
-from coterie.models.loops import Chunk, Items, entries, nearest, play
-from coterie.policies.batch import Batch, Outcome
-from coterie.policies.clock import Alpha, check_alpha, scale_at
-from coterie.policies.compiled import run_chunks
-from coterie.policies.decision import Decision
-from coterie.policies.policy import Policy
+from coterie.models.rows.loops import Chunk, Items, entries, nearest, play
+from coterie.policies.base.batch import Batch, Outcome
+from coterie.policies.base.compiled import run_chunks
+from coterie.policies.base.decision import Decision
+from coterie.policies.base.exploration import Alpha, check_alpha, scale_at
+from coterie.policies.base.policy import Policy
+from coterie.policies.base.roster import Roster
 from coterie.policies.random import Seed, make_rng
-from coterie.policies.roster import Roster
 
 MOST_CLUSTERS = 10_000  # each has a model of its own from the start
 

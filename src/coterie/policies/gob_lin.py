@@ -32,11 +32,10 @@ from scipy.sparse import csr_array
 from coterie.errors import ParameterError
 from coterie.models import make_models
 from coterie.models.checks import check_count
-from coterie.models.joint import Block, Joint
-from coterie.policies.clock import Alpha, check_alpha
-from coterie.policies.coupled import Coupled
-from coterie.policies.random import Seed, make_rng
-from coterie.policies.social import (
+from coterie.models.rows.joint import Block, Joint
+from coterie.policies.base.exploration import Alpha, check_alpha
+from coterie.policies.base.joint import Coupled
+from coterie.policies.base.social_graph import (
     Edge,
     Floats,
     Graph,
@@ -48,6 +47,7 @@ from coterie.policies.social import (
     read_graph,
     read_groups,
 )
+from coterie.policies.random import Seed, make_rng
 
 Variant = Literal["block", "macro", "exact"]
 

@@ -22,19 +22,19 @@ from numpy.typing import NDArray
 
 from coterie.errors import FileError, ParameterError
 from coterie.models import Means
-from coterie.models.bank import kernels
 from coterie.models.candidates import Candidates, read_both, read_one, read_table
 from coterie.models.checks import check_count, check_flag, check_number, check_user, read_items, read_payoff
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.models.loops import Chunk, Items, Log
-from coterie.models.population import Population
-from coterie.policies.batch import Batch, Outcome, read_batch, run_one_by_one
-from coterie.policies.clock import check_half_life, keep_of
-from coterie.policies.compiled import CHUNK
-from coterie.policies.decision import Decision
-from coterie.policies.policy import Policy
+from coterie.models.hierarchy.population import Population
+from coterie.models.rows.bank import kernels
+from coterie.models.rows.loops import Chunk, Items, Log
+from coterie.policies.base.batch import Batch, Outcome, read_batch, run_one_by_one
+from coterie.policies.base.compiled import CHUNK
+from coterie.policies.base.decision import Decision
+from coterie.policies.base.exploration import check_half_life, keep_of
+from coterie.policies.base.policy import Policy
+from coterie.policies.base.roster import Roster
 from coterie.policies.random import Seed, make_rng
-from coterie.policies.roster import Roster
 
 Floats = NDArray[np.float64]
 PARTS = ("population", "own", "effect", "pair")  # what a score is made of, before exploration
@@ -118,7 +118,7 @@ class Hierarchical(Policy):
 
     @property
     def _loops(self) -> Any:
-        return kernels("hierarchical")
+        return kernels("hierarchy.loop")
 
     @property
     def _ids_alone(self) -> bool:
@@ -159,7 +159,7 @@ class Hierarchical(Policy):
         parts, chance, which = np.empty((len(table), 6)), np.empty(population.n_groups), np.arange(len(table))
         model, pairs = population.model, self._pairs.rows
         if self._deciding[0]:
-            kernels("families").look(model, pairs, row, numbers, which, parts, chance)
+            kernels("hierarchy.families").look(model, pairs, row, numbers, which, parts, chance)
             return parts, chance
         noise = np.zeros(population.n_used)
         if self.draws:

@@ -11,10 +11,10 @@ from coterie.models import make_models
 from coterie.models.checks import check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.protocol import TIE
-from coterie.policies.batch import Batch, Outcome, read_batch
-from coterie.policies.compiled import CHUNK
-from coterie.policies.decision import Decision
-from coterie.policies.policy import Policy
+from coterie.policies.base.batch import Batch, Outcome, read_batch
+from coterie.policies.base.compiled import CHUNK
+from coterie.policies.base.decision import Decision
+from coterie.policies.base.policy import Policy
 
 Seed = int | np.random.Generator
 

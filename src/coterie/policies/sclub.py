@@ -31,12 +31,12 @@ from coterie.models import make_bank
 from coterie.models.checks import check_number, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.forget import without_item
-from coterie.models.loops import partner
 from coterie.models.protocol import ROUNDING
-from coterie.policies.clock import Alpha, check_alpha, scale_at
-from coterie.policies.decision import Decision
-from coterie.policies.policy import Policy
-from coterie.policies.roster import Roster
+from coterie.models.rows.loops import partner
+from coterie.policies.base.decision import Decision
+from coterie.policies.base.exploration import Alpha, check_alpha, scale_at
+from coterie.policies.base.policy import Policy
+from coterie.policies.base.roster import Roster
 
 
 def certainty(times: int) -> float:

@@ -22,11 +22,11 @@ from coterie.errors import ParameterError
 from coterie.models import Eligible
 from coterie.models.checks import check_count, check_number, check_user, read_payoff
 from coterie.models.files import Tensors
-from coterie.models.recovery import Method, check_sparsity
-from coterie.models.sparse import Sparse
-from coterie.policies.clock import Alpha, check_alpha, scale_at
-from coterie.policies.decision import Decision
-from coterie.policies.policy import Policy
+from coterie.models.users.recovery import Method, check_sparsity
+from coterie.models.users.sparse import Sparse
+from coterie.policies.base.decision import Decision
+from coterie.policies.base.exploration import Alpha, check_alpha, scale_at
+from coterie.policies.base.policy import Policy
 
 
 @final

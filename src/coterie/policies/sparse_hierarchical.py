@@ -13,8 +13,8 @@
 | user × context × id | what the action adds for this user in this context; with at most 16 context features |
 
 A kind that tells nothing gets a small variance, so its effects stay near 0; one that tells much is followed at once.
-`models/effects.py` has the formulas. A decision costs the number of features and crosses, whatever the number of
-users.
+`models/hierarchy/effects.py` has the formulas. A decision costs the number of features and crosses, whatever the
+number of users.
 
 Choices are drawn: with score = estimate + explore·sd and t payoffs learned, a candidate that is not the best has
 
@@ -41,13 +41,13 @@ from coterie.models.checks import (
     read_payoff,
     read_vectors,
 )
-from coterie.models.effects import Effects, Part, make_rounds, pick
 from coterie.models.encoded import Encoded, check_features, encode, items_shown, name_of, vectors_shown
 from coterie.models.files import Tensors
+from coterie.models.hierarchy.effects import Effects, Part, make_rounds, pick
 from coterie.models.parts import Parts
-from coterie.policies.batch import Batch, Outcome, read_batch, run_one_by_one
-from coterie.policies.decision import Decision
-from coterie.policies.policy import Policy
+from coterie.policies.base.batch import Batch, Outcome, read_batch, run_one_by_one
+from coterie.policies.base.decision import Decision
+from coterie.policies.base.policy import Policy
 from coterie.policies.random import Seed, make_rng
 
 MOST_SLOTS = 1 << 30

@@ -26,9 +26,9 @@ from coterie.errors import FileError, MissingExtraError, ParameterError, UserErr
 from coterie.models.candidates import Candidates, read_both, read_one, read_table
 from coterie.models.checks import check_count, check_flag, check_user, read_items, read_payoff
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.policies.batch import Batch, Outcome, read_batch
-from coterie.policies.decision import Decision
-from coterie.policies.policy import Policy
+from coterie.policies.base.batch import Batch, Outcome, read_batch
+from coterie.policies.base.decision import Decision
+from coterie.policies.base.policy import Policy
 from coterie.policies.random import Seed, make_rng
 
 # Azure Personalizer's default of old, and four settings that do well in one place or another.

@@ -4,8 +4,8 @@ import asyncio
 import random
 from collections.abc import Sequence
 
-from coterie.service.desk import Desk, new_event_id
-from coterie.service.engine import Action, Question
+from coterie.service.core.coordinator import Desk, new_event_id
+from coterie.service.core.engine import Action, Question
 from coterie.service.problems import Problem
 
 ITEMS = ("jazz", "football", "chess", "cooking", "films", "hiking", "opera", "racing", "gardening", "news")

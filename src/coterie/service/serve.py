@@ -14,15 +14,15 @@ import uvicorn
 
 from coterie.engines.address import open_engine
 from coterie.errors import CoterieError, ParameterError
-from coterie.service.app import create_app
-from coterie.service.connections import Connections, make_room_for
-from coterie.service.desk import Desk
-from coterie.service.guard import Guard
-from coterie.service.keys import Keyring, keys_from_environment, keys_from_settings
+from coterie.service.core.coordinator import Desk
+from coterie.service.http.app import create_app
+from coterie.service.http.connections import Connections, make_room_for
+from coterie.service.http.guard import Guard
+from coterie.service.http.keys import Keyring, keys_from_environment, keys_from_settings
+from coterie.service.http.telemetry import spans_of
+from coterie.service.log.store import Store, open_store
 from coterie.service.logs import configure_logs
 from coterie.service.settings import Settings, read_settings
-from coterie.service.store import Store, open_store
-from coterie.service.telemetry import spans_of
 
 
 def serve(settings: Settings, demo: bool = False) -> None:

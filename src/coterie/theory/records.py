@@ -151,7 +151,7 @@ def from_blocks(blocks: Iterable[Block]) -> Records:
 def read_log(path: str | os.PathLike[str]) -> Records:
     """Read a CSV or Parquet file with the columns user, payoff, and item or features, as `coterie compare` does."""
     need("polars", "reading a log")
-    from coterie.data.log_file import read_log_file
+    from coterie.data.logs.log_file import read_log_file
 
     log = read_log_file(Path(path))
     users = log.users.tolist()

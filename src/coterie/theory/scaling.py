@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from coterie.data import OneHotWorld
 from coterie.errors import ParameterError
 from coterie.policies import CAB, LinUCB, Policy
-from coterie.policies.batch import Batch
+from coterie.policies.base.batch import Batch
 
 Floats = NDArray[np.float64]
 

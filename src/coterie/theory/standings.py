@@ -12,7 +12,7 @@ from typing import NamedTuple, final
 import numpy as np
 
 from coterie.policies import Hierarchical
-from coterie.policies.batch import Batch
+from coterie.policies.base.batch import Batch
 from coterie.theory.records import Floats, Ints, Records
 
 PRIOR, APART, ONE, NEAR, NOTHING = "hierarchical", "linucb-multiple", "linucb-single", "cab", "random"

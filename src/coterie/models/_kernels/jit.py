@@ -11,7 +11,7 @@ with suppress(ImportError):  # not on Windows, which then has no lock
     import fcntl
 
 LOOPS = sorted(
-    (file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in Path(__file__).parent.glob("*.py")
+    (file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in Path(__file__).parent.rglob("*.py")
 )
 Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 

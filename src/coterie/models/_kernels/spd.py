@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.models._kernels.jit import inner, jit
-from coterie.models._kernels.lanes import PANEL, add_scaled, dot_rows, weigh_rows
+from coterie.models._kernels.users.simd import PANEL, add_scaled, dot_rows, weigh_rows
 
 Floats = NDArray[np.float64]
 

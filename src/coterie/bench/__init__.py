@@ -1,0 +1,55 @@
+"""Benchmarks: every claim of speed as a ratio measured in one run, against something a reader trusts."""
+
+import json
+import os
+import platform
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coterie import __version__
+from coterie.bench.rows import Row
+from coterie.errors import ParameterError
+
+SUITES = ("onehot", "dense", "growth", "policies", "sparse", "hierarchical", "startup", "shards")
+
+
+def run_suites(names: list[str], quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
+    """Yield the rows of the named suites, or of all of them, as they are measured."""
+    for name in names:
+        if name not in SUITES:
+            raise ParameterError(f"unknown suite {name!r}; choose among {', '.join(SUITES)}")
+    for name in names or SUITES:
+        module = f"coterie.bench.suites.{name}"
+        if find_spec(module) is not None:
+            yield from import_module(module).rows(quick, told)
+
+
+def describe_machine() -> dict[str, Any]:
+    """Return what a reader needs to place the numbers."""
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        found = [
+            line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line
+        ]
+        model = found[0] if found else model
+    return {
+        "processor": model,
+        "cores": os.cpu_count(),
+        "system": platform.platform(terse=True),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "numba": import_module("numba").__version__,
+        "coterie": __version__,
+    }
+
+
+def write_rows(rows: list[Row], path: Path) -> None:
+    """Write rows as a JSON list."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps([row.as_dict() for row in rows], indent=2) + "\n")

@@ -1,0 +1,51 @@
+"""The yardstick of the load test: the same bodies through Litestar, and nothing behind it."""
+
+import argparse
+from typing import Any
+
+import uvicorn
+from litestar import Litestar, post
+from litestar.params import JSONBody
+
+from coterie.service.core.coordinator import Candidate, Ranking
+from coterie.service.http.routes_native import RankBody
+from coterie.service.personalizer.bodies import RankedOut, RankIn, RankOut
+from coterie.service.serve import calm_the_collector
+
+
+@post("/v1/rank", status_code=201)
+async def rank(data: JSONBody[RankBody]) -> Ranking:
+    """Answer with the first action, thinking nothing."""
+    chance = 1 / len(data.actions)
+    ranking = [Candidate(action.id, chance) for action in data.actions]
+    return Ranking(data.event_id or "none", data.actions[0].id, ranking)
+
+
+@post("/personalizer/v1.0/rank", status_code=201)
+async def compatible(data: JSONBody[RankIn]) -> RankOut:
+    """Do the same in Personalizer's words."""
+    chance = 1 / len(data.actions)
+    ranking = [RankedOut(action.id, chance) for action in data.actions]
+    return RankOut(ranking, data.event_id or "none", data.actions[0].id)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Serve the bare endpoint on loopback."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int, required=True)
+    options: Any = parser.parse_args(arguments)
+    app = Litestar([rank, compatible], openapi_config=None, logging_config=None)
+    calm_the_collector()  # the same favour as the service gets
+    uvicorn.run(
+        app,
+        host="127.0.0.1",
+        port=options.port,
+        access_log=False,
+        log_level="warning",
+        ws="none",
+        proxy_headers=False,
+    )
+
+
+if __name__ == "__main__":
+    main()

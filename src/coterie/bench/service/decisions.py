@@ -1,0 +1,323 @@
+"""What decisions earn, through the service's engine with its defaults, beside Vowpal Wabbit on the same rounds.
+
+`coterie bench decisions` plays digits (64 pixels as context, ten actions by id), MovieLens in lists that are new and
+in lists that repeat, and two worlds like Personalizer's quickstarts. Whatever a round's request would hold, Vowpal
+Wabbit gets too: user and context in the namespace U, the action's id and features in A.
+"""
+
+import csv
+import gzip
+import io
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import numpy as np
+
+from coterie.data.files import data_folder, find_file
+from coterie.errors import CoterieError, FileError
+from coterie.models.features import flatten
+from coterie.service.core.engine import Action, Engine, Question
+from coterie.service.settings import Config
+
+# Personalizer's old default, and four settings that do well in one place or another; the best in hindsight counts.
+VW = {
+    "personalizer": "--cb_explore_adf --epsilon 0.1 --power_t 0 -l 0.001 --cb_type mtr -q ::",
+    "epsilon": "--cb_explore_adf --epsilon 0.05 -q UA",
+    "fast": "--cb_explore_adf --epsilon 0.02 -l 2 -q UA",
+    "squarecb": "--cb_explore_adf --squarecb -q UA",
+    "slow": "--cb_explore_adf --epsilon 0.02 -l 0.1 -q UA",
+}
+EXPLORING = {
+    "gaps 0.02": Config(),
+    "gaps 0.05": Config(exploration=0.05),
+    "gaps 0.1": Config(exploration=0.1),
+    "epsilon 0.02": Config(explore="epsilon"),
+    "epsilon 0.05": Config(explore="epsilon", exploration=0.05),
+    "epsilon 0.1": Config(explore="epsilon", exploration=0.1),
+}
+
+Features = Sequence[Mapping[str, Any]]
+
+
+class Round(NamedTuple):
+    """One request, and what each action would pay."""
+
+    user: str
+    context: Features
+    actions: Sequence[Action]
+    payoffs: Sequence[float]
+
+
+class Game(NamedTuple):
+    """Rounds, and how they are judged: by what was earned a round, or by regret over that of a random choice."""
+
+    name: str
+    by_regret: bool
+    rounds: Callable[[int], list[Round]]  # of a seed
+
+
+class Score(NamedTuple):
+    """What one player came to."""
+
+    value: float  # as the game judges
+    worth: (
+        float  # the effective sample size for a uniform choice, as a share of the rounds; nan where not known
+    )
+
+
+class Result(NamedTuple):
+    """One line: ours, and the best of the rival's settings."""
+
+    game: str
+    by_regret: bool
+    ours: float
+    rival: float
+    setting: str  # of the rival
+    worth: float
+
+
+def results(quick: bool, told: Callable[[str], None]) -> Iterator[Result]:
+    """Yield what each game came to; those whose data are not there are told and left out."""
+    seeds = range(1 if quick else 3)
+    for game in games(quick, told):
+        ours = [judge(game, game.rounds(seed), play(game.rounds(seed), seed)) for seed in seeds]
+        rival, setting = math.nan, "not installed"
+        if find_spec("vowpalwabbit") is not None:
+            best = max if not game.by_regret else min
+            found = {}
+            for name, options in VW.items():
+                told(f"{game.name}: Vowpal Wabbit, {name}")
+                found[name] = np.mean(
+                    [
+                        judge(game, game.rounds(seed), play_vw(game.rounds(seed), options, seed)).value
+                        for seed in seeds
+                    ]
+                )
+            setting = best(found, key=lambda name: found[name])
+            rival = float(found[setting])
+        value, worth = (float(np.mean([getattr(one, field) for one in ours])) for field in Score._fields)
+        yield Result(game.name, game.by_regret, value, rival, setting, worth)
+
+
+def exploring(quick: bool, told: Callable[[str], None]) -> Iterator[tuple[str, str, Score]]:
+    """Yield what ways to explore earn, and what their logs are worth later: the table the default was chosen by."""
+    seeds = range(1 if quick else 3)
+    for game in games(quick, told)[: 1 if quick else 3]:
+        for name, config in EXPLORING.items():
+            told(f"{game.name}: {name}")
+            scores = [judge(game, game.rounds(seed), play(game.rounds(seed), seed, config)) for seed in seeds]
+            mean = (float(np.mean([getattr(score, field) for score in scores])) for field in Score._fields)
+            yield game.name, name, Score(*mean)
+
+
+def games(quick: bool, told: Callable[[str], None]) -> list[Game]:
+    """Return the games that can be played here."""
+    found = []
+    if find_spec("sklearn") is None:
+        told("digits are left out: scikit-learn is not installed, pip install 'coterie[experiments]'")
+    else:
+        found.append(Game("digits", False, lambda seed: digits(seed, 1 if quick else 3)))
+    try:
+        ratings = read_ratings(data_folder())
+        found += [
+            Game(
+                "MovieLens, new lists", True, lambda seed: new_lists(ratings, seed, 3_000 if quick else None)
+            ),
+            Game(
+                "MovieLens, repeated lists",
+                True,
+                lambda seed: repeated_lists(ratings, seed, 3_000 if quick else 40_000),
+            ),
+        ]
+    except CoterieError as error:
+        told(f"MovieLens is left out: {error}")
+    n = 1_500 if quick else 8_000
+    return [
+        *found,
+        Game("coffee", False, lambda seed: coffee(seed, n)),
+        Game("food", True, lambda seed: food(seed, n)),
+    ]
+
+
+def judge(game: Game, rounds: Sequence[Round], played: tuple[list[int], list[float]]) -> Score:
+    """Return what choices and their probabilities came to."""
+    choices, chances = played
+    earned = np.array([one.payoffs[k] for one, k in zip(rounds, choices, strict=True)])
+    weights = np.array([1 / (len(one.actions) * p) for one, p in zip(rounds, chances, strict=True)])
+    worth = float(weights.sum() ** 2 / (weights**2).sum() / len(rounds))
+    if not game.by_regret:
+        return Score(float(earned.mean()), worth)
+    best = np.array([max(one.payoffs) for one in rounds])
+    random = np.array([sum(one.payoffs) / len(one.payoffs) for one in rounds])
+    return Score(float((best - earned).sum() / (best - random).sum()), worth)
+
+
+def play(rounds: Sequence[Round], seed: int, config: Config | None = None) -> tuple[list[int], list[float]]:
+    """Play through the engine, each reward at once; returns the choices and how likely they were."""
+    engine = Engine()
+    engine.configure(config or Config(), 0)
+    choices, chances = [], []
+    for t, (user, context, actions, payoffs) in enumerate(rounds):
+        event = f"{seed}-{t}"
+        record: Any = engine.rank(Question(event, user, actions, context), t)
+        engine.reward(event, payoffs[record.choice], t)
+        choices.append(record.choice)
+        chances.append(record.probability)
+        engine.drain()
+    return choices, chances
+
+
+def play_vw(rounds: Sequence[Round], options: str, seed: int) -> tuple[list[int], list[float]]:
+    """Play with Vowpal Wabbit, drawing from the probabilities it gives."""
+    made = import_module("vowpalwabbit").Workspace(f"{options} -b 22 --random_seed 1 --quiet")
+    rng = np.random.default_rng(seed)
+    lines: dict[int, str] = {}
+    choices, chances = [], []
+    for user, context, actions, payoffs in rounds:
+        shared = f"shared |U u{_word(user)} {_numbers(context)}"
+        for action in actions:
+            if id(action) not in lines:
+                lines[id(action)] = f"|A i{_word(action.id)} {_numbers(action.features or ())}"
+        shown = [lines[id(action)] for action in actions]
+        likely = made.predict([shared, *shown])
+        ends = list(accumulate(likely))
+        k = min(bisect_right(ends, rng.random() * ends[-1]), len(shown) - 1)
+        label = f"0:{-payoffs[k]}:{likely[k]} "
+        made.learn([shared, *(label + line if i == k else line for i, line in enumerate(shown))])
+        choices.append(k)
+        chances.append(likely[k])
+    made.finish()
+    return choices, chances
+
+
+def _word(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _numbers(features: Features) -> str:
+    return " ".join(f"{_word(name)}:{value:.6g}" for name, value in flatten(features).items())
+
+
+def digits(seed: int, passes: int) -> list[Round]:
+    """Return scikit-learn's digits: which of ten is it?"""
+    data: Any = import_module("sklearn.datasets").load_digits()
+    rng = np.random.default_rng(seed)
+    actions = [Action(str(k)) for k in range(10)]
+    found = []
+    for i in np.concatenate([rng.permutation(len(data.data)) for _ in range(passes)]).tolist():
+        pixels = {f"pixel {k}": value for k, value in enumerate(data.data[i].tolist()) if value}
+        found.append(Round("(shared)", [pixels], actions, [float(k == data.target[i]) for k in range(10)]))
+    return found
+
+
+class Ratings(NamedTuple):
+    """Who rated which movies how."""
+
+    movies: dict[str, Action]
+    by_user: dict[str, list[tuple[str, float]]]  # movie, and 1 for a rating of 4 or more
+
+
+def read_ratings(folder: Path) -> Ratings:
+    """Read ml-latest-small: genres and decade are the movies' features."""
+    tables = {}
+    for name in ("movies.csv", "ratings.csv"):
+        path = find_file(folder, ("ml-latest-small",), (name,))
+        if path is None:
+            raise FileError(f"there is no {name} in {folder / 'ml-latest-small'}")
+        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        tables[name] = list(csv.DictReader(io.StringIO(raw.decode("utf-8"))))
+    movies = {}
+    for row in tables["movies.csv"]:
+        year = re.search(r"\((\d{4})\)\s*$", row["title"])
+        genres = [genre for genre in row["genres"].split("|") if genre != "(no genres listed)"]
+        features: dict[str, Any] = {"genre": genres}
+        if year:
+            features["decade"] = f"{year[1][:3]}0s"
+        movies[row["movieId"]] = Action(row["movieId"], [features])
+    by_user: dict[str, list[tuple[str, float]]] = {}
+    for row in tables["ratings.csv"]:
+        by_user.setdefault(row["userId"], []).append((row["movieId"], float(float(row["rating"]) >= 4)))
+    return Ratings(movies, by_user)
+
+
+def new_lists(ratings: Ratings, seed: int, most: int | None) -> list[Round]:
+    """Return each user's movies in lists of 5, each movie once, all lists in random order."""
+    rng = np.random.default_rng(seed)
+    lists = []
+    for user, rated in ratings.by_user.items():
+        order = rng.permutation(len(rated)).tolist()
+        lists += [(user, [rated[i] for i in order[k : k + 5]]) for k in range(0, len(order) - 4, 5)]
+    return [_round(ratings, *lists[i]) for i in rng.permutation(len(lists)).tolist()[:most]]
+
+
+def repeated_lists(ratings: Ratings, seed: int, n: int) -> list[Round]:
+    """Return lists of 10 of a user's movies, drawn anew each time."""
+    rng = np.random.default_rng(seed)
+    users = [user for user, rated in ratings.by_user.items() if len(rated) >= 10]
+    found = []
+    for u in rng.integers(len(users), size=n).tolist():
+        rated = ratings.by_user[users[u]]
+        found.append(_round(ratings, users[u], [rated[i] for i in rng.permutation(len(rated))[:10].tolist()]))
+    return found
+
+
+def _round(ratings: Ratings, user: str, rated: Sequence[tuple[str, float]]) -> Round:
+    return Round(user, (), [ratings.movies[movie] for movie, _ in rated], [paid for _, paid in rated])
+
+
+def coffee(seed: int, n: int) -> list[Round]:
+    """Return a world like Personalizer's coffee shop: everybody has one coffee for each weather and time of day."""
+    rng = np.random.default_rng(seed)
+    weathers, times = ("sunny", "rainy", "snowy"), ("morning", "afternoon", "evening")
+    names = {"Cappuccino": "hot", "Cold brew": "cold", "Iced mocha": "cold", "Latte": "hot"}
+    actions = [
+        Action(name, [{"type": kind, "organic": k % 2 == 0}]) for k, (name, kind) in enumerate(names.items())
+    ]
+    wanted = rng.integers(len(actions), size=(20, 3, 3))
+    found = []
+    for u, w, t in zip(
+        rng.integers(20, size=n), rng.integers(3, size=n), rng.integers(3, size=n), strict=True
+    ):
+        payoffs = [float(k == wanted[u, w, t]) for k in range(len(actions))]
+        context = [{"weather": weathers[w], "timeOfDay": times[t]}]
+        found.append(Round(f"user {u}", context, actions, payoffs))
+    return found
+
+
+def food(seed: int, n: int) -> list[Round]:
+    """Return a world like Personalizer's quickstart: dishes with features, tastes by time of day, device and user."""
+    rng = np.random.default_rng(seed)
+    dishes: dict[str, dict[str, Any]] = {
+        "pasta": {"taste": "salty", "spiceLevel": "medium", "cuisine": "italian"},
+        "ice cream": {"taste": "sweet", "spiceLevel": "none", "nutritionLevel": 2},
+        "juice": {"taste": "sweet", "spiceLevel": "none", "nutritionLevel": 5, "drink": True},
+        "salad": {"taste": "salty", "spiceLevel": "low", "nutritionLevel": 8},
+        "curry": {"taste": "salty", "spiceLevel": "high", "cuisine": "indian"},
+        "pancakes": {"taste": "sweet", "cuisine": "american"},
+        "ramen": {"taste": "salty", "spiceLevel": "medium", "cuisine": "japanese"},
+        "burrito": {"taste": "salty", "spiceLevel": "high", "cuisine": "mexican"},
+    }
+    actions = [Action(name, [features]) for name, features in dishes.items()]
+    names = sorted({name for features in dishes.values() for name in flatten([features])})
+    x = np.array([[float(name in flatten([dish])) for name in names] for dish in dishes.values()])
+    times, devices = ("morning", "afternoon", "evening"), ("mobile", "desktop")
+    popular = rng.normal(0, 0.3, len(actions))
+    by_time, by_device = rng.normal(0, 0.7, (3, len(names))), rng.normal(0, 0.4, (2, len(names)))
+    by_user, own = rng.normal(0, 0.7, (200, len(names))), rng.normal(0, 0.3, (200, len(actions)))
+    found = []
+    for u, t, d in zip(
+        rng.integers(200, size=n), rng.integers(3, size=n), rng.integers(2, size=n), strict=True
+    ):
+        logit = -1.2 + popular + own[u] + x @ (by_time[t] + by_device[d] + by_user[u])
+        payoffs = (rng.random(len(actions)) < 1 / (1 + np.exp(-logit))).astype(float).tolist()
+        context = [{"timeOfDay": times[t], "device": {"kind": devices[d]}}]
+        found.append(Round(f"user {u}", context, actions, payoffs))
+    return found

@@ -1,0 +1,193 @@
+"""What many users cost: a start, memory, snapshots under load, and the processor time of a rank and a reward.
+
+A process fills a store, and another one starts from it: so the memory is that of a service that was just started.
+"""
+
+import asyncio
+import gc
+import multiprocessing
+import random
+import resource
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from coterie.bench.service.loadtest import CONTEXTS, action_features, context_features
+from coterie.service.core.coordinator import Desk
+from coterie.service.core.encoding import encode_action
+from coterie.service.core.engine import Action, Engine, Question, warm_up
+from coterie.service.core.records import pack
+from coterie.service.log.sqlite_store import SqliteStore
+from coterie.service.log.store import Append
+from coterie.service.settings import Config, Settings
+from coterie.service.snapshots.saving import save_now
+
+ACTIONS = 20
+BATCH = 5_000  # records written together
+TAIL = (
+    50_000  # decisions after the snapshot, each with a reward, that a start replays: as many as there may be
+)
+
+
+class Figures(Struct, frozen=True):
+    """What was measured with one number of users; times of the event loop's thread are processor time."""
+
+    users: int
+    effects: int
+    start: float  # seconds until new work is accepted
+    memory: float  # bytes, at most, snapshots included
+    whole: float  # bytes of a snapshot of everything
+    held: float  # seconds of the longest turn of the event loop during it
+    held_before: float  # … and before it, with the same requests
+    waited: float  # seconds of the slowest request during it, by the clock on the wall
+    waited_before: float
+    part: float  # bytes that a snapshot writes after one more request
+    rank: float  # seconds
+    reward: float
+
+
+def measure(users: int, told: Any = None) -> Figures:
+    """Fill a store, start from it, and measure."""
+    spawn = multiprocessing.get_context("spawn")
+    found: Figures | None = None
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "many.db"
+        for work, name in ((fill, "filling the store"), (figures, "measuring")):
+            if told is not None:
+                told(f"{users:,} users: {name}")
+            with ProcessPoolExecutor(1, spawn) as process:
+                found = process.submit(work, str(path), users).result()
+    assert found is not None
+    return found
+
+
+def fill(path: str, users: int) -> None:
+    """Write a store in which every user paid once, with a snapshot, and a tail after it."""
+    chance, engine, store = random.Random(0), Engine(), SqliteStore(path)
+    engine.configure(Config(), 0)
+    sent = [
+        encode_action(f"item-{k}", action_features(k), context_features(chance.randrange(CONTEXTS)))
+        for k in range(ACTIONS)
+        for _ in range(50)
+    ]
+    for user in range(users):
+        engine.observe(f"user-{user}", float(chance.random() < 0.3), user, None, hashed=chance.choice(sent))
+        if len(engine.outbox) >= BATCH:
+            _append(engine, store)
+    _append(engine, store)
+    save_now(engine, store)
+    store.compact(engine.position)
+    for k in range(min(TAIL, users)):
+        engine.rank(question(f"tail-{k}", chance.randrange(users)), users + k)
+        engine.reward(f"tail-{k}", 1.0, users + k)
+        if len(engine.outbox) >= BATCH:
+            _append(engine, store)
+    _append(engine, store)
+    store.close()
+
+
+def _append(engine: Engine, store: SqliteStore) -> None:
+    first = engine.position - len(engine.outbox)
+    records, named, gone, scrub = engine.drain()
+    if records:
+        store.append(Append(pack(first, records), named, gone, scrub))
+
+
+def question(event: str, user: int) -> Question:
+    """Return a rank as the load test sends it, with features."""
+    actions = [Action(f"item-{k}", action_features(k)) for k in range(ACTIONS)]
+    return Question(event, f"user-{user}", actions, context_features(user % CONTEXTS))
+
+
+def figures(path: str, users: int, seconds: float = 3.0) -> Figures:
+    """Start from a store, and measure, so many seconds of it without a snapshot."""
+    return asyncio.run(_figures(path, users, seconds))
+
+
+async def _figures(path: str, users: int, seconds: float) -> Figures:
+    begin = time.perf_counter()
+    store = SqliteStore(path)
+    # Snapshots are made when this says so, and nothing goes before.
+    desk = Desk(Settings(store=path, snapshot_every=2**40, retention_days=-1.0), store)
+    await desk.start()
+    await asyncio.to_thread(warm_up, desk.engine.config)
+    gc.freeze()  # as the application does
+    start = time.perf_counter() - begin
+    load = _Load(desk, users)
+    await load.run(asyncio.create_task(asyncio.sleep(seconds)))
+    held_before, waited_before = load.held, load.waited
+    desk.engine.kept = {}  # so that everything is copied
+    await load.run(asyncio.create_task(desk.snapshot(alone=True)))
+    whole = _bytes(store, store.pieces())
+    held, waited = load.held, load.waited
+    await desk.snapshot()
+    before = store.pieces()
+    await load.ask()
+    await desk.snapshot()
+    part = _bytes(store, store.pieces() - before)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    model: Any = desk.engine.model
+    effects = model.effects.used
+    await desk.stop()
+    rank, reward = _costs(desk.engine, users)  # none of it is stored
+    return Figures(
+        users, effects, start, memory, whole, held, held_before, waited, waited_before, part, rank, reward
+    )
+
+
+class _Load:
+    """Requests one after the other, and how long each turn of the event loop takes."""
+
+    def __init__(self, desk: Desk, users: int) -> None:
+        self._desk, self._users, self._count = desk, users, 0
+        self._chance = random.Random(1)
+        self.held = self.waited = 0.0
+
+    async def run(self, until: asyncio.Task[None]) -> None:
+        """Ask until something is done."""
+        self.held = self.waited = 0.0
+        watching = asyncio.create_task(self._watch(until))
+        while not until.done():
+            begin = time.perf_counter()
+            await self.ask()
+            self.waited = max(self.waited, time.perf_counter() - begin)
+        await watching
+        await until
+
+    async def ask(self) -> None:
+        """Send a rank and its reward."""
+        self._count += 1
+        event = f"load-{self._count}"
+        await self._desk.rank(question(event, self._chance.randrange(self._users)))
+        await self._desk.reward(event, 1.0)
+
+    async def _watch(self, until: asyncio.Task[None]) -> None:
+        while not until.done():
+            begin = time.thread_time()
+            await asyncio.sleep(0)
+            self.held = max(self.held, time.thread_time() - begin)
+
+
+def _bytes(store: SqliteStore, names: set[bytes]) -> float:
+    return float(sum(len(store.piece(name) or b"") for name in names))
+
+
+def _costs(engine: Engine, users: int, n: int = 3000) -> tuple[float, float]:
+    """Return the processor time of a rank and of a reward by the engine alone, the median of many."""
+    chance = random.Random(2)
+    questions = [question(f"cost-{k}", chance.randrange(users)) for k in range(n)]
+    at, ranks, rewards = engine.now, [], []
+    for one in questions:
+        begin = time.thread_time()
+        engine.rank(one, at)
+        ranks.append(time.thread_time() - begin)
+    for one in questions:
+        begin = time.thread_time()
+        engine.reward(one.event, 1.0, at)
+        rewards.append(time.thread_time() - begin)
+    engine.drain()
+    return sorted(ranks)[n // 2], sorted(rewards)[n // 2]

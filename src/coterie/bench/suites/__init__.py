@@ -1,0 +1,1 @@
+"""The suites of `coterie bench`, one per file."""

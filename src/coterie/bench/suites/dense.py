@@ -1,0 +1,172 @@
+"""Dense CAB at LastFM's size: 1,892 users, 25 features, 25 candidates, float64, one core."""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie import CAB
+from coterie.bench.rows import Row, at_least, at_most, best_of, only_told
+from coterie.policies.base.batch import Batch
+
+USERS, FEATURES, CANDIDATES = 1892, 25, 25
+PAIRS = FEATURES * (FEATURES + 1) // 2
+ALPHA = 0.1
+
+Floats = NDArray[np.float64]
+
+
+class Setting(NamedTuple):
+    """A policy whose users have all learned, and rounds to go on with."""
+
+    policy: CAB
+    batch: Batch
+
+
+def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
+    """Measure a round of the compiled loop against its arithmetic, NumPy, sharing, and the Python calls."""
+    rate = product_rate()
+    arithmetic = USERS * CANDIDATES * PAIRS / rate  # seconds
+    repeats = 3 if quick else 9
+    rounds = 200 if quick else 500
+
+    told("one round, one user updated")
+    alone = prepare(gamma=0.0, n_rounds=rounds)
+    alone.policy.run(alone.batch)
+    one = best_of(repeats, lambda: alone.policy.run(alone.batch)) / rounds
+    against = "n·c·d(d+1)/2 multiply-adds at the rate of a large square matrix product"
+    yield Row(
+        "dense", "a round against its arithmetic", 1e3 * one, "ms", against, **at_most(1.6, one / arithmetic)
+    )
+
+    told("the same round in NumPy")
+    checked = 200 if quick else 5000
+    setting = prepare(gamma=0.0, n_rounds=checked)
+    transcription = Transcription(setting.policy)
+    slow = transcription.seconds(setting.batch, 40)
+    same = identical(setting, checked, told)
+    yield Row(
+        "dense", f"NumPy with einsum against a round; {same} of {checked} choices equal", 1e3 * slow, "ms",
+        "a round of the compiled loop", **(at_least(20, slow / one) | ({} if same == checked else {"holds": False})),
+    )  # fmt: skip
+
+    told("one round, many users updated")
+    together = prepare(gamma=2.0, n_rounds=rounds)
+    together.policy.run(together.batch)
+    outcome = together.policy.run(together.batch)
+    many = best_of(repeats, lambda: together.policy.run(together.batch)) / rounds
+    bytes_moved = (
+        outcome.updated.mean() * PAIRS * (8 + 4) * 2
+    )  # read and write M⁻¹ and what rounding took of it
+    memory = bytes_moved / copy_rate()
+    yield Row(
+        "dense", f"a round that updates {outcome.updated.mean():.0f} users, without the updates at memory speed",
+        1e3 * many, "ms", "a round that updates one", **at_most(1.5, float((many - memory) / one)),
+    )  # fmt: skip
+
+    told("one call of choose and one of learn")
+    calls = prepare(gamma=0.0, n_rounds=rounds)
+    python = best_of(repeats, lambda: one_by_one(calls)) / rounds
+    yield Row("dense", "choose and learn from Python", 1e3 * python, "ms", "a round of the compiled loop",
+              **at_most(1.2, python / one))  # fmt: skip
+
+    told("64 users at once")
+    users = list(calls.batch.users[:64])
+    lists = [calls.batch.items[row] for row in calls.batch.candidates[:64]]
+    batch = best_of(repeats, lambda: calls.policy.choose_many(users, lists)) / 64
+    single = (
+        best_of(repeats, lambda: [calls.policy.choose(u, x) for u, x in zip(users, lists, strict=True)]) / 64
+    )
+    yield Row("dense", "choose_many for 64 users, each", 1e3 * batch, "ms", "choose, one by one",
+              **only_told(batch / single))  # fmt: skip
+
+
+def prepare(gamma: float, n_rounds: int) -> Setting:
+    """Return a CAB in which every user has learned, and rounds of users at random."""
+    rng = np.random.default_rng(0)
+    items = rng.normal(size=(5000, FEATURES))
+    items /= np.linalg.norm(items, axis=1, keepdims=True)
+    policy = CAB(n_features=FEATURES, alpha=ALPHA, gamma=gamma)
+    warm = np.tile(np.arange(USERS), 3)
+    policy.run(random_batch(rng, warm, items, 1))
+    return Setting(policy, random_batch(rng, rng.integers(USERS, size=n_rounds), items, CANDIDATES))
+
+
+def random_batch(rng: np.random.Generator, users: NDArray[np.int64], items: Floats, candidates: int) -> Batch:
+    """Return rounds with random candidates; payoffs in tenths."""
+    shown = rng.integers(len(items), size=(len(users), candidates))
+    payoffs = np.round(rng.uniform(0, 1, size=shown.shape), 1)
+    return Batch(users.tolist(), shown, items, payoffs)
+
+
+def one_by_one(setting: Setting) -> None:
+    """Play the batch with a call of `choose` and one of `learn` a round."""
+    policy, batch = setting
+    for t, user in enumerate(batch.users):
+        contexts = batch.items[batch.candidates[t]]
+        k = policy.choose(user, contexts)
+        policy.learn(user, contexts[k], float(batch.payoffs[t, k]))
+
+
+def product_rate() -> float:
+    """Return the multiply-adds a second of a large square matrix product."""
+    size = 1500
+    a = np.random.default_rng(0).random((size, size))
+    return float(size**3 / best_of(5, lambda: a @ a))
+
+
+def copy_rate() -> float:
+    """Return the bytes a second, read and written, of a copy as large as the models."""
+    a = np.ones(USERS * PAIRS * 12 // 8)  # zeros would be one page, read over and over
+    b = np.zeros_like(a)
+    return float(2 * a.nbytes / best_of(20, lambda: np.copyto(b, a)))
+
+
+class Transcription:
+    """Algorithm 1 in NumPy, as one would write it: full inverses, einsum for all users and candidates."""
+
+    def __init__(self, policy: CAB) -> None:
+        saved = policy.tensors()
+        n = len(saved["weights"])
+        upper = np.zeros((n, FEATURES, FEATURES))
+        upper[:, *np.triu_indices(FEATURES)] = saved["inverses"]
+        self.inverses = upper + np.triu(upper, 1).transpose(0, 2, 1)
+        self.weights = saved["weights"].copy()
+        self.row = {user: row for row, user in enumerate(policy.users)}
+        self.t = policy.learned + 1
+
+    def play(self, batch: Batch, t: int) -> int:
+        """Choose and learn in round t, and return the choice."""
+        x = batch.items[batch.candidates[t]]
+        i = self.row[batch.users[t]]
+        scale = ALPHA * math.sqrt(math.log1p(self.t))
+        bounds = scale * np.sqrt(np.einsum("kf,jfg,kg->jk", x, self.inverses, x, optimize=True))
+        estimates = self.weights @ x.T
+        near = np.abs(estimates - estimates[i]) <= bounds + bounds[i] + 1e-12
+        score = ((estimates + bounds) * near).sum(axis=0) / near.sum(axis=0)
+        k = int(np.argmax(score.max() - score < 1e-9))
+        v = self.inverses[i] @ x[k]
+        s = 1 + v @ x[k]
+        self.weights[i] += v * (batch.payoffs[t, k] - estimates[i, k]) / s
+        self.inverses[i] -= np.outer(v, v) / s
+        self.t += 1
+        return k
+
+    def seconds(self, batch: Batch, n_rounds: int) -> float:
+        """Return the seconds of a round."""
+        return best_of(3, lambda: [self.play(batch, t) for t in range(n_rounds // 4)]) / (n_rounds // 4)
+
+
+def identical(setting: Setting, n_rounds: int, told: Callable[[str], None]) -> int:
+    """Return how many choices of the compiled loop the transcription makes too."""
+    fresh = prepare(gamma=0.0, n_rounds=n_rounds)
+    twin = Transcription(fresh.policy)
+    choice = fresh.policy.run(fresh.batch).choice
+    same = 0
+    for t in range(n_rounds):
+        same += twin.play(fresh.batch, t) == choice[t]
+        if t % 500 == 499:
+            told(f"comparing choices: {t + 1} of {n_rounds}")
+    return same

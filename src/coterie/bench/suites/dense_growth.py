@@ -1,0 +1,47 @@
+"""How the cost of a dense round grows: with users, features, candidates, and rounds played."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from coterie import CAB
+from coterie.bench.fit import growth_rows
+from coterie.bench.rows import Row, best_of
+from coterie.bench.suites.dense import CANDIDATES, FEATURES, USERS, random_batch
+
+
+def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
+    """Measure rounds of dense CAB around LastFM's size, and fit the exponents."""
+    rounds = 40 if quick else 200
+    for name, sizes in (
+        ("n_users", (500, 1000, 2000, 4000, 8000)),
+        ("n_features", (10, 20, 40, 80)),
+        ("n_candidates", (5, 10, 20, 40, 80)),
+        ("rounds", (2_000, 4_000, 8_000, 16_000)),
+    ):
+        costs = []
+        for size in sizes:
+            told(f"dense: {name} = {size:,}")
+            if name == "rounds":
+                costs.append(cost_of(rounds, played=size))
+            else:
+                costs.append(cost_of(rounds, **{name: size}))
+        yield from growth_rows("dense", name, sizes, costs, "µs/round", limit=None)
+
+
+def cost_of(
+    rounds: int,
+    n_users: int = USERS,
+    n_features: int = FEATURES,
+    n_candidates: int = CANDIDATES,
+    played: int = 0,
+) -> float:
+    """Return the microseconds of a round once every user has learned, and `played` rounds more."""
+    rng = np.random.default_rng(0)
+    items = rng.normal(size=(2000, n_features))
+    items /= np.linalg.norm(items, axis=1, keepdims=True)
+    policy = CAB(n_features=n_features, alpha=0.1, gamma=0.0)
+    policy.run(random_batch(rng, np.arange(n_users), items, 1))
+    policy.run(random_batch(rng, rng.integers(n_users, size=played), items, 1))
+    batch = random_batch(rng, rng.integers(n_users, size=rounds), items, n_candidates)
+    return 1e6 * best_of(3, lambda: policy.run(batch)) / rounds

@@ -1,0 +1,113 @@
+"""The direct way, compiled: for every candidate, a loop over all users who were ever updated.
+
+Written as well as it goes without classes: users in the order they became active, one item's numbers side by
+side, estimates and spreads kept so that the inner loop has no division and no root.
+"""
+
+import math
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from coterie import CAB
+from coterie.bench.suites.click_log import Log
+from coterie.models.protocol import ROUNDING, TIE
+
+Floats = NDArray[np.float64]
+
+
+class Direct(NamedTuple):
+    """Every user's (times, total) on every item."""
+
+    place: NDArray[np.int64]  # (users,): the order in which users became active; -1 before
+    active: NDArray[np.int64]  # (2,): how many users are, how many payoffs were learned
+    times: Floats  # (items, users)
+    total: Floats
+    estimate: Floats
+    spread: Floats
+
+    @classmethod
+    def of(cls, n_users: int, n_items: int) -> "Direct":
+        zeros = np.zeros((n_items, n_users))
+        return cls(
+            np.full(n_users, -1),
+            np.zeros(2, dtype=np.int64),
+            zeros,
+            zeros.copy(),
+            zeros.copy(),
+            np.ones_like(zeros),
+        )
+
+    @classmethod
+    def of_policy(cls, policy: CAB, n_users: int, n_items: int) -> "Direct":
+        """Return what a one-hot CAB knows, users and items being numbers and payoffs 0 or 1."""
+        found = cls.of(n_users, n_items)
+        items = list(range(n_items))
+        for j, user in enumerate(cast(list[int], policy.users)):
+            own = policy.models.view(user, items)
+            found.place[user] = j
+            found.estimate[:, j], found.spread[:, j] = own
+            found.times[:, j] = np.rint(1 / own.spread**2 - 1)
+            found.total[:, j] = np.rint(own.estimate * (1 + found.times[:, j]))
+        found.active[:] = len(policy.users), policy.learned
+        return found
+
+    def copy(self) -> "Direct":
+        """Return the same, to go on from twice."""
+        return Direct._make(array.copy() for array in self)
+
+    def replay(self, log: Log, alpha: float, gamma: float) -> NDArray[np.int64]:
+        """Choose and learn, record by record, and return the choices."""
+        choices = np.empty(len(log.users), dtype=np.int64)
+        _replay(tuple(self), tuple(log), alpha, gamma, choices)
+        return choices
+
+
+def _compile(function: Any) -> Any:
+    return njit(cache=True, error_model="numpy")(function)
+
+
+@_compile
+def _replay(arrays: Any, log: Any, alpha: float, gamma: float, choices: Any) -> None:
+    place, active, times, total, estimate, spread = arrays
+    users, candidates, served, payoffs = log
+    c = candidates.shape[1]
+    score = np.empty(c)
+    for t in range(len(users)):
+        n, learned = active
+        user = place[users[t]]
+        new = user < 0
+        scale = alpha * math.sqrt(math.log1p(learned + 1))
+        for k in range(c):
+            e, s = estimate[candidates[t, k]], spread[candidates[t, k]]
+            own, wide = (0.0, 1.0) if new else (e[user], s[user])
+            members, near_e, near_s = (1, 0.0, 1.0) if new else (0, 0.0, 0.0)
+            for j in range(n):
+                if abs(own - e[j]) <= scale * (wide + s[j]) + ROUNDING:
+                    members += 1
+                    near_e += e[j]
+                    near_s += s[j]
+            score[k] = near_e / members + scale * near_s / members
+        best, choice = score.max(), 0
+        while best - score[choice] >= TIE:
+            choice += 1
+        choices[t] = choice
+        if choice != served[t]:
+            continue
+        if new:
+            user = place[users[t]] = n
+            active[0] += 1
+            n += 1
+        active[1] += 1
+        item = candidates[t, choice]
+        own, wide = estimate[item, user], spread[item, user]
+        first, last = (0, n) if scale * wide < gamma / 4 else (user, user + 1)
+        for j in range(first, last):
+            e, s = estimate[item, j], spread[item, j]
+            if j == user or (abs(own - e) <= scale * (wide + s) + ROUNDING and scale * s < gamma / 4):
+                times[item, j] += 1
+                total[item, j] += payoffs[t]
+                estimate[item, j] = total[item, j] / (1 + times[item, j])
+                spread[item, j] = 1 / math.sqrt(1 + times[item, j])

@@ -1,0 +1,188 @@
+"""Hierarchical on the way to a million users: the cost of a round, the slowest call, memory.
+
+One policy grows. Every user joins with one payoff, and at each size rounds of random users are timed. So users have
+as many payoffs at every size, one or two, and a payoff pays for as many visits of users as it ever does (8): the
+dearest time in a policy's life. A trial with one more group, which doubles the cost of a visit, is on at every
+size: where it is not, the benchmark begins one.
+
+A single call is timed in processor time of its thread: garbage collection, pages that are touched for the first time
+and refits are in it, what other programs take is not. A pass over a million users ends once in 125,000 payoffs, so
+the benchmark plays up to shortly before an end and then calls through it: three ends, so that variances are renewed
+and a trial is judged in one of them, and means are renewed and a trial begins in another.
+"""
+
+import gc
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from coterie import Hierarchical
+from coterie.bench.fit import fit
+from coterie.bench.rows import Row, at_most, best_of, only_told
+from coterie.bench.suites.crowd import CANDIDATES, FEATURES, Crowd, name
+from coterie.policies.base.roster import Roster
+
+SUITE = "hierarchical"
+FILL = 20_000  # users that join between two looks at the progress
+TIMED, REPEATS = 100, 10  # rounds; at 1,000 users a pass ends every 125, so that most timings have none
+CALLS = 1_000  # before and after the end of a pass
+LIMIT_MS, LIMIT_BYTES = 5, 6 * 1024
+
+
+class Slowest(NamedTuple):
+    """The longest of many calls, in seconds."""
+
+    choose: float
+    learn: float
+
+
+NEWCOMERS = 50_000  # more than up to the next power of two, where arrays that double would be copied
+
+
+def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
+    """Let a policy grow to a million users, or to 10,000, and measure on the way."""
+    sizes = (1_000, 10_000) if quick else (1_000, 10_000, 100_000, 1_000_000)
+    crowd, policy = Crowd(), Hierarchical(n_features=FEATURES)
+    gc.collect()
+    before = resident()
+    costs: list[float] = []
+    for size in sizes:
+        fill(policy, crowd, size, told)
+        told(f"rounds with {size:,} users")
+        if size == sizes[-1]:
+            gc.collect()
+            held = (resident() - before) / size
+        costs.append(seconds_of_a_round(policy, crowd))
+    yield from growth(sizes, costs, limited=not quick)
+    told(f"single calls with {sizes[-1]:,} users")
+    yield from slowest_rows(slowest_calls(policy, crowd, told), f"{sizes[-1]:,} users")
+    told("more users than there is room for")
+    joining = NEWCOMERS // (100 if quick else 1)
+    wait = slowest_newcomer(policy, crowd, joining)
+    peak = (peak_resident() - before) / len(policy.users)
+    what = f"the slowest learn of {joining:,} newcomers after them"
+    yield Row(SUITE, what, 1e3 * wait, "ms", "1 ms", **at_most(LIMIT_MS, 1e3 * wait))
+    what = f"the slowest registration of an id, up to {3 * sizes[-1] // 2:,}"
+    wait = slowest_join(3 * sizes[-1] // 2)
+    yield Row(SUITE, what, 1e3 * wait, "ms", "1 ms", **at_most(LIMIT_MS, 1e3 * wait))
+    what = f"memory per user, {FEATURES} features, id included"
+    yield Row(SUITE, what, held, "bytes", "6 KiB", **at_most(1, held / LIMIT_BYTES))
+    if not quick:  # else the peak is the compiler's
+        what = "memory per user at most, while room is made"
+        yield Row(SUITE, what, peak, "bytes", "6 KiB", **only_told(peak / LIMIT_BYTES))
+
+
+def fill(policy: Hierarchical, crowd: Crowd, size: int, told: Callable[[str], None]) -> None:
+    """Let users join until there are `size`, each with one payoff."""
+    for first in range(len(policy.users), size, FILL):
+        told(f"{first:,} of {size:,} users")
+        policy.run(crowd.batch(np.arange(first, min(first + FILL, size)), 1))
+
+
+def seconds_of_a_round(policy: Hierarchical, crowd: Crowd) -> float:
+    """Return the seconds of a round of the compiled loop, for random users, while a trial is on."""
+    population, n_users = policy._many, len(policy.users)
+    shortest = float("inf")
+    for _ in range(REPEATS):
+        batch = crowd.batch(crowd.rng.integers(n_users, size=TIMED), CANDIDATES)
+        if not population.model.place[population.code.TRIAL]:
+            population._split()
+        shortest = min(shortest, best_of(1, partial(policy.run, batch)))
+    return shortest / TIMED
+
+
+def growth(sizes: tuple[int, ...], costs: list[float], limited: bool) -> Iterator[Row]:
+    """Yield the cost of a round at each size, and the exponent of its growth."""
+    for size, cost in zip(sizes, costs, strict=True):
+        against = f"{sizes[0]:,} users"
+        yield Row(SUITE, f"a round, {size:,} users", 1e6 * cost, "µs", against, **only_told(cost / costs[0]))
+    exponent = fit(sizes, costs)
+    promise = at_most(0.05, exponent) if limited else only_told(exponent)
+    yield Row(SUITE, f"cost ~ users ** exponent, to {sizes[-1]:,}", exponent, "", "1", **promise)
+
+
+def slowest_calls(
+    policy: Hierarchical, crowd: Crowd, told: Callable[[str], None], calls: int = CALLS
+) -> Slowest:
+    """Return the longest call of `choose` and of `learn`, in processor time, around the ends of three passes."""
+    population, n_users = policy._many, len(policy.users)
+    code, place = population.code, population.model.place
+    call_one_by_one(policy, crowd, 3)  # compiled before it is timed
+    found = []
+    for _ in range(3):
+        left = (n_users - int(place[code.CURSOR])) // code.VISITS - calls
+        for first in range(0, left, FILL):
+            told(f"{first:,} of {left:,} payoffs to the end of a pass")
+            size = min(FILL, left - first)
+            policy.run(crowd.batch(crowd.rng.integers(n_users, size=size), 1))
+        phase = int(place[code.PHASE])
+        while int(place[code.PHASE]) == phase:
+            found.append(call_one_by_one(policy, crowd, calls))
+        found.append(call_one_by_one(policy, crowd, calls))
+        if place[code.PHASE] == 1:  # variances were renewed: end the trial, so that the next end begins one
+            place[code.TRIAL], place[code.NEXT] = 0, 0
+    return Slowest(max(one.choose for one in found), max(one.learn for one in found))
+
+
+def call_one_by_one(policy: Hierarchical, crowd: Crowd, calls: int) -> Slowest:
+    """Return the longest of so many calls of `choose` and `learn`."""
+    batch = crowd.batch(crowd.rng.integers(len(policy.users), size=calls), CANDIDATES)
+    choose = learn = 0.0
+    for t, user in enumerate(batch.users):
+        contexts, payoffs = batch.items[batch.candidates[t]], batch.payoffs[t].tolist()
+        start = time.thread_time()
+        k = policy.choose(user, contexts)
+        between = time.thread_time()
+        policy.learn(user, contexts[k], payoffs[k])
+        choose, learn = max(choose, between - start), max(learn, time.thread_time() - between)
+    return Slowest(choose, learn)
+
+
+def slowest_rows(found: Slowest, size: str) -> Iterator[Row]:
+    """Yield the longest calls, which must keep 5 ms."""
+    for what, seconds in found._asdict().items():
+        yield Row(
+            SUITE, f"the slowest call of {what}, {size}, ends of passes among them", 1e3 * seconds, "ms", "1 ms",
+            **at_most(LIMIT_MS, 1e3 * seconds),
+        )  # fmt: skip
+
+
+def slowest_newcomer(policy: Hierarchical, crowd: Crowd, n_users: int) -> float:
+    """Let so many users join with a payoff each, and return the longest `learn`."""
+    longest, known = 0.0, len(policy.users)
+    for user in range(known, known + n_users):
+        start = time.thread_time()
+        policy.learn(name(user), crowd.items[0], 0.0)
+        longest = max(longest, time.thread_time() - start)
+    return longest
+
+
+def slowest_join(n_users: int) -> float:
+    """Return the longest registration of an id: the dictionary of ids makes room now and then."""
+    roster, longest = Roster(), 0.0
+    for user in range(n_users):
+        known_as = name(user)
+        start = time.thread_time()
+        roster.join(known_as)
+        longest = max(longest, time.thread_time() - start)
+    return longest
+
+
+def resident() -> int:
+    """Return this process's resident memory in bytes; its peak where the system does not tell."""
+    path = Path("/proc/self/statm")
+    if path.exists():
+        return int(path.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return peak_resident()
+
+
+def peak_resident() -> int:
+    """Return the most resident memory that this process ever had, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

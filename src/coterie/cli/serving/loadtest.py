@@ -1,0 +1,68 @@
+"""`coterie loadtest`: how fast the service is here, and whether anything acknowledged is lost."""
+
+import asyncio
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from coterie.cli.shared.extras import need_service
+from coterie.cli.shared.options import JsonOption
+
+
+def loadtest(
+    url: Annotated[
+        str | None, typer.Option(help="A running service. [default: a fresh one, killed at the end]")
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="How long, in all.")] = 30.0,
+    connections: Annotated[int, typer.Option(help="Requests under way at once.")] = 32,
+    users: Annotated[int, typer.Option(help="How many different users.")] = 10_000,
+    actions: Annotated[int, typer.Option(help="Actions of each rank.")] = 20,
+    rewards: Annotated[float, typer.Option(help="The share of decisions that get a reward.")] = 0.0,
+    warm: Annotated[
+        int, typer.Option(help="Payoffs learned before the test; only for a fresh service.")
+    ] = 100_000,
+    durability: Annotated[str, typer.Option(help="The level of a fresh service.")] = "lose-nothing",
+    features: Annotated[
+        bool | None,
+        typer.Option(
+            "--features/--ids", help="Send 6 context features and 5 an action, or ids only. [default: both]"
+        ),
+    ] = None,
+    dialect: Annotated[str, typer.Option(help="Whose rank is pressed: native or personalizer.")] = "native",
+    key: Annotated[str | None, typer.Option(help="A key, if the service wants one.")] = None,
+    anywhere: Annotated[bool, typer.Option("--anywhere", help="Allow a URL beyond this machine.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Press a service with ranks, and look for what was lost.
+
+    Prints throughput and latencies, by ids and with features.
+    Without --url, a fresh service and a bare Litestar endpoint with the same bodies are pressed in turns, each
+    on one core; the service is killed without warning, and every acknowledged event is looked for in its log.
+    """
+    need_service()
+    from coterie.bench.service.loadtest import Plan, check_plan, press, run, summary
+
+    kinds = [False, True] if features is None else [features]
+    found: dict[str, dict[str, object]] = {}
+    for kind in kinds:
+        each = seconds / len(kinds)
+        plan = Plan(each, connections, users, actions, rewards, key=key, dialect=dialect, features=kind)  # type: ignore[arg-type]
+        check_plan(url, plan, anywhere)
+        told = run(plan, durability, warm=warm) if url is None else summary(asyncio.run(press(url, plan)))
+        found["features" if kind else "ids"] = told
+    if as_json:
+        print(json.dumps(found if features is None else next(iter(found.values())), indent=2))
+        return
+    table = Table(box=None, show_header=len(found) > 1)
+    for name in ("", *found):
+        table.add_column(name)
+    for name in next(iter(found.values())):
+        table.add_row(name.replace("_", " "), *(_cell(told[name]) for told in found.values()))
+    Console().print(table)
+
+
+def _cell(value: object) -> str:
+    return f"{value:,.2f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,150 @@
+"""`coterie store`: look at what a service keeps, take it out, bring a log in, and repair it."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coterie.cli.shared.extras import need_service
+from coterie.cli.shared.options import JsonOption, SettingsOption, StoreOption, split_settings, tell_old
+from coterie.errors import ParameterError
+
+store = typer.Typer(name="store", no_args_is_help=True, help="Check, export and repair what a service keeps.")
+
+
+@store.command()
+def check(store: StoreOption = "coterie.db", as_json: JsonOption = False) -> None:
+    """Replay from empty and from the snapshot, and compare.
+
+    The two must be equal bit for bit; exit code 1 if they are not.
+    """
+    need_service()
+    from coterie.service.log.recovery import recover
+    from coterie.service.log.store import open_store
+    from coterie.service.snapshots import snapshot
+
+    with closing(open_store(store, create=False)) as opened:
+        first, end = opened.bounds()
+        engine = recover(opened)
+        # What was compacted cannot be replayed from empty.
+        same = first or snapshot.dump(engine) == snapshot.dump(recover(opened, from_empty=True))
+        if as_json:
+            found = {"first": first, "end": end, "users": len(engine.users), "same": None if first else same}
+            typer.echo(json.dumps(found, indent=2))
+        else:
+            typer.echo(f"{end - first} records from {first} to {end}, {len(engine.users)} users, no damage")
+            if first == 0:
+                typer.echo(f"replay from empty equals the snapshot and its tail: {'yes' if same else 'NO'}")
+        if not same:
+            raise typer.Exit(1)
+
+
+@store.command()
+def export(
+    path: Annotated[Path, typer.Argument(help="Where to: a .parquet or a .dsjson file.")],
+    store: StoreOption = "coterie.db",
+) -> None:
+    """Write all records as Parquet, or decisions as VW's dsjson.
+
+    Parquet is whole and can be replayed; dsjson has a line per decision.
+    """
+    need_service()
+    from coterie.service.exchange.logs import export_log, write_dsjson, write_parquet
+    from coterie.service.log.store import open_store
+
+    writers = {".parquet": write_parquet, ".dsjson": write_dsjson}
+    if path.suffix not in writers:
+        raise ParameterError(f"{path} ends in {path.suffix!r}, expected .parquet or .dsjson")
+    with closing(open_store(store, create=False)) as opened:
+        count = writers[path.suffix](export_log(opened), opened.users(), path)
+    typer.echo(f"{count} {'records' if path.suffix == '.parquet' else 'decisions'} in {path}")
+
+
+@store.command(name="import")
+def import_(
+    path: Annotated[Path, typer.Argument(help="An exported .parquet, or a .dsjson of any origin.")],
+    store: StoreOption = "coterie.db",
+    settings: SettingsOption = None,
+) -> None:
+    """Learn what a file's decisions earned, before the service starts."""
+    need_service()
+    import asyncio
+
+    from coterie.service.core.coordinator import Desk
+    from coterie.service.exchange.logs import payoffs_of, read_dsjson, read_parquet
+    from coterie.service.log.store import open_store
+    from coterie.service.settings import read_settings
+
+    file, pairs = split_settings(settings or [])
+    read = read_settings(file, **{**pairs, "store": store})
+
+    async def learn() -> int:
+        desk = Desk(read, open_store(store))
+        await desk.start()
+        try:
+            if path.suffix == ".parquet":
+                payoffs = list(payoffs_of(read_parquet(path), config=desk.engine.config))
+            elif path.suffix == ".dsjson":
+                payoffs = list(read_dsjson(path, desk.engine.config, read.user_path))
+            else:
+                raise ParameterError(f"{path} ends in {path.suffix!r}, expected .parquet or .dsjson")
+            items = {row.paid.item for row in payoffs if row.paid.item is not None}
+            desk.engine.check_items(items)  # all or nothing
+            for start in range(0, len(payoffs), 1000):
+                part = payoffs[start : start + 1000]
+                await desk.observe([(row.user, row.paid, row.value) for row in part])
+            return len(payoffs)
+        finally:
+            await desk.stop()
+
+    typer.echo(f"{asyncio.run(learn())} payoffs learned from {path}")
+
+
+@store.command()
+def cut(
+    at: Annotated[int, typer.Option(help="The first record to give up.")],
+    store: StoreOption = "coterie.db",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Give up the records from a damaged one on.
+
+    The service then starts with what comes before.
+    """
+    need_service()
+    from coterie.service.log.store import open_store
+
+    with closing(open_store(store, create=False)) as opened:
+        if not yes:
+            typer.confirm(f"Give up all records from {at} on? Make a copy of the store first.", abort=True)
+        typer.echo(f"{opened.cut(at)} records given up")
+
+
+@store.command()
+def repair(
+    store: StoreOption = "coterie.db",
+    path: Annotated[Path | None, typer.Argument(hidden=True)] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Repair SQLite's write-ahead log.
+
+    Keeps what comes before the damage, and puts the damaged file aside.
+    """
+    need_service()
+    if path is not None:
+        tell_old(f"coterie store repair {path}", f"coterie store repair --store {path}")
+        store = str(path)
+    import shutil
+
+    from coterie.service.log.sqlite_store import SqliteStore
+    from coterie.service.private import open_private
+
+    wal = Path(f"{store}-wal")
+    if not yes:
+        typer.confirm(f"Give up what lies behind the damage in {wal}? A copy is kept.", abort=True)
+    if wal.exists():
+        with wal.open("rb") as damaged, open_private(Path(f"{wal}.damaged")) as kept:
+            shutil.copyfileobj(damaged, kept)
+    SqliteStore(store, trust_wal=True, create=False).close()
+    typer.echo(f"done; the damaged file is {wal}.damaged")

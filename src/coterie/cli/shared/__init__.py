@@ -1,0 +1,1 @@
+"""What commands share: options, bars, tables and errors."""

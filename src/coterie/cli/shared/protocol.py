@@ -1,0 +1,83 @@
+"""What `reproduce` and `tune` share: play a protocol with bars, write its report, and print the closing table."""
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from coterie.cli.shared.tables import closing_table
+from coterie.experiments import Plan
+from coterie.experiments.report.evidence import final_table, warnings, write_evidence
+from coterie.experiments.run.parallel import Told, Workers
+from coterie.experiments.study.protocol import QUICK_RUNS, Protocol
+from coterie.experiments.study.reproduce import Evidence, title_of
+from coterie.experiments.study.reproduce import reproduce as do_all
+
+
+def folder_of(out: Path, name: str, quick: bool) -> Path:
+    """Return the folder of a dataset or a log below `out`."""
+    return out / (f"{Path(name).stem}-quick" if quick else Path(name).stem)
+
+
+def runs_of(given: int | None, quick: bool) -> int:
+    """Return how many runs each policy has."""
+    return given if given is not None else QUICK_RUNS if quick else 5
+
+
+def do(protocol: Protocol, notes: Console, workers: int | Workers | None, silent: bool) -> Evidence:
+    """Play all of it and write the report; print the table unless `silent`. Ctrl-C says how to go on."""
+    try:
+        with _bars(protocol, notes) as (tuning, reporting):
+            evidence = do_all(protocol, tuning, reporting, workers)
+    except KeyboardInterrupt:
+        again = shlex.join(["coterie", *sys.argv[1:]])
+        notes.print(f"\nInterrupted. What was done is kept in {protocol.out}; to go on: [bold]{again}[/]")
+        raise typer.Exit(130) from None
+    report = write_evidence(evidence, ["coterie", *sys.argv[1:]])
+    if not silent:
+        _print(evidence, report)
+    return evidence
+
+
+@contextmanager
+def _bars(protocol: Protocol, console: Console) -> Iterator[tuple[Told, Any]]:
+    """Show a bar for tuning and one for the reported runs, with the time left."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as progress:
+        title = title_of(protocol.name, protocol.data)
+        n_tasks = sum(len(own) for spec in protocol.specs for _, own in protocol.tuning_tasks(spec))
+        first = progress.add_task(f"{title}: tuning", total=max(n_tasks * protocol.n_tuned, 1))
+        n_policies = sum(len(spec.variants()) for spec in protocol.specs)
+        second = progress.add_task(
+            f"{title}: runs", total=n_policies * protocol.n_runs * protocol.n_reported, start=False
+        )
+
+        def tuning(done: Sequence[int]) -> None:
+            progress.update(first, completed=sum(done))
+
+        def reporting(plan: Plan) -> Told:
+            progress.update(first, completed=max(n_tasks * protocol.n_tuned, 1))
+            progress.start_task(second)
+            return lambda done: progress.update(second, completed=sum(done))
+
+        yield tuning, reporting
+
+
+def _print(evidence: Evidence, report: Path) -> None:
+    protocol = evidence.protocol
+    title = (
+        f"{evidence.title}: {protocol.n_reported:,} rounds reported, {protocol.n_runs} runs, mean ± "
+        f"{'sampling error' if protocol.data.is_log else 'spread'}"
+    )
+    console = Console()
+    console.print(closing_table(title, *final_table(evidence)))
+    for text in warnings(evidence):
+        console.print(f"Note: {text}", highlight=False)
+    console.print(f"Report: {os.path.relpath(report)}", soft_wrap=True, highlight=False)

@@ -1,0 +1,1 @@
+"""Commands for data and experiments."""

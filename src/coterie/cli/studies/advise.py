@@ -1,0 +1,61 @@
+"""`coterie advise`: what a log says about sharing."""
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coterie.cli.shared.options import DataOption, JsonOption
+
+if TYPE_CHECKING:
+    from coterie.theory.records import Records
+
+
+def advise(
+    log: Annotated[
+        str,
+        typer.Argument(
+            help="A .csv or .parquet file with the columns user, payoff, and item or features (a list, or "
+            "columns named feature_…); a service's export; or the name of a dataset, such as lastfm."
+        ),
+    ],
+    data: DataOption = None,
+    out: Annotated[Path, typer.Option(help="Folder for the page and the numbers.")] = Path("out/advise"),
+    splits: Annotated[int, typer.Option(help="Random splits of the data to average over.", min=1)] = 3,
+    seed: Annotated[int, typer.Option(help="Seed of the splits.", min=0)] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Say whether users of a log should learn from each other.
+
+    And which policy to start with. It counts users and records, estimates how many groups of users there are per item
+    and how strongly they differ, and finds out on records kept aside whether other users' feedback helps to predict
+    a user's payoffs, and which policy predicts them best.
+    """
+    from coterie.theory.advice import advise as look_into
+    from coterie.theory.pages.advice_page import write_advice
+
+    advice = look_into(_records(log, data, seed), name=Path(log).name, splits=splits, seed=seed)
+    page = write_advice(advice, out / "advice.html")
+    numbers = json.dumps(advice.numbers(), indent=2)
+    (out / "advice.json").write_text(numbers)
+    if as_json:
+        print(numbers)
+        return
+    for line in advice.words():
+        print(line)
+    print(f"Start with: {advice.command()}")
+    print(f"Page: {os.path.relpath(page)}")
+
+
+def _records(log: str, data: Path | None, seed: int) -> "Records":
+    """Read a file, or the lists that the paper's protocol makes of a dataset."""
+    from coterie.theory.records import from_blocks, read_log
+
+    if Path(log).suffix:
+        return read_log(log)
+    from coterie.data.datasets import open_dataset
+
+    dataset = open_dataset(log, folder=data) if data else open_dataset(log)
+    return from_blocks(dataset.blocks(dataset.n_rounds, seed))

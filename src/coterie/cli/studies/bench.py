@@ -1,0 +1,177 @@
+"""`coterie bench`: how fast, as ratios within one run."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from threadpoolctl import threadpool_limits
+
+from coterie.bench import SUITES, describe_machine, run_suites, write_rows
+from coterie.bench.plots import draw_growth
+from coterie.bench.rows import Row, at_most, only_told
+from coterie.cli.shared.extras import need_service
+from coterie.cli.shared.options import JsonOption, tell_old
+
+DECISIONS = "decisions"
+SNAPSHOTS = "snapshots"
+
+
+def bench(
+    suites: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help=f"{', '.join(SUITES)}; all of these without a name. decisions, snapshots: see below."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Write rows, machine and plots to this folder (results/benchmarks).")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option(help="Smaller sizes: minutes become seconds, and noise grows.")
+    ] = False,
+) -> None:
+    """Measure speed as ratios within one run, on one core.
+
+    The table says which limits hold; exit code 1 if any does not. `coterie bench decisions` measures what decisions
+    of the service earn, beside Vowpal Wabbit on the same rounds: digits, MovieLens (from the folder that
+    COTERIE_DATA names) and two worlds like Personalizer's quickstarts.
+
+    `coterie bench snapshots` measures what a million users with features cost the service: a start, memory, how long
+    a snapshot holds up requests and what it writes, and the processor time of a rank and a reward beside 100 users.
+    """
+    notes = Console(stderr=True)
+    suites, old_file = _without_file(suites or [], as_json)
+    found: list[Row] = []
+    with threadpool_limits(1), notes.status("starting") as status:
+        for row in _rows(suites, quick, status.update, notes):
+            found.append(row)
+            notes.print(f"{row.suite}: {row.name}: {row.ratio:.3g}", highlight=False, markup=False)
+    if old_file is not None:
+        write_rows(found, old_file)
+    if out is not None:
+        name = "-".join(suites) if suites else "all"
+        write_rows(found, out / f"{name}.json")
+        (out / f"{name}-machine.json").write_text(json.dumps(describe_machine(), indent=2) + "\n")
+        draw_growth(found, out)
+    if as_json and old_file is None:
+        print(json.dumps([row.as_dict() for row in found], indent=2))
+    else:
+        _print(found)
+    if any(row.holds is False for row in found):
+        raise typer.Exit(1)
+
+
+def _without_file(suites: list[str], as_json: bool) -> tuple[list[str], Path | None]:
+    """Return the suites, and the file that --json had before it was a flag."""
+    files = [name for name in suites if as_json and name.endswith(".json")]
+    if not files:
+        return suites, None
+    tell_old(f"coterie bench --json {files[0]}", f"coterie bench --json > {files[0]}")
+    return [name for name in suites if name not in files], Path(files[0])
+
+
+def _rows(suites: list[str], quick: bool, told: Callable[[str], None], notes: Console) -> Iterator[Row]:
+    speed = [name for name in suites if name not in (DECISIONS, SNAPSHOTS)]
+    if speed or not suites:
+        yield from run_suites(speed, quick, told)
+    if DECISIONS in suites:
+        yield from decision_rows(quick, told, lambda text: notes.print(text, markup=False))
+    if SNAPSHOTS in suites:
+        yield from snapshot_rows(quick, told)
+
+
+def snapshot_rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
+    """Yield what many users cost: 20,000 if quick, else a million."""
+    need_service()
+    from coterie.bench.service.many_users import measure
+
+    few, many = measure(100, told), measure(20_000 if quick else 1_000_000, told)
+    users = f"{many.users:,} users"
+
+    def row(name: str, value: float, unit: str, against: str, **rest: Any) -> Row:
+        return Row(SNAPSHOTS, name, value, unit, against, **rest)
+
+    yield row(f"a start, {users}", many.start, "s", "60 s", **at_most(1, many.start / 60))
+    yield row(f"peak memory, {users}", many.memory / 1e9, "GB", "2 GB", **at_most(1, many.memory / 2e9))
+    yield row(
+        f"longest turn of the event loop during a snapshot, {users}",
+        1000 * many.held, "ms of processor time", "50 ms", **at_most(1, many.held / 0.05),
+    )  # fmt: skip
+    yield row(
+        "the same without a snapshot",
+        1000 * many.held_before, "ms of processor time", "50 ms", **only_told(many.held_before / 0.05),
+    )  # fmt: skip
+    yield row(
+        f"slowest rank and reward during a snapshot, {users}",
+        1000 * many.waited, "ms", f"{1000 * many.waited_before:.3g} ms, the slowest without one",
+        **only_told(many.waited / many.waited_before),
+    )  # fmt: skip
+    yield row(
+        "written by a snapshot after one more rank and reward",
+        many.part / 1e6, "MB", f"{many.whole / 1e6:.4g} MB, all of it", **only_told(many.part / many.whole),
+    )  # fmt: skip
+    yield row(
+        f"a rank with features, {users}",
+        1e6 * many.rank, "µs of processor time", f"{1e6 * few.rank:.3g} µs with 100 users",
+        **at_most(1.1, many.rank / few.rank),
+    )  # fmt: skip
+    yield row(
+        f"a reward, {users}",
+        1e6 * many.reward, "µs of processor time", f"{1e6 * few.reward:.3g} µs with 100 users",
+        **only_told(many.reward / few.reward),
+    )  # fmt: skip
+
+
+def decision_rows(quick: bool, told: Callable[[str], None], left_out: Callable[[str], None]) -> Iterator[Row]:
+    """Yield what the service's decisions earn beside the best of Vowpal Wabbit's settings, then ways to explore."""
+    need_service()
+    from coterie.bench.service.decisions import exploring, results
+
+    def tell(text: str) -> None:
+        (left_out if "left out" in text else told)(text)
+
+    for one in results(quick, tell):
+        unit = "of a random choice's regret" if one.by_regret else "earned a round"
+        ratio = one.ours / one.rival
+        against = f"{one.rival:.3f}, Vowpal Wabbit's best of five ({one.setting})"
+        limit = "< 1" if one.by_regret else "> 1"
+        holds = None if ratio != ratio else ratio < 1 if one.by_regret else ratio > 1
+        yield Row(DECISIONS, one.game, one.ours, unit, against, ratio, limit, holds)
+        if one.game == "digits":
+            yield Row(
+                DECISIONS,
+                "digits, right answers",
+                one.ours,
+                unit,
+                "0.80",
+                one.ours / 0.8,
+                ">= 1",
+                one.ours >= 0.8,
+            )
+    for game, way, score in exploring(quick, told):
+        unit = "of a random choice's regret" if "MovieLens" in game else "earned a round"
+        against = "share of the rounds that the log is worth to evaluate a uniform choice"
+        yield Row(
+            DECISIONS, f"{game}, exploring by {way}", score.value, unit, against, score.worth, None, None
+        )
+
+
+def _print(rows: list[Row]) -> None:
+    shown = Table(box=None, padding=(0, 2, 0, 0))
+    shown.add_column("what, and against what", overflow="fold")
+    for title in ("ratio", "limit", "holds"):
+        shown.add_column(title, justify="right", no_wrap=True)
+    for row in rows:
+        holds = {None: "", True: "yes", False: "[bold red]no[/]"}[row.holds]
+        measured = f"{row.value:.4g} {row.unit}"
+        what = Text(f"{row.suite}: {row.name}\n").append(f"  {measured}, against {row.against}", style="dim")
+        shown.add_row(what, f"{row.ratio:.3g}", row.limit or "", holds)
+    console = Console()
+    console.print(shown)
+    console.print("  ".join(f"{key} {value}" for key, value in describe_machine().items()), style="dim")

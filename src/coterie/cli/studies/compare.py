@@ -1,0 +1,107 @@
+"""`coterie compare`: policies side by side on a world or a log."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from coterie.cli.shared.options import JsonOption, OldWorldOption, SeedOption, chosen_world
+from coterie.cli.shared.progress import bars
+from coterie.cli.shared.tables import closing_table
+from coterie.cli.shared.workers import RayOption, at_work
+from coterie.data import WORLDS
+from coterie.experiments import Comparison, Plan, open_world, parse_specs, write_report
+from coterie.experiments import compare as play_all
+from coterie.experiments.report.figures import write_curves
+from coterie.experiments.report.table import as_json, table
+from coterie.experiments.report.words import headline, lead
+from coterie.experiments.run.specs import DEFAULT, names
+
+FIRST_WORLD = next(iter(WORLDS))
+N_ROUNDS = 10_000
+
+
+def compare(
+    given: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="WORLD|LOG",
+            show_default=FIRST_WORLD,
+            help=f"A built-in world ({', '.join(WORLDS)}), a .json file with a world's parameters, or a log of "
+            "your own: a .csv or .parquet file with the columns user, item, payoff, or a service's export.",
+        ),
+    ] = None,
+    policies: Annotated[
+        str,
+        typer.Option(
+            help=f"Policies, separated by commas: {', '.join(names())}. Parameters follow with colons: "
+            "cab:alpha=0.05:gamma=0.1. items=features, ids or both says what of the items a policy is shown."
+        ),
+    ] = DEFAULT,
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds of each run.", show_default=f"{N_ROUNDS}; all of a log")
+    ] = None,
+    runs: Annotated[int, typer.Option(help="Runs of each policy, each with a seed of its own.")] = 3,
+    seed: SeedOption = 0,
+    out: Annotated[Path, typer.Option(help="Folder for the report and the traces.")] = Path("out/compare"),
+    as_json_: JsonOption = False,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes at work.", show_default="one a core", min=1)
+    ] = None,
+    ray: RayOption = None,
+    world: OldWorldOption = None,
+) -> None:
+    """Compare policies on a world or a log of your own.
+
+    Prints a table and writes a report. Without options: Hierarchical, CAB, DynUCB, CLUB, both LinUCBs and a random
+    choice, on a built-in world. Runs that were interrupted go on where they stopped, and finished ones are not run
+    again.
+    """
+    world = chosen_world(given, world, "compare") or FIRST_WORLD
+    place = open_world(world)
+    longest = getattr(place, "n_rounds", None)  # a log ends, a world does not
+    n_rounds = longest or N_ROUNDS if rounds is None else min(rounds, longest or rounds)
+    plan = Plan(world, place, parse_specs(policies), n_rounds, runs, seed, out)
+    notes = Console(stderr=True)
+    before = sum(path.exists() for _, path in plan.all_tasks())
+    try:
+        with at_work(workers, ray) as them, bars(plan, notes) as told:
+            comparison = play_all(plan, told, them)
+        report = write_report(comparison, out / "report.html")
+        write_curves(comparison, out / "curves.svg")
+    except KeyboardInterrupt:
+        again = shlex.join(["coterie", *sys.argv[1:]])
+        _say(notes, f"\nInterrupted. What was played is kept in {out}. To go on:\n{again}")
+        raise typer.Exit(130) from None
+    (out / "result.json").write_text(json.dumps(as_json(comparison), indent=2))
+    if before:
+        total = len(plan.all_tasks())
+        _say(
+            notes, f"{before} of {total} runs were there already; remove {out / 'traces'} to play them again."
+        )
+    if as_json_:
+        print(json.dumps(as_json(comparison), indent=2))
+    else:
+        _print(comparison, report)
+
+
+def _say(console: Console, text: str) -> None:
+    """Print as it is: no markup, no colours, no line breaks within a path or a command."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _print(comparison: Comparison, report: Path) -> None:
+    plan = comparison.plan
+    runs = "1 run" if plan.n_runs == 1 else f"{plan.n_runs} runs"
+    shown = "mean ± sampling error" if plan.is_log else "mean ± spread" if plan.n_runs > 1 else "no spread"
+    title = f"{plan.name}: {plan.n_rounds:,} rounds, {runs}, {shown}"
+    console = Console()
+    console.print(closing_table(title, *table(comparison)))
+    _say(
+        console, f"{headline(comparison)}. {lead(comparison)}" if plan.is_log else headline(comparison) + "."
+    )
+    _say(console, f"Report: {report}")

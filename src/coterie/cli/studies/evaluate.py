@@ -1,0 +1,132 @@
+"""`coterie evaluate`: what other policies would have earned on a log."""
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from coterie.cli.shared.options import JsonOption
+from coterie.cli.shared.tables import closing_table
+
+if TYPE_CHECKING:
+    from coterie.data.logs.interactions import InteractionLog
+
+DEFAULT = "logged,baseline,uniform,sparse-hierarchical"
+DIMENSIONS = 32  # what features are hashed into, as in the service
+
+
+def evaluate(
+    log: Annotated[
+        str,
+        typer.Argument(
+            help="A service's store (its SQLite file), its .parquet or .dsjson export, a .dsjson or .json file of "
+            "Vowpal Wabbit or Personalizer, or an .npz file with the arrays of an obp bandit feedback."
+        ),
+    ],
+    policies: Annotated[
+        str,
+        typer.Option(
+            help="Policies, separated by commas: logged (what was shown), baseline, uniform, and all of `coterie "
+            "compare`, which learn as the log is replayed: sparse-hierarchical, hierarchical:explore=0.5, …"
+        ),
+    ] = DEFAULT,
+    clip: Annotated[
+        float | None, typer.Option(help="Cut larger weights to this.", show_default="none are cut")
+    ] = None,
+    level: Annotated[float, typer.Option(help="How often intervals hold the truth.")] = 0.95,
+    rewards: Annotated[
+        tuple[float, float] | None,
+        typer.Option(
+            help="The least and the largest possible reward.", show_default="0 1, or -1 1 if any is negative"
+        ),
+    ] = None,
+    user_path: Annotated[
+        str, typer.Option(help="Where the context of a dsjson file names the user.")
+    ] = "user.id",
+    draws: Annotated[
+        int, typer.Option(help="Draws a decision of policies that cannot tell their probabilities.", min=1)
+    ] = 20,
+    seed: Annotated[int, typer.Option(help="Seed of the policies.", min=0)] = 0,
+    out: Annotated[Path, typer.Option(help="Folder for the page and the numbers.")] = Path("out/evaluate"),
+    as_json_: JsonOption = False,
+) -> None:
+    """Estimate what other policies would have earned on a log.
+
+    Off-policy evaluation by IPS, self-normalised IPS, the direct method and doubly robust, each with an
+    interval, and a page. The log must tell how likely its choices were. A store is only read, also while its
+    service runs.
+    """
+    from coterie.evaluation import as_json, open_interactions, write_evaluation
+    from coterie.evaluation import evaluate as look_into
+    from coterie.evaluation.words import headline, lead, short_table
+
+    opened = open_interactions(log, user_path=user_path)
+    named = make_policies(policies, opened, seed)
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("replaying", total=len(opened.interactions))
+        found = look_into(
+            opened,
+            named,
+            level=level,
+            clip=clip,
+            rewards=rewards,
+            draws=draws,
+            seed=seed,
+            told=lambda done, _: progress.update(task, completed=done),
+        )
+    page = write_evaluation(found, out / "evaluation.html")
+    numbers = json.dumps(as_json(found), indent=2)
+    (out / "evaluation.json").write_text(numbers)
+    if as_json_:
+        print(numbers)
+        return
+    head, body = short_table(found)
+    console = Console()
+    console.print(closing_table(f"{opened.name}: {len(opened.interactions):,} decisions", head, body))
+    for line in (f"{headline(found)}. {lead(found)}", *found.notes, f"Page: {os.path.relpath(page)}"):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def make_policies(text: str, log: "InteractionLog", seed: int) -> dict[str, Any]:
+    """Return the policies that a text names, by their specs, made for the actions of a log."""
+    from coterie.errors import ParameterError
+    from coterie.evaluation.targets import FIXED
+    from coterie.experiments.run.specs import Spec, make_policy, names, parse_spec
+    from coterie.policies import POLICIES
+
+    def made(spec: Spec) -> Any:
+        if POLICIES[spec.name].takes_names and spec.items is None:
+            return make_policy(spec.name, {"seed": seed} | spec.parameters)
+        known = _Known(log.has_features)
+        view = spec.view(known)
+        return make_policy(spec.name, spec.complete(view=view, n_features=known.n_features, seed=seed))
+
+    found: dict[str, Any] = {}
+    for part in (part.strip() for part in text.split(",")):
+        if not part:
+            continue
+        specs = [] if part in FIXED else parse_spec(part).variants()
+        for name, policy in (
+            {part: part}.items() if part in FIXED else ((one.text, made(one)) for one in specs)
+        ):
+            if name in found:
+                raise ParameterError(f"policy {name!r} is listed twice; give each policy once")
+            found[name] = policy
+    if not found:
+        raise ParameterError(
+            f"policies={text!r} names no policy; choose among {', '.join([*FIXED, *names()])}"
+        )
+    return found
+
+
+class _Known:
+    """What a log of interactions knows of its actions, as `Spec.view` asks."""
+
+    def __init__(self, has_features: bool) -> None:
+        self.n_features = DIMENSIONS if has_features else None
+        self.one_hot = not has_features
+        self.has_ids = True

@@ -1,0 +1,163 @@
+"""`coterie reproduce`: the paper's evidence for a dataset, from one command."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from coterie.cli.shared.options import (
+    DataOption,
+    JsonOption,
+    RunsOption,
+    SeedOption,
+    SettingsOption,
+    TuningRunsOption,
+    WorkersOption,
+    read_settings_given,
+    tell_old,
+)
+from coterie.cli.shared.protocol import do, folder_of, runs_of
+from coterie.cli.shared.workers import RayOption, at_work
+from coterie.data import WORLDS, make_world
+from coterie.data.datasets import DATASETS, open_dataset
+from coterie.data.files import VARIABLE
+from coterie.data.logs.log import open_log
+from coterie.data.logs.log_file import READERS
+from coterie.data.worlds.stage import N_ROUNDS, Stage
+from coterie.errors import CoterieError
+from coterie.experiments import Run, Spec, parse_spec, parse_specs
+from coterie.experiments.run.specs import names
+from coterie.experiments.study.protocol import Protocol
+from coterie.experiments.study.reproduce import numbers
+from coterie.policies import POLICIES
+
+PAPER = ("cab", "club", "dynucb", "linucb-single", "linucb-multiple", "random")
+VERIFIED = ("lastfm", "delicious", "movielens", "movielens-repeat")  # their files are known by hash
+ALL = ("lastfm", "delicious", "tuenti", "kddcup", "avazu")
+
+
+def reproduce(
+    dataset: Annotated[
+        str,
+        typer.Argument(
+            help=f"A dataset ({', '.join(DATASETS)}), `all` for the paper's five, or a built-in world "
+            f"({', '.join(WORLDS)})."
+        ),
+    ],
+    data: DataOption = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A small honest version; the report says what was left out.")
+    ] = False,
+    policies: Annotated[
+        str | None,
+        typer.Option(help="Policies, separated by commas, or `all`. [default: those of the paper]"),
+    ] = None,
+    runs: RunsOption = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option(help=f"Use only so many rounds of the data. [default: all; {N_ROUNDS} of a world]"),
+    ] = None,
+    seed: SeedOption = 0,
+    tuning_runs: TuningRunsOption = 1,
+    settings: SettingsOption = None,
+    setting: Annotated[list[str] | None, typer.Option(hidden=True)] = None,
+    unverified: Annotated[
+        bool, typer.Option("--unverified", help="Take files that differ from the published ones.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder for everything; each dataset has its own in it.")] = Path(
+        "out/reproduce"
+    ),
+    as_json: JsonOption = False,
+    workers: WorkersOption = None,
+    ray: RayOption = None,
+) -> None:
+    """Do the paper's experiments on a dataset.
+
+    All of section 5: tune on the first fifth, report the rest, draw the figures. Settings are another reading of the
+    data, such as pool=all or untagged=drop; for a world, one of its parameters. An interrupted reproduction goes on
+    where it stopped.
+    """
+    if setting:
+        tell_old("--setting", "--settings")
+    if Path(dataset).suffix.lower() in READERS:
+        tell_old(f"coterie reproduce {dataset}", f"coterie tune {dataset}")
+    chosen_settings = read_settings_given([*(settings or []), *(setting or [])])
+    if data is not None:
+        os.environ[VARIABLE] = str(data)  # the processes at work look there
+    notes = Console(stderr=True)
+    plans = []
+    for name in ALL if dataset == "all" else [dataset]:
+        place = _open(name, chosen_settings, unverified, notes, rounds, fall_back=dataset == "all")
+        name = getattr(place, "name", name)
+        chosen = _all(place, seed) if policies == "all" else parse_specs(policies or ",".join(_known(PAPER)))
+        protocol = Protocol(
+            name,
+            place,
+            chosen,
+            folder_of(out, name, quick),
+            n_runs=runs_of(runs, quick),
+            seed=seed,
+            tuning_runs=tuning_runs,
+            n_rounds=rounds,
+            quick=quick,
+        )
+        plans.append(protocol)
+    with at_work(workers, ray) as them:
+        found = [do(protocol, notes, them, as_json) for protocol in plans]
+    if as_json:
+        told = [numbers(evidence) for evidence in found]
+        print(json.dumps(told if dataset == "all" else told[0], indent=2))
+
+
+def _known(names: Sequence[str]) -> list[str]:
+    """Return those of the paper's policies that this coterie has."""
+    return [name for name in names if name in POLICIES or name.startswith("linucb-")]
+
+
+def _all(place: Any, seed: int) -> list[Spec]:
+    """Return every policy that can play these data as they are: without a graph, and with items as they come."""
+    able = []
+    for spec in (parse_spec(name) for name in names()):
+        try:
+            Run.of(spec, place, seed, 1).make_policy()
+        except CoterieError:
+            continue
+        able.append(spec)
+    return able
+
+
+def _open(
+    name: str,
+    settings: dict[str, Any],
+    unverified: bool,
+    notes: Console,
+    rounds: int | None,
+    *,
+    fall_back: bool,
+) -> Any:
+    chosen = dict(settings)
+    if name in WORLDS:
+        world = make_world({"seed": 0, **WORLDS[name].parameters, **chosen})
+        return Stage(name, world, N_ROUNDS if rounds is None else rounds)
+    if Path(name).suffix.lower() in READERS:
+        return open_log(name, **chosen)
+    if unverified and name in VERIFIED:
+        chosen["verify"] = False
+    if name in ("kddcup", "avazu"):
+        chosen["told"] = lambda what: notes.print(f"{name}: {what}", highlight=False)
+    try:
+        place: Any = open_dataset(name, **chosen)
+        _ = place.n_users  # so that whatever is wrong with the files is told now
+        if not fall_back or place.provenance == "real" or name == "delicious":
+            return place
+    except CoterieError:
+        if not fall_back or name not in ("kddcup", "avazu"):
+            raise
+    if f"{name}-twin" not in DATASETS:
+        return place
+    notes.print(f"The whole of {name} is not at hand: its generated twin is taken.", highlight=False)
+    return open_dataset(f"{name}-twin")

@@ -1,0 +1,85 @@
+"""`coterie tune`: the settings that do best on a log of one's own."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from coterie.cli.shared.options import (
+    JsonOption,
+    RunsOption,
+    SeedOption,
+    SettingsOption,
+    TuningRunsOption,
+    WorkersOption,
+    read_settings_given,
+)
+from coterie.cli.shared.protocol import do, folder_of, runs_of
+from coterie.cli.shared.workers import RayOption, at_work
+from coterie.data.logs.log import open_log
+from coterie.errors import ParameterError
+from coterie.experiments import parse_specs
+from coterie.experiments.run.specs import DEFAULT
+from coterie.experiments.study.protocol import Protocol
+from coterie.experiments.study.reproduce import numbers
+
+
+def tune(
+    log: Annotated[
+        str,
+        typer.Argument(
+            help="A .csv or .parquet file with the columns user, payoff, and item or features (a list, or "
+            "columns named feature_…), or a service's export (.parquet, .dsjson)."
+        ),
+    ],
+    policies: Annotated[
+        str,
+        typer.Option(help="Policies, separated by commas. What a spec fixes (cab:alpha=0.1) is not tuned."),
+    ] = DEFAULT,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A few settings and rounds; the report says what was left out.")
+    ] = False,
+    runs: RunsOption = None,
+    rounds: Annotated[int | None, typer.Option(help="Use only so many records. [default: all]")] = None,
+    seed: SeedOption = 0,
+    tuning_runs: TuningRunsOption = 1,
+    settings: SettingsOption = None,
+    out: Annotated[Path, typer.Option(help="Folder for everything; each log has its own in it.")] = Path(
+        "out/tune"
+    ),
+    as_json: JsonOption = False,
+    workers: WorkersOption = None,
+    ray: RayOption = None,
+) -> None:
+    """Find each policy's best settings on a log of your own.
+
+    They are tried on the first fifth of the log, and the best is played on the rest, where the policies are compared.
+    Settings of a log: candidates=5 (how many in each list). Tuning that was interrupted goes on where it stopped.
+    """
+    if not Path(log).suffix:
+        raise ParameterError(
+            f"{log!r} is not a .csv or .parquet file; for a dataset, `coterie reproduce {log}`"
+        )
+    notes = Console(stderr=True)
+    place = open_log(log, **read_settings_given(settings or []))
+    protocol = Protocol(
+        getattr(place, "name", log),
+        place,
+        parse_specs(policies),
+        folder_of(out, log, quick),
+        n_runs=runs_of(runs, quick),
+        seed=seed,
+        tuning_runs=tuning_runs,
+        n_rounds=rounds,
+        quick=quick,
+    )
+    with at_work(workers, ray) as them:
+        evidence = do(protocol, notes, them, as_json)
+    if as_json:
+        print(json.dumps(numbers(evidence), indent=2))
+        return
+    print("Best in tuning:")
+    for spec in protocol.specs:
+        print(f"  {protocol.best(spec).text}")

@@ -1,0 +1,1 @@
+"""Logs of one's own: formats, checks and candidate lists."""

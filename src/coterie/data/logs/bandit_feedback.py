@@ -1,0 +1,88 @@
+"""Bandit feedback as the Open Bandit Pipeline (`obp`) has it: a dict of arrays, or the same arrays in an .npz file.
+
+Needed are action, reward and pscore: the shown action's number, what it earned, and how likely it was. context,
+action_context, position, n_actions and pi_b are taken where they are there. Saito et al., arXiv:2008.07146.
+"""
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.data.logs.interactions import SHARED, Interaction, InteractionLog, check_interaction
+from coterie.errors import FileError
+
+NEEDED = ("action", "reward", "pscore")
+
+
+def read_npz(path: Path) -> InteractionLog:
+    """Read the arrays of a bandit feedback from an .npz file."""
+    try:
+        with np.load(path, allow_pickle=False) as found:
+            arrays = {name: found[name] for name in found.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise FileError(f"{path} cannot be read as arrays: {error}") from error
+    return from_feedback(arrays, path.name)
+
+
+def from_feedback(feedback: Mapping[str, Any], name: str) -> InteractionLog:
+    """Return the interactions of a bandit feedback."""
+    missing = [key for key in NEEDED if feedback.get(key) is None]
+    if missing:
+        raise FileError(f"{name} has no {missing[0]!r}; a bandit feedback has {', '.join(NEEDED)}")
+    action = np.asarray(feedback["action"])
+    n = len(action)
+    if action.ndim != 1 or action.dtype.kind not in "iu" or not n or action.min() < 0:
+        raise FileError(
+            f"{name}: action is {action.dtype} {action.shape}, expected numbers from 0 on, one a round"
+        )
+    rewards, scores = (_numbers(name, feedback, key, (n,)) for key in ("reward", "pscore"))
+    assert rewards is not None
+    assert scores is not None
+    counted = feedback.get("n_actions")
+    n_actions = int(np.asarray(counted).item()) if counted is not None else int(action.max()) + 1
+    position = feedback.get("position")
+    places = np.zeros(n, dtype=np.int64) if position is None else np.asarray(position).astype(np.int64)
+    context = _numbers(name, feedback, "context", (n, None))
+    known = _numbers(name, feedback, "action_context", (n_actions, None))
+    chances = _numbers(name, feedback, "pi_b", (n, n_actions, None))
+    ids = tuple(str(k) for k in range(n_actions))
+    features = None if known is None else tuple(_named("a", row) for row in known)
+    several = len(np.unique(places)) > 1
+    found = []
+    for t in range(n):
+        around = {} if context is None else _named("x", context[t])
+        if several:
+            around[f"position={places[t]}"] = 1.0
+        one = Interaction(
+            user=SHARED,
+            actions=ids,
+            features=features,
+            context=around,
+            chosen=int(action[t]),
+            probability=float(scores[t]),
+            chances=None if chances is None else chances[t, :, places[t]],
+            reward=float(rewards[t]),
+        )
+        found.append(check_interaction(f"round {t} of {name}", one))
+    return InteractionLog(name, found)
+
+
+def _named(letter: str, row: NDArray[np.float64]) -> dict[str, float]:
+    return {f"{letter}{k}": value for k, value in enumerate(row.tolist()) if value}
+
+
+def _numbers(
+    name: str, feedback: Mapping[str, Any], key: str, shape: tuple[int | None, ...]
+) -> NDArray[np.float64] | None:
+    if feedback.get(key) is None:
+        return None
+    values = np.asarray(feedback[key])
+    fits = values.ndim == len(shape) and all(b in (None, a) for a, b in zip(values.shape, shape, strict=True))
+    if not fits or values.dtype.kind not in "iufb" or not np.isfinite(values).all():
+        expected = tuple("any" if size is None else size for size in shape)
+        raise FileError(f"{name}: {key} is {values.dtype} {values.shape}, expected finite numbers {expected}")
+    return values.astype(np.float64)

@@ -1,0 +1,147 @@
+"""Interactions: who was offered what, what was shown with which probability, and what it earned.
+
+A log of interactions is what off-policy evaluation needs: it tells how likely the shown action was.
+`open_interactions` reads the service's store and exports, Vowpal Wabbit's dsjson, and the bandit feedback of
+the Open Bandit Pipeline.
+"""
+
+import math
+import os
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.errors import FileError, ParameterError
+
+Floats = NDArray[np.float64]
+SHARED = "(shared)"  # the user of interactions that name none
+SLOTS = "{:,} decisions are slots of a larger one; each is evaluated by itself, beside what the other slots showed."
+ROUNDING = 1e-6  # by which written probabilities may miss their sum of 1
+
+Named = Mapping[str, float]  # features: names to numbers
+
+
+class Interaction(NamedTuple):
+    """One decision and what it earned. Actions that could not be shown are not listed."""
+
+    user: Hashable
+    actions: tuple[str, ...]  # ids
+    features: tuple[Named, ...] | None  # of each action; None if actions are known by id alone
+    context: Named
+    chosen: int  # the position of the shown action
+    probability: float  # of the shown action
+    chances: Floats | None  # (actions,) how likely each was; None if the log tells the shown one's alone
+    reward: float
+    baseline: int = 0  # the position of what the application would have shown
+    at: float | None = None  # seconds since 1970
+
+
+@final
+@dataclass(frozen=True)
+class InteractionLog:
+    """Interactions in the order of time."""
+
+    name: str
+    interactions: Sequence[Interaction]
+    notes: tuple[str, ...] = ()  # what a reader of results must know
+
+    @property
+    def has_features(self) -> bool:
+        """Whether any action has features."""
+        return any(one.features is not None for one in self.interactions)
+
+    @property
+    def has_chances(self) -> bool:
+        """Whether the log tells how likely every action was."""
+        return all(one.chances is not None for one in self.interactions)
+
+
+def open_interactions(log: Any, *, user_path: str = "user.id") -> InteractionLog:
+    """Read a log of interactions.
+
+    `log` is a path: a service's SQLite store, its Parquet or dsjson export, a dsjson file of Vowpal Wabbit or
+    Personalizer (`user_path` says where its context names the user), or an .npz file with the arrays of an
+    `obp` bandit feedback; or such a feedback itself, a mapping with action, reward and pscore. A store is
+    opened read-only, also while a service writes to it.
+
+    Raises FileError, with the record or line and the way out, if the log cannot be read.
+
+    >>> log = open_interactions({"action": [0, 1], "reward": [1, 0], "pscore": [0.5, 0.5], "n_actions": 2})
+    >>> len(log.interactions), log.interactions[0].actions
+    (2, ('0', '1'))
+    """
+    if isinstance(log, InteractionLog):
+        return log
+    if isinstance(log, Mapping):
+        from coterie.data.logs.bandit_feedback import from_feedback
+
+        return from_feedback(log, "bandit feedback")
+    if not isinstance(log, str | os.PathLike):
+        raise ParameterError(f"log is a {type(log).__name__}, expected a path or an obp bandit feedback")
+    if str(log).startswith(("postgresql://", "postgres://")):
+        raise FileError(
+            "a PostgreSQL store cannot be evaluated in place; write it to a file first: "
+            "coterie store export log.parquet --store …"
+        )
+    path = Path(str(log).removeprefix("sqlite://"))
+    if not path.is_file():
+        raise FileError(f"there is no file {path}")
+    return _reader(path)(path) if path.suffix.lower() not in DSJSON else _dsjson(path, user_path)
+
+
+DSJSON = (".dsjson", ".json", ".jsonl")
+
+
+def _dsjson(path: Path, user_path: str) -> InteractionLog:
+    from coterie.data.logs.dsjson import read_dsjson
+
+    return read_dsjson(path, user_path)
+
+
+def _reader(path: Path) -> Any:
+    from coterie.data.logs.bandit_feedback import read_npz
+    from coterie.data.logs.service_log import is_store, read_export, read_store
+
+    if path.suffix.lower() == ".parquet":
+        return read_export
+    if path.suffix.lower() == ".npz":
+        return read_npz
+    if is_store(path):
+        return read_store
+    raise FileError(
+        f"{path} is none of: a service's store (SQLite), its .parquet export, a .dsjson file, an .npz file with an "
+        "obp bandit feedback"
+    )
+
+
+def check_interaction(where: str, one: Interaction) -> Interaction:
+    """Return an interaction as it is, or say what is wrong with it."""
+    n = len(one.actions)
+    if not 0 <= one.chosen < n:
+        raise FileError(f"{where} chose action {one.chosen + 1} of {n}")
+    if len(set(one.actions)) < n:
+        twice = next(name for name in one.actions if one.actions.count(name) > 1)
+        raise FileError(f"{where} lists the action {twice!r} twice; ids must differ")
+    if not (math.isfinite(one.reward) and -1 <= one.reward <= 1):
+        raise FileError(
+            f"{where} has the reward {one.reward!r}, expected a number in [-1, 1]; scale the rewards"
+        )
+    if not 0 < one.probability <= 1 + ROUNDING:
+        raise FileError(
+            f"{where} showed its action with probability {one.probability!r}, expected above 0 and at most 1; only "
+            "a log that tells how likely its choices were can be evaluated"
+        )
+    if one.chances is not None:
+        chances = one.chances
+        if not (np.isfinite(chances).all() and (chances >= 0).all() and abs(chances.sum() - 1) <= 1e-3):
+            raise FileError(f"{where} has probabilities that sum to {chances.sum():g}, expected 1")
+        if abs(chances[one.chosen] - one.probability) > 1e-3 * one.probability:
+            raise FileError(
+                f"{where} showed its action with probability {one.probability:g}, but lists it with "
+                f"{chances[one.chosen]:g}"
+            )
+    return one

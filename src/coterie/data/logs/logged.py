@@ -1,0 +1,114 @@
+"""Rounds from a log: what was served to whom and what it paid, each record among a list of candidates.
+
+Which lists, and why they make replay an honest estimate, is told in `coterie.data.logs.lists`.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.data.blocks import Block
+from coterie.data.logs.lists import DRAWS, draw_lists
+from coterie.data.published.tags import Floats, Ints, check_choice
+from coterie.data.rounds import Round
+from coterie.data.worlds.world import check_count
+from coterie.errors import ParameterError
+
+BLOCK = 50_000  # records whose lists are drawn together; a reader may begin at any block
+
+
+class Records(NamedTuple):
+    """Some records of a log, in the order of time."""
+
+    users: NDArray[Any]  # (records,) ids
+    items: Ints  # (records,) positions in `Logged.items`
+    payoffs: Floats  # (records,)
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Logged:
+    """A log with candidate lists: one round a record."""
+
+    name: str
+    described: dict[str, Any]  # all it takes to open the same log again
+    provenance: str  # "real", "real, partial" or "generated twin"
+    items: Any  # ids as a list, or features (items, n_features)
+    shares: Floats  # (items,) how often each item is served
+    n_users: int
+    n_rounds: int
+    records: Callable[[int, int], Records]  # from a record up to another
+    n_candidates: int
+    draw: str = "balanced"
+    notes: Sequence[str] = ()  # what a reader of results must know
+    everything: Records | None = None  # all records, where some were left out of the rounds
+
+    is_log: ClassVar[bool] = True
+    every: ClassVar[int] = 500_000  # records that a policy plays between two commits
+
+    def __post_init__(self) -> None:
+        check_choice("draw", self.draw, DRAWS)
+        check_count("n_candidates", self.n_candidates, least=2)
+        if self.draw == "all" and self.n_candidates != self.n_items:
+            raise ParameterError(f"draw='all' lists {self.n_items} items, not {self.n_candidates}")
+        if self.draw == "balanced" and self.shares.max() * self.n_candidates > 1 + 1e-9:
+            raise ParameterError(
+                f"{self.name}: an item is served in {self.shares.max():.1%} of the records; balanced lists of "
+                f"{self.n_candidates} candidates need at most {1 / self.n_candidates:.1%}; thin the log first"
+            )
+
+    @property
+    def one_hot(self) -> bool:
+        """Whether items are known by id alone."""
+        return not isinstance(self.items, np.ndarray)
+
+    @property
+    def n_features(self) -> int | None:
+        """How many features an item has; None if it is known by id alone."""
+        return None if self.one_hot else int(self.items.shape[1])
+
+    @property
+    def n_items(self) -> int:
+        """How many items there are."""
+        return len(self.shares)
+
+    def parameters(self) -> dict[str, Any]:
+        """Return all it takes to make the same rounds again."""
+        return dict(self.described)
+
+    def every_record(self) -> Records:
+        """Return all records in the order of time, also those that were left out of the rounds."""
+        return self.records(0, self.n_rounds) if self.everything is None else self.everything
+
+    def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Block]:
+        """Yield the rounds from `start` up to `n_rounds`, or to the log's end; `seed` draws the lists."""
+        check_count("seed", seed, least=0)
+        n_rounds = min(n_rounds, self.n_rounds)
+        for first in range(start // BLOCK * BLOCK, n_rounds, BLOCK):
+            last = min(first + BLOCK, self.n_rounds)
+            users, items, payoffs = self.records(first, last)
+            rng = np.random.default_rng([seed, 6, first // BLOCK])
+            lists, served = draw_lists(rng, items, self.shares, self.n_candidates, self.draw)
+            block = Block(users, lists, self.items, payoffs, served)
+            yield block.cut(max(start - first, 0), min(n_rounds, last) - first)
+
+    def rounds(self, n_rounds: int, seed: int = 0) -> Iterator[Round]:
+        """Yield the first rounds one by one, or all if there are fewer."""
+        for block in self.blocks(n_rounds, seed):
+            yield from block.rounds()
+
+
+def from_arrays(
+    users: NDArray[Any], items: NDArray[Any], payoffs: NDArray[Any]
+) -> Callable[[int, int], Records]:
+    """Return what `Logged.records` asks for, from whole arrays of any compact type."""
+
+    def records(first: int, last: int) -> Records:
+        return Records(
+            users[first:last], items[first:last].astype(np.int64), payoffs[first:last].astype(np.float64)
+        )
+
+    return records

@@ -1,0 +1,267 @@
+"""The service's own log as interactions: its SQLite store, opened read-only, and its Parquet export.
+
+Both hold the records of `coterie.service.core.records`, as MessagePack and as JSON; here they are plain dicts. A
+decision is settled when no reward can be applied to it any more: at the first tick after its wait, or when too
+many newer ones are known. Until then it keeps what it has; one without a reward earns the default.
+"""
+
+import base64
+import json
+import math
+import sqlite3
+import zlib
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import numpy as np
+
+from coterie.data.logs.interactions import (
+    SHARED,
+    SLOTS,
+    Floats,
+    Interaction,
+    InteractionLog,
+    check_interaction,
+)
+from coterie.errors import ContextError, FileError, MissingExtraError
+from coterie.models.features import flatten
+
+APPLICATION = 0x636F7465  # "cote": SQLite's application id of a store
+VERSION = 1  # of records
+FORMAT = "1"  # of the Parquet export
+SQLITE = b"SQLite format 3\0"
+# The rules in force before the log says otherwise.
+RULES: dict[str, Any] = {"wait": 600.0, "default-reward": 0.0, "max-events": 200_000}
+
+Record = Mapping[str, Any]
+
+
+def is_store(path: Path) -> bool:
+    """Tell whether a file is an SQLite database."""
+    with path.open("rb") as file:
+        return file.read(len(SQLITE)) == SQLITE
+
+
+def is_export(path: Path) -> bool:
+    """Tell whether a Parquet file is a service's export."""
+    return _export_format(path) is not None
+
+
+def read_store(path: Path) -> InteractionLog:
+    """Read a service's SQLite store. Nothing is written or created, and a service may go on writing to it."""
+    names: dict[int, str] = {}
+    try:
+        connection = sqlite3.connect(_address(path), uri=True)
+        try:
+            connection.execute("BEGIN")  # one view of all tables
+            if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
+                raise FileError(f"{path} is a database of something else, not a coterie store")
+            names.update(connection.execute("SELECT number, id FROM users"))
+            rows = connection.execute("SELECT first, count, version, checksum, body FROM log ORDER BY first")
+            return from_records(str(path), _unpacked(path, rows), names)
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise FileError(f"{path} cannot be read as a coterie store: {error}") from error
+
+
+def read_export(path: Path) -> InteractionLog:
+    """Read a service's Parquet export."""
+    found = _export_format(path)
+    if found != FORMAT:
+        raise FileError(
+            f"{path} has log format {found!r}, expected {FORMAT!r}: a log to evaluate tells how likely its choices "
+            "were, as `coterie store export log.parquet` writes it"
+        )
+    parquet = _parquet()
+    names: dict[int, str] = {}
+
+    def records() -> Iterator[tuple[int, Record]]:
+        with parquet.ParquetFile(path) as file:
+            for part in file.iter_batches(batch_size=20_000, columns=["position", "user", "record"]):
+                for row in part.to_pylist():
+                    record = json.loads(row["record"])
+                    if row["user"] is not None:
+                        names[record["user"]] = row["user"]
+                    yield row["position"], record
+
+    try:
+        return from_records(str(path), records(), names)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise FileError(f"{path} cannot be read as an exported log: {error}") from error
+
+
+def _address(path: Path) -> str:
+    """Return the URL by which SQLite opens a file without creating any other beside it."""
+    place = quote(str(path.absolute()))
+    # Without a write-ahead log nobody is writing; SQLite would make one to read, unless the file is immutable.
+    waiting = Path(f"{path}-wal")
+    return f"file:{place}?mode=ro" + ("" if waiting.exists() else "&immutable=1")
+
+
+def _unpacked(path: Path, rows: Iterable[Any]) -> Iterator[tuple[int, Record]]:
+    """Yield each record with its position."""
+    try:
+        import msgspec
+    except ImportError as error:
+        raise MissingExtraError("a service's store needs msgspec: pip install 'coterie[service]'") from error
+    expected = None
+    for first, count, version, checksum, body in rows:
+        where = f"log records {first} to {first + count - 1} of {path}"
+        if version != VERSION:
+            raise FileError(f"{where} have format version {version}, this coterie reads version {VERSION}")
+        if zlib.crc32(body, zlib.crc32(b"%d %d %d " % (version, first, count))) != checksum:
+            raise FileError(
+                f"{where} are damaged: their checksum does not fit; restore a backup of the store"
+            )
+        if expected not in (None, first):
+            raise FileError(f"{path} is damaged: log records {expected} to {first - 1} are missing")
+        expected = first + count
+        try:
+            found = msgspec.msgpack.decode(body)
+        except msgspec.MsgspecError as error:
+            raise FileError(f"{where} cannot be read: {error}") from error
+        yield from enumerate(found, first)
+
+
+class _Open(NamedTuple):
+    """A decision that may still get a reward."""
+
+    position: int
+    record: Record
+    deadline: float  # milliseconds
+    default: float
+
+
+def from_records(
+    where: str, records: Iterable[tuple[int, Record]], names: Mapping[int, str]
+) -> InteractionLog:
+    """Return the interactions of records, each a dict with its position; `where` they come from is told in errors."""
+    left_out: Counter[str] = Counter()
+    found = [one for one in _settled(where, records, names, left_out) if one is not None]
+    if not found:
+        raise FileError(f"{where} has no decision that was shown; there is nothing to evaluate")
+    notes = []
+    if left_out["waiting"]:
+        notes.append(
+            f"{left_out['waiting']:,} decisions could still get a reward when the log ended; they count with what "
+            "they had by then."
+        )
+    if left_out["deferred"]:
+        notes.append(f"{left_out['deferred']:,} decisions were never shown, and were left out.")
+    if left_out["forgotten"]:
+        notes.append(f"{left_out['forgotten']:,} decisions for forgotten users were left out.")
+    if left_out["slots"]:
+        notes.append(SLOTS.format(left_out["slots"]))
+    return InteractionLog(Path(where).name, found, tuple(notes))
+
+
+def _settled(
+    where: str, records: Iterable[tuple[int, Record]], names: Mapping[int, str], left_out: Counter[str]
+) -> Iterator[Interaction | None]:
+    """Yield the decisions in order, each once nothing can change what it earned."""
+    rules = RULES
+    held: OrderedDict[str, _Open] = OrderedDict()
+    earned: dict[str, float] = {}
+    shown: set[str] = set()  # deferred decisions that were activated
+
+    def close(ended: bool) -> Interaction | None:
+        event, one = held.popitem(last=False)
+        paid, activated = earned.pop(event, None), event in shown
+        shown.discard(event)
+        if one.record.get("deferred") and not activated:
+            left_out["deferred"] += 1
+            return None
+        if event.startswith("\0"):
+            left_out["forgotten"] += 1
+            return None
+        left_out["waiting"] += ended and paid is None
+        left_out["slots"] += one.record.get("slot") is not None
+        reward = one.default if paid is None else min(1.0, max(-1.0, paid))
+        return _interaction(where, one, reward, names)
+
+    for position, record in records:
+        kind = record["type"]
+        if kind == "configure":
+            rules = {**RULES, **record["config"]}
+        elif kind == "rank":
+            event = record["event"]
+            wait = math.ceil(rules["wait"] * 1000)
+            held[event] = _Open(position, record, record["at"] + wait, rules["default-reward"])
+            while len(held) > rules["max-events"]:
+                yield close(False)
+        elif kind == "reward":
+            if record["outcome"] == "applied":
+                earned[record["event"]] = earned.get(record["event"], 0.0) + record["value"]
+        elif kind == "activate":
+            shown.add(record["event"])
+        elif kind == "tick":
+            while held and next(iter(held.values())).deadline <= record["at"]:
+                yield close(False)
+    while held:
+        yield close(True)
+
+
+def _interaction(source: str, one: _Open, reward: float, names: Mapping[int, str]) -> Interaction:
+    record = one.record
+    where = f"log record {one.position} of {source}"
+    excluded = set(record.get("excluded", ()))
+    open_to = [k for k in range(len(record["actions"])) if k not in excluded]
+    sent = (
+        json.loads(_bytes(record["features"])) if record.get("features") else {"context": [], "actions": []}
+    )
+    try:
+        flat = [flatten(part or ()) for part in sent["actions"]]
+        context = flatten(sent["context"])
+    except ContextError as error:
+        raise FileError(f"{where}: {error}") from error
+    found = Interaction(
+        user=names.get(record["user"], SHARED if not names else f"user {record['user']}"),
+        actions=tuple(record["actions"][k] for k in open_to),
+        features=tuple(flat[k] for k in open_to) if any(flat) else None,
+        context=context,
+        chosen=open_to.index(record["choice"]),
+        probability=float(record["probability"]),
+        chances=_chances(record, open_to),
+        reward=reward,
+        baseline=open_to.index(record["baseline"]),
+        at=record["at"] / 1000,
+    )
+    return check_interaction(where, found)
+
+
+def _chances(record: Record, open_to: list[int]) -> Floats:
+    """Return how likely each action was that is not excluded."""
+    if record.get("chances"):
+        return np.frombuffer(_bytes(record["chances"])).copy()
+    n = len(open_to)
+    if record.get("shown") == "baseline":
+        return np.array([float(k == record["choice"]) for k in open_to])
+    share = record["exploration"]
+    return np.array([share / n + (1 - share if k == record["best"] else 0.0) for k in open_to])
+
+
+def _bytes(value: Any) -> bytes:
+    """Return bytes as they were: JSON has them as base64."""
+    return base64.b64decode(value) if isinstance(value, str) else value
+
+
+def _export_format(path: Path) -> str | None:
+    """Return the log format that a Parquet file names; None if it names none or cannot be read."""
+    try:
+        metadata = _parquet().read_schema(path).metadata or {}
+    except (OSError, ValueError):
+        return None
+    found: bytes | None = metadata.get(b"coterie-log")
+    return None if found is None else found.decode()
+
+
+def _parquet() -> Any:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtraError("Parquet needs pyarrow: pip install 'coterie[experiments]'") from error
+    return pyarrow.parquet

@@ -1,0 +1,1 @@
+"""Published datasets: downloads, readers and preparation."""

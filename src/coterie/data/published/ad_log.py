@@ -1,0 +1,54 @@
+"""What the published click logs have in common, once users and ads are chosen."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coterie.data.logs.lists import thinned
+from coterie.data.logs.logged import Logged, from_arrays
+from coterie.data.published.stream import Selection
+
+
+def ad_log(
+    name: str,
+    title: str,
+    path: Path,
+    selection: Selection,
+    described: dict[str, Any],
+    *,
+    is_whole: bool,
+) -> Logged:
+    """Return the chosen records as a log with candidate lists."""
+    n_candidates, draw = described["n_candidates"], described["draw"]
+    users, items, clicks = selection.users, selection.items, selection.clicks
+    notes = [
+        f"{len(items):,} of the {selection.n_read:,} records of {path.name} with a known user: those of the "
+        f"{selection.n_users:,} most active users on the {selection.n_items:,} most served ads."
+    ]
+    if not is_whole:
+        notes.append(
+            f"{path.name} is a small sample of {title}: fit for trying things out, not for findings."
+        )
+    if draw == "balanced":
+        keep = thinned(items.astype(np.int64), selection.n_items, n_candidates)
+        if not keep.all():
+            notes.append(
+                f"{(~keep).sum():,} records of ads that take up more than 1/{n_candidates} of the log were left "
+                "out at random, so that lists can be balanced."
+            )
+        users, items, clicks = users[keep], items[keep], clicks[keep]
+    counts = np.bincount(items, minlength=selection.n_items)
+    return Logged(
+        name=name,
+        described=described,
+        provenance="real" if is_whole else "real, partial",
+        items=list(range(selection.n_items)),
+        shares=counts / counts.sum(),
+        n_users=len(np.unique(users)),
+        n_rounds=len(items),
+        records=from_arrays(users, items, clicks),
+        n_candidates=n_candidates,
+        draw=draw,
+        notes=notes,
+    )

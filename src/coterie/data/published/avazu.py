@@ -1,0 +1,74 @@
+"""Avazu: mobile ads, the `train` file of the Kaggle competition, 40 million records in the order of time.
+
+There is no user id. As is customary a user is the device_id, or device_ip with device_model where the
+device_id is the one that means "none". The paper does not say what an ad is, nor how it came to 48,723 users
+and 5,099 ads. C14 is customarily read as the ad; it is said to take fewer values than that, so an ad here is
+C14 in a place (site and app); `ad="C14"` takes it alone. Users and ads are those with most records.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from coterie.data.files import data_folder, find_needed, need
+from coterie.data.logs.logged import Logged
+from coterie.data.published.ad_log import ad_log
+from coterie.data.published.catalogue import source
+from coterie.data.published.stream import Layout, first_line, kept_selection, pieces, select
+from coterie.data.published.tags import check_choice
+from coterie.errors import FileError
+
+NO_DEVICE = "a99f214a"
+ADS = {"C14 in a place": ("C14", "site_id", "app_id"), "C14": ("C14",)}
+NEEDED = ("click", "device_id", "device_ip", "device_model", "C14", "site_id", "app_id")
+
+
+def avazu(
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    n_users: int = 48_723,
+    n_items: int = 5_099,
+    n_candidates: int = 20,
+    ad: str = "C14 in a place",
+    draw: str = "balanced",
+    told: Callable[[str], None] = lambda what: None,
+    file: str | None = None,
+) -> Logged:
+    """Return the log of the chosen users and ads; from `train`, or from the small sample if that is there."""
+    check_choice("ad", ad, tuple(ADS))
+    known = source("avazu")
+    names = [file] if file else ["train", "train.csv", "train_sample_8999.csv"]
+    path = find_needed(data_folder(folder), known.places, names, "avazu")
+    header = first_line(path).split(",")
+    missing = [name for name in NEEDED if name not in header]
+    if missing:
+        raise FileError(f"{path}, line 1: no column {missing[0]!r}; this is not Avazu's train file")
+    layout = Layout(",", header, True)
+    chosen = {"n_users": n_users, "n_items": n_items, "ad": ad}
+    make = partial(select, lambda: _frames(path, layout, ADS[ad]), n_users, n_items, told)
+    plain_name = path.name.removesuffix(".gz")
+    described = {"kind": "avazu", "file": plain_name, **chosen, "n_candidates": n_candidates, "draw": draw}
+    return ad_log(
+        "avazu",
+        known.title,
+        path,
+        kept_selection(path, chosen, make),
+        described,
+        is_whole="sample" not in plain_name,
+    )
+
+
+def _frames(path: Any, layout: Layout, ad: tuple[str, ...]) -> Iterator[Any]:
+    pl = need("polars", "reading logs")
+    columns = {"click": "number", "device_id": "text", "device_ip": "text", "device_model": "text"}
+    columns |= dict.fromkeys(ad, "text")
+    for frame in pieces(path, layout, columns):
+        yield frame.select(
+            "click",
+            pl.concat_str(ad, separator="/").alias("item"),
+            pl.when(pl.col("device_id") == NO_DEVICE)
+            .then(pl.concat_str(["device_ip", "device_model"], separator="/"))
+            .otherwise("device_id")
+            .alias("user"),
+        )

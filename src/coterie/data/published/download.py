@@ -1,0 +1,101 @@
+"""Fetching the published archives, and keeping only files that are what they should be."""
+
+import tempfile
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+from coterie.data.published.catalogue import File, Source, mismatch, source
+from coterie.errors import FileError
+from coterie.models.files import written_whole
+
+LARGEST = 200 * 2**20  # bytes: the archives have a few MB; anything beyond this is something else
+PATIENCE = 60.0  # seconds without an answer
+Told = Callable[[int, int | None], None]
+
+
+def get(
+    dataset: str,
+    folder: Path,
+    *,
+    url: str | None = None,
+    told: Told = lambda done, total: None,
+) -> list[Path]:
+    """Download a dataset into `folder`, check it, and return its files.
+
+    Each file is checked before it takes its place, and takes it whole; files that were there and are right
+    stay, and if all are, nothing is downloaded. `told` hears the bytes done and, if known, all there are.
+    """
+    known = source(dataset)
+    address = url or known.archive
+    if address is None:
+        raise FileError(
+            f"{known.title} cannot be downloaded by a program: {known.by_hand}; put it into {folder}"
+        )
+    place = folder / known.places[0]
+    if all(_is_right(place / file.name, file) for file in known.files):
+        return [place / file.name for file in known.files]
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=place) as archive:
+            _fetch(address, archive, told)
+            return _unpack(archive, known, place, address)
+    except OSError as error:
+        raise FileError(f"{place} cannot be written: {error}") from error
+
+
+def _is_right(path: Path, file: File) -> bool:
+    return path.is_file() and mismatch(file, path.read_bytes().replace(b"\r\n", b"\n")) is None
+
+
+def _fetch(address: str, archive: IO[bytes], told: Told) -> None:
+    """Write what lies at `address` to a file."""
+    try:
+        with urllib.request.urlopen(address, timeout=PATIENCE) as answer:
+            length = answer.headers.get("Content-Length")
+            total, done = int(length) if length else None, 0
+            while part := answer.read(1 << 18):
+                archive.write(part)
+                done += len(part)
+                told(done, total)
+                if done > LARGEST:
+                    raise FileError(f"{address} sends more than {LARGEST:,} bytes; this is not the archive")
+    except (urllib.error.URLError, TimeoutError, ValueError, ConnectionError) as error:
+        raise FileError(
+            f"{address} cannot be fetched ({error}); download it by hand and unpack it into the data folder"
+        ) from error
+    if total is not None and done != total:
+        raise FileError(f"{address} broke off after {done:,} of {total:,} bytes; try again")
+
+
+def _unpack(archive: IO[bytes], known: Source, place: Path, address: str) -> list[Path]:
+    """Take the known files out of the archive, by name, whatever folders are in it."""
+    try:
+        with zipfile.ZipFile(archive) as members:
+            names = {name.rsplit("/", 1)[-1]: name for name in members.namelist()}
+            found = []
+            for file in known.files:
+                if file.name not in names:
+                    raise FileError(f"{address} holds no {file.name}; it is not the published archive")
+                if members.getinfo(names[file.name]).file_size > LARGEST:
+                    raise FileError(
+                        f"{address}: {file.name} is far too large; it is not the published archive"
+                    )
+                found.append(_keep(members.read(names[file.name]), file, place, address))
+            return found
+    except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+        raise FileError(f"{address} is not a whole zip file ({error}); try again") from error
+
+
+def _keep(raw: bytes, file: File, place: Path, address: str) -> Path:
+    content = raw.replace(b"\r\n", b"\n")
+    wrong = mismatch(file, content)
+    if wrong:
+        raise FileError(f"{address}: {file.name} has {wrong}; nothing of it was kept")
+    path = place / file.name
+    with written_whole(path) as draft:
+        draft.write_bytes(content)
+    return path

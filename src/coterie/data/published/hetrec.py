@@ -1,0 +1,63 @@
+"""What the HetRec 2011 files have in common: tab-separated, tags in Latin-1, known by their hashes."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coterie.data.files import parse_integers, sha256
+from coterie.data.published.catalogue import read_known
+from coterie.data.published.tags import Floats, Ints, Tagging
+from coterie.errors import FileError
+
+
+def read_published(
+    dataset: str, name: str, folder: Path, verify: bool, columns: Sequence[str]
+) -> tuple[Any, str]:
+    """Return some columns of a file, as a Polars frame, and the hash of its content."""
+    path, content = read_known(dataset, name, folder, verify)
+    table = parse_integers(path, content, columns)
+    if not len(table):
+        raise FileError(f"{path} holds no rows; it was cut short, fetch it again")
+    return table, sha256(content)
+
+
+def read_friends(
+    dataset: str, name: str, columns: Sequence[str]
+) -> Callable[[Path, bool], list[tuple[int, int]]]:
+    """Return a reader of the pairs of users that a file lists."""
+
+    def read(folder: Path, verify: bool) -> list[tuple[int, int]]:
+        table, _ = read_published(dataset, name, folder, verify, columns)
+        pairs: list[tuple[int, int]] = table.select(columns).rows()
+        return pairs
+
+    return read
+
+
+def read_tag_names(
+    dataset: str, folder: Path, verify: bool, key: str, value: str
+) -> tuple[dict[int, str], str]:
+    """Return the tags' names by id, and the hash of the file. A tag may read "null"."""
+    path, content = read_known(dataset, "tags.dat", folder, verify)
+    first, *lines = content.decode("latin-1").rstrip("\n").split("\n")
+    if first.split("\t") != [key, value]:
+        raise FileError(f"{path}, line 1: {first[:80]!r}, expected {key} and {value}, separated by a tab")
+    names: dict[int, str] = {}
+    for number, line in enumerate(lines, 2):
+        tag, tab, text = line.partition("\t")
+        if not tab or not tag.isdecimal():
+            raise FileError(f"{path}, line {number}: {line[:80]!r}, expected a whole number, a tab and a tag")
+        names[int(tag)] = text
+    return names, sha256(content)
+
+
+def tagging_of(
+    item_ids: Ints, tagged: Ints, tags: Ints, counts: Floats | None, names: dict[int, str]
+) -> Tagging:
+    """Return the tags of known items; a tag on any other item, or without a name, is left out."""
+    place = np.minimum(np.searchsorted(item_ids, tagged), len(item_ids) - 1)
+    known = (item_ids[place] == tagged) & np.isin(tags, np.fromiter(names, dtype=np.int64))
+    counts = np.ones(len(tagged)) if counts is None else counts
+    return Tagging(place[known], tags[known], counts[known], names)

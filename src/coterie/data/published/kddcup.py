@@ -1,0 +1,71 @@
+"""KDD Cup 2012, track 2: ads served by a search engine, `training.txt`, 150 million records.
+
+A line is already what the paper calls an instance: clicks and impressions of one ad for one user and query.
+It pays 1 if it was clicked at all. Users are known by UserID (0 means unknown, and is left out), ads by AdID,
+and the order of the file is taken as the order of time, for it has no other. The paper does not say how it
+came to 10,333 users and 6,780 ads: here they are the ads with most instances, then the users with most
+instances of those.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from coterie.data.files import data_folder, find_needed, need
+from coterie.data.logs.logged import Logged
+from coterie.data.published.ad_log import ad_log
+from coterie.data.published.catalogue import source
+from coterie.data.published.stream import Layout, first_line, kept_selection, pieces, select
+from coterie.errors import FileError
+
+COLUMNS = (
+    "click", "impression", "url_hash", "ad_id", "advertiser_id", "depth", "position",
+    "query_id", "keyword_id", "title_id", "description_id", "user_id",
+)  # fmt: skip
+UNKNOWN = 0
+
+
+def kddcup(
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    n_users: int = 10_333,
+    n_items: int = 6_780,
+    n_candidates: int = 20,
+    draw: str = "balanced",
+    told: Callable[[str], None] = lambda what: None,
+    file: str | None = None,
+) -> Logged:
+    """Return the log of the chosen users and ads; from `training.txt`, or from the small sample if that is there."""
+    known = source("kddcup")
+    names = [file] if file else ["training.txt", "Click_prediction_small.csv"]
+    path = find_needed(data_folder(folder), known.places, names, "kddcup")
+    header = first_line(path)
+    has_header = "click" in header
+    separator = "," if has_header else "\t"
+    n_fields = len(header.split(separator))
+    if n_fields != len(COLUMNS):
+        raise FileError(
+            f"{path}, line 1: {n_fields} fields, expected {len(COLUMNS)}; this is not training.txt of KDD Cup "
+            "2012, track 2"
+        )
+    layout = Layout(separator, COLUMNS, has_header)
+    chosen = {"n_users": n_users, "n_items": n_items}
+    make = partial(select, lambda: _frames(path, layout), n_users, n_items, told)
+    plain_name = path.name.removesuffix(".gz")
+    described = {"kind": "kddcup", "file": plain_name, **chosen, "n_candidates": n_candidates, "draw": draw}
+    return ad_log(
+        "kddcup",
+        known.title,
+        path,
+        kept_selection(path, chosen, make),
+        described,
+        is_whole=plain_name == "training.txt",
+    )
+
+
+def _frames(path: Any, layout: Layout) -> Iterator[Any]:
+    pl = need("polars", "reading logs")
+    columns = {"click": "number", "ad_id": "number", "user_id": "number"}
+    for frame in pieces(path, layout, columns):
+        yield frame.filter(pl.col("user_id") != UNKNOWN).rename({"ad_id": "item", "user_id": "user"})

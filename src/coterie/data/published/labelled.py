@@ -1,0 +1,231 @@
+"""Rounds from likes: users, items with features, and which user likes which item (the paper's LastFM, Delicious).
+
+A round is a user drawn uniformly, one item this user likes drawn uniformly, and other items drawn from those
+available up to that round. Payoffs are the true labels, so an item of the others may pay as well. With
+`pool="growing"` the items available are 25 drawn at the start and every liked item that has come up since;
+with "all" they are all items from the first round on.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.data.blocks import Block, draw_distinct
+from coterie.data.files import data_folder
+from coterie.data.published.tags import Floats, Ints, Tagging, check_choice, features
+from coterie.data.rounds import Round
+from coterie.data.worlds.world import check_count
+from coterie.errors import FileError, ParameterError
+from coterie.models.candidates import Candidates
+
+POOLS = ("growing", "all")
+UNTAGGED = ("keep", "drop")
+STEP = 250  # rounds in a block
+
+
+class Likes(NamedTuple):
+    """What a dataset's files say."""
+
+    users: Ints  # (likes,) ids
+    items: Ints  # (likes,) ids
+    item_ids: Ints  # all items, liked or not, rising
+    tagging: Tagging  # of positions in `item_ids`
+    fingerprint: str  # of the files
+    whole: bool  # whether these are the published files, complete
+
+
+class Prepared(NamedTuple):
+    """What rounds are drawn from."""
+
+    user_ids: Ints  # (n_users,) those who like something
+    starts: Ints  # (n_users + 1,) where each user's likes begin
+    liked: Ints  # (likes,) positions of items, by user
+    item_ids: Ints  # (n_items,)
+    vectors: Floats  # (n_items, components)
+    fingerprint: str
+    whole: bool
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Labelled:
+    """A dataset of likes. The defaults are how we read the paper's section 5; `docs/reproduce.md` says why."""
+
+    name: str
+    reader: Callable[[Path, bool], Likes]
+    components: int = 25
+    centre: bool = True
+    scale: str = "largest"
+    tags: str = "whole"
+    untagged: str = "keep"
+    pool: str = "growing"
+    n_candidates: int = 25
+    n_rounds: int = 50_000
+    verify: bool = True
+    fingerprint: str | None = None  # of the files: if given, they must be the same
+    befriended: Callable[[Path, bool], list[tuple[int, int]]] | None = None  # reads who is whose friend
+    folder: str | os.PathLike[str] | None = None
+
+    one_hot: ClassVar[bool] = False
+    has_ids: ClassVar[bool] = True  # items are known by their ids too
+    is_log: ClassVar[bool] = False
+    every: ClassVar[int] = 2_000  # rounds that a policy plays between two commits
+
+    def __post_init__(self) -> None:
+        check_choice("pool", self.pool, POOLS)
+        check_choice("untagged", self.untagged, UNTAGGED)
+        check_count("components", self.components, least=1)
+        check_count("n_candidates", self.n_candidates, least=2)
+        check_count("n_rounds", self.n_rounds, least=1)
+
+    @property
+    def n_features(self) -> int:
+        """How many features an item has."""
+        return self.components
+
+    def parameters(self) -> dict[str, Any]:
+        """Return all it takes to make the same rounds again, wherever the files lie."""
+        names = ("components", "centre", "scale", "tags", "untagged", "pool", "n_candidates", "n_rounds")
+        settings = {name: getattr(self, name) for name in names}
+        return {
+            "kind": self.name,
+            **settings,
+            "verify": self.verify,
+            "fingerprint": self.prepared.fingerprint,
+        }
+
+    @cached_property
+    def prepared(self) -> Prepared:
+        """The users, their likes and the items' vectors."""
+        found = _prepare(
+            self.reader,
+            data_folder(self.folder),
+            self.verify,
+            self.untagged,
+            (self.components, self.centre, self.scale, self.tags),
+        )
+        if self.fingerprint not in (None, found.fingerprint):
+            raise FileError(
+                f"{self.name}: the files in {data_folder(self.folder)} are not those of the run described "
+                f"(fingerprint {found.fingerprint}, expected {self.fingerprint})"
+            )
+        return found
+
+    @property
+    def n_users(self) -> int:
+        """How many users like at least one item."""
+        return len(self.prepared.user_ids)
+
+    @property
+    def n_items(self) -> int:
+        """How many items there are."""
+        return len(self.prepared.item_ids)
+
+    @property
+    def provenance(self) -> str:
+        """Say whether the data are the published ones."""
+        return "real" if self.prepared.whole else "real, partial"
+
+    def friends(self) -> list[tuple[int, int]]:
+        """Return the pairs of users who know each other, each once, of those who like something."""
+        if self.befriended is None:
+            raise ParameterError(f"{self.name} does not say who is whose friend")
+        known = set(self.prepared.user_ids.tolist())
+        pairs = self.befriended(data_folder(self.folder), self.verify)
+        return sorted(
+            {(min(pair), max(pair)) for pair in pairs if known.issuperset(pair) and pair[0] != pair[1]}
+        )
+
+    def block(self, seed: int) -> Block:
+        """Return all rounds; the same for the same seed."""
+        check_count("seed", seed, least=0)
+        return _draw(self, seed)
+
+    def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Block]:
+        """Yield the rounds from `start` up to `n_rounds`, some at a time."""
+        if n_rounds > self.n_rounds:
+            raise ParameterError(
+                f"{n_rounds:,} rounds are asked of {self.name}, which was opened with n_rounds={self.n_rounds:,}"
+            )
+        yield from self.block(seed).pieces(start, n_rounds, STEP)
+
+    def rounds(self, n_rounds: int, seed: int = 0) -> Iterator[Round]:
+        """Yield the first rounds one by one."""
+        for block in self.blocks(n_rounds, seed):
+            yield from block.rounds()
+
+
+@lru_cache(maxsize=4)
+def _prepare(
+    reader: Callable[[Path, bool], Likes],
+    folder: Path,
+    verify: bool,
+    untagged: str,
+    how: tuple[int, bool, str, str],
+) -> Prepared:
+    likes = reader(folder, verify)
+    item_ids, tagging, users, items = likes.item_ids, likes.tagging, likes.users, likes.items
+    if untagged == "drop":
+        kept = np.unique(tagging.items)
+        item_ids, tagging = item_ids[kept], tagging._replace(items=np.searchsorted(kept, tagging.items))
+        of_kept = np.isin(items, item_ids)
+        users, items = users[of_kept], items[of_kept]
+    components, centre, scale, tags = how
+    vectors = features(tagging, len(item_ids), components=components, centre=centre, scale=scale, tags=tags)
+    pairs = np.unique(np.stack([users, items], axis=1), axis=0)  # a like counts once, by user and item
+    user_ids, first = np.unique(pairs[:, 0], return_index=True)
+    starts = np.append(first, len(pairs)).astype(np.int64)
+    liked = np.searchsorted(item_ids, pairs[:, 1])
+    return Prepared(user_ids, starts, liked, item_ids, vectors, likes.fingerprint, likes.whole)
+
+
+@lru_cache(maxsize=2)
+def _draw(data: Labelled, seed: int) -> Block:
+    """Draw all rounds: users, liked items, the others, and the order of each list."""
+    ready, n_rounds = data.prepared, data.n_rounds
+    n_items, n_others = len(ready.item_ids), data.n_candidates - 1
+    if n_items <= data.n_candidates:
+        raise ParameterError(f"n_candidates is {data.n_candidates}, but {data.name} has {n_items} items")
+    rng = np.random.default_rng([seed, 5])
+    user = rng.integers(len(ready.user_ids), size=n_rounds)
+    n_likes = np.diff(ready.starts)[user]
+    one = ready.liked[ready.starts[user] + (rng.random(n_rounds) * n_likes).astype(np.int64)]
+    if data.pool == "all":
+        order, size, place = np.arange(n_items), np.full(n_rounds, n_items), one
+    else:
+        first = rng.choice(n_items, data.n_candidates, replace=False)
+        order, size, place = _grow(first, one)
+    # The liked item is left out of the draw: numbers from its place on mean the next one.
+    inside = place < size
+    drawn = draw_distinct(rng, size - inside, n_others)
+    others = order[drawn + (inside[:, None] & (drawn >= place[:, None]))]
+    candidates = rng.permuted(np.concatenate([one[:, None], others], axis=1), axis=1)
+    items = Candidates.trusted(ready.item_ids.tolist(), ready.vectors)
+    return Block(ready.user_ids[user], candidates, items, _labels(ready, user, candidates))
+
+
+def _grow(first: Ints, one: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return the items in the order they become available, how many are in each round, and each `one`'s place."""
+    came = np.concatenate([first, one])
+    items, when, which = np.unique(came, return_index=True, return_inverse=True)
+    rank = np.argsort(np.argsort(when))
+    is_new = np.zeros(len(came), dtype=np.int64)
+    is_new[when] = 1
+    size = np.cumsum(is_new)[len(first) - 1 : -1]  # before the round's own item joins
+    return items[np.argsort(when)], size, rank[which[len(first) :]]
+
+
+def _labels(ready: Prepared, user: Ints, candidates: Ints) -> NDArray[np.float64]:
+    """Return 1 where the round's user likes the candidate, else 0."""
+    n_items = len(ready.item_ids)
+    of_user = np.repeat(np.arange(len(ready.user_ids)), np.diff(ready.starts))
+    known = of_user * n_items + ready.liked  # rising
+    asked = user[:, None] * n_items + candidates
+    place = np.minimum(np.searchsorted(known, asked), len(known) - 1)
+    return np.asarray(known[place] == asked, dtype=np.float64)

@@ -1,0 +1,30 @@
+"""LastFM: who listened to which artist, and how artists were tagged (HetRec 2011 Last.fm 2k)."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coterie.data.files import sha256
+from coterie.data.published.hetrec import read_friends, read_published, read_tag_names, tagging_of
+from coterie.data.published.labelled import Labelled, Likes
+
+FRIENDS = read_friends("lastfm", "user_friends.dat", ["userID", "friendID"])
+
+
+def lastfm(**settings: Any) -> Labelled:
+    """Return LastFM: a payoff is 1 if the user ever listened to the artist."""
+    return Labelled(name="lastfm", reader=read, befriended=FRIENDS, **settings)
+
+
+def read(folder: Path, verify: bool) -> Likes:
+    """Read the likes and the tags. Artists are those that anybody listened to: all 17,632."""
+    listened, own = read_published("lastfm", "user_artists.dat", folder, verify, ["userID", "artistID"])
+    tagged, tag = read_published(
+        "lastfm", "user_taggedartists.dat", folder, verify, ["userID", "artistID", "tagID"]
+    )
+    names, name = read_tag_names("lastfm", folder, verify, "tagID", "tagValue")
+    artists = np.unique(listened["artistID"].to_numpy())
+    tagging = tagging_of(artists, tagged["artistID"].to_numpy(), tagged["tagID"].to_numpy(), None, names)
+    users, items = listened["userID"].to_numpy(), listened["artistID"].to_numpy()
+    return Likes(users, items, artists, tagging, sha256("".join([own, tag, name]).encode())[:16], True)

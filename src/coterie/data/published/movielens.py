@@ -1,0 +1,241 @@
+"""MovieLens: who rated which movie how (GroupLens, ml-latest-small). A payoff is 1 for a rating of 4 or more.
+
+`movielens` cuts each user's rated movies into lists of 5, each movie once: every list is new. `movielens-repeat`
+draws lists of 10 from a user's rated movies, so that movies come back. What a user thinks of every candidate is
+known. Items are known by their ids and by features: an indicator for each genre and one for the decade of release.
+"""
+
+import io
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, final
+
+import numpy as np
+
+from coterie.data.blocks import Block, draw_distinct
+from coterie.data.files import data_folder, need, sha256
+from coterie.data.published.catalogue import read_known
+from coterie.data.published.tags import Floats, Ints
+from coterie.data.rounds import Round
+from coterie.data.worlds.world import check_count
+from coterie.errors import FileError, ParameterError
+from coterie.models.candidates import Candidates
+
+STEP = 250  # rounds in a block
+LIKED = 4.0  # stars, at least
+NO_GENRES = "(no genres listed)"
+YEAR = re.compile(r"\((\d{4})\)\s*$")  # at the end of a title
+
+
+class Ratings(NamedTuple):
+    """What the files say."""
+
+    user_ids: Ints  # (n_users,) rising
+    starts: Ints  # (n_users + 1,) where each user's ratings begin
+    rated: Ints  # (ratings,) positions of movies, by user
+    liked: Floats  # (ratings,) 1 for a rating of at least LIKED, else 0
+    movies: Candidates  # (n_items,) ids rising
+    feature_names: tuple[str, ...]
+    fingerprint: str  # of the files
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class MovieLens:
+    """MovieLens as rounds. With `n_draws`, so many lists are drawn; else each user's movies are cut into lists."""
+
+    name: str
+    n_candidates: int
+    n_draws: int = 0
+    verify: bool = True
+    fingerprint: str | None = None  # of the files: if given, they must be the same
+    folder: str | os.PathLike[str] | None = None
+
+    one_hot: ClassVar[bool] = False
+    has_ids: ClassVar[bool] = True
+    is_log: ClassVar[bool] = False
+    provenance: ClassVar[str] = "real"
+    every: ClassVar[int] = 2_000  # rounds that a policy plays between two commits
+
+    def __post_init__(self) -> None:
+        check_count("n_candidates", self.n_candidates, least=2)
+        check_count("n_draws", self.n_draws, least=0)
+
+    @property
+    def about(self) -> str:
+        """What a round is, for a reader of reports."""
+        which = "drawn from the movies" if self.n_draws else "of movies, none of them twice, among those"
+        return (
+            f"The rounds are made from what {self.n_users:,} users of MovieLens rated. In each, one of them is "
+            f"offered a list of {self.n_candidates} {which} this user has rated. A movie pays 1 if the user gave "
+            f"it {LIKED:g} stars or more, and 0 if not."
+        )
+
+    @cached_property
+    def ratings(self) -> Ratings:
+        """The users, what they rated, and the movies."""
+        found = _prepare(data_folder(self.folder), self.verify)
+        if self.fingerprint not in (None, found.fingerprint):
+            raise FileError(
+                f"{self.name}: the files in {data_folder(self.folder)} are not those of the run described "
+                f"(fingerprint {found.fingerprint}, expected {self.fingerprint})"
+            )
+        return found
+
+    @property
+    def n_users(self) -> int:
+        """How many users rated enough movies for a list."""
+        return int((np.diff(self.ratings.starts) >= self.n_candidates).sum())
+
+    @property
+    def n_items(self) -> int:
+        """How many movies there are."""
+        return len(self.ratings.movies)
+
+    @property
+    def n_features(self) -> int:
+        """How many features a movie has."""
+        return self.ratings.movies.n_features
+
+    @property
+    def n_rounds(self) -> int:
+        """How many rounds there are, whatever the seed."""
+        return self.n_draws or int((np.diff(self.ratings.starts) // self.n_candidates).sum())
+
+    def parameters(self) -> dict[str, Any]:
+        """Return all it takes to make the same rounds again, wherever the files lie."""
+        settings = {"n_candidates": self.n_candidates} | ({"n_draws": self.n_draws} if self.n_draws else {})
+        return {
+            "kind": self.name,
+            **settings,
+            "verify": self.verify,
+            "fingerprint": self.ratings.fingerprint,
+        }
+
+    def block(self, seed: int) -> Block:
+        """Return all rounds; the same for the same seed."""
+        check_count("seed", seed, least=0)
+        return _draw(self, seed)
+
+    def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Block]:
+        """Yield the rounds from `start` up to `n_rounds`, some at a time."""
+        if n_rounds > self.n_rounds:
+            raise ParameterError(
+                f"{n_rounds:,} rounds are asked of {self.name}, which has {self.n_rounds:,}; ask for fewer"
+            )
+        yield from self.block(seed).pieces(start, n_rounds, STEP)
+
+    def rounds(self, n_rounds: int, seed: int = 0) -> Iterator[Round]:
+        """Yield the first rounds one by one."""
+        for block in self.blocks(n_rounds, seed):
+            yield from block.rounds()
+
+
+def movielens(*, n_candidates: int = 5, **settings: Any) -> MovieLens:
+    """Return MovieLens in lists that are all new: each user's rated movies, each once."""
+    return MovieLens(name="movielens", n_candidates=n_candidates, **settings)
+
+
+def movielens_repeat(*, n_candidates: int = 10, n_draws: int = 40_000, **settings: Any) -> MovieLens:
+    """Return MovieLens in lists that repeat: a user, and movies this user rated, drawn uniformly each time."""
+    check_count("n_draws", n_draws, least=1)
+    return MovieLens(name="movielens-repeat", n_candidates=n_candidates, n_draws=n_draws, **settings)
+
+
+@lru_cache(maxsize=2)
+def _prepare(folder: Path, verify: bool) -> Ratings:
+    """Read both files."""
+    pl = need("polars", "reading data files")
+    ratings, own = _read(
+        "ratings.csv", folder, verify, {"userId": pl.Int64, "movieId": pl.Int64, "rating": pl.Float64}
+    )
+    listed, other = _read(
+        "movies.csv", folder, verify, {"movieId": pl.Int64, "title": pl.String, "genres": pl.String}
+    )
+    listed = listed.sort("movieId")
+    ratings = ratings.unique(["userId", "movieId"], keep="last", maintain_order=True).sort(
+        ["userId", "movieId"]
+    )
+    ids, movies = listed["movieId"].to_numpy(), ratings["movieId"].to_numpy()
+    missing = np.setdiff1d(movies, ids)
+    if len(missing):
+        raise FileError(
+            f"ratings.csv rates movie {missing[0]}, which movies.csv does not list; fetch both files again with "
+            "`coterie data get movielens`"
+        )
+    vectors, names = features(listed["title"].to_list(), listed["genres"].to_list())
+    user_ids, first = np.unique(ratings["userId"].to_numpy(), return_index=True)
+    return Ratings(
+        user_ids,
+        np.append(first, len(movies)).astype(np.int64),
+        np.searchsorted(ids, movies),
+        (ratings["rating"].to_numpy() >= LIKED).astype(np.float64),
+        Candidates.trusted(ids.tolist(), vectors),
+        names,
+        sha256(f"{own}{other}".encode())[:16],
+    )
+
+
+def _read(name: str, folder: Path, verify: bool, columns: dict[str, Any]) -> tuple[Any, str]:
+    """Return some columns of a file, as a Polars frame, and the hash of its content."""
+    pl = need("polars", "reading data files")
+    path, content = read_known("movielens", name, folder, verify)
+    try:
+        table = pl.read_csv(io.BytesIO(content), columns=list(columns), schema_overrides=columns)
+    except pl.exceptions.PolarsError as error:
+        reason = str(error).splitlines()[0]
+        raise FileError(
+            f"{path} cannot be read as a table with the columns {', '.join(columns)} ({reason}); the file is "
+            "damaged, fetch it again"
+        ) from error
+    empty = [column for column, n in zip(columns, table.null_count().row(0), strict=True) if n]
+    if empty or not len(table):
+        what = f"has lines without {empty[0]}" if empty else "holds no rows"
+        raise FileError(f"{path} {what}; it was cut short or damaged, fetch it again")
+    return table, sha256(content)
+
+
+def features(titles: list[str], genres: list[str]) -> tuple[Floats, tuple[str, ...]]:
+    """Return each movie's genres and decade as indicators, (movies, features), and the features' names.
+
+    All are divided by one number, such that the longest vector has norm 1.
+    """
+    told: list[set[str]] = []
+    for title, text in zip(titles, genres, strict=True):
+        year = YEAR.search(title)
+        decade = {f"{year[1][:3]}0s"} if year else set()
+        told.append(decade | (set() if text == NO_GENRES else set(text.split("|"))))
+    names = tuple(sorted(set().union(*told)))
+    place = {name: column for column, name in enumerate(names)}
+    vectors = np.zeros((len(told), max(len(names), 1)))
+    for row, own in enumerate(told):
+        vectors[row, [place[name] for name in own]] = 1
+    longest = np.linalg.norm(vectors, axis=1).max()
+    return vectors / (longest or 1), names
+
+
+@lru_cache(maxsize=4)
+def _draw(data: MovieLens, seed: int) -> Block:
+    """Make all rounds: who comes, and which places among the user's ratings are listed."""
+    ready, width = data.ratings, data.n_candidates
+    n_rated = np.diff(ready.starts)
+    rng = np.random.default_rng([seed, 12])
+    able = np.flatnonzero(n_rated >= width)
+    if not len(able):
+        raise ParameterError(f"n_candidates is {width}, but nobody in {data.name} rated so many movies")
+    if data.n_draws:
+        user = able[rng.integers(len(able), size=data.n_draws)]
+        place = ready.starts[user][:, None] + draw_distinct(rng, n_rated[user], width)
+    else:
+        lists = [
+            (ready.starts[one] + rng.permutation(n_rated[one]))[: n_rated[one] // width * width]
+            for one in able
+        ]
+        user = np.repeat(able, [len(own) // width for own in lists])
+        order = rng.permutation(len(user))
+        user, place = user[order], np.concatenate(lists).reshape(-1, width)[order]
+    return Block(ready.user_ids[user], ready.rated[place], ready.movies, ready.liked[place])

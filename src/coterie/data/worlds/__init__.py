@@ -1,0 +1,1 @@
+"""Synthetic worlds that know their truth."""

@@ -1,0 +1,191 @@
+"""A synthetic world of items with features."""
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.data.worlds.population import Crowd
+from coterie.data.worlds.world import (
+    Floats,
+    World,
+    check_count,
+    check_noise,
+    check_world,
+    parameters_of,
+    refuse_gap,
+)
+from coterie.errors import ContextError, ParameterError
+
+# Payoffs come out of a rotation, so gaps and lengths keep this far from their limits.
+MARGIN = 1e-9
+# The part of ‖u_i‖² that all users have in common, where there are features for it.
+COMMON = 0.2
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class DenseWorld(World):
+    """Items with features: u_i and every context mix all of them, and ‖u_i‖ = 1, ‖x‖ ≤ 1 as in the paper.
+
+    Seen without the rotation that hides it, each family has one axis for each cluster, and the axes left
+    over are common ground. A user is r on the axis of its cluster in each family, plus a common part that is
+    the same for everybody. A context is `clusters_per_family` numbers on the axes of one family, any two at
+    least gap/r apart and in random order, plus any direction of the common ground; it is new every time. So
+    u_i·x = r·(the number on i's axis) + (what the common ground pays). Payoffs add uniform noise in
+    [-noise, noise]; contexts are kept short enough for that to stay in [-1, 1].
+    """
+
+    n_users: int = 200
+    n_features: int = 12
+    n_families: int = 3
+    clusters_per_family: int = 2
+    gap: float = 0.4
+    noise: float = 0.2
+    n_candidates: int = 10
+    popularity: str = "even"
+    turnover: float = 0.0
+    drift: float = 0.0
+    seed: int = 0
+
+    kind: ClassVar[str] = "dense"
+    one_hot: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_world(self)
+        check_count("n_features", self.n_features, least=1)
+        if self.n_features < self._n_axes:
+            raise ParameterError(
+                f"n_features is {self.n_features}, expected at least {self._n_axes}: one for each of "
+                f"{self.clusters_per_family} clusters in {self.n_families} families"
+            )
+        check_noise(self.noise)
+        if self._shortest > self._length:
+            refuse_gap(self, self.gap * self._length / self._shortest - 2 * MARGIN)
+
+    @property
+    def _n_axes(self) -> int:
+        return self.n_families * self.clusters_per_family
+
+    @property
+    def _common(self) -> float:
+        return COMMON if self.n_features > self._n_axes else 0.0
+
+    @property
+    def _r(self) -> float:
+        return math.sqrt((1 - self._common) / self.n_families)
+
+    @property
+    def _length(self) -> float:
+        """‖x‖: as long as |u_i·x| ≤ √(r² + common)·‖x‖ ≤ 1 - noise allows."""
+        return min(1.0, (1 - self.noise) / math.sqrt(self._r**2 + self._common)) - MARGIN
+
+    @property
+    def _ladder(self) -> Floats:
+        """The shortest numbers that keep the gap: (clusters_per_family,), rising, around 0."""
+        steps = np.arange(self.clusters_per_family) - (self.clusters_per_family - 1) / 2
+        return np.asarray((self.gap + MARGIN) / self._r * steps, dtype=np.float64)
+
+    @property
+    def _shortest(self) -> float:
+        return float(np.linalg.norm(self._ladder))
+
+    @cached_property
+    def crowd(self) -> Crowd:
+        return Crowd(
+            n_users=self.n_users,
+            n_families=self.n_families,
+            clusters_per_family=self.clusters_per_family,
+            popularity=self.popularity,
+            turnover=self.turnover,
+            drift=self.drift,
+            seed=self.seed,
+        )
+
+    @cached_property
+    def _rotation(self) -> Floats:
+        rng = np.random.default_rng([self.seed, 0])
+        square = rng.standard_normal((self.n_features, self.n_features))
+        return np.asarray(np.linalg.qr(square).Q, dtype=np.float64)
+
+    @cached_property
+    def _ground(self) -> Floats:
+        """The common part of all users: (n_features - n_axes,)."""
+        rng = np.random.default_rng([self.seed, 3])
+        ground: Floats = _directions(rng, 1, self.n_features - self._n_axes)[0]
+        return math.sqrt(self._common) * ground
+
+    def parameters(self) -> dict[str, Any]:
+        return parameters_of(self)
+
+    def truth(self, user: Hashable) -> Floats:
+        plain = np.zeros(self.n_features)
+        plain[np.arange(self.n_families) * self.clusters_per_family + self.crowd.clusters(user)] = self._r
+        plain[self._n_axes :] = self._ground
+        turned: Floats = self._rotation @ plain
+        return turned
+
+    def expected(self, user: Hashable, contexts: Any) -> Floats:
+        plain = self._plain(contexts)
+        families = self._families(plain)
+        axes = families * self.clusters_per_family + self.crowd.clusters(user)[families]
+        paid: Floats = self._r * plain[np.arange(len(plain)), axes] + plain[:, self._n_axes :] @ self._ground
+        return paid
+
+    def family(self, context: Any) -> int:
+        return int(self._families(self._plain(np.asarray(context)[None]))[0])
+
+    def _plain(self, contexts: Any) -> Floats:
+        """Undo the rotation: (candidates, n_features)."""
+        rows = np.asarray(contexts, dtype=np.float64)
+        if rows.ndim != 2 or rows.shape[1] != self.n_features:
+            raise ContextError(
+                f"contexts have the shape {rows.shape}, this world's have (candidates, {self.n_features})"
+            )
+        return rows @ self._rotation
+
+    def _families(self, plain: Floats) -> NDArray[np.int64]:
+        """Return the family of each context, the one whose axes it uses: (candidates,)."""
+        blocks = plain[:, : self._n_axes].reshape(-1, self.n_families, self.clusters_per_family)
+        used = np.abs(blocks).max(axis=2) > MARGIN  # (candidates, n_families)
+        if not (used.sum(axis=1) == 1).all():
+            k = int(np.argmax(used.sum(axis=1) != 1))
+            raise ContextError(
+                f"context {k} belongs to {used[k].sum()} families, expected one; "
+                "ask about contexts that this world has sent"
+            )
+        families: NDArray[np.int64] = np.argmax(used, axis=1)
+        return families
+
+    def candidates(self, rng: np.random.Generator) -> Floats:
+        n_candidates, n_axes = self.n_candidates, self._n_axes
+        n_common = self.n_features - n_axes
+        square = np.full(n_candidates, self._length**2)  # of the length within the family
+        if n_common:
+            square = rng.uniform(self._shortest**2, square)
+        # A rising ladder plus a rising wiggle keeps the ladder's gaps. Stretch the wiggle until
+        # ‖ladder + stretch·wiggle‖² is `square`: the positive root of a quadratic.
+        wiggle = np.sort(rng.standard_normal((n_candidates, self.clusters_per_family)), axis=1)
+        a, b, c = (wiggle**2).sum(axis=1), wiggle @ self._ladder, self._shortest**2 - square
+        stretch = (np.sqrt(b**2 - a * np.minimum(c, 0)) - b) / a
+        numbers = rng.permuted(self._ladder + stretch[:, None] * wiggle, axis=1)
+        families = rng.integers(self.n_families, size=n_candidates)
+        axes = families[:, None] * self.clusters_per_family + np.arange(self.clusters_per_family)
+        plain = np.zeros((n_candidates, self.n_features))
+        np.put_along_axis(plain, axes, numbers, axis=1)
+        common = np.sqrt(np.maximum(self._length**2 - square, 0))
+        plain[:, n_axes:] = common[:, None] * _directions(rng, n_candidates, n_common)
+        return plain @ self._rotation.T
+
+    def payoffs(self, expected: Floats, rng: np.random.Generator) -> Floats:
+        return expected + rng.uniform(-self.noise, self.noise, len(expected))
+
+
+def _directions(rng: np.random.Generator, n: int, n_features: int) -> Floats:
+    """Draw `n` vectors of length 1, uniform over the sphere: (n, n_features), which may be 0 features."""
+    drawn = rng.standard_normal((n, n_features))
+    return drawn / np.linalg.norm(drawn, axis=1, keepdims=True) if n_features else drawn

@@ -1,0 +1,135 @@
+"""A synthetic world of items without features, each known by its id alone."""
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal, final
+
+import numpy as np
+
+from coterie.data.worlds.population import Crowd, is_whole
+from coterie.data.worlds.world import (
+    Floats,
+    World,
+    check_count,
+    check_noise,
+    check_world,
+    parameters_of,
+    refuse_gap,
+)
+from coterie.errors import ContextError, ParameterError
+
+# Values are whole multiples of 2⁻³⁰: floats hold them and their differences without rounding.
+GRID = 2**30
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class OneHotWorld(World):
+    """Items without features: item k belongs to family k mod n_families, and is liked by cluster.
+
+    Each item has its own value for each cluster of its family, the values at least `gap` apart. With
+    `noise="clicks"` payoffs are 0 or 1 and the value is the chance of a 1; with a number they are the value
+    plus uniform noise in [-noise, noise], and values keep within ±(1 - noise).
+
+    The paper has ‖u_i‖ = 1. Over many items that leaves no room for a gap (the squares of all values would
+    sum to 1), so here only |u_i·x| ≤ 1 holds.
+    """
+
+    n_users: int = 300
+    n_items: int = 20
+    n_families: int = 4
+    clusters_per_family: int = 2
+    gap: float = 0.3
+    noise: float | Literal["clicks"] = "clicks"
+    n_candidates: int = 10
+    popularity: str = "even"
+    turnover: float = 0.0
+    drift: float = 0.0
+    seed: int = 0
+
+    kind: ClassVar[str] = "one-hot"
+    one_hot: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_world(self)
+        check_count("n_items", self.n_items, least=1)
+        for name, wanted in (("n_families", self.n_families), ("n_candidates", self.n_candidates)):
+            if wanted > self.n_items:
+                raise ParameterError(
+                    f"{name} is {wanted} and n_items is {self.n_items}: ask for at most {self.n_items}, "
+                    "or for more items"
+                )
+        if self.noise != "clicks":
+            check_noise(self.noise, also=' or "clicks"')
+        low, high = self._range
+        steps = self.clusters_per_family - 1
+        if steps * math.ceil(self.gap * GRID) > high - low:
+            refuse_gap(self, (high - low) // steps / GRID)
+
+    @property
+    def n_features(self) -> None:
+        return None
+
+    @property
+    def _range(self) -> tuple[int, int]:
+        """The lowest and the highest value, in units of 1/GRID."""
+        if self.noise == "clicks":
+            return 0, GRID
+        high = math.floor((1 - self.noise) * GRID)
+        return -high, high
+
+    @cached_property
+    def crowd(self) -> Crowd:
+        return Crowd(
+            n_users=self.n_users,
+            n_families=self.n_families,
+            clusters_per_family=self.clusters_per_family,
+            popularity=self.popularity,
+            turnover=self.turnover,
+            drift=self.drift,
+            seed=self.seed,
+        )
+
+    @cached_property
+    def _values(self) -> Floats:
+        """What each cluster pays for each item: (n_items, clusters_per_family)."""
+        rng = np.random.default_rng([self.seed, 0])
+        low, high = self._range
+        ladder = math.ceil(self.gap * GRID) * np.arange(self.clusters_per_family)
+        slack = rng.integers(
+            low, high - int(ladder[-1]), size=(self.n_items, self.clusters_per_family), endpoint=True
+        )
+        values: Floats = rng.permuted(np.sort(slack, axis=1) + ladder, axis=1) / GRID
+        return values
+
+    def parameters(self) -> dict[str, Any]:
+        return parameters_of(self)
+
+    def truth(self, user: Hashable) -> Floats:
+        return self.expected(user, range(self.n_items))
+
+    def expected(self, user: Hashable, contexts: Any) -> Floats:
+        items = [self._item(context) for context in contexts]
+        clusters = self.crowd.clusters(user)
+        return self._values[items, [clusters[item % self.n_families] for item in items]]
+
+    def family(self, context: Any) -> int:
+        return self._item(context) % self.n_families
+
+    def _item(self, context: Any) -> int:
+        if is_whole(context) and 0 <= context < self.n_items:
+            return int(context)
+        raise ContextError(
+            f"item is {context!r}, this world's items are the integers 0 to {self.n_items - 1}"
+        )
+
+    def candidates(self, rng: np.random.Generator) -> list[int]:
+        items: list[int] = rng.choice(self.n_items, self.n_candidates, replace=False).tolist()
+        return items
+
+    def payoffs(self, expected: Floats, rng: np.random.Generator) -> Floats:
+        if self.noise == "clicks":
+            return (rng.random(len(expected)) < expected).astype(np.float64)
+        return expected + rng.uniform(-self.noise, self.noise, len(expected))

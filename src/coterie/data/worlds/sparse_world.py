@@ -1,0 +1,109 @@
+"""A synthetic world of items with thousands of features, of which few matter to a user."""
+
+import math
+from collections.abc import Hashable
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, ClassVar, final
+
+import numpy as np
+
+from coterie.data.worlds.population import POPULARITIES, Crowd
+from coterie.data.worlds.world import Floats, World, check_count, check_number
+from coterie.errors import ContextError, ParameterError
+
+# Noise is normal, cut at so many standard deviations so that payoffs stay in [-1, 1].
+CUT = 4.0
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SparseWorld(World):
+    """Items with many features: u_i has `sparsity` nonzeros, all of one size, and is the same within a cluster.
+
+    Contexts are uniform over the sphere ‖x‖ = 1 (normal features, normalised) and new every time; payoffs add
+    noise of standard deviation `noise`; ‖u_i‖ is as long as payoffs in [-1, 1] allow. There is one family of
+    items, and no gap: u_i·x is continuous, so two clusters may pay nearly the same for some x. In most rounds
+    they differ by some ‖u_i‖·√(2/n_features), which is little.
+    """
+
+    n_users: int = 20
+    n_features: int = 2000
+    sparsity: int = 5
+    clusters_per_family: int = 4
+    noise: float = 0.005
+    n_candidates: int = 20
+    popularity: str = "even"
+    turnover: float = 0.0
+    seed: int = 0
+
+    kind: ClassVar[str] = "sparse"
+    one_hot: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        for name in ("n_users", "n_features", "sparsity", "clusters_per_family", "n_candidates"):
+            check_count(name, getattr(self, name), least=1)
+        check_count("seed", self.seed, least=0)
+        for name, limit in (("sparsity", "n_features"), ("clusters_per_family", "n_users")):
+            if getattr(self, name) > getattr(self, limit):
+                raise ParameterError(
+                    f"{name} is {getattr(self, name)} and {limit} is {getattr(self, limit)}; "
+                    f"expected at most as many"
+                )
+        check_number("noise", self.noise, lambda noise: 0 <= noise < 1 / CUT, "a number from 0 to below 0.25")
+        if self.popularity not in POPULARITIES:
+            raise ParameterError(
+                f"popularity is {self.popularity!r}, expected one of: {', '.join(POPULARITIES)}"
+            )
+        check_number("turnover", self.turnover, lambda turnover: 0 <= turnover <= 1000, "from 0 to 1000")
+
+    @cached_property
+    def crowd(self) -> Crowd:
+        return Crowd(
+            n_users=self.n_users,
+            n_families=1,
+            clusters_per_family=self.clusters_per_family,
+            popularity=self.popularity,
+            turnover=self.turnover,
+            seed=self.seed,
+        )
+
+    @cached_property
+    def _models(self) -> Floats:
+        """u of each cluster: (clusters_per_family, n_features)."""
+        rng = np.random.default_rng([self.seed, 0])
+        size = (1 - CUT * self.noise) / math.sqrt(self.sparsity)
+        models = np.zeros((self.clusters_per_family, self.n_features))
+        for model in models:
+            support = rng.choice(self.n_features, self.sparsity, replace=False)
+            model[support] = size * rng.choice([-1.0, 1.0], self.sparsity)
+        return models
+
+    def parameters(self) -> dict[str, Any]:
+        return {"kind": self.kind, **asdict(self)}
+
+    def truth(self, user: Hashable) -> Floats:
+        model: Floats = self._models[self.crowd.clusters(user)[0]]
+        return model.copy()
+
+    def expected(self, user: Hashable, contexts: Any) -> Floats:
+        rows = np.asarray(contexts, dtype=np.float64)
+        if rows.ndim != 2 or rows.shape[1] != self.n_features:
+            raise ContextError(
+                f"contexts have the shape {rows.shape}, this world's have (candidates, {self.n_features})"
+            )
+        paid: Floats = rows @ self._models[self.crowd.clusters(user)[0]]
+        return paid
+
+    def family(self, context: Any) -> int:
+        return 0
+
+    def candidates(self, rng: np.random.Generator) -> Floats:
+        drawn = rng.standard_normal((self.n_candidates, self.n_features))
+        unit: Floats = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+        return unit
+
+    def payoffs(self, expected: Floats, rng: np.random.Generator) -> Floats:
+        drawn = rng.standard_normal(len(expected)).clip(-CUT, CUT)
+        # ‖x‖ may exceed 1 by a rounding.
+        return np.clip(expected + self.noise * drawn, -1.0, 1.0)

@@ -1,0 +1,82 @@
+"""A built-in world as a dataset: so many of its endless rounds, and the part of them that follows tuning."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, ClassVar, final
+
+from coterie.data.rounds import Round
+from coterie.data.worlds.world import World, check_count
+
+N_ROUNDS = 12_500  # a fifth to tune, 10,000 to report
+
+
+@final
+@dataclass(frozen=True)
+class Stage:
+    """The first rounds of a world, with what a dataset tells about itself."""
+
+    name: str
+    world: World
+    n_rounds: int = N_ROUNDS
+
+    is_log: ClassVar[bool] = False
+    provenance: ClassVar[str] = "generated world"
+
+    def __post_init__(self) -> None:
+        check_count("n_rounds", self.n_rounds, least=2)
+
+    @property
+    def one_hot(self) -> bool:
+        """Whether items are known by id alone."""
+        return self.world.one_hot
+
+    @property
+    def n_features(self) -> int | None:
+        """How many features an item has; None if it is known by id alone."""
+        return self.world.n_features
+
+    @property
+    def n_users(self) -> int:
+        """How many users there are at a time."""
+        return int(self.parameters()["n_users"])
+
+    @property
+    def n_items(self) -> int | None:
+        """How many items there are; None where they are new every round."""
+        return self.parameters().get("n_items")
+
+    @property
+    def n_candidates(self) -> int:
+        """How many candidates a list has."""
+        return int(self.parameters()["n_candidates"])
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the world's parameters: all it takes to make the same rounds again."""
+        return self.world.parameters()
+
+    def rounds(self, n_rounds: int, seed: int) -> Iterator[Round]:
+        """Yield the first rounds one by one."""
+        return self.world.rounds(n_rounds, seed)
+
+
+@final
+@dataclass(frozen=True)
+class Rest:
+    """The rounds of a world from `first` on. Whatever else is asked of it, the world answers."""
+
+    of: Any  # a world, or a stage
+    first: int
+
+    def parameters(self) -> dict[str, Any]:
+        """Return all it takes to make the same rounds again."""
+        return {"kind": "part", "first": self.first, "of": self.of.parameters()}
+
+    def rounds(self, n_rounds: int, seed: int) -> Iterator[Round]:
+        """Yield the rounds after the first ones, one by one."""
+        return islice(self.of.rounds(self.first + n_rounds, seed), self.first, None)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "of":  # asked before there is anything, while it is copied
+            raise AttributeError(name)
+        return getattr(self.of, name)

@@ -1,0 +1,167 @@
+"""What every synthetic world can do: send rounds, and tell the truth behind them."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import asdict
+from itertools import islice
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.data.rounds import Round
+from coterie.data.worlds.population import POPULARITIES, Crowd, is_whole
+from coterie.errors import ParameterError
+
+Floats = NDArray[np.float64]
+
+
+class World(ABC):
+    """Users, items in families, and payoffs that keep the paper's γ-gap assumption (Section 2).
+
+    paper        here
+    u_i          truth(user)
+    u_i·x        expected(user, contexts)
+    N_i(x)       neighbours(user, context)
+    m(x)         n_clusters(context)
+    γ            gap
+
+    For every context x that a world sends, two users of one cluster have the very same u_i·x, and users of
+    two clusters differ by at least `gap`. Users are dealt into clusters for each family of items apart, so
+    to agree on one family says nothing about another. Where tastes drift, what a world tells of a user is true at
+    the start; each round says what was true then.
+    """
+
+    kind: ClassVar[str]  # what `parameters` calls it
+    one_hot: ClassVar[bool]  # whether contexts are item ids
+
+    @property
+    @abstractmethod
+    def n_features(self) -> int | None:
+        """The length of a context; None where contexts are item ids."""
+
+    @abstractmethod
+    def parameters(self) -> dict[str, Any]:
+        """Return all it takes to make this world again with `make_world`, ready for JSON."""
+
+    @property
+    @abstractmethod
+    def crowd(self) -> Crowd:
+        """The users: their clusters, and in what order they visit."""
+
+    @abstractmethod
+    def truth(self, user: Hashable) -> Floats:
+        """Return u_i: (n_features,), or the expected payoff of each item: (n_items,)."""
+
+    @abstractmethod
+    def expected(self, user: Hashable, contexts: Any) -> Floats:
+        """Return u_i·x for each candidate: (candidates,). Equal to the last bit within a cluster."""
+
+    @abstractmethod
+    def family(self, context: Any) -> int:
+        """Return which family of items the context belongs to."""
+
+    @abstractmethod
+    def candidates(self, rng: np.random.Generator) -> Any:
+        """Draw the candidates of one round, in random order."""
+
+    @abstractmethod
+    def payoffs(self, expected: Floats, rng: np.random.Generator) -> Floats:
+        """Draw payoffs in [-1, 1] whose means are exactly `expected`."""
+
+    def rounds(self, n_rounds: int, seed: int = 0) -> Iterator[Round]:
+        """Return `n_rounds` rounds: the same for the same seed, and the first ones whatever `n_rounds` is."""
+        check_count("n_rounds", n_rounds, least=0)
+        check_count("seed", seed, least=0)
+        return islice(self._endless(np.random.default_rng([self.crowd.seed, 2, seed])), n_rounds)
+
+    def _endless(self, rng: np.random.Generator) -> Iterator[Round]:
+        for user, joined, left, taste in self.crowd.visits(rng):
+            contexts = self.candidates(rng)
+            expected = self.expected(taste, contexts)
+            yield Round(user, contexts, self.payoffs(expected, rng), expected, joined, left)
+
+    def users(self) -> list[int]:
+        """Return who is present at the start: up to the first `joined` or `left` of a round."""
+        return list(range(self.crowd.n_users))
+
+    def cluster(self, user: Hashable, context: Any) -> int:
+        """Return the user's cluster for this context, counted from 0 within the context's family."""
+        return int(self.crowd.clusters(user)[self.family(context)])
+
+    def neighbours(
+        self, user: Hashable, context: Any, users: Iterable[Hashable] | None = None
+    ) -> list[Hashable]:
+        """Return those of `users` (default: who is present at the start) with the same u_i·x as `user`."""
+        family = self.family(context)
+        own = self.crowd.clusters(user)[family]
+        return [j for j in self._or_start(users) if self.crowd.clusters(j)[family] == own]
+
+    def n_clusters(self, context: Any, users: Iterable[Hashable] | None = None) -> int:
+        """Return m(x): how many values u_i·x takes over `users` (default: who is present at the start)."""
+        family = self.family(context)
+        return len({int(self.crowd.clusters(j)[family]) for j in self._or_start(users)})
+
+    def best(self, user: Hashable, contexts: Any) -> int:
+        """Return the position of the candidate that pays `user` most on average, the first of equals."""
+        return int(np.argmax(self.expected(user, contexts)))
+
+    def _or_start(self, users: Iterable[Hashable] | None) -> Iterable[Hashable]:
+        return self.users() if users is None else users
+
+
+def check_count(name: str, value: Any, least: int) -> None:
+    """Raise ParameterError unless `value` is a whole number of at least `least`."""
+    if not is_whole(value) or value < least:
+        raise ParameterError(f"{name} is {value!r}, expected a whole number of at least {least}")
+
+
+def check_number(name: str, value: Any, fits: Callable[[float], bool], expectation: str) -> None:
+    """Raise ParameterError unless `value` is a number that fits."""
+    number = isinstance(value, float | int | np.floating | np.integer) and not isinstance(value, bool)
+    if not number or not fits(value):
+        raise ParameterError(f"{name} is {value!r}, expected {expectation}")
+
+
+def check_world(world: Any) -> None:
+    """Raise ParameterError unless the parameters that all worlds have are in order."""
+    for name in ("n_users", "n_families", "clusters_per_family", "n_candidates"):
+        check_count(name, getattr(world, name), least=1)
+    check_count("seed", world.seed, least=0)
+    if world.clusters_per_family > world.n_users:
+        raise ParameterError(
+            f"clusters_per_family is {world.clusters_per_family} and n_users is {world.n_users}: some "
+            f"clusters would be empty; ask for at most {world.n_users}, or for more users"
+        )
+    check_number("gap", world.gap, lambda gap: 0 < gap <= 2, "a number above 0 and at most 2")
+    if world.popularity not in POPULARITIES:
+        raise ParameterError(
+            f"popularity is {world.popularity!r}, expected one of: {', '.join(POPULARITIES)}"
+        )
+    expectation = (
+        "a number from 0 to 1000: the share of users replaced in 1,000 rounds (1.0: as many as there are)"
+    )
+    check_number("turnover", world.turnover, lambda turnover: 0 <= turnover <= 1000, expectation)
+    expectation = "a number from 0 to 1000: the share of users whose tastes change in 1,000 rounds"
+    check_number("drift", world.drift, lambda drift: 0 <= drift <= 1000, expectation)
+
+
+def parameters_of(world: Any) -> dict[str, Any]:
+    """Return a world's kind and parameters. `drift` came later, so a world without it is known as it was before."""
+    return {"kind": world.kind, **{k: v for k, v in asdict(world).items() if k != "drift" or v}}
+
+
+def check_noise(noise: Any, also: str = "") -> None:
+    """Raise ParameterError unless payoffs with this noise can stay in [-1, 1]."""
+    expectation = f"a number from 0 to below 1{also}, so that payoffs stay in [-1, 1]"
+    check_number("noise", noise, lambda noise: 0 <= noise < 1, expectation)
+
+
+def refuse_gap(world: Any, largest: float) -> NoReturn:
+    """Raise the ParameterError of a gap for which there is no room."""
+    raise ParameterError(
+        f"gap is {world.gap}, expected at most {math.floor(largest * 1e6) / 1e6} for "
+        f"{world.clusters_per_family} clusters in {world.n_families} families with noise {world.noise!r}; "
+        "ask for a smaller gap, fewer clusters or less noise"
+    )

@@ -1,0 +1,206 @@
+"""The report of a reproduction: one HTML file that works offline, and says what the data are and are not."""
+
+import json
+import re
+import shlex
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+import coterie
+from coterie.experiments.report.paper_figures import in_page
+from coterie.experiments.report.table import paid
+from coterie.experiments.report.words import is_clear
+from coterie.experiments.study.compare import Comparison, Result
+from coterie.experiments.study.metrics import Spread, shown
+from coterie.experiments.study.protocol import Protocol
+from coterie.experiments.study.reproduce import Evidence, statistics
+from coterie.experiments.study.tuning import is_by_luck, read_score
+from coterie.models.files import written_whole
+
+FIGURES = {
+    "figure-1": (
+        "Figure 1: click-through rate against kept records",
+        "A record counts only where a policy picked what the log had served. Higher is better.",
+    ),
+    "figure-2": (
+        "Figure 2: what was lost, over what RAN lost",
+        "The cumulative regret of each policy, over that of choosing blindly. Lower is better; 1 is no better "
+        "than blind.",
+    ),
+    "figure-3": (
+        "Figure 3: how far apart users are",
+        "The mean distance between the served user's least-squares model and all other users' models, averaged "
+        "over neighbouring rounds; shaded is the spread between the users served.",
+    ),
+}
+
+
+def write_evidence(evidence: Evidence, command: Sequence[str]) -> Path:
+    """Write report.html beside the numbers, and return its path. `command` is what makes all this again."""
+    path = evidence.protocol.out / "report.html"
+    with written_whole(path) as draft:
+        draft.write_text(page(evidence, command), encoding="utf-8")
+    return path
+
+
+def page(evidence: Evidence, command: Sequence[str]) -> str:
+    """Return the report as HTML."""
+    here, plan, protocol = files("coterie.experiments.report"), evidence.comparison.plan, evidence.protocol
+    style = re.search(r"<style>\n(.*?)</style>", here.joinpath("report.html").read_text("utf-8"), re.DOTALL)
+    return Template(here.joinpath("reproduce.html").read_text("utf-8")).substitute(
+        title=escape(f"{evidence.title}: {headline(evidence)}"),
+        style=style.group(1) if style else "",
+        lead=escape(lead(evidence)),
+        warnings="\n".join(f'<p class="warning">{escape(text)}</p>' for text in warnings(evidence)),
+        statistics=as_table(*statistics_table(evidence)),
+        tuned_share=f"{protocol.tuned_share:.0%}",
+        figures="\n".join(_figure(name, in_page(sheet)) for name, sheet in evidence.sheets.items()),
+        table=as_table(*final_table(evidence)),
+        tuning_words=escape(_tuning_words(evidence)),
+        tuning=as_table(*tuning_table(evidence)),
+        runs=f"{plan.n_runs} {'run' if plan.n_runs == 1 else 'runs'}",
+        command=escape(shlex.join(command)),
+        seeds=escape(", ".join(map(str, plan.seeds))),
+        data=escape(json.dumps(protocol.data.parameters())),
+        version=escape(coterie.__version__),
+    )
+
+
+def headline(evidence: Evidence) -> str:
+    """Return who came first, or that nobody clearly did."""
+    first, *others = evidence.comparison.results
+    if not others:
+        return f"{first.spec.title} alone"
+    if not is_clear(evidence.comparison):
+        return f"No clear winner: {first.spec.title} came before {others[0].spec.title}"
+    return f"{first.spec.title} came first"
+
+
+def lead(evidence: Evidence) -> str:
+    """Return the result in two sentences."""
+    first, *others = evidence.comparison.results
+    is_log = evidence.protocol.data.is_log
+    what = "a click-through rate of" if is_log else "a regret over RAN's of"
+    text = f"{first.spec.title} came to {what} {_final(first, is_log)}"
+    if others:
+        text += f", the next, {others[0].spec.title}, to {_final(others[0], is_log)}"
+        text += f". {_how_sure(evidence.comparison)}"
+    return text + "."
+
+
+def _how_sure(comparison: Comparison) -> str:
+    """Return how far the order of the first two can be relied on."""
+    clear = is_clear(comparison)
+    if comparison.plan.is_log:
+        fewer = "in fewer than 1 in 100 logs" if clear else "too often"
+        return f"Such a lead would be found {fewer} where all pay the same"
+    if comparison.plan.n_runs == 1:
+        return "This was a single run"
+    fewer = "in fewer than 1 in 100 comparisons" if clear else "too often"
+    return f"By how the runs differ, such a lead would be found {fewer} where all lose the same"
+
+
+def warnings(evidence: Evidence) -> list[str]:
+    """Return what a reader must know before believing any of it."""
+    protocol = evidence.protocol
+    told = list(getattr(protocol.data, "notes", ()))
+    if protocol.name == "delicious" and protocol.data.provenance == "real, partial":
+        told.append(
+            "The Delicious files used are a partial reconstruction: 97,351 of the 104,799 bookmarks, tags without "
+            "their weights, and a link from tags to URLs that was inferred. Results are close to, but not the "
+            "same as, results on the published files."
+        )
+    told += tuned_by_luck(protocol)
+    left_out = protocol.left_out()
+    if left_out:
+        told.append(f"This is the quick version. It did only {'; '.join(left_out)}.")
+    return told
+
+
+def tuned_by_luck(protocol: Protocol) -> list[str]:
+    """Say which policies kept too few records of a log to tell their settings apart."""
+    told = []
+    for spec in protocol.specs if protocol.data.is_log else ():
+        tried = [read_score(path, run) for _, tasks in protocol.tuning_tasks(spec) for run, path in tasks]
+        if is_by_luck(tried):
+            kept = sorted(one.kept for one in tried)[len(tried) // 2]
+            told.append(
+                f"{spec.title} kept about {kept:,} records in tuning, too few to tell its {len(tried)} settings "
+                "apart: the one taken may be no better than the others. Tune on a longer log, or fix the settings."
+            )
+    return told
+
+
+def statistics_table(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
+    """Return the dataset's line of Table 1 and, below it, the paper's."""
+    found = statistics(evidence)
+    head = ["", "users n", "d", "candidates c", "T"]
+    own = [found["dataset"], *(f"{found[key]:,}" for key in ("users", "features", "candidates", "retained"))]
+    paper = found["paper"]
+    if paper is None:
+        return head, [own]
+    return head, [own, ["in the paper", *(f"{value:,}" for value in paper.values())]]
+
+
+def final_table(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
+    """Return one line a policy: final value with spread, neighbourhood size, share rate."""
+    is_log = evidence.protocol.data.is_log
+    head = ["policy", "CTR", "kept"] if is_log else ["policy", "regret over RAN's", "regret"]
+    lines = []
+    for result in evidence.comparison.results:
+        second = f"{result.over('kept').mean:,.0f}" if is_log else _spread(result.over("regret"), ",.0f")
+        lines.append([result.spec.title, _final(result, is_log), second, *_company(result)])
+    return [*head, "asked", "shared", "with"], lines
+
+
+def _company(result: Result) -> list[str]:
+    taught = result.over("shared_with").mean
+    with_whom = f"{taught:,.1f}" if taught == taught else "–"
+    return [f"{result.over('neighbours').mean:,.1f}", f"{result.over('share_rate').mean:.1%}", with_whom]
+
+
+def _final(result: Result, is_log: bool) -> str:
+    if is_log:
+        return paid(result)
+    return "–" if result.to_random is None else _spread(result.to_random, ".3f")
+
+
+def _spread(value: Spread, shape: str) -> str:
+    return shown(value.mean, value.spread, shape)
+
+
+def tuning_table(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
+    """Return one line a policy: how many settings were tried, and the one taken."""
+    protocol = evidence.protocol
+    lines = []
+    for spec, best in zip(protocol.specs, evidence.comparison.plan.specs, strict=True):
+        tried = len(spec.variants()) if best.stands_for else len(protocol.tuning_tasks(spec))
+        chosen = best.text.removeprefix(spec.text).lstrip(":").replace(":", ", ") or "nothing to choose"
+        if best.stands_for:
+            chosen += " (in hindsight, on the reported rounds)"
+        lines.append([spec.title, f"{tried:,}", chosen])
+    return ["policy", "settings tried", "taken"], lines
+
+
+def _tuning_words(evidence: Evidence) -> str:
+    protocol = evidence.protocol
+    aim = "highest click-through rate" if protocol.data.is_log else "lowest regret"
+    return (
+        f"Each setting of the grid played the first {protocol.n_tuned:,} rounds; the one with the {aim} was taken "
+        f"and began the other {protocol.n_reported:,} with nothing learned."
+    )
+
+
+def _figure(name: str, svg: str) -> str:
+    title, words = FIGURES[name]
+    return f'<h2>{escape(title)}</h2>\n<p>{escape(words)}</p>\n<div class="plot">{svg}</div>'
+
+
+def as_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    """Return an HTML table."""
+    top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+    lines = "\n".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in line) + "</tr>" for line in body)
+    return f"<table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table>"

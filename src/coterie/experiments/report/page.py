@@ -1,0 +1,124 @@
+"""The report: one HTML file that works offline, in plain words first and numbers after."""
+
+import json
+import os
+import shlex
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+import coterie
+from coterie.experiments.report.captions import picture_words, setting
+from coterie.experiments.report.figures import curves_figure, neighbourhood_figures
+from coterie.experiments.report.table import table
+from coterie.experiments.report.words import about, headline, lead, reasons, reasons_title
+from coterie.experiments.study.compare import Comparison
+from coterie.models.files import written_whole
+from coterie.report.svg import SERIES
+
+LOST = (
+    "The curves show what each program has lost so far by not showing the best candidate, which only we "
+    "know. A straight climb means it keeps losing as before; a curve that goes flat means it has learned. "
+    "Shaded is the spread between runs."
+)
+PAID = (
+    "The curves show the average payoff of the records that count, as more of them come in. Higher is better."
+)
+WHY = (
+    "Who can help to decide for a user? Whoever reacts to the item at hand as that user does, and for another "
+    "item that may be somebody else. Below, for one user, is who counts as such a neighbour after the run."
+)
+
+
+def write_report(comparison: Comparison, path: str | os.PathLike[str]) -> Path:
+    """Write the report to `path`, and return it."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with written_whole(path) as draft:
+        draft.write_text(report(comparison), encoding="utf-8")
+    return path
+
+
+def report(comparison: Comparison) -> str:
+    """Return the report as HTML."""
+    plan = comparison.plan
+    page = Template(files("coterie.experiments.report").joinpath("report.html").read_text(encoding="utf-8"))
+    return page.substitute(
+        title=escape(headline(comparison)),
+        kicker=escape(f"{len(plan.specs)} ways to choose, compared on {plan.name}"),
+        lead=escape(lead(comparison)),
+        setting=escape(setting(comparison)),
+        policies=_policies(comparison),
+        curves_words=PAID if plan.is_log else LOST,
+        curves=curves_figure(comparison),
+        curves_narrow=curves_figure(comparison, narrow=True),
+        reasons_title=escape(reasons_title(comparison)),
+        reasons=_reasons(comparison),
+        picture=_picture(comparison),
+        table=_table(comparison),
+        command=escape(command(comparison)),
+        world=escape(json.dumps(plan.world.parameters())),
+        version=escape(coterie.__version__),
+        runs=f"{plan.n_runs} {'run' if plan.n_runs == 1 else 'runs'}",
+        seeds=escape(", ".join(map(str, plan.seeds))),
+        traces=escape(str(plan.out / "traces")),
+    )
+
+
+def command(comparison: Comparison) -> str:
+    """Return the command that does this comparison again."""
+    plan = comparison.plan
+    policies = ",".join(spec.stands_for or spec.text for spec in plan.specs)
+    options = {
+        "--policies": policies,
+        "--rounds": plan.n_rounds,
+        "--runs": plan.n_runs,
+        "--seed": plan.seed,
+        "--out": plan.out,
+    }
+    words = [plan.name, *(str(word) for pair in options.items() for word in pair)]
+    return shlex.join(["coterie", "compare", *words])
+
+
+def _swatch(place: int) -> str:
+    return f'<i class="swatch" style="background: var(--series-{place % len(SERIES)})"></i>'
+
+
+def _policies(comparison: Comparison) -> str:
+    return "\n".join(
+        f"<li>{_swatch(place)}<b>{escape(spec.title)}</b> {escape(about(spec))}</li>"
+        for place, spec in enumerate(comparison.plan.specs)
+    )
+
+
+def _reasons(comparison: Comparison) -> str:
+    specs = comparison.plan.specs
+    return "\n".join(
+        f"<li>{_swatch(specs.index(spec))}<b>{escape(spec.title)}</b> {escape(text)}</li>"
+        for spec, text in reasons(comparison)
+        if text
+    )
+
+
+def _picture(comparison: Comparison) -> str:
+    if comparison.picture is None or comparison.pictured is None:
+        return ""
+    panels = "\n".join(
+        f"<figure><figcaption>{escape(caption)}</figcaption>{svg}</figure>"
+        for caption, svg in neighbourhood_figures(comparison.picture, comparison.pictured.title)
+    )
+    words = "\n".join(f'<p class="note">{escape(text)}</p>' for text in picture_words(comparison))
+    return (
+        f"<h2>One user, other neighbours for other items</h2>\n<p>{WHY}</p>\n"
+        f'<div class="pair">{panels}</div>\n{words}'
+    )
+
+
+def _table(comparison: Comparison) -> str:
+    head, body = table(comparison)
+    top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+    lines = "\n".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>" for line in body
+    )
+    return f"<table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table>"

@@ -1,0 +1,98 @@
+"""The closing table of a comparison, for eyes (terminal, report) and for programs (JSON)."""
+
+import math
+from typing import Any
+
+from coterie.experiments.report.words import is_clear
+from coterie.experiments.study.compare import Comparison, Result
+from coterie.experiments.study.metrics import Spread, Summary, shown
+
+WORLD_HEAD = ["policy", "lost (regret)", "RAN's is 1", "earned of best", "users asked", "shared"]
+LOG_HEAD = ["policy", "paid (CTR)", "kept records", "users asked", "shared"]
+
+
+def table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
+    """Return the head and one line a policy, best first.
+
+    Numbers of a world are mean ± spread over the runs, those of a log ± the sampling error of the kept records.
+    """
+    if comparison.plan.is_log:
+        return LOG_HEAD, [_log_line(result) for result in comparison.results]
+    return WORLD_HEAD, [_world_line(result) for result in comparison.results]
+
+
+def _world_line(result: Result) -> list[str]:
+    to_random = "" if result.to_random is None else _number(result.to_random, ".2f")
+    return [
+        result.spec.title,
+        _number(result.over("regret"), ",.0f"),
+        to_random,
+        _number(result.over("share_of_best"), ".1%"),
+        *_company(result),
+    ]
+
+
+def _log_line(result: Result) -> list[str]:
+    return [
+        result.spec.title,
+        paid(result),
+        f"{result.over('kept').mean:,.0f}",
+        *_company(result),
+    ]
+
+
+def _company(result: Result) -> list[str]:
+    return [f"{result.over('neighbours').mean:,.1f}", f"{result.over('share_rate').mean:.0%}"]
+
+
+def _number(value: Spread, shape: str) -> str:
+    return shown(value.mean, value.spread, shape)
+
+
+def paid(result: Result) -> str:
+    """Return the click-through rate on a log with its sampling error."""
+    assert result.rate is not None
+    return shown(result.rate.value, result.rate.error, ".4f")
+
+
+def as_json(comparison: Comparison) -> dict[str, Any]:
+    """Return everything the table shows and more, as JSON values; null where a number has no meaning."""
+    plan = comparison.plan
+    return {
+        "world": plan.name,
+        "world_parameters": plan.world.parameters(),
+        "n_rounds": plan.n_rounds,
+        "seeds": plan.seeds,
+        "measure": "ctr" if plan.is_log else "regret",
+        "clear_winner": len(comparison.results) > 1 and is_clear(comparison),
+        "policies": [_policy(comparison, result) for result in comparison.results],
+        "hindsight": {
+            text: {one: _spread(value) for one, value in found.items()}
+            for text, found in comparison.hindsight.items()
+        },
+        "report": str(plan.out / "report.html"),
+    }
+
+
+def _policy(comparison: Comparison, result: Result) -> dict[str, Any]:
+    numbers = {name: _spread(result.over(name)) for name in Summary._fields}
+    to_random = None if result.to_random is None else _spread(result.to_random)
+    if result.rate is not None:
+        numbers["ctr"] |= {"mean": _plain(result.rate.value), "error": _plain(result.rate.error)}
+    return {
+        "policy": result.spec.text,
+        "title": result.spec.title,
+        "items": comparison.plan.tasks(result.spec)[0][0].items,
+        **numbers,
+        "regret_to_random": to_random,
+        "runs": [{name: _plain(value) for name, value in run._asdict().items()} for run in result.runs],
+        "traces": [str(path) for _, path in comparison.plan.tasks(result.spec)],
+    }
+
+
+def _spread(value: Spread) -> dict[str, float | None]:
+    return {"mean": _plain(value.mean), "spread": _plain(value.spread)}
+
+
+def _plain(value: float) -> float | None:
+    return value if math.isfinite(value) else None

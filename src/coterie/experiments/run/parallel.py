@@ -1,0 +1,133 @@
+"""Recording many runs at once, one process a core or elsewhere, with word of how far each has come."""
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from coterie.experiments.run.record import record
+from coterie.experiments.run.runs import Run
+
+Task = tuple[Run, Path]
+Told = Callable[[Sequence[int]], None]
+Work = Callable[..., None]  # of a run and a path, with the keyword `tick`, as `record` is
+Workers = Callable[[Sequence[Task], Told, Work], None]  # whoever records runs elsewhere, see `on_ray`
+STOP = -1  # in place of a count: the worker is asked to end
+
+# Several workers with several BLAS threads each would only fight for the cores.
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+def record_all(
+    tasks: Sequence[Task],
+    told: Told = lambda done: None,
+    workers: int | Workers | None = None,
+    work: Work = record,
+) -> None:
+    """Record every run, or do other `work` on it. `told` hears the rounds done of each, several times a second.
+
+    With one worker everything happens in this process; with none given, in a process for each core; with those of
+    a cluster, there. An interruption (Ctrl-C) stops all workers; call again, and they go on.
+    """
+    if callable(workers):
+        workers(tasks, told, work)
+        return
+    workers = min(workers or os.cpu_count() or 1, len(tasks))
+    if workers <= 1:
+        _record_here(tasks, told, work)
+        return
+    context = get_context("spawn")  # a fork would inherit threads that are not there any more
+    counts = context.Array("q", len(tasks) + 1, lock=False)  # the last one says STOP
+    with (
+        _one_thread(),
+        ProcessPoolExecutor(workers, context, initializer=_start, initargs=(counts,)) as pool,
+    ):
+        waiting = {pool.submit(_record, number, work, *tasks[number]) for number in in_turns(tasks)}
+        try:
+            while waiting:
+                done, waiting = wait(waiting, timeout=0.1)
+                told(counts[:-1])
+                for future in done:
+                    future.result()
+        except BaseException:
+            counts[-1] = STOP
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def in_turns(tasks: Sequence[Task]) -> list[int]:
+    """Return the tasks' numbers in the order in which they are begun: the first run of each policy, then the second.
+
+    So that processes which start together compile different loops. Later runs find the machine code on disk.
+    """
+    before = Counter[str]()
+    turns = []
+    for number, (run, _) in enumerate(tasks):
+        turns.append((before[run.policy], number))
+        before[run.policy] += 1
+    return [number for _, number in sorted(turns)]
+
+
+def _record_here(tasks: Sequence[Task], told: Told, work: Work) -> None:
+    counts = [0] * len(tasks)
+    for number, (run, path) in enumerate(tasks):
+
+        def tick(done: int, number: int = number) -> None:
+            counts[number] = done
+            told(counts)
+
+        work(run, path, tick=tick)
+        tick(run.n_rounds)
+
+
+class _StoppedError(Exception):
+    """The comparison was interrupted."""
+
+
+_counts: Any = None  # in a worker: the rounds done of each run, seen by the parent
+
+
+def _start(counts: Any) -> None:
+    global _counts
+    _counts = counts
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End this process when the parent is gone: nobody would collect its work, and the next would wait."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _record(number: int, work: Work, run: Run, path: Path) -> None:
+    def tick(done: int) -> None:
+        _counts[number] = done
+        if _counts[-1] == STOP:
+            raise _StoppedError
+
+    work(run, path, tick=tick)
+    tick(run.n_rounds)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let processes that are started meanwhile use one thread each."""
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

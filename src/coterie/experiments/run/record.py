@@ -1,0 +1,128 @@
+"""Recording a run: play it to its end, and keep what is needed to go on if something ends it before.
+
+While a run is under way its rows lie in a folder beside the trace, `<name>.partial`. Every few thousand
+rounds first the new rows are written there, then the policy, each whole or not at all. The policy's file is
+the commit: rows without it are thrown away. So a run that was killed at any moment goes on from the last
+commit, and its trace is byte for byte that of a run which nobody disturbed.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from coterie.errors import FileError
+from coterie.experiments.run.batches import play_blocks
+from coterie.experiments.run.lock import locked
+from coterie.experiments.run.play import Row, play
+from coterie.experiments.run.runs import Run
+from coterie.experiments.run.trace import as_table, read_header, write_trace
+from coterie.policies import Policy, load
+
+EVERY = 2_000  # rounds between two commits
+TICK = 50  # rounds between two calls of `tick`
+
+
+def record(
+    run: Run,
+    path: str | os.PathLike[str],
+    *,
+    every: int | None = None,
+    tick: Callable[[int], None] = lambda done: None,
+) -> None:
+    """Play `run` and write its trace to `path`, with the trained policy beside it (see `policy_path`).
+
+    A finished trace of the same run is left as it is; one that was interrupted goes on where it stopped.
+    A file that holds another run is an error, never overwritten. `tick` is told how many rounds are done;
+    what it raises stops the run.
+    """
+    path = Path(path)
+    if _is_finished(path, run):
+        return
+    partial = path.with_name(path.name + ".partial")
+    partial.mkdir(parents=True, exist_ok=True)
+    with locked(partial / "lock"):
+        if _is_finished(path, run):  # while this process waited for the lock
+            return
+        policy, done = _resume(partial, run)
+        last = done
+        for done, table in tables(policy, run, last, every, tick):
+            write_trace(partial / f"{last:012d}.parquet", [table], run.header())
+            policy.save(partial / f"{done:012d}.policy")
+            (partial / f"{last:012d}.policy").unlink(missing_ok=True)
+            last = done
+        policy.save(policy_path(path))
+        write_trace(path, (pq.read_table(file) for file in _chunks(partial)), run.header())
+        shutil.rmtree(partial)
+
+
+def tables(
+    policy: Policy, run: Run, start: int, every: int | None, tick: Callable[[int], None]
+) -> Iterator[tuple[int, pa.Table]]:
+    """Play `run` from the round `start` on; yield how many rounds are done, and the rows since the last yield."""
+    world: Any = run.make_world()
+    if hasattr(world, "blocks"):
+        yield from play_blocks(policy, run.blocks(start), start, every or world.every, tick)
+        return
+    tick(start)
+    done, rounds = start, iter(islice(run.rounds(), start, None))
+    while rows := list(_ticking(play(policy, islice(rounds, every or EVERY), done), tick)):
+        done += len(rows)
+        yield done, as_table(rows)
+
+
+def policy_path(path: str | os.PathLike[str]) -> Path:
+    """Return where the policy lies that was trained while the trace at `path` was recorded."""
+    return Path(path).with_suffix(".safetensors")
+
+
+def _is_finished(path: Path, run: Run) -> bool:
+    if not path.exists():
+        return False
+    found, asked = read_header(path), run.header()
+    if found != asked:
+        differ = ", ".join(f"{key}={found.get(key)!r}" for key in asked if found.get(key) != asked[key])
+        raise FileError(f"{path} holds another run ({differ}); move it away or name another path")
+    return policy_path(path).exists()
+
+
+def _resume(partial: Path, run: Run) -> tuple[Policy, int]:
+    """Return the policy of the last commit and the number of its rounds; a new policy where there is none."""
+    commits = sorted(partial.glob("*.policy"), reverse=True)
+    for commit in commits:
+        done = int(commit.stem)
+        try:
+            if any(read_header(chunk) != run.header() for chunk in _chunks(partial)):
+                break
+            policy = load(commit)
+        except FileError:
+            continue  # damaged: an earlier commit, or the start, is as good
+        _clear(partial, done)
+        return policy, done
+    _clear(partial, 0)
+    return run.make_policy(), 0
+
+
+def _chunks(partial: Path) -> list[Path]:
+    return sorted(partial.glob("*.parquet"))
+
+
+def _clear(partial: Path, done: int) -> None:
+    """Remove what was written after the commit at `done`, and what was left half-written."""
+    for file in partial.iterdir():
+        stem = file.name.split(".")[0]
+        committed = stem.isdigit() and (int(stem) < done or (int(stem) == done and file.suffix == ".policy"))
+        if file.name != "lock" and not committed:
+            file.unlink()
+
+
+def _ticking(rows: Iterator[Row], tick: Callable[[int], None]) -> Iterator[Row]:
+    for row in rows:
+        yield row
+        if (row.round + 1) % TICK == 0:
+            tick(row.round + 1)

@@ -1,0 +1,191 @@
+"""Replay a log: a record counts, and is learned from, only when the policy picks what was served.
+
+Where the log's candidates were served at random, the records that count are an honest sample of what the
+policy would have earned (Li et al., 2011).
+"""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.errors import ContextError, ParameterError, PayoffError, UserError
+from coterie.models.batches import distinct
+from coterie.models.candidates import Candidates, project, read_table
+from coterie.models.checks import check_user, read_items, read_vectors
+from coterie.policies import Policy
+from coterie.policies.base.batch import Batch
+
+Progress = Callable[[int, int], None]
+
+# Seconds between two calls of `progress`, about: short enough to stop a replay, long enough to cost nothing.
+PAUSE = 0.2
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """What a policy did with each record: all (records,)."""
+
+    choice: NDArray[np.int64]  # the position picked
+    kept: NDArray[np.bool_]  # whether that was the one served, so that the record counts
+    payoffs: NDArray[np.float64]  # what the served one paid
+
+    def curve(self) -> NDArray[np.float64]:
+        """Return the click-through curve: the mean payoff of the first 1, 2, … records that count."""
+        paid = self.payoffs[self.kept]
+        mean: NDArray[np.float64] = np.cumsum(paid) / np.arange(1, len(paid) + 1)
+        return mean
+
+    @property
+    def click_through(self) -> float:
+        """The mean payoff of the records that count; NaN if none does."""
+        return float(self.payoffs[self.kept].mean()) if self.kept.any() else float("nan")
+
+
+def replay(
+    policy: Policy,
+    users: Any,
+    candidates: Any,
+    served: Any,
+    payoffs: Any,
+    items: Any = None,
+    progress: Progress | None = None,
+) -> Replay:
+    """Let `policy` choose in every record, and learn from those in which it picks what was served.
+
+    `users` has an id for each record, `candidates` is (records, candidates) of integers: item ids, or
+    positions in `items`, a table of features, a list of ids, or `Candidates`. `served` is the place of the
+    logged item among the candidates, `payoffs` what it paid. `progress(done, records)` is called now and then.
+    An interrupt leaves the policy as it is after the records done by then.
+
+    Returns what happened with each record. Raises UserError, ContextError or PayoffError before anything is learned
+    if the log cannot be read, and ParameterError if `items` are missing.
+
+    >>> from coterie import CAB
+    >>> log = replay(CAB(one_hot=True), [1, 2, 1], [[7, 8], [8, 7], [7, 8]], [0, 1, 0], [1.0, 0.0, 1.0])
+    >>> log.choice.tolist(), log.kept.tolist(), log.curve().tolist()
+    ([0, 0, 0], [True, False, True], [1.0, 1.0])
+    """
+    names = _read_users(users)
+    lists, places, paid = _read_log(len(names), candidates, served, payoffs)
+    table = _read_table(policy, items)
+    if table is not None and lists.size and not (lists.min() >= 0 and lists.max() < len(table)):
+        raise ContextError(
+            f"candidates range from {lists.min()} to {lists.max()}, expected positions in the {len(table)} items"
+        )
+    records = len(names)
+    result = Replay(np.zeros(records, dtype=np.int64), np.zeros(records, dtype=np.bool_), paid)
+    done, step = 0, 1024
+    while done < records:
+        part = slice(done, min(done + step, records))
+        began = time.monotonic()
+        with _whole():
+            ids, rows = (table, lists[part]) if table is not None else distinct(lists[part])
+            shown = ids.tolist() if table is None else ids
+            outcome = policy.run(
+                Batch(names[part], rows.astype(np.int64, copy=False), shown, paid[part], places[part])
+            )
+            result.choice[part], result.kept[part] = outcome.choice, outcome.kept
+        done = part.stop
+        if progress is not None:
+            progress(done, records)
+        # The size of a part changes nothing but how often we come by here.
+        took = time.monotonic() - began
+        step = min(4 * step, 1 << 18) if took < PAUSE / 4 else max(step // 2, 1) if took > 2 * PAUSE else step
+    return result
+
+
+def _read_users(users: Any) -> Any:
+    """Return the users as an array or list of ids."""
+    if isinstance(users, np.ndarray):
+        if users.ndim != 1:
+            raise UserError(f"users have shape {users.shape}, expected one id a record")
+        if users.dtype.kind in "iub":
+            return users
+        users = users.tolist()
+    if isinstance(users, str | bytes) or not isinstance(users, Sequence):
+        raise UserError(f"users is a {type(users).__name__}, expected an array or list of ids, one a record")
+    for user in users:
+        check_user(user)
+    return users
+
+
+def _read_log(
+    records: int, candidates: Any, served: Any, payoffs: Any
+) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.float64]]:
+    """Return the arrays of a log, checked. Candidates keep their type: a log may be large."""
+    lists = _array("candidates", candidates)
+    if lists.ndim != 2 or len(lists) != records or lists.shape[1] == 0:
+        raise ContextError(
+            f"candidates have shape {lists.shape}, expected ({records}, candidates): one list for each of the "
+            f"{records} users"
+        )
+    if lists.dtype.kind not in "iu":
+        raise ContextError(
+            f"candidates are {lists.dtype}, expected integers: item ids, or positions in items=…"
+        )
+    places = _array("served", served)
+    if places.shape != (records,) or (places.dtype.kind not in "iu" and records):
+        raise ContextError(f"served is {places.dtype} {places.shape}, expected integers ({records},)")
+    if records and not (places.min() >= 0 and places.max() < lists.shape[1]):
+        raise ContextError(
+            f"served ranges from {places.min()} to {places.max()}, expected places in lists of {lists.shape[1]}"
+        )
+    paid = _array("payoffs", payoffs)
+    if paid.shape != (records,) or paid.dtype.kind not in "iufb":
+        raise PayoffError(f"payoffs are {paid.dtype} {paid.shape}, expected numbers ({records},)")
+    if records and not (paid.min() >= -1 and paid.max() <= 1):
+        worst = paid[int(np.argmax(~((paid >= -1) & (paid <= 1))))]
+        raise PayoffError(f"payoff is {worst!r}, expected a number in [-1, 1]; scale payoffs before learning")
+    return lists, places.astype(np.int64, copy=False), paid.astype(np.float64, copy=False)
+
+
+def _array(name: str, values: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise ContextError(f"{name} is not an array of numbers ({error})") from error
+
+
+def _read_table(policy: Policy, items: Any) -> Any:
+    """Return what candidates are positions in: features, ids, both, or None where they are ids themselves."""
+    n_features, one_hot = getattr(policy, "n_features", None), getattr(policy, "one_hot", False)
+    if n_features is not None and one_hot:
+        if not isinstance(items, Candidates):
+            raise ParameterError(
+                f"this policy was made with n_features={n_features} and one_hot=True; give items=Candidates(ids, "
+                "features)"
+            )
+        read_table(items.features, n_features)
+        return items
+    items = project(items, "features" if n_features is not None else "ids")
+    if n_features is not None:
+        if items is None:
+            raise ParameterError(
+                f"this policy was made with n_features={n_features}; give items=…, the features of each candidate"
+            )
+        return (read_table if policy.takes_both else read_vectors)(items, n_features)
+    return None if items is None else read_items(items)
+
+
+@contextmanager
+def _whole() -> Iterator[None]:
+    """Put an interrupt off to the end of the block, so that no record is left half learned."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[Any] = []
+    before = signal.signal(signal.SIGINT, lambda *what: came.append(what))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came and callable(before):
+        before(*came[0])

@@ -1,0 +1,75 @@
+"""Traces: one Parquet file a run, a row a round, with a header that says how to repeat the run.
+
+The header is the JSON text under the key `coterie` of the file's metadata: `Run.from_header(read_header(path))`
+is the run, ready to be recorded again.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from coterie.errors import FileError
+from coterie.experiments.run.play import Row
+from coterie.experiments.run.runs import FORMAT
+from coterie.models.files import written_whole
+
+KEY = b"coterie"
+SCHEMA = pa.schema(
+    [
+        ("round", pa.int64()),
+        ("user", pa.string()),
+        ("item", pa.string()),
+        ("choice", pa.int32()),
+        ("payoff", pa.float64()),
+        ("expected", pa.float64()),
+        ("best", pa.float64()),
+        ("neighbours", pa.int32()),
+        ("updated", pa.int32()),
+    ]
+)
+
+
+def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return what the trace at `path` says about its run."""
+    metadata = _metadata(Path(path)).metadata or {}
+    if KEY not in metadata:
+        raise FileError(f"{path} is a Parquet file but not a trace: it has no coterie header")
+    header = dict(json.loads(metadata[KEY]))
+    if header.get("format") != FORMAT:
+        raise FileError(f"{path} has trace format {header.get('format')!r}, this coterie reads {FORMAT}")
+    return header
+
+
+def read_trace(path: str | os.PathLike[str], columns: list[str] | None = None) -> pl.DataFrame:
+    """Return the rows of a trace, or some of its columns."""
+    read_header(path)
+    return pl.read_parquet(Path(path), columns=columns, hive_partitioning=False)
+
+
+def as_table(rows: Sequence[Row]) -> pa.Table:
+    """Return rows as a table with the trace's columns."""
+    columns = zip(*rows, strict=True)
+    return pa.table(dict(zip(SCHEMA.names, map(list, columns), strict=True)), schema=SCHEMA)
+
+
+def write_trace(path: Path, tables: Iterable[pa.Table], header: dict[str, Any]) -> None:
+    """Write a trace, whole or not at all; each table becomes one row group."""
+    schema = SCHEMA.with_metadata({KEY: json.dumps(header).encode()})
+    with written_whole(path) as draft, pq.ParquetWriter(draft, schema, compression="zstd") as writer:
+        for table in tables:
+            writer.write_table(table.replace_schema_metadata(schema.metadata))
+
+
+def _metadata(path: Path) -> Any:
+    try:
+        return pq.read_metadata(path)
+    except FileNotFoundError:
+        raise FileError(f"there is no trace at {path}") from None
+    except (OSError, pa.ArrowException) as error:
+        raise FileError(f"{path} is not a readable Parquet file: {error}") from error

@@ -1,0 +1,1 @@
+"""Many runs: comparison, tuning, the protocol of the paper, metrics and verdicts."""

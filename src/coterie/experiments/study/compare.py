@@ -1,0 +1,172 @@
+"""Policies side by side: every policy plays the same rounds, in several runs with different seeds."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import polars as pl
+
+from coterie.errors import ParameterError
+from coterie.experiments.run.parallel import Task, Told, Workers, record_all
+from coterie.experiments.run.record import policy_path
+from coterie.experiments.run.runs import Run
+from coterie.experiments.run.specs import Spec
+from coterie.experiments.run.trace import read_trace
+from coterie.experiments.run.worlds import World
+from coterie.experiments.study.metrics import (
+    Curve,
+    Spread,
+    Summary,
+    cumulative_ctr,
+    cumulative_regret,
+    curve,
+    kept_records,
+    over_runs,
+    ratio_to_random,
+    summarise,
+)
+from coterie.experiments.study.neighbourhoods import neighbourhoods
+from coterie.experiments.study.verdict import Rate, rate
+from coterie.policies import load
+
+
+@final
+@dataclass(frozen=True)
+class Plan:
+    """What to compare, and where to keep the traces: `out/traces`, one file a policy and seed."""
+
+    name: str  # of the world, as the user gave it
+    world: World
+    specs: list[Spec]
+    n_rounds: int
+    n_runs: int
+    seed: int  # of the first run; the next has seed + 1
+    out: Path
+
+    def __post_init__(self) -> None:
+        for what, value, least in (
+            ("rounds", self.n_rounds, 1),
+            ("runs", self.n_runs, 1),
+            ("seed", self.seed, 0),
+        ):
+            if value < least:
+                raise ParameterError(f"{what}={value}; expected at least {least}")
+        for spec in self.specs:
+            self._run(spec, self.seed).make_policy()  # a bad parameter is told before anything runs
+
+    @property
+    def is_log(self) -> bool:
+        """Whether only the payoffs of what was shown are known."""
+        return bool(getattr(self.world, "is_log", False))
+
+    @property
+    def seeds(self) -> list[int]:
+        """One seed a run."""
+        return list(range(self.seed, self.seed + self.n_runs))
+
+    def _run(self, spec: Spec, seed: int) -> Run:
+        return Run.of(spec, self.world, seed, self.n_rounds)
+
+    def tasks(self, spec: Spec) -> list[Task]:
+        """Return the runs of one policy, each with the path of its trace."""
+        runs = [self._run(spec, seed) for seed in self.seeds]
+        return [(run, self.out / "traces" / run.file_name()) for run in runs]
+
+    def all_tasks(self) -> list[Task]:
+        """Return the runs of all policies, one policy after the other, every setting that a spec stands for."""
+        return [task for spec in self.specs for one in spec.variants() for task in self.tasks(one)]
+
+
+@final
+@dataclass(frozen=True)
+class Result:
+    """One policy over all its runs."""
+
+    spec: Spec
+    runs: list[Summary]  # in the order of the seeds
+    curve: Curve  # regret against rounds; for a log, click-through rate against kept records
+    to_random: Spread | None  # regret over RAN's, where RAN took part
+    rate: Rate | None = None  # for a log: the click-through rate with its sampling error
+
+    def over(self, name: str) -> Spread:
+        """Return mean and spread over the runs of one number of `Summary`."""
+        return over_runs([float(getattr(run, name)) for run in self.runs])
+
+
+@final
+@dataclass(frozen=True)
+class Comparison:
+    """What came out, best policy first."""
+
+    plan: Plan
+    results: list[Result]
+    pictured: Spec | None  # the first policy that has neighbourhoods
+    picture: pl.DataFrame | None  # its neighbourhoods at the end of the first run, see `neighbourhoods`
+    # Where a spec stood for several settings, what each came to; the plan has the best of them in its place.
+    hindsight: dict[str, dict[str, Spread]] = field(default_factory=dict)
+
+
+def compare(plan: Plan, told: Told = lambda done: None, workers: int | Workers | None = None) -> Comparison:
+    """Play what has not been played yet, and return what came out. `told` hears the rounds done of each run."""
+    record_all(plan.all_tasks(), told, workers)
+    return read_comparison(plan)
+
+
+def read_comparison(plan: Plan) -> Comparison:
+    """Return what came out, from the traces alone."""
+    measure = cumulative_ctr if plan.is_log else cumulative_regret
+    # Runs, curve and rate of each policy.
+    read = {one.text: _read(plan, one, measure) for spec in plan.specs for one in spec.variants()}
+    plan, hindsight = _in_hindsight(plan, {text: runs for text, (runs, _, _) in read.items()})
+    blind = next((spec for spec in plan.specs if spec.name == "random"), None)
+    results = []
+    for spec in plan.specs:
+        runs, series, paid = read[spec.text]
+        ratio = None
+        if blind is not None and not plan.is_log:
+            ratio = ratio_to_random([r.regret for r in runs], [r.regret for r in read[blind.text][0]])
+        results.append(Result(spec, runs, series, ratio, paid))
+    results.sort(key=_place)
+    return Comparison(plan, results, *_picture(plan), hindsight)
+
+
+def _in_hindsight(plan: Plan, runs: dict[str, list[Summary]]) -> tuple[Plan, dict[str, dict[str, Spread]]]:
+    """Return the plan with the best setting in place of each spec that stood for several, and what all came to."""
+    sign = -1 if plan.is_log else 1
+    specs, told = [], {}
+    for spec in plan.specs:
+        variants = spec.variants()
+        found = [
+            over_runs([run.ctr if plan.is_log else run.regret for run in runs[one.text]]) for one in variants
+        ]
+        worth = [np.inf if np.isnan(value.mean) else sign * value.mean for value in found]
+        specs.append(variants[int(np.argmin(worth))])
+        if len(variants) > 1:
+            told[spec.text] = {one.text: value for one, value in zip(variants, found, strict=True)}
+    return replace(plan, specs=specs), told
+
+
+def _place(result: Result) -> float:
+    """Return what results are sorted by: the best has the least. Who kept no record comes last."""
+    if result.rate is None:
+        return result.over("regret").mean
+    return float("inf") if result.rate.value != result.rate.value else -result.rate.value
+
+
+def _read(
+    plan: Plan, spec: Spec, measure: Callable[[pl.DataFrame], Any]
+) -> tuple[list[Summary], Curve, Rate | None]:
+    traces = [read_trace(path) for _, path in plan.tasks(spec)]
+    paid = rate([kept_records(trace) for trace in traces]) if plan.is_log else None
+    return [summarise(trace) for trace in traces], curve([measure(trace) for trace in traces]), paid
+
+
+def _picture(plan: Plan) -> tuple[Spec | None, pl.DataFrame | None]:
+    for spec in plan.specs:
+        run, path = plan.tasks(spec)[0]
+        policy = load(policy_path(path))
+        if policy.finds_neighbours and len(policy.users) > 1:
+            return spec, neighbourhoods(policy, plan.world, run.rounds(), read_trace(path, ["user"]))
+    return None, None

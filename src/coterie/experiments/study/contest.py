@@ -1,0 +1,213 @@
+"""The contest: one table of every policy on every dataset, from the numbers that `coterie reproduce` kept.
+
+A line is a dataset, with its own number of rounds. Results of one dataset may lie in several folders; where a policy
+comes twice, the folder named later counts. Where data know items by features and ids, and a policy was played on
+features alone as well, the dataset has two lines: in the first everybody is shown features only, in the second each
+policy is shown what serves it best of what it takes.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from coterie.data import WORLDS
+from coterie.errors import FileError, ParameterError
+from coterie.experiments.run.runs import FRIENDS
+from coterie.experiments.run.specs import NICKNAMES
+from coterie.experiments.run.worlds import whole_of
+from coterie.experiments.study.reproduce import TITLES
+from coterie.models.files import written_whole
+from coterie.policies import POLICIES
+
+FIRST = ("hierarchical", "vw")  # of the columns
+RANDOM = "random"
+BEGIN, END = "<!-- contest -->", "<!-- end of contest -->"
+
+
+class Score(NamedTuple):
+    """What a policy came to: regret over RAN's (lower is better), or click-through rate (higher is better)."""
+
+    title: str
+    mean: float
+    spread: float
+    view: str  # what of an item it was shown
+    note: str = ""  # the setting that counts, where several were played; what it was told beside
+
+
+class Line(NamedTuple):
+    """One dataset."""
+
+    title: str
+    is_log: bool
+    n_rounds: int
+    n_runs: int
+    scores: dict[str, Score]  # by the policy's name
+
+    def best(self, names: Iterable[str] | None = None) -> str | None:
+        """Return who came first, of all or of those named; None where none of them played."""
+        able = [name for name in (self.scores if names is None else names) if name in self.scores]
+        sign = -1 if self.is_log else 1
+        return min(able, key=lambda name: sign * self.scores[name].mean, default=None)
+
+    def lost(self, name: str) -> float | None:
+        """Return what a policy loses, RAN's being 1, lower is better: a log tells how much less RAN earns."""
+        if not self.is_log:
+            return self.scores[name].mean
+        blind = self.scores.get(RANDOM)
+        return None if blind is None or not self.scores[name].mean else blind.mean / self.scores[name].mean
+
+
+def read_contest(folders: Sequence[Path]) -> list[Line]:
+    """Return the lines of the table, from the `numbers.json` of each folder."""
+    if not folders:
+        raise ParameterError("no folder is named; give folders with a numbers.json, such as results/lastfm")
+    groups: dict[str, dict[str, Any]] = {}
+    for folder in folders:
+        found = _read(folder)
+        comparison = found["comparison"]
+        key = json.dumps([comparison["world_parameters"], comparison["n_rounds"]], sort_keys=True)
+        group = groups.setdefault(key, {"numbers": found, "scores": {}, "n_runs": 0})
+        group["n_runs"] = max(group["n_runs"], len(comparison["seeds"]))
+        group["scores"] |= _scores(comparison)
+    order = [*TITLES, *WORLDS]
+    ordered = sorted(
+        groups.values(),
+        key=lambda group: (
+            order.index(group["numbers"]["dataset"]) if group["numbers"]["dataset"] in order else len(order),
+            -group["numbers"]["statistics"]["rounds"],
+        ),  # else as named
+    )
+    first: dict[str, dict[str, Any]] = {}
+    lines = []
+    for group in ordered:
+        numbers = group["numbers"]
+        lines += _lines(group, _apart(numbers, first.setdefault(numbers["dataset"], numbers)))
+    return lines
+
+
+def _apart(numbers: dict[str, Any], other: dict[str, Any]) -> str:
+    """Return in what a dataset's rounds differ from those of the dataset's first line, to be put behind its name."""
+    mine, theirs = (whole_of(one["comparison"]["world_parameters"]) for one in (numbers, other))
+    told = [f"{key}={value}" for key, value in mine.items() if theirs.get(key) != value]
+    n_rounds = numbers["statistics"]["rounds"]
+    if n_rounds != other["statistics"]["rounds"]:
+        is_log = numbers["comparison"]["measure"] == "ctr"
+        told.append(f"first {n_rounds:,} {'records' if is_log else 'rounds'}")
+    return "".join(f", {part}" for part in told)
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    path = folder / "numbers.json"
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        _ = found["dataset"], found["statistics"]["rounds"], found["comparison"]["policies"]
+    except FileNotFoundError:
+        raise FileError(
+            f"there is no {path}; give folders that `coterie reproduce` wrote, each with its numbers.json"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FileError(f"{path} is damaged ({error!r}); make it again with `coterie reproduce`") from error
+    return found
+
+
+def _scores(comparison: dict[str, Any]) -> dict[tuple[str, str], Score]:
+    """Return the best of each policy's settings in a folder, by its name and what it was shown."""
+    is_log = comparison["measure"] == "ctr"
+    found: dict[tuple[str, str], Score] = {}
+    for policy in comparison["policies"]:
+        value = policy["ctr"] if is_log else policy["regret_to_random"]
+        if value is None or value["mean"] is None:
+            continue  # without RAN there is nothing to compare with
+        title, _, settings = policy["title"].partition(" (")
+        chosen = re.search(r"best of \d+: ([\w-]+)", settings)
+        told = FRIENDS if f"graph={FRIENDS}" in settings else chosen[1] if chosen else ""
+        view = policy.get("items") or ("ids" if is_log else "features")  # before it was written down
+        key = (policy["policy"].split(":")[0], view)
+        score = Score(title, value["mean"], value["spread"], view, told)
+        sign = -1 if is_log else 1
+        if key not in found or sign * score.mean < sign * found[key].mean:
+            found[key] = score
+    return found
+
+
+def _lines(group: dict[str, Any], apart: str) -> list[Line]:
+    """Return a dataset's line, or two where policies that take both were also shown features alone."""
+    numbers, scores = group["numbers"], group["scores"]
+    comparison = numbers["comparison"]
+    is_log = comparison["measure"] == "ctr"
+    title = numbers["statistics"]["dataset"] + apart
+    facts = (is_log, comparison["n_rounds"], group["n_runs"])
+    of_both = {name for name, view in scores if view == "both"}
+    plain = {name: score for (name, view), score in scores.items() if view == "features"}
+    sign = -1 if is_log else 1
+    any_view: dict[str, Score] = {}
+    for (name, view), score in scores.items():
+        if name in of_both and view != "both":
+            continue
+        if name not in any_view or sign * score.mean < sign * any_view[name].mean:
+            any_view[name] = score
+    if not of_both & plain.keys():
+        return [Line(title, *facts, any_view)]
+    return [
+        Line(f"{title}, features only", *facts, plain),
+        Line(f"{title}, features and ids", *facts, any_view),
+    ]
+
+
+def columns(lines: Sequence[Line]) -> list[str]:
+    """Return the policies that played anywhere, in the order of the table."""
+    known = [*FIRST, *NICKNAMES, *POLICIES]
+    played = {name for line in lines for name in line.scores}
+    return sorted(
+        played,
+        key=lambda name: (name == RANDOM, known.index(name) if name in known else len(known), name),
+    )
+
+
+def table(lines: Sequence[Line]) -> str:
+    """Return the table as Markdown: mean ± spread over the runs, the best of each line in bold."""
+    names = columns(lines)
+    titles = {name: score.title for line in lines for name, score in line.scores.items()}
+    head = ["data", "measure", "rounds", "runs", *(titles[name] for name in names)]
+    text = [_row(head), _row(["---"] * len(head))]
+    for line in lines:
+        best = line.best()
+        measure = "click-through rate ↑" if line.is_log else "regret over RAN's ↓"
+        cells = [_cell(line, name, is_best=name == best) for name in names]
+        text.append(_row([line.title, measure, f"{line.n_rounds:,}", str(line.n_runs), *cells]))
+    return "\n".join(text) + "\n"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(line: Line, name: str, *, is_best: bool) -> str:
+    if name not in line.scores:
+        return "–"
+    score = line.scores[name]
+    digits = 4 if line.is_log else 3
+    text = f"{score.mean:.{digits}f} ± {score.spread:.{digits}f}"
+    if is_best:
+        text = f"**{text}**"
+    ids_alone = "ids" if score.view == "ids" and any(s.view != "ids" for s in line.scores.values()) else ""
+    told = ", ".join(part for part in (score.note, ids_alone) if part)
+    return f"{text} ({told})" if told else text
+
+
+def put_into(page: Path, text: str) -> None:
+    """Replace what stands between the contest's two marks in a page."""
+    try:
+        whole = page.read_text(encoding="utf-8")
+    except OSError as error:
+        raise FileError(f"{page} cannot be read: {error}") from error
+    before, begin, rest = whole.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise FileError(
+            f"{page} has no place for the table; write {BEGIN} and, below it, {END} where it belongs"
+        )
+    with written_whole(page) as draft:
+        draft.write_text(f"{before}{BEGIN}\n{text.strip()}\n{END}{after}", encoding="utf-8")

@@ -1,0 +1,115 @@
+"""Who counts as a neighbour of one user, item by item: what a policy believes, beside the truth."""
+
+from collections.abc import Hashable, Iterable
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from coterie.data.rounds import Round
+from coterie.experiments.run.worlds import World
+from coterie.models.candidates import Candidate, Candidates
+
+N_ITEMS = 32
+N_USERS = 60
+LOOK = 1_000  # rounds that are searched for items
+
+
+class Item(NamedTuple):
+    """An item in the picture."""
+
+    name: str
+    context: Any
+    family: int
+
+
+def neighbourhoods(policy: Any, world: World, rounds: Iterable[Round], trace: pl.DataFrame) -> pl.DataFrame:
+    """Return a row for each pair of an item and another user: item, family, other, found, truth.
+
+    The user is the most frequent visitor of `trace`, named in the column `user`. Of the items that come up,
+    the half is taken on which `policy` is surest of the user's own taste, surest first; on the others it
+    cannot tell yet, and counts nearly everybody. At most 32 items and 60 others are taken, evenly.
+    `found` is what `policy` believes after the run, `truth` is what the world knows: null for a log, and where
+    tastes drift.
+    Others stand in an order that keeps alike ones together.
+    """
+    user, others = _people(policy, trace)
+    items = _surest(policy, user, _items(world, rounds))
+    found = [set(policy.neighbours(user, item.context)) for item in items]
+    truth: list[set[Hashable] | None] = [None] * len(items)
+    if hasattr(world, "neighbours") and not getattr(world, "drift", 0):  # it tells what was true at the start
+        truth = [set(world.neighbours(user, item.context, others)) for item in items]
+    told = [near if real is None else real for near, real in zip(found, truth, strict=True)]
+    order = _sorted(others, [item.family for item in items], told)
+    rows = [
+        (
+            str(user),
+            item.name,
+            item.family,
+            str(other),
+            other in near,
+            None if real is None else other in real,
+        )
+        for item, near, real in zip(items, found, truth, strict=True)
+        for other in order
+    ]
+    columns = {"user": str, "item": str, "family": int, "other": str, "found": bool, "truth": bool}
+    return pl.DataFrame(rows, schema=columns, orient="row")
+
+
+def _people(policy: Any, trace: pl.DataFrame) -> tuple[Hashable, list[Hashable]]:
+    """Return the most frequent visitor who is still known, and the others."""
+    visits = dict(trace["user"].value_counts().iter_rows())
+    known = sorted(policy.users, key=lambda user: (-visits.get(str(user), 0), str(user)))
+    user, others = known[0], known[1:]
+    keep = np.unique(np.linspace(0, len(others) - 1, min(N_USERS, len(others))).round().astype(int))
+    return user, [others[i] for i in keep]
+
+
+def _items(world: World, rounds: Iterable[Round]) -> dict[int, list[Item]]:
+    """Return items that come up, by family."""
+    families: dict[int, list[Item]] = {}
+    seen: set[Any] = set()
+    for visit in islice(rounds, LOOK):
+        for context in visit.contexts:
+            key = context.tobytes() if isinstance(context, np.ndarray) else _id(context)
+            if key not in seen:
+                seen.add(key)
+                family = int(world.family(context)) if hasattr(world, "family") else 0
+                name = f"item {len(seen)}" if isinstance(context, np.ndarray) else str(_id(context))
+                families.setdefault(family, []).append(Item(name, context, family))
+    return dict(sorted(families.items()))
+
+
+def _id(context: Any) -> Any:
+    return context.id if isinstance(context, Candidate) else context
+
+
+def _alone(context: Any) -> Any:
+    """Return a list of candidates with this one alone."""
+    if isinstance(context, Candidate):
+        return Candidates.trusted([context.id], context.features[None])
+    return [context]
+
+
+def _surest(policy: Any, user: Hashable, families: dict[int, list[Item]]) -> list[Item]:
+    """Return half of each family's items: those where the user's own bound is narrowest, narrowest first."""
+    surest = []
+    for items in families.values():
+        items = items[: max(2, 2 * N_ITEMS // len(families))]
+        items.sort(key=lambda item: float(policy.explain(user, _alone(item.context), draws=0).width[0]))
+        surest += items[: (len(items) + 1) // 2]
+    return surest
+
+
+def _sorted(others: list[Hashable], families: list[int], near: list[set[Hashable]]) -> list[Hashable]:
+    """Put first who is near on most items of the first family, then of the second, and so on."""
+
+    def nearness(other: Hashable) -> tuple[int, ...]:
+        counts = dict.fromkeys(families, 0)
+        for family, members in zip(families, near, strict=True):
+            counts[family] -= other in members
+        return tuple(counts.values())
+
+    return sorted(others, key=nearness)

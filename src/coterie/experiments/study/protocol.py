@@ -1,0 +1,169 @@
+"""The paper's protocol (section 5): tune on the first fifth, report on the rest, over several runs.
+
+A policy begins the reported part with nothing learned: the cold start that the paper's figures show.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import polars as pl
+
+from coterie.data.datasets import part_of
+from coterie.errors import ParameterError
+from coterie.experiments.run.parallel import Task, Told, Workers, record_all
+from coterie.experiments.run.runs import Run
+from coterie.experiments.run.specs import Spec
+from coterie.experiments.study.compare import Comparison, Plan, compare
+from coterie.experiments.study.metrics import over_runs
+from coterie.experiments.study.tuning import Grid, merit, paper_grid, quick_grid, read_score, score, settings
+
+QUICK_ROUNDS = {False: 10_000, True: 600_000}  # by whether it is a log
+QUICK_RUNS = 2
+
+
+class Tried(NamedTuple):
+    """One setting and what it came to in tuning."""
+
+    spec: Spec
+    merit: float
+
+
+@final
+@dataclass(frozen=True)
+class Protocol:
+    """What is tuned and reported, and where it is kept: `out/tuning`, `out/traces`."""
+
+    name: str  # of the dataset
+    data: Any  # a dataset
+    specs: Sequence[Spec]
+    out: Path
+    n_runs: int = 5
+    seed: int = 0
+    tuned_share: float = 0.2
+    tuning_runs: int = 1
+    n_rounds: int | None = None  # only so many rounds of the data
+    quick: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.tuned_share < 1:
+            raise ParameterError(f"tuned_share is {self.tuned_share}, expected a number between 0 and 1")
+        for name, value in (("runs", self.n_runs), ("tuning_runs", self.tuning_runs)):
+            if value < 1:
+                raise ParameterError(f"{name}={value}; expected at least 1")
+        if self.n_tuned < 1 or self.n_reported < 1:
+            raise ParameterError(
+                f"{self.name} has {self.total} rounds; too few to tune on some and report the rest"
+            )
+
+    @property
+    def total(self) -> int:
+        """All rounds that are used."""
+        asked = [self.data.n_rounds]
+        if self.n_rounds is not None:
+            asked.append(self.n_rounds)
+        elif self.quick:
+            asked.append(QUICK_ROUNDS[self.data.is_log])
+        return int(min(asked))
+
+    @property
+    def n_tuned(self) -> int:
+        """Rounds of the tuning part."""
+        return int(self.total * self.tuned_share)
+
+    @property
+    def n_reported(self) -> int:
+        """Rounds of the reported part."""
+        return self.total - self.n_tuned
+
+    @property
+    def grid(self) -> Grid:
+        """The values to try."""
+        return (quick_grid if self.quick else paper_grid)(self.data.n_users)
+
+    def left_out(self) -> list[str]:
+        """Say what a quick reproduction does not do."""
+        if not self.quick:
+            return []
+        full = paper_grid(self.data.n_users)
+        return [
+            f"{self.total:,} of the {self.data.n_rounds:,} rounds",
+            f"{len(self.grid.alpha)} of the {len(full.alpha)} values of α, and {len(self.grid.k)} of the "
+            f"{len(full.k)} numbers of clusters, in tuning",
+            f"{self.n_runs} runs, where the paper has 5",
+        ]
+
+    def tuning_tasks(self, spec: Spec) -> list[tuple[Spec, list[Task]]]:
+        """Return every setting of a policy with its runs; none where there is nothing to choose."""
+        tried = settings(spec, self.grid)
+        if len(tried) == 1:
+            return []
+        runs = [
+            (one, [Run.of(one, self.data, self.seed + k, self.n_tuned) for k in range(self.tuning_runs)])
+            for one in tried
+        ]
+        folder = self.out / "tuning"
+        return [
+            (one, [(run, (folder / run.file_name()).with_suffix(".json")) for run in own])
+            for one, own in runs
+        ]
+
+    def tune(self, told: Told = lambda done: None, workers: int | Workers | None = None) -> None:
+        """Play what has not been played yet of the tuning part."""
+        tasks = [task for spec in self.specs for _, own in self.tuning_tasks(spec) for task in own]
+        record_all(tasks, told, workers, score)
+
+    def tried(self, spec: Spec) -> list[Tried]:
+        """Return every setting of a policy and what it came to, in the order of the grid."""
+        return [
+            Tried(
+                one, over_runs([merit(read_score(path, run), self.data.is_log) for run, path in tasks]).mean
+            )
+            for one, tasks in self.tuning_tasks(spec)
+        ]
+
+    def best(self, spec: Spec) -> Spec:
+        """Return the setting that did best in tuning; the first of equals."""
+        tried = self.tried(spec)
+        return max(tried, key=lambda one: one.merit).spec if tried else spec
+
+    def plan(self) -> Plan:
+        """Return the comparison of the tuned policies on the reported part."""
+        return Plan(
+            self.name,
+            part_of(self.data, self.n_tuned),
+            [self.best(spec) for spec in self.specs],
+            self.n_reported,
+            self.n_runs,
+            self.seed,
+            self.out,
+        )
+
+    def tuning_table(self) -> pl.DataFrame:
+        """Return every setting tried and what it came to."""
+        rows = [
+            {"policy": spec.text, "setting": one.spec.text, **_numbers(one.spec), "merit": one.merit}
+            for spec in self.specs
+            for one in self.tried(spec)
+        ]
+        schema = {"policy": pl.String, "setting": pl.String, "alpha": pl.Float64, "alpha2": pl.Float64}
+        return pl.DataFrame(rows, schema={**schema, "k": pl.Int64, "merit": pl.Float64})
+
+
+def _numbers(spec: Spec) -> dict[str, Any]:
+    return {name: spec.parameters.get(name) for name in Grid._fields}
+
+
+def run_protocol(
+    protocol: Protocol,
+    tuning: Told = lambda done: None,
+    reporting: Callable[[Plan], Told] = lambda plan: lambda done: None,
+    workers: int | Workers | None = None,
+) -> Comparison:
+    """Tune, then report. What was played before is not played again; both are told how far things are."""
+    workers = workers or os.cpu_count()
+    protocol.tune(tuning, workers)
+    plan = protocol.plan()
+    return compare(plan, reporting(plan), workers)

@@ -1,0 +1,182 @@
+"""All of the paper's section 5 for one dataset: tuning, runs, figures, tables, numbers and a report."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import polars as pl
+
+from coterie.data import WORLDS
+from coterie.data.datasets import TABLE_1, Part, open_dataset
+from coterie.errors import CoterieError
+from coterie.experiments.report.paper_figures import Line, Sheet, figure_1, figure_2, figure_3, save
+from coterie.experiments.report.table import as_json
+from coterie.experiments.run.parallel import Told, Workers
+from coterie.experiments.study.compare import Comparison, Plan
+from coterie.experiments.study.distances import user_distances
+from coterie.experiments.study.metrics import Summary
+from coterie.experiments.study.protocol import Protocol, run_protocol
+
+TITLES = {
+    "lastfm": "LastFM",
+    "delicious": "Delicious",
+    "movielens": "MovieLens, every list new",
+    "movielens-repeat": "MovieLens, lists that repeat",
+    "kddcup": "KDD Cup",
+    "avazu": "Avazu",
+    "tuenti": "Tuenti (generated twin)",
+    "kddcup-twin": "KDD Cup (generated twin)",
+    "avazu-twin": "Avazu (generated twin)",
+    "open-bandit": "Open Bandit",
+}
+DISTANT = ("lastfm", "delicious")  # the two panels of Figure 3
+CURVES = {
+    "policy": pl.String,
+    "figure": pl.String,
+    "time": pl.Int64,
+    "mean": pl.Float64,
+    "spread": pl.Float64,
+}
+
+
+@final
+@dataclass(frozen=True)
+class Evidence:
+    """What came out for one dataset."""
+
+    protocol: Protocol
+    comparison: Comparison
+    sheets: dict[str, Sheet]  # by file name: figure-1, figure-2, figure-3
+
+    @property
+    def title(self) -> str:
+        """What the dataset is called."""
+        return title_of(self.protocol.name, self.protocol.data)
+
+
+def title_of(name: str, data: Any) -> str:
+    """Return what reports call a dataset: whether it is whole, partial or generated is part of it."""
+    title = TITLES.get(name, f"{name} (built-in world)" if name in WORLDS else name)
+    return f"{title} (partial)" if data.provenance == "real, partial" else title
+
+
+def reproduce(
+    protocol: Protocol,
+    tuning: Told = lambda done: None,
+    reporting: Callable[[Plan], Told] = lambda plan: lambda done: None,
+    workers: int | Workers | None = None,
+) -> Evidence:
+    """Do all of it, going on where an earlier call was interrupted, and write everything but the report."""
+    comparison = run_protocol(protocol, tuning, reporting, workers)
+    evidence = Evidence(protocol, comparison, _sheets(protocol, comparison))
+    write_numbers(evidence)
+    for name, sheet in evidence.sheets.items():
+        save(sheet, protocol.out / name)
+    return evidence
+
+
+def _sheets(protocol: Protocol, comparison: Comparison) -> dict[str, Sheet]:
+    title = title_of(protocol.name, protocol.data)
+    if protocol.data.is_log:
+        lines = figure_1(comparison)
+        caption = f"Click-through rate against kept records, {title}"
+        return {"figure-1": Sheet(caption, [lines], "kept records", "click-through rate", [title])}
+    sheets = {}
+    lines = figure_2(comparison)
+    if lines:
+        caption = f"Cumulative regret over that of RAN, {title}"
+        sheets["figure-2"] = Sheet(caption, [lines], "rounds", "regret over RAN's", [title])
+    panels = _distances(protocol)
+    if panels:
+        caption = "Average distance between the served user's model and all others'"
+        names = [line.title for line in panels]
+        sheets["figure-3"] = Sheet(caption, [[line] for line in panels], "rounds", "distance", names)
+    return sheets
+
+
+def _distances(protocol: Protocol) -> list[Line]:
+    """Return the panels of Figure 3: LastFM beside Delicious, or one of them where the other is not at hand."""
+    if protocol.name not in DISTANT:
+        return []
+    lines = []
+    for name in DISTANT:
+        data = protocol.data
+        if name != protocol.name:
+            try:
+                data = open_dataset(name, n_rounds=protocol.data.n_rounds)
+                _ = data.n_users
+            except CoterieError:
+                continue
+        found = user_distances(Part(data, protocol.n_tuned), protocol.n_reported, protocol.seed)
+        lines.append(figure_3(found, title_of(name, data)))
+    return lines
+
+
+def statistics(evidence: Evidence) -> dict[str, Any]:
+    """Return the dataset's line of Table 1, beside the paper's where it has one."""
+    protocol, data = evidence.protocol, evidence.protocol.data
+    kept = evidence.comparison.results[0].over("kept").mean
+    paper = TABLE_1.get(protocol.name.removesuffix("-twin"))
+    return {
+        "dataset": evidence.title,
+        "provenance": data.provenance,
+        "users": data.n_users,
+        "features": data.n_features or data.n_items,
+        "items": data.n_items,
+        "candidates": data.n_candidates,
+        "rounds": protocol.total,
+        "tuned": protocol.n_tuned,
+        "reported": protocol.n_reported,
+        "retained": round(kept) if data.is_log else protocol.n_reported,
+        "paper": None if paper is None else paper._asdict(),
+    }
+
+
+def numbers(evidence: Evidence) -> dict[str, Any]:
+    """Return everything a table shows and more, as JSON values."""
+    protocol = evidence.protocol
+    found = as_json(evidence.comparison)
+    for policy in found["policies"]:
+        policy["traces"] = [Path(path).name for path in policy["traces"]]
+    found["report"] = "report.html"
+    return {
+        "dataset": protocol.name,
+        "statistics": statistics(evidence),
+        "notes": list(getattr(protocol.data, "notes", ())),
+        "quick": protocol.quick,
+        "left_out": protocol.left_out(),
+        "tuned": {spec.text: best.text for spec, best in _chosen(evidence)},
+        "grid": protocol.grid._asdict(),
+        "comparison": found,
+    }
+
+
+def _chosen(evidence: Evidence) -> list[tuple[Any, Any]]:
+    return list(zip(evidence.protocol.specs, evidence.comparison.plan.specs, strict=True))
+
+
+def write_numbers(evidence: Evidence) -> None:
+    """Write numbers.json, runs.parquet, curves.parquet and tuning.parquet."""
+    out = evidence.protocol.out
+    (out / "numbers.json").write_text(json.dumps(numbers(evidence), indent=2) + "\n")
+    rows = [
+        {"policy": result.spec.text, "seed": seed, **run._asdict()}
+        for result in evidence.comparison.results
+        for seed, run in zip(evidence.comparison.plan.seeds, result.runs, strict=True)
+    ]
+    counted = {"n_rounds": pl.Int64, "kept": pl.Int64}
+    schema = {name: counted.get(name, pl.Float64) for name in Summary._fields}
+    pl.DataFrame(rows, schema={"policy": pl.String, "seed": pl.Int64, **schema}).write_parquet(
+        out / "runs.parquet"
+    )
+    points = [
+        {"policy": line.title, "figure": name, "time": t, "mean": mean, "spread": spread}
+        for name, sheet in evidence.sheets.items()
+        for lines in sheet.panels
+        for line in lines
+        for t, mean, spread in zip(*(part.tolist() for part in line.curve), strict=True)
+    ]
+    pl.DataFrame(points, schema=CURVES).write_parquet(out / "curves.parquet")
+    evidence.protocol.tuning_table().write_parquet(out / "tuning.parquet")

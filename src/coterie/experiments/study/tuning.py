@@ -1,0 +1,104 @@
+"""Tuning by grid: every setting plays the first part of the rounds, and the best one is taken.
+
+The grid is the paper's (section 5): α from 0 to 0.2 in steps of 0.01, CLUB's α₂ from 0.1 to 0.5, the number
+of clusters of DynUCB in a geometric progression from 1 to the number of users. γ is not tuned; CAB's own
+default is the paper's 0.2. A parameter that the spec fixes (`cab:alpha=0.1`) is left as it is.
+"""
+
+import itertools
+import json
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+import pyarrow as pa
+
+from coterie.errors import FileError
+from coterie.experiments.run.record import tables
+from coterie.experiments.run.runs import Run
+from coterie.experiments.run.specs import Spec, defaults, parse_spec
+from coterie.experiments.study.metrics import Summary, summarise
+from coterie.models.files import written_whole
+
+STEP = 50_000  # rounds between two words on how far a run is
+
+
+class Grid(NamedTuple):
+    """The values to try; a policy tries those of the parameters it has."""
+
+    alpha: Sequence[float]
+    alpha2: Sequence[float]
+    k: Sequence[int]
+
+
+def paper_grid(n_users: int) -> Grid:
+    """Return the paper's grid. It does not say the ratio of its progression: here it is 2."""
+    clusters = [2**power for power in range(n_users.bit_length()) if 2**power < n_users]
+    return Grid(
+        alpha=[round(0.01 * step, 2) for step in range(21)],
+        alpha2=[0.1, 0.2, 0.3, 0.4, 0.5],
+        k=[*clusters, n_users],
+    )
+
+
+def quick_grid(n_users: int) -> Grid:
+    """Return a few points of the paper's grid."""
+    return Grid(
+        alpha=[0.0, 0.02, 0.05, 0.1, 0.2], alpha2=[0.1, 0.5], k=sorted({1, round(n_users**0.5), n_users})
+    )
+
+
+def settings(spec: Spec, grid: Grid) -> list[Spec]:
+    """Return the spec with every combination of the grid's values for parameters it has and does not fix."""
+    free = [name for name in Grid._fields if name in defaults(spec.name) and name not in spec.parameters]
+    values = itertools.product(*(getattr(grid, name) for name in free))
+    combined = [":".join(f"{n}={v}" for n, v in zip(free, chosen, strict=True)) for chosen in values]
+    return [parse_spec(f"{spec.text}:{text}" if text else spec.text) for text in combined]
+
+
+def score(run: Run, path: Path, *, tick: Callable[[int], None] = lambda done: None) -> None:
+    """Play `run` and write what it came to, as JSON; a run that was scored before is left as it is."""
+    if path.exists():
+        read_score(path, run)
+        return
+    policy, parts = run.make_policy(), []
+    for _, table in tables(policy, run, 0, STEP, tick):
+        parts.append(table)
+    trace = pl.DataFrame(pa.concat_tables(parts))
+    told = {"run": run.header(), "summary": summarise(trace)._asdict()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with written_whole(path) as draft:
+        draft.write_text(json.dumps(told))
+
+
+def read_score(path: Path, run: Run) -> Summary:
+    """Return what `score` wrote, which must be about this very run."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+        if found["run"] != run.header():
+            raise FileError(f"{path} is about another run; move it away")
+        return Summary(**found["summary"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FileError(f"{path} is damaged ({error}); remove it, and the run is played again") from error
+
+
+def is_by_luck(tried: Sequence[Summary]) -> bool:
+    """Tell whether, on a log, the best of these settings is no farther ahead than the luckiest of equals would be.
+
+    The largest of k equal rates lies about √(2·log k) standard errors above their middle.
+    """
+    rates = [one.ctr for one in tried if one.kept]
+    if len(rates) < 2:
+        return len(tried) > 1
+    middle, kept = statistics.median(rates), statistics.median(one.kept for one in tried)
+    variance = middle * (1 - middle) if middle >= 0 else 1 - middle * middle  # the most that payoffs may vary
+    return max(rates) - middle <= math.sqrt(2 * math.log(len(rates)) * variance / max(kept, 1))
+
+
+def merit(summary: Summary, is_log: bool) -> float:
+    """Return what tuning maximises: the click-through rate of a log, else minus the regret."""
+    value = summary.ctr if is_log else -summary.regret
+    return value if value == value else float("-inf")  # nothing kept: worse than anything

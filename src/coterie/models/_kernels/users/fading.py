@@ -1,0 +1,197 @@
+"""CAB over rows of a bank whose old payoffs count less: one look at every row for each question.
+
+`rows` are `ridges.Rows` or `means.Table`; rows 0 to n are the users who have learned. Row -1 has learned nothing.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from coterie.models._kernels.jit import jit
+from coterie.models._kernels.rows.bank import draw, fade, fits, name, take, update, used, view
+from coterie.models._kernels.rows.loops import Rounds, best, bound
+from coterie.models.protocol import ROUNDING, Floats
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+@jit
+def gather(
+    rows: Any, n: int, items: Any, which: Ints, own_estimate: Floats, own_spread: Floats, scale: float
+) -> Floats:
+    """Sum over the neighbours among n rows: members, estimates, spreads (3, candidates)."""
+    c = len(which)
+    estimate, spread, total = np.empty(c), np.empty(c), np.zeros((3, c))
+    for row in range(n):
+        view(rows, row, items, which, estimate, spread)
+        for k in range(c):
+            if abs(own_estimate[k] - estimate[k]) <= scale * (own_spread[k] + spread[k]) + ROUNDING:
+                total[0, k] += 1.0
+                total[1, k] += estimate[k]
+                total[2, k] += spread[k]
+    return total
+
+
+@jit
+def draw_near(
+    rows: Any,
+    n: int,
+    items: Any,
+    which: Ints,
+    own_estimate: Floats,
+    own_spread: Floats,
+    scale: float,
+    rng: Generator,
+) -> Floats:
+    """Return what `gather` does and the sum of what each neighbour draws: (4, candidates)."""
+    c = len(which)
+    estimate, spread, drawn, total = np.empty(c), np.empty(c), np.empty(c), np.zeros((4, c))
+    for row in range(n):
+        view(rows, row, items, which, estimate, spread)
+        draw(rows, row, items, which, scale, rng, drawn)
+        for k in range(c):
+            if abs(own_estimate[k] - estimate[k]) <= scale * (own_spread[k] + spread[k]) + ROUNDING:
+                total[0, k] += 1.0
+                total[1, k] += estimate[k]
+                total[2, k] += spread[k]
+                total[3, k] += drawn[k]
+    return total
+
+
+@jit
+def near_rows(
+    rows: Any, n: int, items: Any, which: Ints, own_estimate: Floats, own_spread: Floats, scale: float
+) -> tuple[Bools, Floats]:
+    """Return which of n rows are neighbours on the one candidate of `which`, and the spread of each."""
+    estimate, spread = np.empty(1), np.empty(1)
+    near, spreads = np.zeros(n, dtype=np.bool_), np.empty(n)
+    for row in range(n):
+        view(rows, row, items, which, estimate, spread)
+        near[row] = abs(own_estimate[0] - estimate[0]) <= scale * (own_spread[0] + spread[0]) + ROUNDING
+        spreads[row] = spread[0]
+    return near, spreads
+
+
+@jit
+def learn(rows: Any, row: int, items: Any, position: int, payoff: float, keep: float) -> None:
+    """Let what a row knows count less, and let it learn."""
+    fade(rows, row, keep)
+    update(rows, row, items, position, payoff)
+
+
+@jit
+def share(
+    rows: Any,
+    n: int,
+    own_row: int,
+    items: Any,
+    which: Ints,
+    payoff: float,
+    own_estimate: Floats,
+    own_spread: Floats,
+    scale: float,
+    limit: float,
+    keep: float,
+) -> int:
+    """Let the rows learn that are neighbours with a bound below `limit`, `own_row` always; return how many."""
+    near, spreads = near_rows(rows, n, items, which, own_estimate, own_spread, scale)
+    learners = 0
+    for row in range(n):
+        if row == own_row or (near[row] and scale * spreads[row] < limit):
+            learn(rows, row, items, which[0], payoff, keep)
+            learners += 1
+    return learners
+
+
+@jit
+def play(
+    rows: Any,
+    items: Any,
+    named: Ints,
+    rounds: Rounds,
+    row_of: Ints,
+    known: Bools,
+    so_far: Ints,
+    everybody: bool,
+    keep: float,
+    alpha: float,
+    gamma: float,
+    thompson: bool,
+    rng: Generator,
+) -> None:
+    """Play CAB. `so_far`: the next round, payoffs learned, rows, users who are known and have no row.
+
+    Numbers of users are positions in `row_of` (-1: no row yet) and `known`; `everybody` is eligible="all". Stops
+    before a round in which all of them might learn and there is not room for it.
+    """
+    c = rounds.candidates.shape[1]
+    estimate, spread, bare, score = np.empty(c), np.empty(c), np.empty(c), np.empty(c)
+    drawn = np.zeros(c)
+    limit = gamma / 4
+    for t in range(so_far[0], len(rounds.who)):
+        n, idle = so_far[2], so_far[3]
+        if not fits(rows, n + idle + 1, used(rows) + n + idle + 1):
+            return
+        so_far[0] = t + 1
+        user = rounds.who[t]
+        row = row_of[user]
+        which = rounds.candidates[t]
+        scale = bound(alpha, so_far[1])
+        view(rows, -1, items, which, estimate, bare)
+        view(rows, row, items, which, estimate, spread)
+        waiting = idle + (0 if known[user] else 1) if everybody else (1 if row < 0 else 0)
+        if thompson:
+            near = draw_near(rows, n, items, which, estimate, spread, scale, rng)
+            if waiting > 0:
+                draw(rows, -1, items, which, scale * math.sqrt(waiting), rng, drawn)
+        else:
+            near = gather(rows, n, items, which, estimate, spread, scale)
+        for k in range(c):
+            if waiting > 0 and abs(estimate[k]) <= scale * (spread[k] + bare[k]) + ROUNDING:
+                near[0, k] += waiting
+                near[2, k] += waiting * bare[k]
+                if thompson:
+                    near[3, k] += drawn[k]
+            if thompson:
+                score[k] = near[3, k] / near[0, k]
+            else:
+                score[k] = near[1, k] / near[0, k] + scale * near[2, k] / near[0, k]
+        k = best(score)
+        rounds.choice[t] = k
+        rounds.members[t] = int(near[0, k])
+        if rounds.served[t] >= 0 and rounds.served[t] != k:
+            continue
+        payoff = rounds.payoffs[t, 0 if rounds.served[t] >= 0 else k]
+        name(items, which[k], named)
+        if scale * spread[k] >= limit:
+            if row < 0:
+                row_of[user] = row = take(rows)
+                so_far[2] += 1
+                so_far[3] -= 1 if known[user] else 0
+            learn(rows, row, items, which[k], payoff, keep)
+            rounds.updated[t] = 1
+        else:
+            own = (estimate[k : k + 1], spread[k : k + 1], scale, limit)
+            rounds.updated[t] = share(
+                rows, n, row, items, which[k : k + 1], payoff, own[0], own[1], own[2], own[3], keep
+            )
+            if abs(estimate[k]) <= scale * (spread[k] + bare[k]) + ROUNDING and scale * bare[k] < limit:
+                if everybody:
+                    for u in range(len(row_of)):
+                        if known[u] and row_of[u] < 0:
+                            row_of[u] = take(rows)
+                    so_far[3] = 0
+                if row_of[user] < 0:
+                    row_of[user] = take(rows)
+                    so_far[3] -= 1 if known[user] else 0
+            for fresh in range(n, rows.size[0]):
+                learn(rows, fresh, items, which[k], payoff, keep)
+                rounds.updated[t] += 1
+            so_far[2] = rows.size[0]
+        known[user] = True
+        rounds.kept[t] = True
+        so_far[1] += 1

@@ -1,0 +1,263 @@
+"""The sparse hierarchical model: every feature and every cross has an effect with a Gaussian posterior.
+
+    y = Σ x_j w_j + noise,   w_j ~ N(0, v₀ of j's kind),   noise ~ N(0, σ²)
+
+The posterior is kept as if effects were independent of each other (a diagonal covariance): exact for one effect, an
+approximation for several, and what makes a payoff cost no more than its features. One payoff y for features x:
+
+    s = Σ v_j x_j²,   w_j += v_j x_j (y − ŷ)/(s + σ²),   v_j −= (v_j x_j)²/(s + σ²)
+
+v₀ of each kind and σ² are fitted to the payoffs as they come, a few effects at a time.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.errors import FileError
+from coterie.models._kernels.hierarchy import effects as kernel
+from coterie.models._kernels.hierarchy.effects import KINDS, NOBODY, Rounds, Table
+from coterie.models.encoded import Encoded
+from coterie.models.files import Tensors, pack_ids, take, unpack_ids
+from coterie.models.hierarchy.effect_parts import Numbers, Pieces, join_numbers, make_numbers, split
+from coterie.models.parts import Parts
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+NAMES = (
+    "", "population", "user", "id", "feature", "context × id", "context × feature", "user × id",
+    "user × feature", "user × context × id",
+)  # fmt: skip
+# What is told of each candidate: estimate = population + action + context + user, score = estimate + width.
+TOLD = ("estimate", "width", "population", "action", "context", "user", "score", "probability")
+
+
+class Part(NamedTuple):
+    """What one effect adds to an estimate; `action` and `context` are positions of features, -1 for none."""
+
+    kind: str  # one of NAMES
+    action: int  # among the candidate's features, the id first
+    context: int
+    value: float
+
+
+@final
+class Effects:
+    """The table of effects, the fitted variances, and who is known."""
+
+    def __init__(self, slots: int) -> None:
+        self.pieces = Pieces(slots)
+        self.figures = np.zeros((KINDS, 5))
+        self.figures[:, kernel.VARIANCE] = kernel.START
+        self.noise = np.array([kernel.START_NOISE, kernel.WEAK * kernel.START_NOISE, kernel.WEAK])
+        self.numbers = Numbers()
+
+    @property
+    def table(self) -> Table:
+        """The effects."""
+        return self.pieces.table
+
+    @property
+    def users(self) -> dict[Hashable, int]:
+        """The numbers of the known users."""
+        return self.numbers.users
+
+    @property
+    def used(self) -> int:
+        """How many effects are known."""
+        return int(self.table.counts[kernel.USED] - self.table.counts[kernel.FREED])
+
+    @property
+    def variances(self) -> dict[str, float]:
+        """The fitted prior variance of each kind of effect that was seen."""
+        seen = self.figures[:, kernel.TIMES] > 0
+        return {NAMES[k]: float(self.figures[k, kernel.VARIANCE]) for k in range(1, KINDS) if seen[k]}
+
+    def weigh(self, user: Hashable, encoded: Encoded, explore: float, gamma: float, floor: float) -> Floats:
+        """Return the rows of TOLD, a column a candidate."""
+        told = np.empty((len(TOLD), len(encoded)))
+        settings = (explore, gamma, floor)
+        kernel.weigh(self.table, self.figures, encoded.shown, self._number(user), settings, told)
+        return told
+
+    def largest(self, user: Hashable, encoded: Encoded, k: int, most: int) -> list[Part]:
+        """Return the effects that matter most to candidate k, the largest first."""
+        kept, worth = np.zeros((most, 3), dtype=np.int64), np.zeros(most)
+        n = kernel.largest(self.table, self.figures, encoded.shown, k, self._number(user), kept, worth)
+        first = int(encoded.shown.starts[k])
+        return [
+            Part(NAMES[kind], a - first if a >= 0 else -1, c, value)
+            for (kind, a, c), value in zip(kept[:n].tolist(), worth[:n].tolist(), strict=True)
+        ]
+
+    def learn(self, user: Hashable, encoded: Encoded, payoff: float, now: int) -> None:
+        """Take in a payoff; `now` counts payoffs, this one included."""
+        self.add(user)
+        number = self.numbers.users[user]
+        kernel.learn(self.table, self.figures, self.noise, encoded.shown, number, payoff, now)
+
+    def play(
+        self,
+        users: Sequence[Hashable],
+        encoded: Encoded,
+        batch: Rounds,
+        settings: tuple[float, float, float],
+        now: int,
+    ) -> int:
+        """Play many rounds over all items, and return how many payoffs were learned."""
+        place = {user: i for i, user in enumerate(dict.fromkeys(users))}
+        numbers = np.array([self._number(user) for user in place], dtype=np.int64)
+        upcoming = np.array([self.numbers.next])
+        rounds = batch._replace(
+            users=np.array([place[user] for user in users], dtype=np.int64),
+            numbers=numbers,
+            upcoming=upcoming,
+        )
+        shown = encoded.shown
+        learned = kernel.play(self.table, self.figures, self.noise, shown, rounds, settings, now)
+        new = [
+            (number, user)
+            for number, user in zip(numbers.tolist(), place, strict=True)
+            if number >= self.numbers.next
+        ]
+        for _, user in sorted(new, key=lambda pair: pair[0]):
+            self.add(user)
+        return learned
+
+    def add(self, user: Hashable) -> None:
+        """Give a stranger a number."""
+        self.numbers.add(user)
+
+    def drop(self, user: Hashable) -> None:
+        """Clear all that is known of a user alone."""
+        kernel.forget_user(self.table, self.numbers.drop(user))
+
+    def _number(self, user: Hashable) -> int:
+        return self.numbers.users.get(user, NOBODY)
+
+    def tensors(self) -> Tensors:
+        """Return all of it as arrays."""
+        n, freed = int(self.table.counts[kernel.USED]), int(self.table.counts[kernel.FREED])
+        return {
+            **{name: getattr(self.table, name)[:n].copy() for name in _COLUMNS},
+            "free": self.table.free[:freed].copy(),
+            "counts": self.table.counts.copy(),
+            "figures": self.figures.copy(),
+            "noise": self.noise.copy(),
+            "users": pack_ids(self.users),
+            "numbers": np.array([*self.users.values(), self.numbers.next], dtype=np.int64),
+        }
+
+    @property
+    def parts(self) -> dict[str, Parts]:
+        """All that grows, to be copied part by part; `head` has the rest."""
+        return {"effects": self.pieces, "users": self.numbers.parts}
+
+    def head(self) -> Tensors:
+        """Return the arrays of fixed size, and the next user's number."""
+        return {
+            "counts": self.table.counts.copy(),
+            "figures": self.figures.copy(),
+            "noise": self.noise.copy(),
+            "next": np.array([self.numbers.next]),
+        }
+
+    def restore_parts(self, head: Tensors, parts: Mapping[str, Iterable[bytes]]) -> None:
+        """Take over what `head` and `parts` told; from here on it is known what changes."""
+        counts, after = take(head, "counts", "i", (4,)), take(head, "next", "i", (1,))
+        used, freed = int(counts[kernel.USED]), int(counts[kernel.FREED])
+        if not 0 <= freed <= used <= len(self.table.keys):
+            raise FileError(f"the model has {used} effects, expected at most {len(self.table.keys)} (slots)")
+        columns = split(parts.get("effects", ()), used, freed)
+        self.restore({**head, **columns, **join_numbers(parts.get("users", ()), int(after[0]))})
+        self.pieces.mark_all(changed=False)
+        self.numbers.mark_none()
+
+    def restore(self, tensors: Tensors) -> None:
+        """Take over what `tensors` returned, if it makes sense."""
+        slots = len(self.table.keys)
+        counts = take(tensors, "counts", "i", (4,))
+        n, freed = int(counts[kernel.USED]), int(counts[kernel.FREED])
+        columns = {name: take(tensors, name, kind, (n,)) for name, kind in _COLUMNS.items()}
+        free = take(tensors, "free", "i", (freed,))
+        users, numbers = unpack_ids(tensors, "users"), take(tensors, "numbers", "i", (None,))
+        figures, noise = take(tensors, "figures", "f", (KINDS, 5)), take(tensors, "noise", "f", (3,))
+        if n > slots:
+            raise FileError(f"the model file has {n} effects, expected at most {slots} (slots)")
+        kinds, owners, nexts = columns["kinds"], columns["owners"], columns["nexts"]
+        sound = (
+            len(numbers) == len(users) + 1
+            and len(np.unique(numbers)) == len(numbers)
+            and (numbers[:-1] < numbers[-1]).all()
+            and (numbers >= 0).all()
+            and 0 <= freed <= n
+            and 0 <= counts[kernel.CURSOR] <= n
+            and counts[kernel.REFIT] >= 0
+            and (kinds < KINDS).all()
+            and sorted(free.tolist()) == np.flatnonzero(kinds == 0).tolist()
+            and _within(owners, n)
+            and _within(nexts, n)
+            and (columns["precision"] >= 0).all()
+            and (figures >= 0).all()
+            and (figures[:, kernel.VARIANCE] > 0).all()
+            and (noise[kernel.NOISE] > 0)
+            and (noise >= 0).all()
+        )
+        if not sound or not _chained(kinds, owners, nexts):
+            raise FileError("the effects in the model file contradict each other")
+        fresh = Effects(slots)
+        for name, column in columns.items():
+            getattr(fresh.table, name)[:n] = column
+        fresh.table.free[:freed], fresh.table.counts[:] = free, counts
+        if not kernel.rebuild(fresh.table):
+            raise FileError("an effect appears twice in the model file")
+        fresh.pieces.mark_all(changed=True)
+        order = np.argsort(numbers[:-1])
+        self.numbers = make_numbers(
+            [users[k] for k in order.tolist()], numbers[order].tolist(), int(numbers[-1])
+        )
+        self.pieces, self.figures, self.noise = fresh.pieces, figures.copy(), noise.copy()
+
+
+_COLUMNS = {
+    "keys": "u", "kinds": "u", "owners": "i", "nexts": "i", "touched": "i", "precision": "f", "pull": "f",
+}  # fmt: skip
+
+
+def _within(places: NDArray[Any], n: int) -> bool:
+    return bool(((places >= NOBODY) & (places < n)).all())
+
+
+def _chained(kinds: NDArray[Any], owners: NDArray[Any], nexts: NDArray[Any]) -> bool:
+    """Return whether every effect of a user stands once in the chain of the user's own effect."""
+    personal = (kinds == kernel.USER) | (kinds >= kernel.USER_ID)
+    if not (owners[~personal] == NOBODY).all() or not (nexts[~personal] == NOBODY).all():
+        return False
+    if not (owners[personal] >= 0).all() or not (kinds[owners[personal]] == kernel.USER).all():
+        return False
+    heads = np.flatnonzero(kinds == kernel.USER)
+    linked = nexts[nexts >= 0]
+    return (
+        bool((owners[heads] == heads).all())
+        and len(np.unique(linked)) == len(linked) == int(personal.sum()) - len(heads)
+        and bool((kinds[linked] >= kernel.USER_ID).all())
+        and bool((owners[linked] == owners[np.flatnonzero(nexts >= 0)]).all())
+    )
+
+
+def make_rounds(candidates: Indices, payoffs: Floats, served: Indices, draws: Floats) -> Rounds:
+    """Return rounds to be played, with room for what is done; whose they are is filled in by `play`."""
+    n, nobody = len(candidates), np.empty(0, dtype=np.int64)
+    choice, kept = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.bool_)
+    payoffs = np.ascontiguousarray(payoffs)
+    return Rounds(
+        nobody, nobody, nobody, np.ascontiguousarray(candidates), payoffs, served, draws, choice, kept
+    )
+
+
+def pick(chances: Floats, draw: float) -> int:
+    """Return the candidate at a uniform number in [0, 1)."""
+    return kernel.pick(chances, draw)

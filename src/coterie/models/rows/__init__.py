@@ -1,0 +1,1 @@
+"""Numbered ridge regressions, for every policy but CAB, and the graphs over them."""

@@ -1,0 +1,170 @@
+"""Who may be alike: a graph over a bank's rows, whose components have pooled models. No n × n matrix.
+
+Sparse graphs store their edges. The complete graph stores the pairs that were cut, so memory follows what was
+learned to be different; serving a row of it looks at the whole component.
+"""
+
+from typing import Any, final
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from coterie.errors import FileError
+from coterie.models.files import Tensors, take
+from coterie.models.rows.bank import Bank, Compiled
+from coterie.models.rows.loops import entries
+
+
+@final
+class Graph(Compiled):
+    """Edges, components and their pools, over the rows of `people`, which must join and leave in step.
+
+    `p` is the probability of an edge between a newcomer and each earlier row. None is 3·log(n)/n, where n
+    counts the newcomer; 1 is the complete graph.
+    """
+
+    def __init__(self, people: Bank, p: float | None) -> None:
+        super().__init__("rows.graph")
+        self.people = people
+        self.pools = people.sibling()
+        self.everybody = people.sibling()  # one row: all users' statistics, which strangers decide with
+        self.everybody.take()
+        self.p = -1.0 if p is None else p
+        self.complete = p == 1
+        self.rows = self._kernels.make(self.complete)
+
+    def fit(self) -> None:
+        """Make room for one arrival and one round, as the kernels' `roomy` counts it."""
+        n = len(self) + 1
+        pairs = entries(self.people)
+        self.people.fit(n, pairs + 1)
+        self.pools.fit(n + 2, 2 * pairs + 4)
+        self.everybody.fit(1, entries(self.everybody) + 1)
+        graph = self.rows
+        stored = graph.size[4] + n if self.complete else (graph.size[1] + 2 * n) // 2
+        room = (len(graph.gone) if self.complete else len(graph.to)) // 2
+        if n > len(graph.head) or stored > room:
+            self.rows = self._kernels.grown(graph, n if n <= len(graph.head) else 2 * n, n)
+
+    def arrive(self, rng: Generator) -> None:
+        """Add a row that has learned nothing."""
+        self.fit()
+        self._kernels.arrive(self.rows, self.pools.rows, self.p, rng)
+
+    def serve(self, row: int, alpha2: float) -> None:
+        """Cut the row's edges to whoever is unlike it, and let components fall apart."""
+        self.fit()
+        self._kernels.serve(self.rows, self.people.rows, self.pools.rows, row, alpha2)
+
+    def leave(self, row: int) -> None:
+        """Remove a row; the last one takes its place. `people` must follow."""
+        self.fit()
+        self._kernels.leave(self.rows, self.people.rows, self.pools.rows, row)
+        everyone_else = np.arange(len(self) + 1)
+        self._sum_everybody(everyone_else[everyone_else != row])
+
+    def _sum_everybody(self, rows: NDArray[np.int64]) -> None:
+        """Sum these rows' statistics anew."""
+        self.everybody.clear(0)
+        self.everybody.pool_all(0, self.people, rows)
+
+    def learn(self, row: int, items: NDArray[Any], payoff: float) -> None:
+        """Let the row's component learn a payoff, and the pool of everybody."""
+        self.pools.update(self.component(row), items, payoff)
+        self.everybody.update(0, items, payoff)
+
+    def component(self, row: int) -> int:
+        """Return the pool of a row's component."""
+        return int(self.rows.home[row])
+
+    def members(self, pool: int) -> int:
+        """Return how many rows a component has."""
+        return int(self.rows.members[pool])
+
+    def component_rows(self, row: int) -> NDArray[np.int64]:
+        """Return the rows of a row's component."""
+        return np.flatnonzero(self.rows.home[: len(self)] == self.rows.home[row])
+
+    def __len__(self) -> int:
+        return int(self.rows.size[0])
+
+    def edges(self) -> NDArray[np.int64]:
+        """Return all edges as pairs of rows: (edges, 2)."""
+        if not self.complete:
+            return self._pairs()
+        n = len(self)
+        a, b = np.triu_indices(n, 1)
+        kept = ~np.isin(a * n + b, self._pairs() @ np.array([n, 1]))
+        return np.stack([a[kept], b[kept]], axis=1)
+
+    def _pairs(self) -> NDArray[np.int64]:
+        """Return what is stored: edges in the order they were drawn, or the pairs gone in order."""
+        if self.complete:
+            keys = np.sort(self.rows.gone[self.rows.gone > 0]) - 1
+            return np.stack([keys >> 31, keys & ((1 << 31) - 1)], axis=1)
+        halves: NDArray[np.int64] = self.rows.to[: self.rows.size[1]].astype(np.int64).reshape(-1, 2)
+        return halves[halves[:, 0] >= 0][:, ::-1].copy()
+
+    def _tree(self) -> NDArray[np.uint8]:
+        """Return for each stored edge whether it is one of those that span its component."""
+        end = int(self.rows.size[1])
+        return np.asarray(self.rows.tree[:end:2][self.rows.to[:end:2] >= 0], dtype=np.uint8)
+
+    def tensors(self) -> Tensors:
+        """Return everything as arrays, components numbered as rows meet them."""
+        homes = self.rows.home[: len(self)]
+        pools, first, home = np.unique(homes, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        number = np.empty(len(order), dtype=np.int64)
+        number[order] = np.arange(len(order))
+        return {
+            "component": number[home] if len(home) else np.zeros(0, dtype=np.int64),
+            "gone" if self.complete else "edges": self._pairs(),
+            "tree": self._tree(),
+            **self.pools.tensors("component", pools[order]),
+            **self.everybody.tensors("everybody", np.zeros(1, dtype=np.int64)),
+        }
+
+    def restore(self, tensors: Tensors, n_rows: int) -> None:
+        """Take over what `tensors` returned, if components are what the edges connect."""
+        home = take(tensors, "component", "i", (n_rows,))
+        pairs = take(tensors, "gone" if self.complete else "edges", "i", (None, 2))
+        tree = take(tensors, "tree", "u", (0 if self.complete else len(pairs),))
+        n_pools = int(home.max(initial=-1)) + 1
+        low, high = pairs.min(axis=1), pairs.max(axis=1)
+        sound = (low >= 0).all() and (high < n_rows).all() and (low < high).all()
+        sound = sound and len(np.unique(low * n_rows + high)) == len(pairs)
+        sound = sound and np.array_equal(np.unique(home), np.arange(n_pools))
+        if not (sound and self._connects(pairs, tree, home, n_pools)):
+            raise FileError("the graph in the model file contradicts its components")
+        pools = self.pools.restore("component", tensors, n_pools)
+        if "everybody_times" in tensors:
+            everybody = self.everybody.restore("everybody", tensors, 1)
+            if everybody.times[0] != self.people.rows.times[:n_rows].sum():
+                raise FileError("the pool of everybody in the model file is not the sum of its users")
+            self.everybody.rows = everybody
+        else:  # a file from before there was such a pool
+            self._sum_everybody(np.arange(n_rows))
+        self.pools.rows = pools
+        rows = self._kernels.grown(self._kernels.make(self.complete), n_rows + 1, len(pairs) + n_rows)
+        self._kernels.rebuild(rows, home, np.array(pairs), np.array(tree))
+        self.rows = rows
+
+    def _connects(
+        self, pairs: NDArray[np.int64], tree: NDArray[np.uint8], home: NDArray[np.int64], n_pools: int
+    ) -> bool:
+        """Return whether components are what the edges connect, and trees span them."""
+        if self.complete:  # whoever is in different components must have been cut from each other
+            sizes = np.bincount(home, minlength=n_pools)
+            across = int((home[pairs[:, 0]] != home[pairs[:, 1]]).sum())
+            return 2 * across == len(home) ** 2 - int((sizes**2).sum())
+        branches = pairs[tree > 0]
+        ones: Any = np.ones(len(branches), dtype=np.int8)
+        shape = (len(home), len(home))
+        n, found = connected_components(coo_array((ones, tuple(branches.T)), shape=shape), directed=False)
+        same = len(set(zip(found.tolist(), home.tolist(), strict=True))) == n == n_pools
+        inside = bool((home[pairs[:, 0]] == home[pairs[:, 1]]).all())
+        return same and inside and len(branches) == len(home) - n_pools

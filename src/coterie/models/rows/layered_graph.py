@@ -1,0 +1,90 @@
+"""A growing graph over numbered nodes whose edges are only ever deleted, on one or on many layers.
+
+A node that arrives is joined to each earlier one with probability 3·log(n)/n, n counting it, and to one at least;
+or to all. A layer says which edges are alive there: a boolean each, all alive where the list of them ends.
+"""
+
+import math
+from typing import final
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from coterie.errors import FileError
+from coterie.models._kernels.rows import layered_graph as kernels
+from coterie.models.files import Tensors, take
+
+Numbers = NDArray[np.int64]
+Alive = NDArray[np.bool_]
+NO_LABELS: Numbers = np.empty(0, dtype=np.int64)
+EVERYWHERE: Alive = np.ones(0, dtype=np.bool_)  # a layer without deleted edges
+
+
+@final
+class Web:
+    """Nodes 0 … n_nodes-1 and the edges that they arrived with, in the order of arrival."""
+
+    def __init__(self) -> None:
+        self.n_nodes = 0
+        self.ends: Numbers = np.empty((0, 2), dtype=np.int64)  # (edges, 2)
+
+    def arrive(self, rng: Generator | None, among: Numbers | None = None) -> int:
+        """Add a node with edges to some of the earlier ones, or of those in `among`; without `rng` to all."""
+        others = np.arange(self.n_nodes) if among is None else among
+        if rng is not None and len(others):
+            n = len(others) + 1
+            drawn = rng.random(len(others)) < 3 * math.log(n) / n
+            others = others[drawn] if drawn.any() else others[[int(rng.integers(len(others)))]]
+        new = np.column_stack([others, np.full(len(others), self.n_nodes)])
+        self.ends = np.concatenate([self.ends, new.astype(np.int64)])
+        self.n_nodes += 1
+        return self.n_nodes - 1
+
+    def leave(self, node: int) -> Alive:
+        """Remove a node and its edges, and return which edges stay; later nodes move up by one."""
+        stays: Alive = (self.ends != node).all(axis=1)
+        self.ends = self.ends[stays]
+        self.ends -= self.ends > node
+        self.n_nodes -= 1
+        return stays
+
+    def alive(self, layer: Alive) -> Alive:
+        """Return for each edge whether it is alive on a layer: an array of its own."""
+        full = np.ones(len(self.ends), dtype=np.bool_)
+        full[: len(layer)] = layer
+        return full
+
+    def touching(self, node: int, layer: Alive) -> tuple[Numbers, Numbers]:
+        """Return a node's edges that are alive on a layer, and the nodes at their other ends."""
+        edges = kernels.touching(self.ends, layer, node)
+        return edges, self.ends[edges].sum(axis=1) - node
+
+    def without(self, layer: Alive, edges: Numbers) -> Alive:
+        """Return a layer on which these edges are deleted."""
+        full = self.alive(layer)
+        full[edges] = False
+        return full
+
+    def labels(self, layer: Alive, known: Numbers = NO_LABELS) -> Numbers:
+        """Return each node's connected component on a layer, numbered by first appearance.
+
+        `known` are those of the first nodes, if no edge between them was deleted since: they save time.
+        """
+        if len(known):
+            found = kernels.extend(self.ends, layer, known, self.n_nodes)
+            if len(found):
+                return found
+        return kernels.components(self.ends, layer, self.n_nodes)
+
+    def tensors(self, name: str) -> Tensors:
+        """Return the edges as an array."""
+        return {f"{name}_edges": self.ends}
+
+    def restore(self, name: str, tensors: Tensors, n_nodes: int) -> None:
+        """Take over saved edges."""
+        ends = take(tensors, f"{name}_edges", "i", (None, 2)).astype(np.int64)
+        sound = ((ends >= 0) & (ends < n_nodes)).all() and (ends[:, 0] < ends[:, 1]).all()
+        if not (sound and (np.diff(ends[:, 1]) >= 0).all()):
+            raise FileError(f"the edges of {name} in the model file contradict each other")
+        self.ends, self.n_nodes = ends, n_nodes

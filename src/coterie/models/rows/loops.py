@@ -1,0 +1,98 @@
+"""Compiled loops for whoever holds a bank: rounds come in as arrays, a chunk at a time."""
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.models.rows.bank import Bank, kernels
+
+Numbers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class Log(NamedTuple):
+    """Rounds as arrays that were checked."""
+
+    users: Sequence[Hashable]
+    candidates: Numbers  # (rounds, candidates)
+    payoffs: Floats  # (rounds, 1) with `served`, else (rounds, candidates)
+    served: Numbers  # (rounds,) the logged position, -1 where all payoffs are known
+
+
+@final
+class Chunk:
+    """Some rounds in the form that a compiled loop takes, and after it what happened in them."""
+
+    def __init__(self, log: Log, row: Callable[[Hashable], int]) -> None:
+        loops = kernels("rows.loops")
+        numbers: dict[Hashable, int] = {}
+        who = np.array([numbers.setdefault(user, len(numbers)) for user in log.users], dtype=np.int64)
+        self.users = list(numbers)  # the user of each number
+        self.people = loops.People(
+            np.array([row(user) for user in self.users], dtype=np.int64),
+            np.zeros(1 + len(self.users), dtype=np.int64),
+        )
+        n = len(who)
+        self.rounds = loops.Rounds(
+            who,
+            np.array(log.candidates, order="C"),  # copies: kernels are compiled for plain arrays only
+            np.array(log.payoffs, order="C"),
+            np.array(log.served),
+            np.zeros(n, dtype=np.int64),
+            np.zeros(n, dtype=np.bool_),
+            np.zeros(n, dtype=np.int64),
+            np.zeros(n, dtype=np.int64),
+        )
+
+    @property
+    def joined(self) -> list[Hashable]:
+        """The users that got a row, in that order."""
+        return [self.users[number] for number in self.people.joined[1 : 1 + self.people.joined[0]]]
+
+
+@final
+class Items:
+    """All items of a batch, as a bank's rows take them; names given in a loop find their way back."""
+
+    def __init__(self, bank: Bank, contexts: Any) -> None:
+        self._bank = bank
+        self.names = list(contexts) if bank.one_hot else []
+        self.numbers = np.array(bank.numbers(contexts))  # a copy: the loop writes new items' numbers here
+        self.named = np.zeros(2 + len(self.names), dtype=np.int64)
+        self._start()
+
+    def _start(self) -> None:
+        self.named[0] = len(getattr(self._bank, "items", ()))
+        self.named[1] = 0
+
+    def settle(self) -> None:
+        """Tell the bank which items got a number."""
+        new = self.named[2 : 2 + self.named[1]].tolist()
+        self._bank.items_named([self.names[position] for position in new])
+        self._start()
+
+
+def play(name: str, arguments: Callable[[], tuple[Any, ...]], so_far: Numbers, n: int) -> None:
+    """Run the compiled loop of a policy until `so_far[0]` is n; `arguments` makes room and returns them."""
+    loop = getattr(kernels("rows.loops"), name)
+    while so_far[0] < n:
+        loop(*arguments())
+
+
+def nearest(people: Bank, row: int, pools: Bank, n_pools: int, home: int) -> int:
+    """Return the pool with the nearest profile: `home` unless another is nearer, else the first."""
+    return int(kernels("rows.loops").nearest(people.rows, row, pools.rows, n_pools, home))
+
+
+def entries(bank: Bank) -> int:
+    """Return how many entries a bank has; vectors have none."""
+    return int(bank.rows.size[4]) if bank.one_hot else 0
+
+
+def partner(
+    pools: Bank, c: int, whole: NDArray[np.bool_], age: Numbers, rate: Floats, near: Floats, alike: float
+) -> int:
+    """Return the oldest whole pool that is like pool c in payoffs a member and in profile, or -1."""
+    return int(kernels("rows.loops").partner(pools.rows, c, whole, age, rate, near, alike))

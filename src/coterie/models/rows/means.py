@@ -1,0 +1,118 @@
+"""Numbered ridge regressions over item ids, to be pooled, split and drawn from.
+
+On one-hot contexts a ridge regression is a shrunken mean for each item: w = total / (1 + times). A row holds
+an entry for each item it was shown, and nothing for the others, so memory follows the touched pairs.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import Any, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.errors import FileError
+from coterie.models.checks import read_items
+from coterie.models.files import Tensors, pack_ids, take, unpack_ids
+from coterie.models.rows.bank import Bank
+
+Numbers = NDArray[np.int64]
+SOUND = 1e-6  # how far rounding may have taken a sum from what its parts allow
+
+
+@final
+class Means(Bank):
+    """A bank over item ids."""
+
+    one_hot = True
+
+    def __init__(self, items: dict[Hashable, int] | None = None) -> None:
+        super().__init__("rows.means")
+        self.items = {} if items is None else items  # each learned item and its number; siblings share it
+        self.rows = self._kernels.make(16)
+
+    def sibling(self) -> Self:
+        """Return an empty bank for the same items."""
+        return type(self)(self.items)
+
+    def read(self, contexts: Any) -> list[Hashable]:
+        """Check candidates and return them as a list of ids."""
+        return read_items(contexts)
+
+    def numbers(self, contexts: Sequence[Hashable]) -> Numbers:
+        """Return the items' numbers; one that nobody has learned gets a negative number, for this call."""
+        strangers: dict[Hashable, int] = {}
+        return np.array(
+            [
+                self.items[item] if item in self.items else strangers.setdefault(item, -1 - len(strangers))
+                for item in contexts
+            ],
+            dtype=np.int64,
+        )
+
+    def learnable(self, contexts: Sequence[Hashable]) -> Numbers:
+        """Return the items' numbers, given where there are none."""
+        return np.array([self.items.setdefault(item, len(self.items)) for item in contexts], dtype=np.int64)
+
+    def items_named(self, names: list[Hashable]) -> None:
+        """Give these items the next numbers."""
+        for name in names:
+            self.items[name] = len(self.items)
+
+    @property
+    def entries(self) -> int:
+        """How many (row, item) pairs there are."""
+        return int(self.rows.size[4])
+
+    def fit(self, n_rows: int, entries: int) -> None:
+        """Make room for so many rows and entries in all."""
+        rows, room = len(self.rows.head), len(self.rows.row)
+        if rows >= n_rows and room >= entries:
+            return
+        while room < entries:
+            room *= 2
+        self.rows = self._kernels.grown(self.rows, rows if rows >= n_rows else max(n_rows, 2 * rows), room)
+
+    def tensors(self, prefix: str, rows: Numbers) -> Tensors:
+        """Return rows as arrays: one entry a touched (row, item) pair."""
+        row, item, count, total = self._kernels.dump(self.rows, rows)
+        if (count == np.floor(count)).all():
+            count = count.astype(np.int64)  # fractions come only where what is old counts less
+        return {
+            "items": pack_ids(self.items),
+            f"{prefix}_row": row,
+            f"{prefix}_item": item,
+            f"{prefix}_count": count,
+            f"{prefix}_total": total,
+            f"{prefix}_square": self.rows.square[rows],
+            f"{prefix}_times": self.rows.times[rows],
+        }
+
+    def restore(self, prefix: str, tensors: Tensors, n_rows: int) -> Any:
+        """Return rows from a file, if sums and counts agree; the items' numbers are taken over at once."""
+        items = unpack_ids(tensors, "items")
+        row = take(tensors, f"{prefix}_row", "i", (None,))
+        item = take(tensors, f"{prefix}_item", "i", row.shape)
+        faded = tensors.get(f"{prefix}_count", row).dtype.kind == "f"
+        count = take(tensors, f"{prefix}_count", "f" if faded else "i", row.shape)
+        total = take(tensors, f"{prefix}_total", "f", row.shape)
+        square = take(tensors, f"{prefix}_square", "f", (n_rows,))
+        times = take(tensors, f"{prefix}_times", "i", (n_rows,))
+        sound = (row >= 0) & (row < n_rows) & (item >= 0) & (item < len(items))
+        sound &= (count > 0 if faded else count >= 1) & (count < 2**31) & (np.abs(total) <= count + SOUND)
+        if not sound.all():
+            raise FileError(f"the models under {prefix!r} in the file contradict each other")
+        weights = total / (1 + count)
+        counted = np.bincount(row, count, n_rows)
+        agree = (counted <= times + SOUND if faded else counted == times) & (
+            np.abs(np.bincount(row, weights * weights, n_rows) - square) <= SOUND
+        )
+        fresh = self._kernels.make(max(16, n_rows), 1 << max(4, (len(row) - 1).bit_length()))
+        for _ in range(n_rows):
+            self._kernels.take(fresh)
+        differ = self._kernels.fill(fresh, row, item, count.astype(np.float64), total.astype(np.float64))
+        if not (agree.all() and differ):
+            raise FileError(f"the models under {prefix!r} in the file contradict each other")
+        fresh.square[:n_rows], fresh.times[:n_rows] = square, times
+        self.items.clear()
+        self.items.update({name: number for number, name in enumerate(items)})
+        return fresh

@@ -1,0 +1,96 @@
+"""Numbered ridge regressions over feature vectors, to be pooled, split and drawn from.
+
+A row's facts are M − I and b; M⁻¹ and w are caches that rank-one updates follow and `refresh` renews.
+"""
+
+from collections.abc import Hashable
+from typing import Any, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.errors import FileError
+from coterie.models.checks import read_vectors
+from coterie.models.files import Tensors, take
+from coterie.models.protocol import Floats
+from coterie.models.rows.bank import Bank
+
+# A file whose caches are further than this from its facts is damaged.
+SOUND = 1e-6
+
+
+@final
+class Ridges(Bank):
+    """A bank over vectors of `n_features`."""
+
+    one_hot = False
+
+    def __init__(self, n_features: int) -> None:
+        super().__init__("rows.ridges")
+        self.n_features = n_features
+        self.rows = self._kernels.make(n_features, 16)
+
+    def sibling(self) -> Self:
+        """Return an empty bank for the same features."""
+        return type(self)(self.n_features)
+
+    def read(self, contexts: Any) -> Floats:
+        """Check candidates and return them as (candidates, n_features)."""
+        return read_vectors(contexts, self.n_features)
+
+    def numbers(self, contexts: Floats) -> Floats:
+        """Return the vectors as they are, side by side in memory."""
+        return np.require(contexts, requirements=["C", "W"])
+
+    learnable = numbers
+
+    def items_named(self, names: list[Hashable]) -> None:
+        """Do nothing: vectors need no numbers."""
+
+    @property
+    def entries(self) -> int:
+        """None: rows are all there is."""
+        return 0
+
+    def fit(self, n_rows: int, entries: int) -> None:
+        """Make room for so many rows in all."""
+        if len(self.rows.times) < n_rows:
+            self.rows = self._kernels.grown(self.rows, max(n_rows, 2 * len(self.rows.times)), entries)
+
+    def tensors(self, prefix: str, rows: NDArray[np.int64]) -> Tensors:
+        """Return rows as arrays: the facts, and the caches too, so that a loaded row goes on bit for bit."""
+        names = ("gram", "moment", "inverse", "weight", "times")
+        return {f"{prefix}_{name}": getattr(self.rows, name)[rows] for name in names}
+
+    def restore(self, prefix: str, tensors: Tensors, n_rows: int) -> Any:
+        """Return rows from a file, if the caches agree with the facts."""
+        d = self.n_features
+        fresh = self._kernels.make(d, max(16, n_rows))
+        shapes = {"gram": d * (d + 1) // 2, "moment": d, "inverse": d * (d + 1) // 2, "weight": d}
+        for name, width in shapes.items():
+            getattr(fresh, name)[:n_rows] = take(tensors, f"{prefix}_{name}", "f", (n_rows, width))
+        fresh.times[:n_rows] = take(tensors, f"{prefix}_times", "i", (n_rows,))
+        fresh.size[0] = n_rows
+        if (fresh.times < 0).any() or not self._sound(fresh, n_rows):
+            raise FileError(f"the models under {prefix!r} in the file contradict each other")
+        return fresh
+
+    def _sound(self, rows: Any, n_rows: int) -> bool:
+        """Return whether M·w = b and M·M⁻¹ = I, the latter on one vector, a thousand rows at a time."""
+        upper = np.triu_indices(self.n_features)
+        probe = np.linspace(0.5, 1.5, self.n_features)
+        for start in range(0, n_rows, 1000):
+            part = slice(start, min(start + 1000, n_rows))
+            full = np.zeros((2, part.stop - start, self.n_features, self.n_features))
+            for square, packed in zip(full, (rows.gram[part], rows.inverse[part]), strict=True):
+                square[:, upper[0], upper[1]] = packed
+                square[:, upper[1], upper[0]] = packed
+            M, inverse = full[0] + np.eye(self.n_features), full[1]
+            if (np.diagonal(M, axis1=1, axis2=2) < 1 - SOUND).any():
+                return False
+            off = np.abs(np.einsum("rij,rj->ri", M, rows.weight[part]) - rows.moment[part])
+            turned = np.abs(np.einsum("rij,rj->ri", M, inverse @ probe) - probe)
+            size = 1 + rows.times[part, None]
+            if (off > SOUND * size).any() or (turned > SOUND * size).any():
+                return False
+        return True

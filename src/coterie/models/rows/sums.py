@@ -1,0 +1,144 @@
+"""Rows of statistics that can be added, halved and averaged like numbers: Σ x xᵀ and Σ y x, laid out flat.
+
+Over vectors a row of `gram` is the upper triangle of Σ x xᵀ. Over items Σ x xᵀ is diagonal, and a row has one number
+an item: how often it was shown.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import Any, Protocol, final
+
+import numpy as np
+
+from coterie.models import make_models
+from coterie.models._kernels.rows.sums import add_outer
+from coterie.models.checks import read_items, read_vectors
+from coterie.models.files import Tensors, pack_ids, unpack_ids
+from coterie.models.protocol import Floats, View
+
+
+class Sums(Protocol):
+    """How contexts become columns of `gram` and `moment`."""
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """How many columns `gram` and `moment` have now."""
+
+    def read(self, contexts: Any) -> Any:
+        """Check a candidate list; `[0]` is its first context."""
+
+    def column(self, context: Any) -> Floats:
+        """Return a checked context as numbers that a file can hold; a new item gets the next columns."""
+
+    def add(self, gram: Floats, moment: Floats, share: Floats, column: Floats, payoff: float) -> None:
+        """Add a payoff to rows, to each as much as its share: (rows,)."""
+
+    def view(self, gram: Floats, moment: Floats, contexts: Any) -> View:
+        """Return estimates and spreads of M = I + gram and b = moment, one row of each."""
+
+    def weights(self, gram: Floats, moment: Floats) -> Floats:
+        """Return w = M⁻¹b of one row."""
+
+    def tensors(self) -> Tensors:
+        """Return what the columns are."""
+
+    def restore(self, tensors: Tensors) -> None:
+        """Take over what `tensors` returned."""
+
+
+def make_sums(n_features: int | None, one_hot: bool) -> Sums:
+    """Return the columns for vectors of `n_features`, or for item ids."""
+    make_models(n_features, one_hot)  # checks both
+    return VectorSums(n_features) if n_features is not None else ItemSums()
+
+
+@final
+class VectorSums:
+    """Columns for feature vectors."""
+
+    def __init__(self, n_features: int) -> None:
+        self.n_features = n_features
+        self._upper = np.triu_indices(n_features)
+        self._square = np.zeros((n_features, n_features), dtype=np.intp)  # where (a, b) lies in a flat row
+        self._square[self._upper] = self._square.T[self._upper] = np.arange(len(self._upper[0]))
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """Pairs of features, and features."""
+        return len(self._upper[0]), self.n_features
+
+    def read(self, contexts: Any) -> Floats:
+        """Check candidates and return them as (candidates, n_features)."""
+        return read_vectors(contexts, self.n_features)
+
+    def column(self, context: Floats) -> Floats:
+        """Return a copy of the vector."""
+        return context.copy()
+
+    def add(self, gram: Floats, moment: Floats, share: Floats, column: Floats, payoff: float) -> None:
+        """Add a payoff to rows."""
+        add_outer(gram, share, column[self._upper[0]] * column[self._upper[1]])
+        add_outer(moment, share, payoff * column)
+
+    def view(self, gram: Floats, moment: Floats, contexts: Floats) -> View:
+        """Return estimates and spreads."""
+        M = np.eye(self.n_features) + gram[self._square]
+        solved = np.linalg.solve(M, np.column_stack([moment, contexts.T]))
+        squares = np.einsum("kf,fk->k", contexts, solved[:, 1:])
+        return View(contexts @ solved[:, 0], np.sqrt(np.maximum(squares, 0)))
+
+    def weights(self, gram: Floats, moment: Floats) -> Floats:
+        """Return w."""
+        M = np.eye(self.n_features) + gram[self._square]
+        return np.asarray(np.linalg.solve(M, moment), dtype=np.float64)
+
+    def tensors(self) -> Tensors:
+        """Return nothing: the features are all there is."""
+        return {}
+
+    def restore(self, tensors: Tensors) -> None:
+        """Do nothing."""
+
+
+@final
+class ItemSums:
+    """Columns for item ids, one an item that was learned from."""
+
+    def __init__(self) -> None:
+        self.items: dict[Hashable, int] = {}
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """Items, twice."""
+        return len(self.items), len(self.items)
+
+    def read(self, contexts: Any) -> list[Hashable]:
+        """Check candidates and return them as a list of ids."""
+        return read_items(contexts)
+
+    def column(self, context: Hashable) -> Floats:
+        """Return the item's number."""
+        return np.array([self.items.setdefault(context, len(self.items))], dtype=np.float64)
+
+    def add(self, gram: Floats, moment: Floats, share: Floats, column: Floats, payoff: float) -> None:
+        """Add a payoff to rows."""
+        gram[:, int(column[0])] += share
+        moment[:, int(column[0])] += payoff * share
+
+    def view(self, gram: Floats, moment: Floats, contexts: Sequence[Hashable]) -> View:
+        """Return estimates and spreads."""
+        columns = [self.items.get(item, -1) for item in contexts]
+        times = np.array([gram[k] if k >= 0 else 0.0 for k in columns])
+        total = np.array([moment[k] if k >= 0 else 0.0 for k in columns])
+        return View(total / (1 + times), 1 / np.sqrt(1 + times))
+
+    def weights(self, gram: Floats, moment: Floats) -> Floats:
+        """Return w."""
+        return moment / (1 + gram)
+
+    def tensors(self) -> Tensors:
+        """Return the items."""
+        return {"items": pack_ids(self.items)}
+
+    def restore(self, tensors: Tensors) -> None:
+        """Take over saved items."""
+        self.items = {item: k for k, item in enumerate(unpack_ids(tensors, "items"))}

@@ -1,0 +1,1 @@
+"""Users' models as CAB asks for them: one representation per file."""

@@ -1,0 +1,305 @@
+"""User models over item ids, as classes of users with equal histories.
+
+On item k a user is only a pair (times, total payoff): w = total / (1 + times), spread = 1 / √(1 + times).
+Users with equal pairs are interchangeable for that item, so a neighbourhood is a scan over the classes of
+equal pairs, and a shared update moves whole classes. Whoever was never touched on the item is in the class
+(0, 0), which is implied and not stored. The classes themselves are in `_kernels/classes.py`; here ids become
+rows and columns of its arrays.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.errors import FileError, UserError
+from coterie.models._kernels.users import one_hot as kernel
+from coterie.models._kernels.users.histories import (
+    ELSEWHERE,
+    ENOUGH,
+    NEAR,
+    NONE,
+    ROOM_USERS,
+    ROWS,
+    VERSION,
+    Ints,
+    State,
+    empty_state,
+)
+from coterie.models.batches import positions
+from coterie.models.checks import check_user, read_items
+from coterie.models.files import Tensors
+from coterie.models.protocol import NOBODY, Eligible, Floats, Near, Seen, View
+from coterie.models.users import one_hot_files
+
+
+@final
+class OneHot:
+    """One independent mean a user and item, shrunk to zero as the ridge does."""
+
+    def __init__(self, eligible: Eligible) -> None:
+        self.eligible = eligible
+        self._rows: dict[Hashable, int] = {}  # the known users
+        self._columns: dict[Hashable, int] = {}  # the items that somebody learned
+        self._free_columns: list[int] = []
+        self._state = empty_state()
+
+    seen: Seen | None = None  # everybody
+
+    def settle(self) -> None:
+        """Everybody is here."""
+
+    def read(self, contexts: Any) -> list[Hashable]:
+        """Check candidates and return them as a list of ids."""
+        return read_items(contexts)
+
+    def view(self, user: Hashable, contexts: Sequence[Hashable]) -> View:
+        """Return the user's own estimates and spreads."""
+        estimate, spread = np.empty(len(contexts)), np.empty(len(contexts))
+        kernel.view(tuple(self._state), self._row(user), self._find(contexts), estimate, spread)
+        return View(estimate, spread)
+
+    def view_many(self, users: Sequence[Hashable], contexts: Sequence[Sequence[Hashable]]) -> list[View]:
+        """Do what `view` does for several users."""
+        return [self.view(user, items) for user, items in zip(users, contexts, strict=True)]
+
+    def gather(self, user: Hashable, contexts: Sequence[Hashable], view: View, scale: float) -> Near:
+        """Sum over each candidate's neighbours, class by class."""
+        members, sums = self._gather(user, contexts, view, scale)
+        return Near(members, sums[0], sums[1])
+
+    def gather_many(
+        self,
+        users: Sequence[Hashable],
+        contexts: Sequence[Sequence[Hashable]],
+        views: Sequence[View],
+        scale: float,
+    ) -> list[Near]:
+        """Do what `gather` does for several users."""
+        return [self.gather(u, c, v, scale) for u, c, v in zip(users, contexts, views, strict=True)]
+
+    def draw(
+        self,
+        user: Hashable,
+        contexts: Sequence[Hashable],
+        view: View,
+        scale: float,
+        rng: np.random.Generator,
+    ) -> tuple[Near, Floats]:
+        """Return what `gather` does, and the sum of what the neighbours draw.
+
+        On an item the users' posteriors are independent normals of deviation scale · spread, so their sum is
+        a normal too, and one number for each item draws it exactly.
+        """
+        members, sums = self._gather(user, contexts, view, scale)
+        place: dict[Hashable, int] = {}
+        where = [place.setdefault(item, len(place)) for item in contexts]
+        normal = rng.standard_normal(len(place))[where]
+        return Near(members, sums[0], sums[1]), sums[0] + scale * np.sqrt(sums[2]) * normal
+
+    def neighbours(
+        self, user: Hashable, contexts: Sequence[Hashable], view: View, scale: float
+    ) -> list[Hashable]:
+        """Return the neighbours for the first candidate."""
+        near = np.zeros(self._state.counts[ROWS], dtype=np.bool_)
+        own = (float(view.estimate[0]), float(view.spread[0]))
+        kernel.near_users(tuple(self._state), self._columns.get(contexts[0], NONE), own, scale, near)
+        row = self._row(user)
+        stranger = row == NONE or (row >= 0 and self._state.users["order"][row] < 0)
+        return [name for name, row in self._rows.items() if near[row]] + ([user] if stranger else [])
+
+    def update(self, user: Hashable, context: Hashable, payoff: float) -> int:
+        """Let one user learn."""
+        row, column = self._make_row(user), self._make_column(context)
+        while (code := kernel.update(tuple(self._state), row, column, payoff)) != ENOUGH:
+            self._grow(code)
+        return 1
+
+    def share(
+        self, user: Hashable, context: Hashable, payoff: float, view: View, scale: float, limit: float
+    ) -> int:
+        """Let the confident neighbours learn."""
+        row = ELSEWHERE if user is NOBODY else self._make_row(user)
+        column = self._make_column(context)
+        own = (float(view.estimate[0]), float(view.spread[0]))
+        while True:
+            code, updated = kernel.share(tuple(self._state), row, column, payoff, own, scale, limit)
+            if code == ENOUGH:
+                break
+            self._grow(code)
+        if not self._state.items["touched"][column]:  # nobody here learned
+            self._drop_column(context)
+        return updated
+
+    def run(
+        self,
+        users: Sequence[Hashable],
+        candidates: Ints,
+        table: Sequence[Hashable],
+        payoffs: Floats,
+        served: Ints,
+        alpha: float,
+        gamma: float,
+        learned: int,
+        rng: np.random.Generator | None,
+    ) -> tuple[Ints, NDArray[np.bool_], Ints, Ints]:
+        """Play checked rounds of CAB in one compiled loop: choice, kept, members, updated (all (rounds,)).
+
+        With `rng`, candidates are scored by draws instead of bounds.
+        """
+        names, where = positions(users)
+        row_of = np.fromiter((self._rows.get(name, NONE) for name in names), np.int64, len(names))
+        new_users = np.flatnonzero(row_of < 0)
+        new_items = [item for item in dict.fromkeys(table) if item not in self._columns]
+        columns = np.array([self._make_column(item) for item in table], dtype=np.int64)
+        n, c = candidates.shape
+        choice, members, updated = np.zeros((3, n), dtype=np.int64)
+        kept = np.zeros(n, dtype=np.bool_)
+        rounds = (where, np.ascontiguousarray(candidates), columns, np.ascontiguousarray(payoffs), served)
+        rule = (alpha, gamma, rng is not None)
+        outcome = (choice, kept, members, updated)
+        desk = (*np.empty((3, c), dtype=np.int64), np.empty((3, c)), *np.empty((2, c)))  # to work on
+        stream = rng or np.random.default_rng(0)
+        t, code = 0, ENOUGH
+        while t < n:
+            t, code, learned = kernel.run(
+                tuple(self._state), row_of, rounds, rule, stream, t, code != ENOUGH, learned, outcome, desk
+            )
+            if code != ENOUGH:
+                self._grow(code)
+        self._settle({names[i]: int(row_of[i]) for i in new_users if row_of[i] >= 0}, new_items)
+        return outcome
+
+    def add(self, user: Hashable) -> None:
+        """Register a user."""
+        check_user(user)
+        row = self._make_row(user)
+        if self.eligible == "all":
+            kernel.add(tuple(self._state), row)
+
+    def drop(self, user: Hashable) -> None:
+        """Forget a user, on every item."""
+        check_user(user)
+        if user not in self._rows:
+            raise UserError(f"user {user!r} is not known, so cannot be dropped")
+        kernel.drop(tuple(self._state), self._rows[user], len(self._columns) + len(self._free_columns))
+        del self._rows[user]
+        touched = self._state.items["touched"]
+        for item in [item for item, column in self._columns.items() if not touched[column]]:
+            self._drop_column(item)
+
+    @property
+    def users(self) -> Sequence[Hashable]:
+        """The known users."""
+        return list(self._rows)
+
+    def __contains__(self, user: Hashable) -> bool:
+        """Return whether a user is known."""
+        return user in self._rows
+
+    def __len__(self) -> int:
+        """Return how many users are known."""
+        return len(self._rows)
+
+    def part(self, users: Sequence[Hashable]) -> Tensors:
+        """Return some users as arrays: one entry for each user and item, also where many learned together."""
+        return one_hot_files.pack_part(self._state, {u: self._rows[u] for u in users}, self._columns)
+
+    def put(self, part: Tensors) -> None:
+        """Take users over, each with an entry for every item learned."""
+        names, items, eligible, pairs = one_hot_files.unpack_part(part, self.eligible)
+        for user in names:
+            if user in self._rows:
+                raise FileError(f"user {user!r} is known already, so cannot be taken over")
+        rows = np.array([self._make_row(name) for name in names], dtype=np.int64)
+        for row in rows[eligible]:
+            kernel.add(tuple(self._state), row)
+        columns = np.array([self._make_column(item) for item in items], dtype=np.int64)
+        row, column = rows[pairs.user], columns[pairs.item]
+        done = 0
+        while done < len(row):
+            done, code = kernel.put_pairs(tuple(self._state), row, column, pairs.times, pairs.total, done)
+            if code != ENOUGH:
+                self._grow(code)
+
+    def tensors(self) -> Tensors:
+        """Return everything as arrays: one entry for each user and item that learned alone, and the classes."""
+        return one_hot_files.pack(self._state, self._rows, self._columns)
+
+    def restore(self, tensors: Tensors) -> None:
+        """Take over saved arrays."""
+        names, items, state = one_hot_files.unpack(tensors, self.eligible)
+        self._rows = {name: row for row, name in enumerate(names)}
+        self._columns = {item: column for column, item in enumerate(items)}
+        self._free_columns = []
+        self._state = state
+
+    def _row(self, user: Hashable) -> int:
+        return ELSEWHERE if user is NOBODY else self._rows.get(user, NONE)
+
+    def _find(self, contexts: Sequence[Hashable]) -> Ints:
+        return np.array([self._columns.get(item, NONE) for item in contexts], dtype=np.int64)
+
+    def _gather(
+        self, user: Hashable, contexts: Sequence[Hashable], view: View, scale: float
+    ) -> tuple[Ints, Floats]:
+        members, sums = np.empty(len(contexts), dtype=np.int64), np.empty((3, len(contexts)))
+        columns, own = self._find(contexts), (view.estimate, view.spread)
+        kernel.gather(
+            tuple(self._state), self._row(user), columns, own, scale, members, sums, np.empty(1, NEAR)
+        )
+        return members, sums
+
+    def _make_row(self, user: Hashable) -> int:
+        """Return the user's row, made if there is none yet."""
+        row = self._row(user)
+        if row < 0:
+            while (row := kernel.make_row(tuple(self._state))) < 0:
+                self._grow(ROOM_USERS)
+            self._rows[user] = row
+        return row
+
+    def _make_column(self, item: Hashable) -> int:
+        """Return the item's column, made if there is none yet."""
+        column = self._columns.get(item)
+        if column is None:
+            column = self._free_columns.pop() if self._free_columns else len(self._columns)
+            if column == len(self._state.items):
+                self._grow(State._fields.index("items"))
+            self._state.counts[VERSION] += 1
+            self._state.items[column] = (0, NONE, self._state.counts[VERSION], NONE, 0, 0, NONE, 0, 0)
+            self._columns[item] = column
+        return column
+
+    def _drop_column(self, item: Hashable) -> None:
+        column = self._columns.pop(item)
+        kernel.drop_item(tuple(self._state), column)
+        self._free_columns.append(column)
+
+    def _settle(self, new_users: dict[Hashable, int], new_items: list[Hashable]) -> None:
+        """Keep the newcomers that something was learned of, listed in order of appearance."""
+        order, born = self._state.users["order"], self._state.items["born"]
+        for name in sorted(new_users, key=lambda name: int(order[new_users[name]])):
+            self._rows[name] = new_users[name]
+        for item in sorted(new_items, key=lambda item: int(born[self._columns[item]])):
+            if born[self._columns[item]] >= 0:
+                self._columns[item] = self._columns.pop(item)
+            else:
+                self._drop_column(item)
+
+    def _grow(self, code: int) -> None:
+        """Double one of the arrays, and what lies beside it."""
+        name = State._fields[code]
+        beside = {"classes": ["near"], "items": ["near_untouched"]}.get(name, [])
+        self._state = self._state._replace(
+            **{field: doubled(self._state, field) for field in [name, *beside]}
+        )
+
+
+def doubled(state: State, field: str) -> Any:
+    """Return an array's content in one of twice the length."""
+    old = getattr(state, field)
+    new = np.zeros(2 * len(old), old.dtype)
+    new[: len(old)] = old
+    return new

@@ -1,0 +1,279 @@
+"""User models of few nonzeros, for thousands of features: each user's history and current support.
+
+A model is w on its support Ŝ, found by sparse recovery from the history after every update, and
+M = I + XᵀX between the features of Ŝ; the spread of a context is √(x_Ŝᵀ M⁻¹ x_Ŝ). Memory follows the histories
+and the supports: a context is stored once for all who learned from it, and a user holds O(s) columns of XᵀX,
+never all d of them.
+
+A user whose support is empty, because nothing was learned yet or because every payoff was 0, knows nothing
+about any feature: w = 0 and the spread is ‖x‖, what M = I on all features gives, as for a stranger in CAB.
+The bound of an empty support, taken literally, would be 0: the user who knows least would look surest.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.errors import ContextError, FileError, UserError
+from coterie.models._kernels.users.sparse import opinions
+from coterie.models.checks import check_user, read_vectors
+from coterie.models.files import Tensors, pack_ids, take, unpack_ids
+from coterie.models.protocol import ROUNDING, Eligible, Floats, Near, View
+from coterie.models.users.history import History
+from coterie.models.users.records import Records
+from coterie.models.users.recovery import Fit, Indices, Method, expansion, recover, regularised, solve
+
+
+@final
+class Sparse:
+    """One regression a user over `n_features` features, with at most `sparsity` nonzeros."""
+
+    def __init__(self, n_features: int, sparsity: int, method: Method, eligible: Eligible) -> None:
+        self.n_features = n_features
+        self.sparsity = sparsity
+        self.eligible = eligible
+        self._extra = expansion(method, sparsity)
+        self._empty()
+
+    def _empty(self) -> None:
+        s = self.sparsity
+        self._row: dict[Hashable, int] = {}  # users that were updated, and where they lie
+        self._idle: dict[Hashable, None] = {}  # users that were not: known, with an empty history
+        self._names: list[Hashable] = []  # the user of each row
+        self._histories: list[History] = []  # (rows,)
+        self._records = Records(self.n_features)
+        self._supports = np.zeros((0, s), dtype=np.int64)  # (rows or more, sparsity), the first `sizes` used
+        self._sizes = np.zeros(0, dtype=np.int64)  # (rows or more,)
+        self._weights = np.zeros((0, s))  # (rows or more, sparsity): w on the support
+        self._inverses = np.zeros((0, s, s))  # (rows or more, sparsity, sparsity): M⁻¹ on the support
+
+    def read(self, contexts: Any) -> Floats:
+        """Check candidates and return them as (candidates, n_features)."""
+        return read_vectors(contexts, self.n_features)
+
+    def view(self, user: Hashable, contexts: Floats) -> View:
+        """Return the user's own estimates and spreads."""
+        row = self._row.get(user)
+        if row is None:
+            return View(np.zeros(len(contexts)), _lengths(contexts))
+        estimates, spreads = self._opinions(contexts, slice(row, row + 1))
+        return View(estimates[0], spreads[0])
+
+    def gather(self, user: Hashable, contexts: Floats, view: View, scale: float) -> Near:
+        """Sum over each candidate's neighbours."""
+        estimates, spreads, near = self._neighbourhoods(contexts, view, scale)  # (rows, candidates) each
+        idle, idle_spread = self._idle_near(user, contexts, view, scale)
+        return Near(
+            near.sum(axis=0) + idle,
+            (estimates * near).sum(axis=0),
+            (spreads * near).sum(axis=0) + idle * idle_spread,
+        )
+
+    def gather_many(
+        self, users: Sequence[Hashable], contexts: Sequence[Floats], views: Sequence[View], scale: float
+    ) -> list[Near]:
+        """Do what `gather` does for several users, each with their own candidates."""
+        return [self.gather(*one, scale) for one in zip(users, contexts, views, strict=True)]
+
+    def neighbours(self, user: Hashable, contexts: Floats, view: View, scale: float) -> list[Hashable]:
+        """Return the neighbours for the first candidate."""
+        first = View(view.estimate[:1], view.spread[:1])
+        _, _, near = self._neighbourhoods(contexts[:1], first, scale)
+        found = [self._names[row] for row in np.flatnonzero(near[:, 0])]
+        idle, _ = self._idle_near(user, contexts[:1], first, scale)
+        return found + (self._idle_eligible(user) if idle[0] else [])
+
+    def update(self, user: Hashable, context: Floats, payoff: float) -> int:
+        """Let one user learn."""
+        return self._learn([self._activate(user)], context, payoff)
+
+    def share(
+        self, user: Hashable, context: Floats, payoff: float, view: View, scale: float, limit: float
+    ) -> int:
+        """Let the confident neighbours learn."""
+        contexts = context[None, :]
+        _, spreads, near = self._neighbourhoods(contexts, view, scale)
+        sure = near[:, 0] & (scale * spreads[:, 0] < limit)
+        if user in self._row:
+            sure[self._row[user]] = True  # whatever the rounding
+        rows = np.flatnonzero(sure).tolist()
+        idle, idle_spread = self._idle_near(user, contexts, view, scale)
+        if idle[0] and scale * idle_spread[0] < limit:
+            rows += [self._activate(name) for name in self._idle_eligible(user)]
+        return self._learn(rows, context, payoff)
+
+    def add(self, user: Hashable) -> None:
+        """Register a user."""
+        check_user(user)
+        if user not in self._row:
+            self._idle.setdefault(user)
+
+    def drop(self, user: Hashable) -> None:
+        """Forget a user; the last row moves into the gap, and records that nobody else holds are wiped."""
+        check_user(user)
+        if user in self._idle:
+            del self._idle[user]
+            return
+        if user not in self._row:
+            raise UserError(f"user {user!r} is not known, so cannot be dropped")
+        row, last = self._row.pop(user), len(self._names) - 1
+        self._records.release(self._histories[row].numbers)
+        name, history = self._names.pop(), self._histories.pop()
+        if row != last:
+            self._names[row], self._row[name], self._histories[row] = name, row, history
+        for array in (self._supports, self._sizes, self._weights, self._inverses):
+            array[row] = array[last]
+            array[last] = 0
+
+    @property
+    def users(self) -> Sequence[Hashable]:
+        """The known users: the updated ones first."""
+        return [*self._names, *self._idle]
+
+    def tensors(self) -> Tensors:
+        """Return the records, the histories as positions in them, and the supports; all else follows."""
+        histories = [history.numbers for history in self._histories]
+        numbers, history = _by_first_use(np.concatenate([*histories, np.empty(0, dtype=np.int64)]))
+        contexts, payoffs = self._records.read(numbers)
+        rows = len(self._names)
+        return {
+            "updated": pack_ids(self._names),
+            "idle": pack_ids(self._idle),
+            "contexts": contexts,
+            "payoffs": payoffs,
+            "history": history,
+            "lengths": np.array([len(one) for one in histories], dtype=np.int64),
+            "supports": self._supports[:rows],
+            "sizes": self._sizes[:rows],
+        }
+
+    def restore(self, tensors: Tensors) -> None:
+        """Take over saved arrays."""
+        names, idle = unpack_ids(tensors, "updated"), unpack_ids(tensors, "idle")
+        if not set(names).isdisjoint(idle):
+            raise FileError("a user in the model file is both updated and idle")
+        payoffs = take(tensors, "payoffs", "f", (None,)).astype(np.float64)
+        contexts = take(tensors, "contexts", "f", (len(payoffs), self.n_features)).astype(np.float64)
+        lengths = take(tensors, "lengths", "i", (len(names),))
+        history = take(tensors, "history", "i", (None,))
+        sizes = take(tensors, "sizes", "i", (len(names),))
+        supports = take(tensors, "supports", "i", (len(names), self.sparsity))
+        self._check_saved(payoffs, contexts, lengths, history, sizes, supports)
+        holders = np.bincount(history, minlength=len(payoffs))
+        self._empty()
+        self._idle = dict.fromkeys(idle)
+        for context, payoff, n in zip(contexts, payoffs.tolist(), holders.tolist(), strict=True):
+            self._records.put(context, payoff, n)
+        for name, stop, length, size, support in zip(
+            names, np.cumsum(lengths), lengths, sizes, supports, strict=True
+        ):
+            row = self._activate(name)
+            self._histories[row].replay(history[stop - length : stop])
+            self._keep(row, solve(self._histories[row], support[:size].astype(np.int64)))
+
+    def _check_saved(
+        self,
+        payoffs: Floats,
+        contexts: Floats,
+        lengths: Indices,
+        history: Indices,
+        sizes: Indices,
+        supports: Indices,
+    ) -> None:
+        """Raise FileError unless saved histories and supports can be those of some users."""
+        try:
+            if len(payoffs):
+                read_vectors(contexts, self.n_features)
+        except ContextError as error:
+            raise FileError(f"the model file holds what cannot have been learned: {error}") from error
+        used = np.arange(self.sparsity) < sizes[:, None]  # (users, sparsity)
+        rising = (np.diff(supports, axis=1) > 0) | ~used[:, 1:]
+        if not (
+            (np.abs(payoffs) <= 1).all()
+            and (lengths >= 1).all()
+            and lengths.sum() == len(history)
+            and np.array_equal(np.unique(history), np.arange(len(payoffs)))
+            and ((sizes >= 0) & (sizes <= self.sparsity)).all()
+            and ((supports >= 0) & (supports < self.n_features)).all()
+            and rising.all()
+            and not supports[~used].any()
+        ):
+            raise FileError("the histories in the model file contradict each other")
+
+    def _opinions(self, contexts: Floats, rows: slice) -> tuple[Floats, Floats]:
+        """Return the estimates and spreads of the users in `rows`: (rows, candidates) each."""
+        return opinions(
+            contexts,
+            _lengths(contexts),
+            self._supports[rows],
+            self._sizes[rows],
+            self._weights[rows],
+            self._inverses[rows],
+        )
+
+    def _neighbourhoods(
+        self, contexts: Floats, view: View, scale: float
+    ) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+        estimates, spreads = self._opinions(contexts, slice(0, len(self._names)))
+        near = np.abs(estimates - view.estimate) <= scale * (spreads + view.spread) + ROUNDING
+        return estimates, spreads, near
+
+    def _idle_eligible(self, user: Hashable) -> list[Hashable]:
+        """Return the users without a row who may be neighbours of `user`: at least `user`, if one of them."""
+        own = [] if user in self._row or (user in self._idle and self.eligible == "all") else [user]
+        return ([*self._idle] if self.eligible == "all" else []) + own
+
+    def _idle_near(
+        self, user: Hashable, contexts: Floats, view: View, scale: float
+    ) -> tuple[NDArray[np.int64], Floats]:
+        """Return how many idle users are neighbours for each candidate, and the spread they all have."""
+        spread = _lengths(contexts)
+        near = np.abs(view.estimate) <= scale * (spread + view.spread) + ROUNDING
+        return len(self._idle_eligible(user)) * near.astype(np.int64), spread
+
+    def _activate(self, user: Hashable) -> int:
+        """Return the user's row, made if there is none yet."""
+        if user in self._row:
+            return self._row[user]
+        self._idle.pop(user, None)
+        row = self._row[user] = len(self._names)
+        self._names.append(user)
+        asked = self.sparsity + self._extra  # at once, at most
+        self._histories.append(History(self._records, 2 * self.sparsity, 2 * asked))
+        if row == len(self._sizes):
+            more = max(16, row)
+            self._supports, self._sizes, self._weights, self._inverses = (
+                np.concatenate([array, np.zeros((more, *array.shape[1:]), dtype=array.dtype)])
+                for array in (self._supports, self._sizes, self._weights, self._inverses)
+            )
+        return row
+
+    def _learn(self, rows: list[int], context: Floats, payoff: float) -> int:
+        number = self._records.put(context, payoff, len(rows))
+        for row in rows:
+            history = self._histories[row]
+            history.learn(number, context, payoff)
+            before = self._supports[row, : self._sizes[row]]
+            self._keep(row, recover(history, self.sparsity, self._extra, before))
+        return len(rows)
+
+    def _keep(self, row: int, fit: Fit) -> None:
+        """Write a user's model."""
+        size = self._sizes[row] = len(fit.support)
+        self._supports[row], self._weights[row], self._inverses[row] = 0, 0.0, 0.0
+        self._supports[row, :size], self._weights[row, :size] = fit.support, fit.weights
+        self._inverses[row, :size, :size] = np.linalg.inv(regularised(self._histories[row], fit.support))
+
+
+def _lengths(contexts: Floats) -> Floats:
+    lengths: Floats = np.sqrt(np.einsum("kf,kf->k", contexts, contexts))
+    return lengths
+
+
+def _by_first_use(numbers: Indices) -> tuple[Indices, Indices]:
+    """Return the different numbers in the order they first come, and the position in them of each."""
+    different, first, position = np.unique(numbers, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return different[order], np.argsort(order)[position]

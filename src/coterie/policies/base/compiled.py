@@ -1,0 +1,41 @@
+"""Playing a batch in a compiled loop, chunk by chunk."""
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import numpy as np
+
+from coterie.models import Bank
+from coterie.models.rows.loops import Chunk, Items, Log
+from coterie.policies.base.batch import Batch, Outcome, read_batch, run_one_by_one
+
+CHUNK = 1 << 16  # rounds that are copied at once
+
+
+def run_chunks(
+    policy: Any,
+    bank: Bank,
+    row: Callable[[Hashable], int],
+    batch: Batch,
+    play: Callable[[Chunk, Items], None],
+) -> Outcome:
+    """Play a batch: `play` gets each chunk, moves the policy on, and leaves what happened in the chunk.
+
+    `row` tells a user's row, -1 for a stranger. An alpha that is a function, or an item under two numbers, is for
+    Python.
+    """
+    candidates, payoffs, served = read_batch(batch)
+    contexts = bank.read(batch.items)
+    if callable(policy.alpha) or not len(candidates) or (bank.one_hot and len(set(contexts)) < len(contexts)):
+        return run_one_by_one(policy, batch)
+    users = batch.users.tolist() if isinstance(batch.users, np.ndarray) else batch.users
+    items = Items(bank, contexts)
+    parts = []
+    for start in range(0, len(users), CHUNK):
+        part = slice(start, start + CHUNK)
+        chunk = Chunk(Log(users[part], candidates[part], payoffs[part], served[part]), row)
+        play(chunk, items)
+        items.settle()
+        done = chunk.rounds
+        parts.append(Outcome(done.choice, done.kept, done.members, done.updated))
+    return Outcome(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))

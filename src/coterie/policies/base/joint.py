@@ -1,0 +1,79 @@
+"""What GOB.Lin and CoLin share: a joint estimate of users whom a given graph couples."""
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from coterie.models.checks import check_user, read_payoff
+from coterie.models.files import Tensors
+from coterie.models.rows.joint import Joint
+from coterie.policies.base.decision import Decision
+from coterie.policies.base.exploration import Alpha, scale_at
+from coterie.policies.base.policy import Policy
+from coterie.policies.base.social_graph import Edge, pack_graph, unpack_graph, without_user
+
+
+class Coupled(Policy):
+    """Decides by the user's part of the joint estimate and bound."""
+
+    alpha: Alpha
+    models: Joint
+    graph: list[Edge]
+    clusters: list[list[Hashable]] | None = None
+
+    def decide(self, user: Hashable, contexts: Any) -> Decision:
+        """Score each candidate by the user's part of the joint estimate and bound."""
+        check_user(user)
+        contexts = self.models.read(contexts)
+        estimate, spread = self.models.view(user, contexts)
+        width = scale_at(self.alpha, self.learned) * spread
+        members = np.full(len(estimate), self.models.members(user), dtype=np.int64)
+        return Decision(user, contexts, estimate, width, members, estimate, width, estimate + width)
+
+    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+        """Update the joint estimate of all who are coupled with the user; all of them learn."""
+        check_user(user)
+        contexts = self.models.read([context])
+        payoff = read_payoff(payoff)
+        scale_at(self.alpha, self.learned)  # an alpha that fails must fail before anything changes
+        self.learned += 1
+        return self.models.update(user, contexts[0], payoff)
+
+    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
+        """Return the users whose payoffs count for `user`, `user` among them: the same for every context."""
+        check_user(user)
+        self.models.read([context])
+        return self.models.coupled_with(user)
+
+    def drop_item(self, item: Hashable) -> None:
+        """Forget an item, for all users, where items are ids."""
+        if self.models.n_features is not None:
+            super().drop_item(item)
+        self.models.read([item])
+        self.models.drop_item(item)
+
+    def add(self, user: Hashable) -> None:
+        """Register a user; one who is not in the graph is coupled with nobody."""
+        self.models.add(user)
+
+    def drop(self, user: Hashable) -> None:
+        """Forget a user, in the models and in the graph. What the others learned from the user stays."""
+        self.models.drop(user)
+        self.graph = without_user(self.graph, user)
+        if self.clusters is not None:
+            self.clusters = [[name for name in group if name != user] for group in self.clusters]
+
+    @property
+    def users(self) -> Sequence[Hashable]:
+        """The known users."""
+        return self.models.users
+
+    def tensors(self) -> Tensors:
+        """Return all that was learned, and the graph, as arrays."""
+        return {**pack_graph(self.users, self.graph, self.clusters), **self.models.tensors()}
+
+    def restore(self, tensors: Tensors) -> None:
+        """Take over what `tensors` returned."""
+        self.models.restore(tensors)
+        self.graph, self.clusters = unpack_graph(self.users, tensors)

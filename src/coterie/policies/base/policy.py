@@ -1,0 +1,326 @@
+"""What every policy can do. A policy defines how it decides, learns and forgets; the rest follows."""
+
+import copy
+import inspect
+import os
+import reprlib
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from threading import RLock
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.random import Generator
+
+from coterie.errors import FileError, ParameterError
+from coterie.models.checks import check_count, check_pairs
+from coterie.models.files import State, Tensors, read_file, write_file
+from coterie.policies.base.batch import Batch, Outcome, read_batch, run_one_by_one
+from coterie.policies.base.decision import Decision
+from coterie.policies.base.lock import take_turns
+from coterie.policies.base.warm_start import as_batch, read_log
+
+
+class Policy(ABC):
+    """Chooses one of several candidates for a user and learns from the payoff.
+
+    Constructors take keyword parameters and keep them under the same names. Every policy may be called from several
+    threads: calls wait for each other. In all methods `user` is a hashable id, `contexts` is a list of candidates (an
+    array (candidates, n_features), or item ids), `context` one of them, and `payoff` a number in [-1, 1].
+
+    What cannot be read raises UserError, ContextError or PayoffError, children of CoterieError, and changes nothing.
+
+    >>> from coterie import LinUCB
+    >>> policy = LinUCB(one_hot=True)
+    >>> k = policy.choose("ann", ["jazz", "news"])
+    >>> policy.learn("ann", ["jazz", "news"][k], payoff=1.0)
+    1
+    >>> policy.rank("ann", ["news", "jazz"])
+    [1, 0]
+    >>> list(policy.users), policy.learned
+    (['ann'], 1)
+    """
+
+    name: ClassVar[str]  # what files and commands call it
+    reference: ClassVar[str]  # where the algorithm is described
+    in_tensors: ClassVar[tuple[str, ...]] = ()  # parameters that `tensors` holds, because JSON could not
+    finds_neighbours: ClassVar[bool] = False  # whether what it learns decides who decides with whom
+    not_saved: ClassVar[tuple[str, ...]] = ()  # parameters of the running program, that `load` may be given
+    takes_both: ClassVar[bool] = False  # whether it may be made with n_features and one_hot: for `Candidates`
+    _lock: RLock  # held by every public method while it runs
+    replays: ClassVar[bool] = True  # whether payoffs alone, in the same order, make the same state again
+    takes_names: ClassVar[bool] = False  # whether contexts may be ids, named features and a context together
+    learned: int = 0  # how many payoffs were learned
+    rng: Generator | None = None  # where randomness comes from, if any is used
+
+    def __new__(cls, *_args: Any, **_parameters: Any) -> Self:
+        """Give each policy its lock, whatever its constructor does."""
+        policy = super().__new__(cls)
+        policy._lock = RLock()
+        return policy
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self._copied({})
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        twin = memo[id(self)] = type(self).__new__(type(self))
+        twin.__setstate__(self._copied(memo))
+        return twin
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
+    def _copied(self, memo: dict[int, Any]) -> dict[str, Any]:
+        """Return all but the lock, as it is between two calls: what copies and pickles hold."""
+        for name in self.not_saved:
+            if getattr(self, name) is not None:
+                raise ParameterError(
+                    f"this policy was made with {name}=…, which cannot be copied or pickled; save the policy, and "
+                    f"load it with {name}=…"
+                )
+        with self._lock:
+            return {name: copy.deepcopy(value, memo) for name, value in vars(self).items() if name != "_lock"}
+
+    def __init_subclass__(cls) -> None:
+        take_turns(cls)
+
+    @abstractmethod
+    def decide(self, user: Hashable, contexts: Any) -> Decision:
+        """Choose among `contexts` for `user`, and return the reasons. Changes nothing but the random stream."""
+
+    @abstractmethod
+    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+        """Learn the `payoff` of `user` for `context`, and return how many users' models were updated."""
+
+    @abstractmethod
+    def add(self, user: Hashable) -> None:
+        """Register `user` ahead of the first payoff. Nothing happens if the user is known."""
+
+    @abstractmethod
+    def drop(self, user: Hashable) -> None:
+        """Forget `user`. What others learned from the user's payoffs stays. Raises UserError for a stranger."""
+
+    @property
+    @abstractmethod
+    def users(self) -> Sequence[Hashable]:
+        """The known users, in no particular order."""
+
+    @abstractmethod
+    def tensors(self) -> Tensors:
+        """Return all that was learned, as arrays."""
+
+    @abstractmethod
+    def restore(self, tensors: Tensors) -> None:
+        """Take over what `tensors` returned. Raises FileError if the arrays contradict each other."""
+
+    def choose(self, user: Hashable, contexts: Any) -> int:
+        """Return the position in `contexts` of the candidate to show to `user`. Moves the random stream only."""
+        return self.decide(user, contexts).choice
+
+    def decide_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[Decision]:
+        """Return what `decide` would for each of `users`, each with a list of candidates from `contexts`."""
+        check_pairs(users, contexts)
+        return [self.decide(user, shown) for user, shown in zip(users, contexts, strict=True)]
+
+    def choose_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[int]:
+        """Return what `choose` would for each of `users`, each with a list of candidates from `contexts`.
+
+        >>> from coterie import CAB
+        >>> CAB(one_hot=True).choose_many(["ann", "bob"], [["jazz", "news"], ["news", "film", "jazz"]])
+        [0, 0]
+        """
+        return [decision.choice for decision in self.decide_many(users, contexts)]
+
+    def rank(self, user: Hashable, contexts: Any) -> list[int]:
+        """Return the positions of all `contexts`, best for `user` first; the first is what `choose` would return."""
+        return self.decide(user, contexts).ranking
+
+    def explain(self, user: Hashable, contexts: Any, draws: int = 100) -> Decision:
+        """Return what `choose` would do now for `user` among `contexts` and why, without moving the random stream.
+
+        `probability` in the answer says how likely each candidate is to be chosen: 1 for the choice of a policy
+        that does not draw, 1/candidates for `Random`. A policy that draws (`thompson=True`) decides `draws` times,
+        and they are the shares; the first time is what `choose` does next, so its share is never 0. `draws=0`
+        leaves them out.
+
+        >>> from coterie import LinUCB
+        >>> print(LinUCB(one_hot=True, alpha=0.5).explain("ann", ["jazz", "news"]))
+        user 'ann': candidate 0 of 2
+           candidate  estimate ± width  neighbours  their estimate ± width    score
+        →       jazz  +0.0000 ± 0.4163           1        +0.0000 ± 0.4163  +0.4163
+                news  +0.0000 ± 0.4163           1        +0.0000 ± 0.4163  +0.4163
+        """
+        check_count("draws", draws, least=0)
+        if self.rng is None:
+            return _sure(self.decide(user, contexts))
+        before = copy.deepcopy(self.rng.bit_generator.state)
+        try:
+            told = self.decide(user, contexts)
+            drew = self.rng.bit_generator.state != before
+            if told.probability is not None or (drew and not draws):
+                return told
+            if not drew:
+                return _sure(told)
+            counts = np.zeros(len(told.score))
+            counts[told.choice] = 1
+            for _ in range(draws - 1):
+                counts[self.decide(user, contexts).choice] += 1
+            return replace(told, probability=counts / draws)
+        finally:
+            self.rng.bit_generator.state = before
+
+    @property
+    def draws(self) -> bool:
+        """Whether `decide` draws from the random stream. Policies that do by other means than `thompson` say so."""
+        return bool(getattr(self, "thompson", False))
+
+    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
+        """Return the users who decide with `user` on `context` now, `user` among them. Here: `user` alone."""
+        self.explain(user, [context], draws=0)  # raises if either cannot be read
+        return [user]
+
+    def learn_many(self, users: Sequence[Hashable], contexts: Any, payoffs: Any) -> int:
+        """Learn many payoffs in the order given, as `learn` would one by one; return how many updates that made.
+
+        `contexts` has a row of features, or an item id, for each of `users`, and `payoffs` a number. All is checked
+        before anything is learned.
+        Where the policy has a kernel this is one compiled pass.
+
+        >>> from coterie import LinUCB
+        >>> policy = LinUCB(one_hot=True)
+        >>> policy.learn_many(["ann", "bob", "ann"], ["jazz", "news", "news"], [1, 0, 0])
+        3
+        """
+        return self._learn_all(as_batch(self, users, contexts, payoffs))
+
+    def fit(self, log: Any) -> Self:
+        """Learn every record of a log, in order, whatever the policy would have chosen; return the policy.
+
+        `log` is what `open_log` returns, or a table with the columns user, payoff, and item or features.
+
+        >>> from coterie import CAB
+        >>> CAB(one_hot=True).fit({"user": ["ann", "bob"], "item": ["jazz", "news"], "payoff": [1, 0]})
+        CAB(one_hot=True), 2 users, 2 payoffs learned
+        """
+        self._learn_all(read_log(self, log))
+        return self
+
+    def _learn_all(self, batch: Batch) -> int:
+        _, payoffs, _ = read_batch(batch)
+        if not len(batch.users):
+            return 0
+        if type(self).run is not Policy.run and not self.draws:
+            return int(self.run(batch).updated.sum())
+        users = batch.users.tolist() if isinstance(batch.users, np.ndarray) else batch.users
+        rows = zip(users, batch.candidates[:, 0].tolist(), payoffs[:, 0].tolist(), strict=True)
+        return sum(self.learn(user, batch.items[place], payoff) for user, place, payoff in rows)
+
+    def drop_item(self, item: Hashable) -> None:
+        """Forget `item`: what was learned of it goes, and so does what it said about users.
+
+        For policies over item ids. Raises ParameterError where what was learned of one item is mixed with what was
+        learned of others: over feature vectors, and in SparseCAB, COFIBA, DCCB and Hierarchical. Raises ContextError
+        for an item that is not known.
+
+        >>> from coterie import CAB
+        >>> policy = CAB(one_hot=True).fit({"user": ["ann"], "item": ["jazz"], "payoff": [1]})
+        >>> policy.drop_item("jazz")
+        >>> policy.explain("ann", ["jazz"]).estimate.tolist()
+        [0.0]
+        """
+        raise ParameterError(
+            f"{type(self).__name__} cannot forget an item here: what it learned of one is mixed with what it learned "
+            "of others; policies over item ids can (one_hot=True), but for COFIBA, DCCB, Hierarchical and those with "
+            "an engine"
+        )
+
+    def __repr__(self) -> str:
+        given = inspect.signature(type(self)).parameters
+        told = [
+            f"{name}={_brief(value)}"
+            for name, value in self.parameters.items()
+            if name not in self.in_tensors
+            and value is not given[name].default
+            and value != given[name].default
+        ]
+        users = len(self.users)
+        return (
+            f"{type(self).__name__}({', '.join(told)}), {users:,} {'user' if users == 1 else 'users'}, "
+            f"{self.learned:,} {'payoff' if self.learned == 1 else 'payoffs'} learned"
+        )
+
+    def run(self, batch: Batch) -> Outcome:
+        """Play the rounds of `batch`: `decide`, then `learn` what was kept. Return what happened in each of them.
+
+        Compiled where the policy has a kernel. The whole batch is checked before anything is learned.
+
+        >>> import numpy as np
+        >>> from coterie import CAB, Batch
+        >>> lists = np.array([[0, 1], [1, 0]])  # positions in the items
+        >>> payoffs = np.array([[1.0, 0.0], [0.0, 1.0]])
+        >>> CAB(one_hot=True, alpha=0.5).run(Batch(["ann", "bob"], lists, ["jazz", "news"], payoffs)).choice.tolist()
+        [0, 1]
+        """
+        return run_one_by_one(self, batch)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The constructor's parameters, as given."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the policy to `path`, whole or not at all: a crash leaves the old file as it was.
+
+        Raises FileError if the file cannot be written, or if an id is of a type that a file cannot hold.
+        """
+        elsewhere = (*self.in_tensors, *self.not_saved)
+        given = {k: v for k, v in self.parameters.items() if k not in elsewhere}
+        plain = {k: None if callable(v) or isinstance(v, Generator) else v for k, v in given.items()}
+        functions = [k for k, v in given.items() if callable(v)]
+        stream = None if self.rng is None else self.rng.bit_generator.state
+        progress = {"learned": self.learned, "functions": functions, "stream": stream}
+        write_file(path, self.name, State(plain, progress, self.tensors()))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], **given: Any) -> Self:
+        """Read a policy that goes on exactly where the saved one stopped.
+
+        `given` are the parameters that a file cannot hold: `alpha`, where it is a function; `engine`, if any. Raises
+        FileError if there is no such file at `path` or it is damaged, ParameterError if `given` is not what it needs.
+
+        >>> import os, tempfile
+        >>> from coterie import CAB
+        >>> path = os.path.join(tempfile.mkdtemp(), "policy.safetensors")
+        >>> CAB(one_hot=True).fit({"user": ["ann"], "item": ["jazz"], "payoff": [1]}).save(path)
+        >>> CAB.load(path)
+        CAB(one_hot=True), 1 user, 1 payoff learned
+        """
+        state = read_file(path, cls.name)
+        needed = state.progress.get("functions", [])
+        if sorted(given.keys() - set(cls.not_saved)) != sorted(needed):
+            wanted = ", ".join(f"{name}=…" for name in needed) or "no further parameters"
+            raise ParameterError(f"load({str(path)!r}) takes {wanted}, but got {sorted(given) or 'none'}")
+        try:
+            policy = cls(**{**state.parameters, **given})
+            policy.restore(state.tensors)
+            policy.learned = int(state.progress["learned"])
+            if policy.rng is not None:
+                policy.rng.bit_generator.state = state.progress["stream"]
+        except (ParameterError, TypeError, ValueError, KeyError) as error:
+            raise FileError(f"{path} is damaged ({error}); use an older copy") from error
+        return policy
+
+
+def _sure(decision: Decision) -> Decision:
+    """Return a decision that is not random, with its probabilities."""
+    return replace(decision, probability=np.eye(len(decision.score))[decision.choice])
+
+
+def _brief(value: Any) -> str:
+    """Return a parameter in a few words."""
+    text = getattr(value, "__name__", None) if callable(value) else None
+    return text or reprlib.repr(value)
+
+
+take_turns(Policy)

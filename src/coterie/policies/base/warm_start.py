@@ -1,0 +1,89 @@
+"""Records to learn from as they are: who was shown what and what it paid, whatever the policy would have chosen."""
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
+
+from coterie.errors import ContextError, ParameterError, PayoffError
+from coterie.models.candidates import Candidates, project, read_both, read_table
+from coterie.models.checks import check_users, check_whole, read_items, read_vectors
+from coterie.policies.base.batch import Batch
+
+
+def as_batch(policy: Any, users: Any, contexts: Any, payoffs: Any) -> Batch:
+    """Return records as rounds with a single candidate, which was served."""
+    check_users(users)
+    counts = []
+    for name, values in (("users", users), ("contexts", contexts), ("payoffs", payoffs)):
+        try:
+            counts.append(len(values))
+        except TypeError as error:
+            raise ContextError(
+                f"{name} is {values!r}, expected a sequence with one for each record"
+            ) from error
+    if len(set(counts)) > 1:
+        raise ContextError(
+            f"there are {counts[0]} users, {counts[1]} contexts and {counts[2]} payoffs; give one of each for every "
+            "record"
+        )
+    if not counts[0]:
+        return of_places(users, [], np.zeros(0, dtype=np.int64), payoffs)
+    if isinstance(contexts, Candidates) or policy.n_features is not None:
+        items = _read(policy, contexts)
+        return of_places(users, items, np.arange(len(items)), payoffs)
+    place: dict[Hashable, int] = {}
+    places = [place.setdefault(item, len(place)) for item in read_items(contexts)]
+    return of_places(users, list(place), np.array(places, dtype=np.int64), payoffs)
+
+
+def _read(policy: Any, items: Any) -> Any:
+    """Return items of any number as a policy takes them: features, ids, or both."""
+    if policy.n_features is None:
+        return read_items(project(items, "ids"))
+    if getattr(policy, "one_hot", False):
+        return read_both(items, policy.n_features)
+    read = read_table if policy.takes_both else read_vectors
+    return read(project(items, "features"), policy.n_features)
+
+
+def of_places(users: Any, items: Any, places: Any, payoffs: Any) -> Batch:
+    """Return records as rounds, where `places` are positions in `items`."""
+    check_whole("payoffs", payoffs, PayoffError)
+    try:
+        paid = np.asarray(payoffs, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise PayoffError(f"payoffs must be numbers in [-1, 1], one for each record ({error})") from error
+    return Batch(users, np.asarray(places)[:, None], items, paid, np.zeros(len(places), dtype=np.int64))
+
+
+def read_log(policy: Any, log: Any) -> Batch:
+    """Return all records of what `open_log` returned, or of a table with user, item (or features) and payoff."""
+    if hasattr(log, "every_record"):
+        users, places, payoffs = log.every_record()
+        by = "ids" if policy.n_features is None else "features"
+        has = "ids" if isinstance(log.items, list) else "features"
+        if not isinstance(log.items, Candidates) and by != has:
+            raise ContextError(f"this policy knows items by {by}, those of the log have {has}")
+        return of_places(users, _read(policy, log.items), places, payoffs)
+    what = "item" if policy.n_features is None else "features"
+    found = {}
+    for name in ("user", what, "payoff"):
+        try:
+            if isinstance(log, str | bytes) or not (isinstance(log, Mapping) or hasattr(log, "columns")):
+                raise KeyError
+            found[name] = _as_list(log[name])
+        except (KeyError, LookupError) as error:
+            raise ParameterError(
+                f"fit takes a log: what open_log(…) returns, or a table with the columns user, {what} and payoff; "
+                f"got {type(log).__name__} without {name!r}"
+            ) from error
+    return as_batch(policy, found["user"], found[what], found["payoff"])
+
+
+def _as_list(column: Any) -> Any:
+    """Return a column of any kind of table as a list."""
+    for method in ("to_pylist", "to_list", "tolist"):
+        if hasattr(column, method):
+            return getattr(column, method)()
+    return column

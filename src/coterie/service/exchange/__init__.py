@@ -1,0 +1,1 @@
+"""The log and the model as files: Parquet, dsjson and safetensors."""

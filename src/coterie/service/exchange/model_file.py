@@ -1,0 +1,142 @@
+"""The service's model as one safetensors file, users by name, so that another service can take it over."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from coterie.errors import CoterieError, FileError
+from coterie.models.files import Tensors, pack_ids, unpack_ids
+from coterie.service.core.engine import Engine, Kind, make_policy
+from coterie.service.ids import RULE, is_id
+from coterie.service.settings import Config
+
+VERSION = "1"
+KINDS: tuple[Kind, ...] = ("items", "vectors", "model")
+
+
+class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a file says of itself."""
+
+    version: str
+    policy: str
+    parameters: dict[str, Any]
+    dimensions: int
+    learned: dict[str, int]
+    names: dict[str, str]  # number, as text, to name
+
+
+def export_model(engine: Engine) -> bytes:
+    """Return the file."""
+    config = engine.config
+    tensors: Tensors = {}
+    learned: dict[str, int] = {}
+    numbers: set[Any] = set()
+    for kind, policy in engine.policies().items():
+        learned[kind] = policy.learned
+        numbers.update(policy.users)
+        tensors |= {f"{kind}.{k}": np.ascontiguousarray(v) for k, v in policy.tensors().items()}
+    names = {str(number): engine.ids[number] for number in engine.ids.keys() & numbers}
+    header = Header(VERSION, config.policy, config.parameters, config.dimensions, learned, names)
+    return save(tensors, metadata={"coterie-model": msgspec.json.encode(header).decode()})
+
+
+def import_model(content: bytes, engine: Engine, at: int) -> None:
+    """Replace the engine's model by that of a file. Whatever is wrong with it is found before anything changes."""
+    header = _header(content)
+    _check_same(header, engine.config)
+    try:
+        tensors = load(content)
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise FileError(f"the model file is damaged: {error}") from error
+    number_of = _numbers(header.names, engine)
+    parts = {kind: _part(kind, tensors, header, number_of, engine.config) for kind in KINDS}
+    names = {number_of[old]: name for old, name in header.names.items()}
+    engine.replace_model(names, parts["items"], parts["vectors"], parts["model"], at)
+
+
+def _header(content: bytes) -> Header:
+    try:
+        size = int.from_bytes(content[:8], "little")
+        if not 0 < size <= len(content) - 8:
+            raise ValueError("it is cut short, or something else")
+        told = msgspec.json.decode(content[8 : 8 + size], type=dict[str, Any]).get("__metadata__", {})
+        header = msgspec.json.decode(told["coterie-model"], type=Header)
+    except (ValueError, KeyError, TypeError) as error:
+        raise FileError(f"this is not a model file that coterie wrote ({error})") from error
+    if header.version != VERSION:
+        raise FileError(f"the model file has version {header.version!r}, this coterie reads {VERSION!r}")
+    return header
+
+
+def _check_same(header: Header, config: Config) -> None:
+    theirs = (header.policy, header.parameters, header.dimensions)
+    ours = (config.policy, config.parameters, config.dimensions)
+    if theirs != ours:
+        raise FileError(
+            f"the model file is of policy {theirs[0]!r} with {theirs[1]} and {theirs[2]} dimensions, the service "
+            f"runs {ours[0]!r} with {ours[1]} and {ours[2]}; configure the service like the file first"
+        )
+
+
+def _numbers(names: Mapping[str, str], engine: Engine) -> dict[str, int]:
+    """Return the number that each of the file's users has here, new ones counted on."""
+    if len(set(names.values())) != len(names):
+        raise FileError("a user appears twice in the model file")
+    if len(engine.names.keys() | set(names.values())) > engine.config.max_users:
+        raise FileError(f"with the model file's users there would be more than {engine.config.max_users}")
+    found, after = {}, engine.next_user
+    for old, name in names.items():
+        if not is_id(name):
+            raise FileError(f"a user in the model file is called {name[:80]!r}, {RULE}")
+        found[old] = engine.names.get(name, after)
+        after += found[old] == after
+    return found
+
+
+def _part(
+    kind: Kind, tensors: Tensors, header: Header, number_of: Mapping[str, int], config: Config
+) -> tuple[int, bytes] | None:
+    """Return what one policy learned, its users renumbered, after trying whether it can be used."""
+    own = {k.removeprefix(f"{kind}."): v for k, v in tensors.items() if k.startswith(f"{kind}.")}
+    if kind not in header.learned:
+        return None
+    own = {name: _renumbered(tensor, number_of) for name, tensor in own.items()}
+    policy = make_policy(config, kind)
+    try:
+        policy.restore(own)
+    except CoterieError:
+        raise
+    except Exception as error:  # arrays of any shape may come, and policies trust what they saved
+        raise FileError(f"the model file is damaged: {error}") from error
+    items = unpack_ids(own, "items") if kind == "items" and "items" in own else []
+    if len(items) > config.max_items:
+        raise FileError(
+            f"the model file has {len(items)} items, expected at most {config.max_items} (max-items)"
+        )
+    if not set(policy.users) <= set(number_of.values()) or not 0 <= header.learned[kind] < 2**53:
+        raise FileError("the model file contradicts itself")
+    return header.learned[kind], save({k: np.ascontiguousarray(v) for k, v in policy.tensors().items()})
+
+
+def _renumbered(tensor: NDArray[Any], number_of: Mapping[str, int]) -> NDArray[Any]:
+    """Return an array of packed users with the numbers they have here, and any other array as it is.
+
+    Users are numbers and items are text, so ids that are all numbers are users.
+    """
+    if tensor.dtype != np.uint8 or tensor.ndim != 1:
+        return tensor
+    try:
+        ids = unpack_ids({"ids": tensor}, "ids")
+    except FileError:
+        return tensor
+    if not all(isinstance(number, int) for number in ids):
+        return tensor
+    try:
+        return pack_ids(number_of[str(number)] for number in ids)
+    except KeyError as error:
+        raise FileError(f"the model file does not name its user {error}") from error

@@ -1,0 +1,1 @@
+"""The service over HTTP: routes, access, limits, metrics and the page."""

@@ -1,0 +1,129 @@
+"""Who may call a route: each route names its scope, and pages of other sites may change nothing.
+
+A route says `opt=DECIDE`, `READ`, `ADMIN` or `OPEN`. The guard finds out whose key a request carries and leaves its
+scopes and headers in the ASGI scope; `check_access` compares them with what the route that was found needs. So no
+path is read twice, and no id in a path can be taken for a word of the path.
+"""
+
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from litestar import Litestar
+
+from coterie.service.http.keys import SCOPES
+from coterie.service.problems import Problem
+
+JSON, BYTES = "application/json", "application/octet-stream"
+DECIDE, READ, ADMIN = ({"scope": scope, "body": JSON} for scope in SCOPES)
+FILE = {**ADMIN, "body": BYTES}  # what takes a file
+OPEN = {"scope": None, "body": JSON}  # needs no key
+SCOPES_OF, HEADERS_OF = "coterie.scopes", "coterie.headers"  # where the guard leaves what it found
+
+# What the checks read; a header that was sent twice has both values, so it equals none that is expected.
+WANTED = frozenset(
+    {
+        b"authorization",
+        b"content-length",
+        b"content-type",
+        b"host",
+        b"ocp-apim-subscription-key",
+        b"origin",
+        b"sec-fetch-site",
+        b"transfer-encoding",
+        b"x-api-key",
+    }
+)
+
+
+def wanted(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Return the headers that the checks read."""
+    found: dict[bytes, bytes] = {}
+    for name, value in headers:
+        if name in WANTED:
+            found[name] = value if name not in found else found[name] + b", " + value
+    return found
+
+
+def check_access(scope: Any, opt: Mapping[str, Any]) -> None:
+    """Raise if a request may not call the route with these options."""
+    needed, may = opt["scope"], scope[SCOPES_OF]
+    if needed is not None and needed not in may:
+        raise Problem(
+            403, "wrong_scope", f"this key may {', '.join(may) or 'nothing'}; the call needs {needed}"
+        )
+    if scope["method"] not in ("GET", "HEAD"):
+        check_site(scope[HEADERS_OF])
+        check_declared(scope[HEADERS_OF], opt["body"])
+
+
+def check_site(headers: Mapping[bytes, bytes]) -> None:
+    """Raise if a browser says that a page of another site sent this.
+
+    A page cannot set `Sec-Fetch-Site`, and where a proxy changes `Host` it is the one that can be trusted.
+    """
+    site = headers.get(b"sec-fetch-site", b"none")
+    origin = headers.get(b"origin")
+    if site == b"same-origin":
+        return
+    own = origin is None or origin.partition(b"://")[2].lower() == headers.get(b"host", b"").lower()
+    if site != b"none" or not own:
+        raise Problem(
+            403,
+            "foreign_origin",
+            f"the request comes from a page of another site ({_shown(origin or site)}), which may change nothing "
+            "here; call the service from a server, or from its own page",
+        )
+
+
+def check_declared(headers: Mapping[bytes, bytes], kind: str) -> None:
+    """Raise if there is a body that is declared as something else: a form of another site can send only such."""
+    if headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers:
+        return
+    given = headers.get(b"content-type", b"")
+    if given.partition(b";")[0].strip().lower() != kind.encode():
+        raise Problem(
+            415,
+            "wrong_content_type",
+            f"the body is declared as {_shown(given)}, expected Content-Type: {kind}",
+        )
+
+
+_HOST = re.compile(r"(localhost|[0-9.]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?", re.IGNORECASE)
+
+
+@lru_cache(maxsize=256)
+def is_loopback(host: bytes) -> bool:
+    """Return whether a Host header names this machine, and nothing else."""
+    found = _HOST.fullmatch(host.decode("latin-1"))
+    if found is None:
+        return False
+    name = found[1].lower()
+    if name == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def open_paths(app: Litestar) -> set[str]:
+    """Return the paths that need no key, after checking that each route says what it needs."""
+    found: set[str] = set()
+    for route in app.routes:
+        for handler in route.route_handlers:  # type: ignore[union-attr]
+            if handler.http_methods == {"OPTIONS"}:  # Litestar's own: which methods there are
+                continue
+            if "scope" not in handler.opt:
+                raise TypeError(
+                    f"the route {route.path} names no scope; give it opt=DECIDE, READ, ADMIN or OPEN"
+                )
+            if handler.opt["scope"] is None:
+                found.add(route.path)
+    return found
+
+
+def _shown(value: bytes) -> str:
+    return repr(value[:80].decode("latin-1"))

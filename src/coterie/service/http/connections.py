@@ -1,0 +1,192 @@
+"""Connections: how many there may be, and how long a request may take to arrive. Below HTTP, before any key.
+
+A connection that sends its headers or its body too slowly, or does not read its answer, is closed. One more than
+`max-connections` is told 503 and closed at once. Both are counted, and reaching the number is logged.
+"""
+
+import asyncio
+import logging
+import resource
+from functools import partial
+from typing import Any, Literal, cast
+
+import msgspec
+
+from coterie.service.http.header_limit import LimitedHeaders
+from coterie.service.http.metrics import Metrics
+from coterie.service.problems import body_of
+from coterie.service.settings import Settings
+
+OTHER_FILES = 64  # descriptors for the store, the log and libraries
+
+Waiting = Literal["headers", "body", "reading"]  # what a connection is waited for
+
+log = logging.getLogger("coterie.service")
+
+
+class Connections:
+    """What all connections share: the limits, and how many there are."""
+
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        self.settings = settings
+        self.metrics = metrics
+        self.most = settings.max_connections
+        self.open = 0
+        self._full = False
+        metrics.connections = lambda: self.open
+
+    def protocol(self) -> type[asyncio.Protocol]:
+        """Return what makes a protocol for each connection: uvicorn calls it as it would a class."""
+        return cast(type[asyncio.Protocol], partial(Connection, self))
+
+    def refuse(self) -> None:
+        """Count a connection that is one too many; only the first in a row is logged."""
+        self.metrics.refused()
+        if not self._full:
+            self._full = True
+            log.warning(
+                f"{self.open} connections are open, as many as max-connections allows; new ones are answered 503"
+            )
+
+    def left(self) -> None:
+        """Count a connection that ended."""
+        self.open -= 1
+        if self._full and self.open < self.most * 0.9:
+            self._full = False
+            log.warning(f"{self.open} connections are open, new ones are accepted again")
+
+
+class Connection(LimitedHeaders):
+    """One connection, watched while a request arrives or an answer is not read."""
+
+    def __init__(self, connections: Connections, **more: Any) -> None:
+        super().__init__(**more)
+        self.most = connections.settings.max_headers
+        self._shared = connections
+        self._counted = False
+        self._waiting: Waiting | None = None
+        self._timed: Waiting | None = None  # what the timer is for
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a connection, or refuse it if there are too many."""
+        if self._shared.open >= self._shared.most:
+            self._shared.refuse()
+            transport.write(_answer(503, "too_many_connections", "too many connections; try again later"))
+            transport.close()
+            self.transport = transport
+            return
+        self._counted = True
+        self._shared.open += 1
+        super().connection_made(transport)
+        self._waiting = "headers"
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let a connection go."""
+        self._waiting = None
+        self._watch()
+        if self._counted:
+            self._counted = False
+            self._shared.left()
+            super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read a part of a request."""
+        if self._counted:
+            super().data_received(data)
+            self._watch()
+
+    def on_message_begin(self) -> None:
+        """Begin to read headers."""
+        super().on_message_begin()
+        self._waiting = "headers"
+
+    def on_headers_complete(self) -> None:
+        """Begin to read a body."""
+        super().on_headers_complete()
+        # Behind another request, it is this side that does not read on.
+        self._waiting = None if self.pipeline else "body"
+
+    def on_message_complete(self) -> None:
+        """Have a whole request."""
+        super().on_message_complete()
+        self._waiting = None
+
+    def on_response_complete(self) -> None:
+        """Go on with a request that came behind another one."""
+        super().on_response_complete()
+        if not self.pipeline and not self.cycle.response_complete and self.cycle.more_body:
+            self._waiting = "body"
+            self._watch()
+
+    def pause_writing(self) -> None:
+        """Wait for a client that does not read."""
+        super().pause_writing()
+        self._waiting = "reading"
+        self._watch()
+
+    def resume_writing(self) -> None:
+        """Go on writing."""
+        super().resume_writing()
+        if self._waiting == "reading":
+            self._waiting = None
+            self._watch()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection that nothing came on; one with an unread answer is not waited for."""
+        super().timeout_keep_alive_handler()
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+
+    def _watch(self) -> None:
+        """Set the timer for what is waited for now. A request that came whole needs none."""
+        what = self._waiting
+        if what == self._timed:
+            return
+        self._timed = what
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if what is not None:
+            settings = self._shared.settings
+            seconds = settings.headers_within if what == "headers" else settings.body_within
+            self._timer = self.loop.call_later(seconds, self._give_up, what)
+
+    def _give_up(self, what: Waiting) -> None:
+        self._timer = self._timed = None
+        answering = self.cycle is not None and not self.cycle.response_complete
+        if what == "headers" and answering:  # of the request before, which is not to blame
+            self._watch()
+            return
+        self._shared.metrics.cut_off(what)
+        if what == "headers" or (what == "body" and not self.cycle.response_started):
+            self.transport.write(_answer(408, "too_slow", f"the {what} did not arrive in time"))
+            self.transport.close()
+        else:
+            self.transport.abort()
+
+
+def _answer(status: int, code: str, message: str) -> bytes:
+    """Return a whole answer that ends the connection."""
+    body = msgspec.json.encode(body_of(code, message))
+    reason = {408: "Request Timeout", 503: "Service Unavailable"}[status]
+    head = f"HTTP/1.1 {status} {reason}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+    return f"{head}connection: close\r\nretry-after: 1\r\n\r\n".encode() + body
+
+
+def make_room_for(connections: int) -> int:
+    """Let the process open so many connections, and return how many it can."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        if soft < wanted:
+            possible = max(1, soft - OTHER_FILES)
+            log.warning(
+                f"max-connections is {connections}, but this process may open {soft} files: at most {possible} "
+                "connections are accepted; raise the limit (ulimit -n)"
+            )
+            return possible
+    return connections

@@ -1,0 +1,241 @@
+"""The outermost layer: keys, sizes, rates, headers, metrics and one log line. Plain ASGI, for speed."""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
+
+import msgspec
+
+from coterie.service.http.access import HEADERS_OF, SCOPES_OF, check_access, is_loopback, wanted
+from coterie.service.http.keys import SCOPES, Keyring
+from coterie.service.http.limits import Rate
+from coterie.service.http.metrics import Metrics
+from coterie.service.http.telemetry import Spans
+from coterie.service.ids import in_order
+from coterie.service.log.store import KeyRow
+from coterie.service.personalizer import errors as personalizer_errors
+from coterie.service.problems import Problem, body_of, problem_of
+from coterie.service.settings import Settings
+
+if TYPE_CHECKING:
+    from litestar.types import ASGIApp, Message, Receive, Send
+
+PROBES = frozenset({"/healthz", "/readyz"})  # whatever watches the service must not use up a client's rate
+HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-frame-options", b"DENY"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+]
+POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
+
+log = logging.getLogger("coterie.service")
+
+
+ANSWER = [(b"content-type", b"application/json"), *HEADERS, POLICY]
+
+
+class Direct(NamedTuple):
+    """A call that the guard answers: what its route needs, and from body and scope the body of a 201."""
+
+    opt: Mapping[str, Any]
+    answer: Callable[[bytes, Any], Awaitable[bytes]]
+
+
+class Guard:
+    """Lets in what may come in.
+
+    `direct` names the calls, as method and path, that are answered here, by the same function that the
+    application's route calls, without the way there. `public` are the paths that need no key.
+    """
+
+    def __init__(
+        self,
+        app: "ASGIApp",
+        settings: Settings,
+        keyring: Keyring,
+        metrics: Metrics,
+        public: Collection[str],
+        direct: Mapping[tuple[str, str], Direct] | None = None,
+        spans: Spans | None = None,
+    ) -> None:
+        self.app = app
+        self.settings = settings
+        self.keyring = keyring
+        self.metrics = metrics
+        self.rate = Rate(settings.rate)
+        self.public = frozenset(public)
+        self.direct = dict(direct or {})
+        self.spans = spans
+
+    async def __call__(self, scope: Any, receive: "Receive", send: "Send") -> None:
+        """Check a request, pass it on, and watch the answer."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        scope["path"] = in_order(scope)
+        start = time.perf_counter()
+        began = time.time_ns() if self.spans is not None else 0
+        status = 0  # until an answer begins
+        body_read = 0
+        most = self.settings.max_body
+
+        async def counted() -> Any:
+            nonlocal body_read
+            message = await receive()
+            if message["type"] == "http.request":
+                body_read += len(message.get("body", b""))
+                if body_read > most:
+                    raise _too_large(most)
+            return message
+
+        async def watched(message: "Message") -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = list(message.get("headers", []))
+                own = {name.lower() for name, _ in headers}
+                headers += [pair for pair in (*HEADERS, POLICY) if pair[0] not in own]
+                message["headers"] = headers
+            await send(message)
+
+        try:
+            self._check(scope)
+            direct = self.direct.get((scope["method"], scope["path"]))
+            if direct is None:
+                await self.app(scope, counted, watched)
+            else:
+                check_access(scope, direct.opt)
+                content = await direct.answer(await read_body(counted), scope)
+                status = 201
+                length = (b"content-length", b"%d" % len(content))
+                await send({"type": "http.response.start", "status": 201, "headers": [*ANSWER, length]})
+                await send({"type": "http.response.body", "body": content, "more_body": False})
+        except Exception as error:
+            if status:  # too late to say so
+                raise
+            await answer(error, watched, scope["path"])
+        finally:
+            seconds = time.perf_counter() - start
+            route = route_of(scope["path"])
+            status = status or 500
+            self.metrics.answered(route, status, seconds)
+            if self.spans is not None:
+                self.spans.answered(scope, route, status, began, event_of(scope))
+            if self.settings.access_log:
+                log.info(
+                    "request",
+                    extra={
+                        "fields": {
+                            "method": scope["method"],
+                            "route": route,
+                            "status": status,
+                            "ms": round(seconds * 1000, 3),
+                            "event": event_of(scope),
+                        }
+                    },
+                )
+
+    def _check(self, scope: Any) -> None:
+        headers, open_to_all = wanted(scope["headers"]), scope["path"] in self.public
+        key = self._key(headers) if self.keyring and not open_to_all else None
+        client = scope.get("client")
+        if (
+            scope["path"] not in PROBES
+        ):  # all else counts: by its key, or where that is none of ours by its address
+            self.rate.check(f"key {key.name}" if key else client[0] if client else "")
+        self._check_sizes(scope, headers)
+        if not self.keyring:
+            if not is_loopback(headers.get(b"host", b"")):
+                # A page of another site that had its name point here is still another site.
+                raise Problem(403, "wrong_host", "without a key this service answers only to loopback names")
+        elif key is None and not open_to_all:
+            raise Problem(401, "no_key", "a key is needed, as `Authorization: Bearer …` or `X-API-Key: …`")
+        scope[HEADERS_OF] = headers
+        scope[SCOPES_OF] = key.scopes if key else () if self.keyring else SCOPES
+
+    def _check_sizes(self, scope: Any, headers: Mapping[bytes, bytes]) -> None:
+        size = len(scope.get("raw_path") or b"") + len(scope.get("query_string", b""))
+        size += sum([len(name) + len(value) for name, value in scope["headers"]])
+        if size > self.settings.max_headers:
+            raise Problem(
+                431,
+                "headers_too_large",
+                f"the address and the headers have {size} bytes, expected at most {self.settings.max_headers} "
+                "(max-headers)",
+            )
+        length = headers.get(b"content-length", b"0")
+        if length.isdigit() and int(length) > self.settings.max_body:
+            raise _too_large(self.settings.max_body)
+
+    def _key(self, headers: Mapping[bytes, bytes]) -> KeyRow | None:
+        given = headers.get(b"ocp-apim-subscription-key") or headers.get(b"x-api-key")
+        if given is None:
+            kind, _, rest = headers.get(b"authorization", b"").partition(b" ")
+            given = rest.strip() if kind.lower() == b"bearer" else None
+        return self.keyring.find(given.decode("latin-1")) if given else None
+
+
+async def read_body(receive: Callable[[], Awaitable[Any]]) -> bytes:
+    """Return the whole body of a request."""
+    message = await receive()
+    parts = [message.get("body", b"")]
+    while message.get("more_body", False):
+        message = await receive()
+        parts.append(message.get("body", b""))
+    if message["type"] != "http.request":
+        raise Problem(400, "invalid_request", "the connection ended before the body did")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def route_of(path: str) -> str:
+    """Return a path without its ids, so that metrics stay few."""
+    if path == "/v1/rank":
+        return path
+    parts = path.split("/")
+    for k in range(1, len(parts) - 1):
+        if parts[k] in ("events", "users", "items", "evaluations"):
+            parts[k + 1] = "{id}"
+    return "/".join(parts) if len(parts) < 8 and all(p in KNOWN for p in parts) else "other"
+
+
+# The words of our own paths; anything else is somebody's guess, and must not become a label.
+KNOWN = {
+    "", "v1", "rank", "events", "{id}", "reward", "activate", "users", "items", "what-if", "configuration",
+    "statistics", "healthz", "readyz", "metrics", "openapi.json", "personalizer", "v1.0", "multislot",
+    "configurations", "service", "policy", "applyFromEvaluation", "evaluations", "model", "properties", "logs",
+    "status", "decisions", "resemblance", "split", "shards",
+}  # fmt: skip
+
+
+def event_of(scope: Any) -> str | None:
+    """Return the event that a request is about: told by its route, or named in its path."""
+    if "coterie.event" in scope:
+        return str(scope["coterie.event"])
+    _, found, rest = scope["path"].partition("/events/")
+    return unquote(rest.split("/")[0]) if found else None
+
+
+def _too_large(most: int) -> Problem:
+    return Problem(413, "body_too_large", f"the body has more than {most} bytes (max-body)")
+
+
+async def answer(error: Exception, send: "Send", path: str = "") -> None:
+    """Send the one error shape, or Personalizer's on its paths."""
+    more: list[tuple[bytes, bytes]] = []
+    if personalizer_errors.is_compatible(path):
+        status, more, body = personalizer_errors.raw(path, error)
+    else:
+        problem = problem_of(error)
+        status = problem.status
+        body = msgspec.json.encode(body_of(problem.code, problem.message))
+        if problem.retry_after is not None:
+            more.append((b"retry-after", str(max(1, round(problem.retry_after))).encode()))
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
+    if status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -1,0 +1,108 @@
+"""What is refused before any work is done: too large, too often, and how it is said."""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from coterie.models.encoded import MOST_CROSSES
+from coterie.models.features import DEPTH, count
+from coterie.service.core.engine import Action
+from coterie.service.problems import Problem
+from coterie.service.settings import Settings
+
+SMALL = 65_536  # bytes: a body that is read quickly, whatever is in it
+ALIKE, LONG = bytes.maketrans(b"123456789", b"0" * 9), b"0" * 309  # fewer digits are always a finite number
+CLIENTS = 10_000  # remembered; the one unseen for longest goes
+
+
+class Rate:
+    """A token bucket a client: `rate` requests a second, a second's worth at once."""
+
+    def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.rate = rate
+        self.clock = clock
+        self._buckets: dict[str, tuple[float, float]] = {}  # tokens left, when
+
+    def check(self, client: str) -> None:
+        """Take a token, or raise 429 with the time until there is one."""
+        if not self.rate:
+            return
+        now = self.clock()
+        most = max(1.0, self.rate)
+        left, then = self._buckets.pop(client, (most, now))
+        left = min(most, left + (now - then) * self.rate)
+        if len(self._buckets) >= CLIENTS:
+            del self._buckets[next(iter(self._buckets))]
+        if left < 1:
+            self._buckets[client] = (left, now)
+            raise Problem(
+                429,
+                "too_many_requests",
+                f"more than {self.rate:g} requests a second; slow down",
+                (1 - left) / self.rate,
+            )
+        self._buckets[client] = (left - 1, now)
+
+
+def check_shape(settings: Settings, body: bytes) -> None:
+    """Raise if a body has more objects and lists than its features may: reading a million takes long."""
+    if len(body) < SMALL:
+        return
+    most = DEPTH * (settings.max_features + settings.max_actions)
+    if body.count(b"[") + body.count(b"{") > most:
+        raise Problem(
+            413,
+            "too_many_features",
+            f"the body has more than {most} objects and lists, which more than {settings.max_features} features "
+            "(max-features) would have",
+        )
+
+
+def check_numbers(body: bytes) -> None:
+    """Raise if JSON holds an integer that is no finite number: only integers can be so large."""
+    if LONG in body.translate(ALIKE):
+        waiting = [msgspec.json.decode(body)]
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, dict):
+                waiting.extend(value.values())
+            elif isinstance(value, list):
+                waiting.extend(value)
+            elif isinstance(value, int) and abs(value) > sys.float_info.max:
+                raise ValueError(
+                    f"{str(value)[:40]}… has {len(str(abs(value)))} digits, expected a finite number"
+                )
+
+
+def check_actions(settings: Settings, actions: Sequence[Any], excluded: Sequence[Any] = ()) -> None:
+    """Raise if a request names too many actions."""
+    for what, named in (("actions", actions), ("excluded actions", excluded)):
+        if len(named) > settings.max_actions:
+            raise Problem(
+                413,
+                "too_many_actions",
+                f"{len(named)} {what}, expected at most {settings.max_actions} (max-actions)",
+            )
+
+
+def check_features(
+    settings: Settings, context: Any, actions: Sequence[Action], slots: Sequence[Any] = ((),)
+) -> list[int]:
+    """Return how many crosses each slot's choice makes; raise if the features or the crosses of all are too many."""
+    most = settings.max_features
+    shared, own = count(context, most), count([one.features for one in actions if one.features], most)
+    alone = [count(slot, most) for slot in slots]
+    if shared + own + sum(alone) > most:
+        raise Problem(413, "too_many_features", f"more than {most} features (max-features)")
+    crosses = [(2 + shared + one) * (len(actions) + own) for one in alone]
+    if sum(crosses) > MOST_CROSSES:
+        raise Problem(
+            422,
+            "invalid_features",
+            f"the features of the context and of all actions make about {sum(crosses)} crosses, expected at most "
+            f"{MOST_CROSSES} in all slots of a request; send fewer features, actions or slots",
+        )
+    return crosses

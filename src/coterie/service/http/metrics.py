@@ -1,0 +1,101 @@
+"""Numbers for Prometheus: requests, commits, and what the engine holds."""
+
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from coterie.service.core.coordinator import Desk
+
+LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+
+
+class Metrics:
+    """One registry a service, so that several can live in one process."""
+
+    def __init__(self, desk: "Desk") -> None:
+        self.registry = CollectorRegistry()
+        self._requests = Histogram(
+            "coterie_request_seconds",
+            "Time to answer",
+            ["route", "status"],
+            registry=self.registry,
+            buckets=LATENCY,
+        )
+        self._commits = Histogram(
+            "coterie_commit_seconds", "Time of a group commit", registry=self.registry, buckets=LATENCY
+        )
+        self._records = Counter("coterie_log_records", "Records made durable", registry=self.registry)
+        self._rewards = Counter("coterie_rewards", "Rewards by outcome", ["outcome"], registry=self.registry)
+        self._refused = Counter(
+            "coterie_connections_refused", "Connections beyond max-connections", registry=self.registry
+        )
+        self._cut_off = Counter(
+            "coterie_connections_cut_off",
+            "Connections closed because headers, a body, or the reading of an answer took too long",
+            ["waiting"],
+            registry=self.registry,
+        )
+        self.connections: Callable[[], int] = lambda: 0  # how many are open
+        self.desk = desk
+        self._children: dict[tuple[str, int], Histogram] = {}
+        self.registry.register(self)
+        desk.on_batch = self.committed
+
+    def answered(self, route: str, status: int, seconds: float) -> None:
+        """Count a request."""
+        child = self._children.get((route, status))
+        if child is None:
+            child = self._children[route, status] = self._requests.labels(route, str(status))
+        child.observe(seconds)
+
+    def committed(self, records: int, seconds: float) -> None:
+        """Count a group commit."""
+        self._commits.observe(seconds)
+        self._records.inc(records)
+
+    def refused(self) -> None:
+        """Count a connection that was one too many."""
+        self._refused.inc()
+
+    def cut_off(self, waiting: str) -> None:
+        """Count a connection that was closed while it was waited for."""
+        self._cut_off.labels(waiting).inc()
+
+    def rewarded(self, outcome: str) -> None:
+        """Count a reward."""
+        self._rewards.labels(outcome).inc()
+
+    def collect(self) -> "Iterator[GaugeMetricFamily]":
+        """Yield what the engine holds now."""
+        engine = self.desk.engine
+        learned = engine.learned
+        total = engine.statistics.total
+        ready = self.desk.refusing is None
+        for name, text, value in (
+            ("coterie_ready", "1 if writes are accepted", float(ready)),
+            ("coterie_users", "Users known", len(engine.users)),
+            ("coterie_items", "Items known", len(engine.known_items)),
+            ("coterie_events_remembered", "Events remembered", len(engine.events)),
+            ("coterie_events_waiting", "Events that may still get a reward", engine.waiting),
+            ("coterie_log_position", "Records in the log so far", engine.position),
+            ("coterie_payoffs_learned", "Payoffs learned by the model", learned),
+            ("coterie_decisions", "Decisions made", total.decisions),
+            ("coterie_decisions_explored", "Decisions by chance", total.explored),
+            ("coterie_earned", "Sum of payoffs learned", total.earned),
+            (
+                "coterie_model_updates",
+                "Users' models updated; beyond payoffs learned it is sharing",
+                total.updates,
+            ),
+            ("coterie_queue", "Requests that wait for their turn or for the disk", self.desk.queued),
+            ("coterie_connections", "Connections open", self.connections()),
+        ):
+            yield GaugeMetricFamily(name, text, value)
+
+    def text(self) -> bytes:
+        """Return all of it, as Prometheus reads it."""
+        return generate_latest(self.registry)

@@ -1,0 +1,1 @@
+"""The log and its stores: SQLite, PostgreSQL, group commit, recovery, retention and erasure."""

@@ -1,0 +1,159 @@
+"""Group commit: many requests wait for one sync. Nothing is answered before it is as durable as configured.
+
+All state is touched from the event loop only; the thread does nothing but `store.append`. While one batch is
+on its way to the disk, the next one collects.
+"""
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from coterie.service.core.engine import Drained
+from coterie.service.core.records import pack
+from coterie.service.log.store import Append, BrokenError, Store, StoreError
+from coterie.service.settings import Durability
+
+SYNC_EVERY = 1.0  # seconds, for the level that promises it
+
+
+class Committer:
+    """Takes records in log order, and tells when they are durable."""
+
+    def __init__(
+        self, store: Store, position: int, on_batch: Callable[[int, float], None] | None = None
+    ) -> None:
+        self.store = store
+        self.position = position  # of the next record handed over
+        self.failed: StoreError | None = None
+        self.on_batch = on_batch  # told the records and the seconds of each commit
+        self._loop = asyncio.get_running_loop()
+        self._records: list[bytes] = []
+        self._named: dict[int, str] = {}
+        self._gone: list[int] = []
+        self._scrub: list[int] = []
+        self._next_waiters: list[asyncio.Future[None]] = []
+        self._waiters: list[asyncio.Future[None]] = []  # of the batch on its way
+        self._busy = False
+        self._jobs: queue.SimpleQueue[Append | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="committer", daemon=True)
+        self._thread.start()
+
+    @property
+    def queued(self) -> int:
+        """How many requests wait for the disk."""
+        return len(self._waiters) + len(self._next_waiters)
+
+    def submit(self, drained: Drained) -> None:
+        """Take records, in log order."""
+        self._records.extend(drained.records)
+        self._named.update(drained.named)
+        for number in drained.gone:
+            self._named.pop(number, None)
+        self._gone.extend(drained.gone)
+        self._scrub.extend(drained.scrub)
+        if not self._busy:
+            # Whoever is ready in this turn of the loop comes along: one sync for all of them.
+            self._busy = True
+            self._loop.call_soon(self._hand_over)
+
+    async def durable(self) -> None:
+        """Return once all that was submitted is durable; raises StoreError if it cannot be."""
+        if self.failed is not None:
+            raise self.failed
+        if not self._busy:
+            return
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        # An answer may rest on records of others, so it waits for all that came before it.
+        (self._next_waiters if self._records else self._waiters).append(waiter)
+        await waiter
+
+    async def give_up(self, error: StoreError) -> None:
+        """Take nothing more, and return when the batch on its way is where it is; the rest has failed."""
+        if self.failed is None:
+            self.failed = error
+            self._fail(self._next_waiters)
+        while self._busy:
+            await asyncio.sleep(0.01)
+
+    def abandon(self) -> None:
+        """Let the thread end; what was not durable has been told so."""
+        self._jobs.put(None)
+
+    async def close(self) -> None:
+        """Finish what was submitted, then stop the thread. Whether that failed stands in `failed`."""
+        with suppress(StoreError):
+            await self.durable()
+        self._jobs.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _hand_over(self) -> None:
+        self._busy = bool(self._records) and self.failed is None
+        if not self._busy:
+            return
+        batch = pack(self.position, self._records)
+        self.position += batch.count
+        self._jobs.put(Append(batch, self._named, self._gone, self._scrub))
+        self._records, self._named, self._gone, self._scrub = [], {}, [], []
+        self._waiters, self._next_waiters = self._next_waiters, []
+
+    def _done(self, error: StoreError | None, count: int, seconds: float) -> None:
+        self._busy = False
+        waiters, self._waiters = self._waiters, []
+        if error is not None:
+            self.failed = self.failed or error
+            self._fail([*waiters, *self._next_waiters])
+            return
+        for waiter in waiters:
+            if not waiter.done():  # its request may have been cancelled
+                waiter.set_result(None)
+        if self.failed is None:
+            if self.on_batch is not None:
+                self.on_batch(count, seconds)
+            self._hand_over()
+
+    def _fail(self, waiters: Sequence[asyncio.Future[None]]) -> None:
+        for waiter in waiters:
+            if not waiter.done():
+                assert self.failed is not None
+                waiter.set_exception(self.failed)
+        self._next_waiters, self._records = [], []
+
+    def _work(self) -> None:
+        lazy = getattr(self.store, "durability", None) is Durability.LOSE_ONE_SECOND
+        unsynced_since: float | None = None
+        while True:
+            try:
+                job = self._jobs.get(timeout=SYNC_EVERY / 4 if unsynced_since is not None else None)
+            except queue.Empty:
+                job = Append(pack(0, []))
+            error: StoreError | None = None
+            start = time.perf_counter()
+            try:
+                if job is not None and job.batch.count:
+                    self.store.append(job)
+                    if lazy and unsynced_since is None:
+                        unsynced_since = start
+                due = unsynced_since is not None and (
+                    job is None or time.perf_counter() - unsynced_since > SYNC_EVERY * 0.5
+                )
+                if due:
+                    self.store.sync()
+                    unsynced_since = None
+            except StoreError as caught:
+                error = caught
+            except Exception as caught:  # whatever it is, what the disk holds is no longer known
+                error = _unknown(caught)
+            if job is None:
+                return
+            if job.batch.count or error is not None:
+                seconds = time.perf_counter() - start
+                self._loop.call_soon_threadsafe(self._done, error, job.batch.count, seconds)
+            if error is not None:
+                unsynced_since = None
+
+
+def _unknown(error: Exception) -> StoreError:
+    return BrokenError(f"writing to the store failed: {type(error).__name__}: {error}")

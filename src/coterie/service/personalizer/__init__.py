@@ -1,0 +1,1 @@
+"""Azure Personalizer's API, for clients that speak it."""

@@ -1,0 +1,235 @@
+"""Personalizer's rank, reward and activate, in both published forms of the address.
+
+`/personalizer/v1.0/…` and `/personalizer/…?api-version=2022-09-01-preview` are the same routes. The answer to
+a reward is the contract's empty 204; what became of it stands in the header `x-coterie-reward`.
+"""
+
+import asyncio
+from typing import Any
+from urllib.parse import parse_qs
+
+from litestar import Request, Response, Router, post
+from litestar.datastructures import State
+from litestar.params import FromPath, RawBody
+from litestar.types import Scope
+
+from coterie.service.core.coordinator import Desk, new_event_id, ranking_of
+from coterie.service.core.engine import Question
+from coterie.service.http.access import DECIDE
+from coterie.service.http.limits import check_actions, check_features, check_shape
+from coterie.service.http.routes_native import check_groups, question_of
+from coterie.service.ids import RULE, SLOT, is_id, named
+from coterie.service.personalizer.admin import ROUTES
+from coterie.service.personalizer.bodies import (
+    RankedOut,
+    RankIn,
+    RankOut,
+    RewardIn,
+    SlotIn,
+    SlotOut,
+    SlotRewardsIn,
+    SlotsIn,
+    SlotsOut,
+    read,
+)
+from coterie.service.personalizer.errors import HANDLERS, PREFIX, Refusal
+from coterie.service.personalizer.user import find_user
+from coterie.service.problems import Problem
+from coterie.service.settings import Settings
+
+VERSION = "2022-09-01-preview"
+REWARD, ACTIVATION = "x-coterie-reward", "x-coterie-activation"
+
+
+def both(path: str) -> list[str]:
+    """Return a path in both forms."""
+    return [f"/v1.0{path}", path]
+
+
+async def check_version(request: Request[Any, Any, Any]) -> None:
+    """Refuse the second form without its version, as Personalizer does."""
+    check_form(request.scope)
+
+
+def check_form(scope: Any) -> None:
+    """Raise if a request is in the second form and does not name its version."""
+    if scope["path"].startswith(f"{PREFIX}/v1.0/"):
+        return
+    given = parse_qs(scope["query_string"].decode("latin-1")).get("api-version", [None])[-1]
+    if given != VERSION:
+        raise Refusal(400, "BadRequest", f"api-version is {given!r}, expected {VERSION!r}", "api-version")
+
+
+def checked_event(event: str, code: str) -> str:
+    """Return an event id, or refuse it and say why."""
+    if not is_id(event):
+        raise Refusal(400, code, f"eventId is {event[:80]!r}, {RULE}", "eventId")
+    return event
+
+
+def slot_event(event: str, k: int) -> str:
+    """Return the event of one slot. No client can choose it: there is no control character in an event id."""
+    return f"{event}{SLOT}{k}"
+
+
+def question_from(data: RankIn | SlotsIn, desk: Desk, excluded: list[str]) -> Question:
+    """Return what is to be decided, for the user found in the context."""
+    user, context = find_user(data.context_features or (), desk.settings.user_path)
+    event = new_event_id() if data.event_id is None else checked_event(data.event_id, "InvalidRankRequest")
+    return question_of(
+        user, data.actions, context, excluded, event, bool(data.defer_activation), desk.settings
+    )
+
+
+@post(both("/rank"), opt=DECIDE, status_code=201)
+async def rank(body: RawBody, state: State, scope: Scope) -> RankOut:
+    """Choose one of several actions."""
+    return await decide(body, state.desk, scope)
+
+
+async def decide(body: bytes, desk: Desk, scope: Any) -> RankOut:
+    """Answer a rank; the guard calls this without Litestar."""
+    check_form(scope)
+    check_shape(desk.settings, body)
+    data = read(body, RankIn, "InvalidRankRequest")
+    question = question_from(data, desk, data.excluded_actions or [])
+    scope["coterie.event"] = question.event
+
+    def check() -> None:
+        if slot_event(question.event, 0) in desk.engine.events:
+            raise _used(question.event)
+
+    answer = ranking_of(await desk.rank(question, check))
+    ranking = [RankedOut(candidate.id, candidate.probability) for candidate in answer.ranking]
+    return RankOut(ranking, answer.event_id, answer.chosen)
+
+
+@post(both("/events/{event_id:str}/reward"), opt=DECIDE, status_code=204)
+async def reward(event_id: FromPath[str], body: RawBody, state: State, scope: Scope) -> Response[None]:
+    """Say what a decision was worth."""
+    data = read(body, RewardIn, "InvalidRewardRequest")
+    outcome = await state.desk.reward(checked_event(named(event_id), "InvalidRewardRequest"), data.value)
+    state.metrics.rewarded(outcome)
+    scope["coterie.outcome"] = outcome  # type: ignore[typeddict-unknown-key]
+    return Response(None, status_code=204, headers={REWARD: outcome})
+
+
+@post(both("/events/{event_id:str}/activate"), opt=DECIDE, status_code=204)
+async def activate(event_id: FromPath[str], state: State) -> Response[None]:
+    """Say that a deferred decision was shown."""
+    known = await state.desk.activate(checked_event(named(event_id), "InvalidEventIdToActivate"))
+    return Response(None, status_code=204, headers={ACTIVATION: "activated" if known else "unknown_event"})
+
+
+@post(both("/multislot/rank"), opt=DECIDE, status_code=201)
+async def rank_slots(body: RawBody, state: State, scope: Scope) -> SlotsOut:
+    """Choose another action for each of several slots."""
+    desk: Desk = state.desk
+    check_shape(desk.settings, body)
+    data = read(body, SlotsIn, "InvalidRankRequest")
+    question = question_from(data, desk, [])
+    scope["coterie.event"] = question.event  # type: ignore[typeddict-unknown-key]
+    check_slots(data, desk.settings)
+    features = [slot.features or () for slot in data.slots]
+    works = check_features(desk.settings, question.context, data.actions, features)
+    event = question.event
+
+    def check() -> None:
+        known = slots_of(desk, event)
+        if event in desk.engine.events or (known and len(known) != len(data.slots)):
+            raise _used(event)
+
+    questions = [
+        slot_question(question, k, slot, work)
+        for k, (slot, work) in enumerate(zip(data.slots, works, strict=True))
+    ]
+    found = await desk.rank_slots(questions, check)
+    slots = [
+        SlotOut(slot.id, record.actions[record.choice])
+        for slot, record in zip(data.slots, found, strict=True)
+    ]
+    return SlotsOut(slots, event)
+
+
+def slot_question(question: Question, k: int, slot: SlotIn, work: int) -> Question:
+    """Return what is to be decided for one slot: its features are part of the context."""
+    around = [{"slot": part} for part in slot.features or ()]
+    check_groups([around])
+    return Question(
+        event=slot_event(question.event, k),
+        user=question.user,
+        actions=question.actions,
+        context=[*question.context, *around],
+        excluded=frozenset(slot.excluded_actions or ()),
+        deferred=question.deferred,
+        baseline=slot.baseline_action,
+        parent=question.event,
+        slot=slot.id,
+        work=work,
+    )
+
+
+def check_slots(data: SlotsIn, settings: Settings) -> None:
+    """Refuse slots that contradict each other or the actions."""
+    names = {action.id for action in data.actions}
+    if len(data.slots) > len(names):
+        message = f"{len(data.slots)} slots and {len(names)} actions; expected at least as many actions"
+        raise Refusal(400, "InvalidRankRequest", message, "slots")
+    if len({slot.id for slot in data.slots}) != len(data.slots):
+        raise Refusal(400, "InvalidRankRequest", "two slots have the same id", "slots")
+    for slot in data.slots:
+        check_actions(settings, (), slot.excluded_actions or ())
+        if slot.baseline_action not in names or slot.baseline_action in (slot.excluded_actions or ()):
+            message = f"the baselineAction of slot {slot.id!r} is not an action that may be shown there"
+            raise Refusal(400, "InvalidRankRequest", message, "slots")
+
+
+def slots_of(desk: Desk, event: str) -> dict[str, str]:
+    """Return the events of an event's slots, by the slots' ids."""
+    every = (slot_event(event, k) for k in range(desk.settings.max_actions))
+    found = [desk.engine.events[name] for name in every if name in desk.engine.events]
+    return {child.slot or "": child.id for child in found}
+
+
+@post(both("/multislot/events/{event_id:str}/reward"), opt=DECIDE, status_code=204)
+async def reward_slots(event_id: FromPath[str], body: RawBody, state: State) -> Response[None]:
+    """Say what the decisions for some slots were worth; outcomes in the order they were sent."""
+    desk: Desk = state.desk
+    data = read(body, SlotRewardsIn, "InvalidRewardRequest")
+    known = slots_of(desk, checked_event(named(event_id), "InvalidRewardRequest"))
+    for part in data.reward:
+        if known and part.slot_id not in known:
+            message = f"event {named(event_id)!r} has no slot {part.slot_id!r}"
+            raise Refusal(400, "InvalidRewardRequest", message, "slotId")
+    if not known:
+        outcomes = ["unknown_event"] * len(data.reward)
+    else:  # together, so that they wait for one commit
+        sent = [desk.reward(known[part.slot_id], part.value) for part in data.reward]
+        outcomes = [*await asyncio.gather(*sent)]
+    for outcome in outcomes:
+        state.metrics.rewarded(outcome)
+    return Response(None, status_code=204, headers={REWARD: ", ".join(outcomes)})
+
+
+@post(both("/multislot/events/{event_id:str}/activate"), opt=DECIDE, status_code=204)
+async def activate_slots(event_id: FromPath[str], state: State) -> Response[None]:
+    """Say that the deferred decisions of all slots were shown."""
+    desk: Desk = state.desk
+    known = slots_of(desk, checked_event(named(event_id), "InvalidEventIdToActivate"))
+    await asyncio.gather(*[desk.activate(child) for child in known.values()])
+    return Response(None, status_code=204, headers={ACTIVATION: "activated" if known else "unknown_event"})
+
+
+def _used(event: str) -> Problem:
+    message = f"event {event!r} was decided for another request; use a new event id"
+    return Problem(409, "event_exists", message)
+
+
+DECISIONS: list[Any] = [rank, reward, activate, rank_slots, reward_slots, activate_slots]
+ROUTER = Router(
+    path=PREFIX,
+    route_handlers=[*DECISIONS, *ROUTES],
+    before_request=check_version,
+    exception_handlers=HANDLERS,
+    include_in_schema=False,
+)

@@ -1,0 +1,35 @@
+"""Who a request of the compatible API is for: its users stand in the context features, if anywhere."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from coterie.models.features import id_at, without
+from coterie.service.ids import RULE, is_id
+from coterie.service.personalizer.errors import Refusal
+
+SHARED = "(shared)"  # one user for all requests that name none, as Personalizer had it
+
+
+def find_user(context: Sequence[Mapping[str, Any]], path: str) -> tuple[str, list[dict[str, Any]]]:
+    """Return the user, and the context without the user's id.
+
+    The id leaves the context because it would be hashed into the vectors: then no two users would ever be
+    shown the same thing, and none could learn from another.
+
+    >>> find_user([{"device": "phone"}, {"user": {"id": "ann", "age": 30}}], "user.id")
+    ('ann', [{'device': 'phone'}, {'user': {'age': 30}}])
+    """
+    keys = path.split(".")
+    for k, part in enumerate(context):
+        value = id_at(part, keys)
+        if value is not None:
+            rest = [without(part, keys), *context[k + 1 :]]
+            return _checked(str(value), path), [*map(dict, context[:k]), *map(dict, rest)]
+    return SHARED, [*map(dict, context)]
+
+
+def _checked(user: str, path: str) -> str:
+    if not is_id(user):
+        message = f"the user at {path!r} is {user[:80]!r}, {RULE}"
+        raise Refusal(400, "InvalidRankRequest", message, "contextFeatures")
+    return user

@@ -1,0 +1,1 @@
+"""The whole state as bytes and back, in pieces."""

@@ -1,0 +1,99 @@
+"""Keeping a snapshot: the state is copied part by part in the event loop, and written beside it.
+
+Until the new snapshot is in the store as a whole, the one before stays as it is. What a crash interrupts leaves
+pieces that no snapshot needs, and the next snapshot removes them.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
+
+from coterie.service.core.engine import Engine
+from coterie.service.log.store import Store
+from coterie.service.snapshots import pieces
+from coterie.service.snapshots.snapshot import Copy, prepare
+
+T = TypeVar("T")
+Part = tuple[str, str, bytes]  # source, key and content
+
+
+class Turn(Protocol):
+    """Does something with the engine while nobody else does."""
+
+    async def __call__(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns."""
+
+
+async def save(
+    engine: Engine, store: Store, durable: Callable[[], Awaitable[None]], turn: Turn, alone: bool = False
+) -> None:
+    """Keep the state as it is now, as soon as the log up to here is durable; only one call may be under way.
+
+    Each part, about 100 KB, is copied in a `turn` of its own, so that nobody changes it meanwhile.
+    """
+    there = await beside(store.pieces)
+    await beside(prepare, engine)
+    copy = await turn(lambda: Copy(engine, there))
+    kept = False
+    try:
+        await durable()
+        taken: list[Part] = []
+        size = 0
+        parts = copy.parts()
+        while (part := await turn(lambda: next(parts, None))) is not None:
+            taken.append(part)
+            size += len(part[2])
+            if size >= pieces.PIECE:
+                await beside(_write, copy, store, there, taken)
+                taken, size = [], 0
+            else:
+                await asyncio.sleep(0)
+        await beside(_finish, copy, store, there, taken, alone)
+        kept = True
+    finally:
+        await turn(lambda: copy.end(kept))
+
+
+def save_now(engine: Engine, store: Store, alone: bool = False) -> None:
+    """Do what `save` does where nothing else runs; the log must be durable."""
+    there = store.pieces()
+    copy = Copy(engine, there)
+    kept = False
+    try:
+        for part in copy.parts():
+            _write(copy, store, there, [part])
+        _finish(copy, store, there, [], alone)
+        kept = True
+    finally:
+        copy.end(kept)
+
+
+def _name(copy: Copy, there: set[bytes], parts: list[Part]) -> dict[bytes, bytes]:
+    """Return the pieces to write, by name."""
+    new = {}
+    for source, key, body in parts:
+        name = pieces.name_of(body)
+        copy.keep(source, key, name)
+        if name not in there:
+            new[name] = body
+    there.update(new)
+    return new
+
+
+def _write(copy: Copy, store: Store, there: set[bytes], parts: list[Part]) -> None:
+    store.save_pieces(_name(copy, there, parts))
+
+
+def _finish(copy: Copy, store: Store, there: set[bytes], parts: list[Part], alone: bool) -> None:
+    last = _name(copy, there, parts)
+    store.save_snapshot(copy.position, copy.row(), alone, last)
+
+
+async def beside(work: Callable[..., T], *arguments: Any) -> T:
+    """Do something in a thread; who is cancelled meanwhile still waits for it, so that nothing goes on unseen."""
+    task = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise

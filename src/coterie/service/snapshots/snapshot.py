@@ -1,0 +1,327 @@
+"""The engine's whole state as bytes and back, equal bit for bit. No code is ever loaded from it.
+
+A state has a head and parts: blocks of users and of events, pieces of the models. `Copy` takes them one at a time
+while the engine goes on, each as it was when the copy began, and leaves out those that the last snapshot has already.
+"""
+
+import math
+from collections import deque
+from collections.abc import Container, Iterator, Mapping
+from itertools import islice
+from typing import Any, final
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from safetensors.numpy import load, save
+
+from coterie.errors import CoterieError, FileError
+from coterie.models.files import Tensors
+from coterie.models.parts import Parts
+from coterie.policies import Policy, SparseHierarchical
+from coterie.policies.cab import Engine as Shards
+from coterie.service.core.engine import Engine, Kind, make_policy
+from coterie.service.core.events import Event
+from coterie.service.core.remembered import User
+from coterie.service.core.statistics import KEPT, Minute
+from coterie.service.settings import Config
+from coterie.service.snapshots import pieces, snapshot_v1
+from coterie.service.snapshots.pieces import PIECE
+
+VERSION = 2
+READ = (1, 2)
+KINDS: tuple[Kind, ...] = ("items", "vectors", "model")
+Named = dict[str, dict[str, bytes]]  # source, part, and its content or the name of a piece
+
+
+class Large(Struct, frozen=True):
+    """An array whose content is in parts."""
+
+    dtype: str
+    shape: list[int]
+
+
+class Model(Struct, frozen=True, omit_defaults=True):
+    """One policy: how much it learned, its small arrays as safetensors, and what its large ones are like."""
+
+    learned: int
+    tensors: bytes
+    large: dict[str, Large] = {}
+
+
+class State(Struct, frozen=True, omit_defaults=True):
+    """All that the log says, up to a position."""
+
+    version: int
+    position: int
+    now: int
+    config: Config
+    next_user: int
+    sights: int
+    total: Minute
+    models: dict[str, Model]
+    parts: Named
+    contract: dict[str, Any] = {}
+
+
+_encoder = msgspec.msgpack.Encoder()
+_users = msgspec.msgpack.Decoder(list[User])
+_events = msgspec.msgpack.Decoder(list[Event])
+
+
+@final
+class Whole:
+    """Parts that are copied at once, when they are made."""
+
+    def __init__(self, parts: Mapping[str, bytes]) -> None:
+        self._parts = dict(parts)
+
+    def keys(self) -> list[str]:
+        """Return their names."""
+        return list(self._parts)
+
+    def part(self, key: str) -> bytes:
+        """Return one."""
+        return bytes(self._parts[key])
+
+    def begin(self, kept: Container[str]) -> list[str]:
+        """Return all: what did not change is known by its hash."""
+        return list(self._parts)
+
+    def take(self, key: str) -> bytes:
+        """Return one, for the last time."""
+        return bytes(self._parts.pop(key))
+
+    def end(self, kept: bool) -> None:
+        """Do nothing."""
+
+
+@final
+class Copy:
+    """The state as it is when this is made; `there` are the names of pieces that need not be taken again."""
+
+    def __init__(self, engine: Engine, there: Container[bytes] = ()) -> None:
+        self._engine = engine
+        self._state, self._sources = _head(engine)
+        self._names: Named = {}
+        self._wanted: list[tuple[str, str]] = []
+        for source, parts in self._sources.items():
+            kept = {key: name for key, name in engine.kept.get(source, {}).items() if name in there}
+            self._names[source] = {key: kept.get(key, b"") for key in parts.keys()}  # noqa: SIM118
+            self._wanted += [(source, key) for key in parts.begin(kept)]
+
+    @property
+    def position(self) -> int:
+        """The position of the state in the log."""
+        return self._state.position
+
+    def parts(self) -> Iterator[tuple[str, str, bytes]]:
+        """Yield source, key and content of the parts to be written; the engine may go on between two of them."""
+        for source, key in self._wanted:
+            yield source, key, self._sources[source].take(key)
+
+    def keep(self, source: str, key: str, name: bytes) -> None:
+        """Say which piece holds a part."""
+        self._names[source][key] = name
+
+    def row(self) -> bytes:
+        """Return the snapshot: the head, and the names of all pieces."""
+        return pieces.PARTS + _encoder.encode(msgspec.structs.replace(self._state, parts=self._names))
+
+    def end(self, kept: bool) -> None:
+        """End the copy, and say whether the snapshot was kept."""
+        for parts in self._sources.values():
+            parts.end(kept)
+        if kept:
+            self._engine.kept = self._names
+
+
+def prepare(engine: Engine) -> None:
+    """Make room for a copy, ahead of it: in another thread, so that the event loop need not wait for memory."""
+    for policy in engine.policies().values():
+        if isinstance(policy, SparseHierarchical):
+            policy.effects.pieces.make_room()
+
+
+def dump(engine: Engine) -> bytes:
+    """Return the engine's state in one value; two engines have the same if they go on the same way."""
+    state, sources = _head(engine)
+    found: Named = {}
+    for source, parts in sources.items():
+        found[source] = {key: parts.part(key) for key in sorted(parts.keys(), key=_order)}
+    turns = {number: turn for turn, number in enumerate(engine.users, 1)}
+    for key in found["users"]:
+        found["users"][key] = engine.remembered.encode_users(int(key), turns)
+    return _encoder.encode(msgspec.structs.replace(state, parts=found, sights=len(turns)))
+
+
+def _order(key: str) -> tuple[str, int]:
+    name, _, number = key.rpartition("/")
+    return name, int(number)
+
+
+def _head(engine: Engine) -> tuple[State, dict[str, Parts]]:
+    """Return the state without its parts, and where these come from."""
+    sources: dict[str, Parts] = {
+        "users": engine.remembered.user_parts,
+        "events": engine.remembered.event_parts,
+        "minutes": Whole({"0": _encoder.encode(list(engine.statistics.minutes))}),
+        "known_items": Whole({"0": _encoder.encode(list(engine.known_items))}),
+    }
+    models: dict[str, Model] = {}
+    for kind, policy in engine.policies().items():
+        if policy.learned:  # one that learned nothing is as good as none: it is made on first use
+            models[kind], parts = _taken_apart(policy)
+            sources |= {f"{kind}.{name}": part for name, part in parts.items()}
+    state = State(
+        version=VERSION,
+        position=engine.position,
+        now=engine.now,
+        config=engine.config,
+        next_user=engine.next_user,
+        sights=engine.remembered.sights,
+        total=msgspec.structs.replace(engine.statistics.total),
+        models=models,
+        parts={},
+        contract=dict(engine.contract),
+    )
+    return state, sources
+
+
+def _taken_apart(policy: Policy) -> tuple[Model, dict[str, Parts]]:
+    """Return a policy's head, and its parts; of most policies, all arrays are copied now and compared later."""
+    if isinstance(policy, SparseHierarchical):
+        return Model(policy.learned, save(policy.head())), policy.parts()
+    small: Tensors = {}
+    large: dict[str, Large] = {}
+    cut: dict[str, bytes] = {}
+    for name, tensor in policy.tensors().items():
+        array = np.ascontiguousarray(tensor)
+        if array.nbytes < PIECE:
+            small[name] = array
+            continue
+        large[name] = Large(array.dtype.str, list(array.shape))
+        flat: Any = array.reshape(-1).view(np.uint8)
+        cut |= {
+            f"{name}/{k}": flat[start : start + PIECE] for k, start in enumerate(range(0, len(flat), PIECE))
+        }
+    return Model(policy.learned, save(small), large), {"arrays": Whole(cut)} if cut else {}
+
+
+def restore(row: bytes, shards: Shards | None = None, find: pieces.Find | None = None) -> Engine:
+    """Return the engine that a dump or a snapshot holds; its names come from the store's table.
+
+    `find` returns pieces by name. Raises DamagedError if one is missing or not what was written.
+    """
+    if row.startswith(pieces.MANIFEST):
+        assert find is not None
+        row = b"".join(pieces.get(name, find) for name in pieces.names(row))
+    by_name = row.startswith(pieces.PARTS)
+    body = snapshot_v1.head(row[len(pieces.PARTS) :] if by_name else row)
+    try:
+        version = msgspec.msgpack.decode(body, type=_Version).version
+        if version not in READ:
+            raise FileError(
+                f"the snapshot has format version {version}, this coterie reads versions {READ[0]} to {READ[-1]}; "
+                "start with the coterie that wrote it"
+            )
+        if version == 1:
+            return _restore_v1(row, shards)
+        state = msgspec.msgpack.decode(body, type=State)
+        return _restore(state, shards, find if by_name else None)
+    except msgspec.MsgspecError as error:
+        raise FileError(f"the snapshot cannot be read: {error}") from error
+
+
+class _Version(Struct):
+    version: int
+
+
+def _restore(state: State, shards: Shards | None, find: pieces.Find | None) -> Engine:
+    def read(source: str) -> Iterator[bytes]:
+        parts = state.parts.get(source, {})
+        for key in sorted(parts, key=_order):
+            yield parts[key] if find is None else pieces.get(parts[key], find)
+
+    engine = Engine(shards)
+    engine.position, engine.now, engine.config = state.position, state.now, state.config
+    engine.contract, engine.next_user = state.contract, state.next_user
+    users = [user for block in read("users") for user in _users.decode(block)]
+    users.sort(key=lambda user: user.seen)
+    engine.remembered.take_users(users, state.sights)
+    events = [event for block in read("events") for event in _events.decode(block)]
+    events.sort(key=lambda event: event.position)
+    engine.take_events(events)
+    engine.remembered.mark_none()
+    engine.known_items = dict.fromkeys(msgspec.msgpack.decode(b"".join(read("known_items")), type=list[str]))
+    minutes = msgspec.msgpack.decode(b"".join(read("minutes")), type=list[Minute])
+    engine.statistics.minutes = deque(minutes, maxlen=KEPT)
+    engine.statistics.total = state.total
+    for kind in KINDS:
+        model = state.models.get(kind)
+        if model is None:
+            continue
+        parts = {
+            source.removeprefix(f"{kind}."): read(source)
+            for source in state.parts
+            if source.startswith(f"{kind}.")
+        }
+        setattr(engine, kind, _policy(model, parts, state.config, kind, shards))
+    engine.kept = {} if find is None else state.parts
+    return engine
+
+
+def _policy(
+    model: Model, parts: Mapping[str, Iterator[bytes]], config: Config, kind: Kind, shards: Shards | None
+) -> Policy:
+    policy = make_policy(config, kind, shards)
+    try:
+        head = load(model.tensors)
+        if isinstance(policy, SparseHierarchical):
+            policy.restore_parts(head, parts)
+        else:
+            policy.restore({**head, **_large(model, parts.get("arrays", iter(())))})
+    except (CoterieError, pieces.DamagedError):
+        raise
+    except Exception as error:  # safetensors raises its own kinds
+        raise FileError(f"the snapshot's model cannot be read: {error}") from error
+    policy.learned = model.learned
+    return policy
+
+
+def _large(model: Model, arrays: Iterator[bytes]) -> Tensors:
+    found: Tensors = {}
+    for name in sorted(model.large):  # as `_order` has them
+        large = model.large[name]
+        size = math.prod(large.shape) * np.dtype(large.dtype).itemsize
+        whole = b"".join(islice(arrays, -(-size // PIECE)))
+        # Policies change their arrays in place.
+        found[name] = np.frombuffer(whole, np.dtype(large.dtype)).reshape(large.shape).copy()
+    return found
+
+
+def _restore_v1(row: bytes, shards: Shards | None) -> Engine:
+    state = snapshot_v1.read(row)
+    engine = Engine(shards)
+    engine.position, engine.now, engine.config = state.position, state.now, state.config
+    engine.contract, engine.next_user = state.contract, state.next_user
+    for turn, user in enumerate(state.users, 1):
+        user.seen = turn
+    engine.remembered.take_users(state.users, len(state.users))
+    engine.take_events(state.events)
+    engine.known_items = dict.fromkeys(state.known_items)
+    engine.statistics.minutes = deque(state.minutes, maxlen=KEPT)
+    engine.statistics.total = state.total
+    for kind in KINDS:
+        model: snapshot_v1.Model | None = getattr(state, kind)
+        if model is not None:
+            policy = make_policy(state.config, kind, shards)
+            try:
+                policy.restore(snapshot_v1.tensors(model, row))
+            except CoterieError:
+                raise
+            except Exception as error:  # safetensors raises its own kinds
+                raise FileError(f"the snapshot's model cannot be read: {error}") from error
+            policy.learned = model.learned
+            setattr(engine, kind, policy)
+    return engine
