@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.engines.device.blocks import Asked, Blocks
+from coterie.engines.device.blocks import Asked, Blocks, Question
 from coterie.engines.device.kernels import Block
 from coterie.errors import FileError, ParameterError, UserError
 from coterie.models import Near, View, make_models
@@ -79,13 +79,10 @@ class OnDevice:
 
     def view_many(self, users: Sequence[Hashable], contexts: Sequence[Floats]) -> list[View]:
         """Ask the device once for all users who have learned."""
-        rows = {k: row for k, user in enumerate(users) if (row := self._row.get(user)) is not None}
-        found = self.blocks.view(list(rows.values()), [contexts[k] for k in rows]) if rows else []
-        known = dict(zip(rows, found, strict=True))
-        return [
-            View(*known[k]) if k in known else self._blank.view(NOBODY, contexts[k])
-            for k in range(len(users))
-        ]
+        questions = self._questions(users, contexts)
+        if all(question.row < 0 for question in questions):
+            return [View(*question.view) for question in questions]
+        return [View(*part) for part in _split(self.blocks.view(questions), contexts)]
 
     def gather(self, user: Hashable, contexts: Floats, view: View, scale: float) -> Near:
         """Sum over each candidate's neighbours."""
@@ -95,17 +92,40 @@ class OnDevice:
         self, users: Sequence[Hashable], contexts: Sequence[Floats], views: Sequence[View], scale: float
     ) -> list[Near]:
         """Sum over each candidate's neighbours, for several users in one product."""
+        questions = [
+            Question(-1, rows, np.stack(view)) for rows, view in zip(contexts, views, strict=True)
+        ]
+        return [near for _, near in self._look(users, questions, scale)]
+
+    def look_many(
+        self, users: Sequence[Hashable], contexts: Sequence[Floats], scale: float
+    ) -> list[tuple[View, Near]]:
+        """Do what `view_many` and `gather_many` do, and wait for the device once."""
+        return self._look(users, self._questions(users, contexts), scale)
+
+    def _look(
+        self, users: Sequence[Hashable], questions: Sequence[Question], scale: float
+    ) -> list[tuple[View, Near]]:
         if not users:
             return []
-        asked = [_asked(rows, view, scale) for rows, view in zip(contexts, views, strict=True)]
-        near = self.blocks.gather(asked)
-        answers, first = [], 0
-        for user, rows, view in zip(users, contexts, views, strict=True):
-            part = near[:, first : first + len(rows)]
+        contexts = [question.contexts for question in questions]
+        views, sums = self.blocks.look(questions, scale, ROUNDING, len(self._names))
+        answers = []
+        for user, rows, own, part in zip(
+            users, contexts, _split(views, contexts), _split(sums, contexts), strict=True
+        ):
+            view = View(*own)
             idle, spread = self._idle_near(user, rows, view, scale)
-            answers.append(Near(part[0].astype(np.int64) + idle, part[1], part[2] + idle * spread))
-            first += len(rows)
+            answers.append((view, Near(part[0].astype(np.int64) + idle, part[1], part[2] + idle * spread)))
         return answers
+
+    def _questions(self, users: Sequence[Hashable], contexts: Sequence[Floats]) -> list[Question]:
+        """Return each user's candidates, with the opinions of a stranger where there is no row."""
+        return [
+            Question(-1, rows, np.stack(self._blank.view(NOBODY, rows))) if row is None
+            else Question(row, rows, np.zeros((2, len(rows))))
+            for row, rows in zip(map(self._row.get, users), contexts, strict=True)
+        ]  # fmt: skip
 
     def draw(self, *_: Any) -> Any:
         """Refuse: the draws come from one random stream, of one process."""
@@ -263,3 +283,8 @@ class OnDevice:
 
 def _asked(contexts: Floats, view: View, scale: float) -> Asked:
     return Asked(contexts, view.estimate, scale * view.spread + ROUNDING, scale)
+
+
+def _split(columns: Floats, contexts: Sequence[Floats]) -> list[Floats]:
+    """Return the columns of each list of candidates."""
+    return np.split(columns, np.cumsum([len(rows) for rows in contexts])[:-1], axis=1)

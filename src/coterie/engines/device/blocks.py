@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.engines.device import kernels
+from coterie.engines.device import fused, kernels
 from coterie.engines.device.kernels import Block
 from coterie.errors import ParameterError, UnavailableError
 
@@ -20,13 +20,21 @@ Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 
 MOST_COLUMNS = 1024  # candidates in one product
-FEW_COLUMNS = 8
+FEW_COLUMNS = 16
 PIECE = 4096  # users that are read or written at once
 BESIDE = 1 / 8  # of the device's memory is left for what decisions and shared updates need for a moment
 
 
+class Question(NamedTuple):
+    """One user's candidates."""
+
+    row: int  # of the user, or -1 without one
+    contexts: Floats  # (candidates, features)
+    view: Floats  # (2, candidates): estimates and spreads of a user without a row
+
+
 class Asked(NamedTuple):
-    """Whom one candidate of a question is near to: |estimate − wⱼ·x| ≤ reach + scale·spreadⱼ."""
+    """Whom a candidate is near to: |estimate − wⱼ·x| ≤ reach + scale·spreadⱼ."""
 
     contexts: Floats  # (candidates, features)
     estimate: Floats  # (candidates,)
@@ -65,9 +73,11 @@ class Blocks:
     def __init__(self, n_features: int, device: Any, size: int, most: int | None = None) -> None:
         self.n_features = n_features
         self.device = device
+        self.code: Any = fused if device.platform == "gpu" else kernels
         self.size = size
         self.most = most
         self._blocks: list[Block] = []
+        self._first: list[Any] = []  # the first row of each, on the device
 
     def like(self) -> "Blocks":
         """Return blocks of the same kind, without users."""
@@ -109,53 +119,60 @@ class Blocks:
             with jax.default_device(self.device):
                 block = jax.device_put(kernels.empty(self.n_features, self.size), self.device)
             made.append(Block(*jax.block_until_ready(block)))
+        firsts = [self.room + self.size * k for k in range(len(made))]
+        self._first += jax.device_put([np.int32(first) for first in firsts], self.device)
         self._blocks += made
 
     @on_device
-    def view(self, rows: Sequence[int], contexts: Sequence[Floats]) -> list[Floats]:
-        """Return estimates and spreads (2, candidates) of some users, each of their own candidates."""
-        by_block: dict[int, list[int]] = {}
-        for k, row in enumerate(rows):
-            by_block.setdefault(row // self.size, []).append(k)
-        widest = _power(max(map(len, contexts)), FEW_COLUMNS)
-        answers = []
-        for number, askers in by_block.items():
-            shape = (_power(len(askers), 1), widest, self.n_features)
-            asked, columns = np.zeros(shape), np.zeros(shape[0])
-            for place, k in enumerate(askers):
-                asked[place, : len(contexts[k])] = contexts[k]
-                columns[place] = rows[k] % self.size
-            block = self._blocks[number]
-            answers.append(kernels.view(block.inverses, block.weights, columns, asked))
-        views: list[Floats] = [np.empty(0)] * len(rows)
-        for askers, answer in zip(by_block.values(), jax.device_get(answers), strict=True):
-            for place, k in enumerate(askers):
-                views[k] = answer[:, place, : len(contexts[k])]
-        return views
+    def look(
+        self, questions: Sequence[Question], scale: float, rounding: float, used: int
+    ) -> tuple[Floats, Floats]:
+        """Return what those who ask think, and the sums over their neighbours among the rows before `used`.
+
+        (2, candidates of all questions): own estimates and spreads, and (3, candidates): members, estimates, spreads.
+        """
+        pieces = self._seen(questions, (scale, rounding), used)
+        sums = [
+            [self.code.gather(block.inverses, block.weights, piece, first) for block, first in self._used(used)]
+            for piece in pieces
+        ]
+        tables, parts = jax.device_get((pieces, sums))
+        count = sum(len(question.contexts) for question in questions)
+        total = [sum(part, np.zeros((3, len(table)))) for table, part in zip(tables, parts, strict=True)]
+        return self._views(tables, count), np.concatenate(total, axis=1)[:, :count]
 
     @on_device
-    def gather(self, questions: Sequence[Asked]) -> Floats:
-        """Sum over all neighbours: members, estimates, spreads (3, candidates of all questions)."""
-        table = np.concatenate(
-            [
-                np.column_stack([q.contexts, q.estimate, q.reach, np.full(len(q.contexts), q.scale)])
-                for q in questions
-            ]
-        )
-        parts, first = [], 0
-        while first < len(table):
-            width = product_width(len(table) - first)
-            piece = np.zeros((width, table.shape[1]))
-            piece[:, -2] = -np.inf  # what is beyond the candidates is near to nobody
-            piece[: len(table) - first] = table[first : first + width]
-            asked = kernels.columns(jax.device_put(piece, self.device))
-            total = jax.device_put(np.zeros((3, width)), self.device)
-            for block in self._blocks:
-                total = kernels.gather(total, block.inverses, block.weights, asked)
-            parts.append(total)
-            first += width
-        found: Floats = np.concatenate(jax.device_get(parts), axis=1)[:, : len(table)]
-        return found
+    def view(self, questions: Sequence[Question]) -> Floats:
+        """Return own estimates and spreads (2, candidates of all questions)."""
+        tables = jax.device_get(self._seen(questions, (0.0, 0.0), 0))
+        return self._views(tables, sum(len(question.contexts) for question in questions))
+
+    def _views(self, tables: Sequence[Floats], count: int) -> Floats:
+        d = self.n_features
+        views: Floats = np.concatenate([table[:, d : d + 2] for table in tables])[:count].T
+        return views
+
+    def _seen(self, questions: Sequence[Question], rule: tuple[float, float], used: int) -> list[Any]:
+        """Return the questions as tables on the device, with the estimates and spreads of those who ask."""
+        d = self.n_features
+        widths = list(product_widths(sum(len(question.contexts) for question in questions)))
+        table, last = np.zeros((sum(widths), d + 6)), 0
+        for row, contexts, view in questions:
+            first, last = last, last + len(contexts)
+            table[first:last, :d], table[first:last, d : d + 2] = contexts, view.T
+            table[first:last, -2] = row
+        table[last:, -2] = -1  # beyond the candidates: asked by nobody
+        table[:, -4:-2], table[:, -1] = rule, used
+        pieces: list[Any] = np.split(table, np.cumsum(widths)[:-1])
+        for number in sorted({question.row // self.size for question in questions if question.row >= 0}):
+            block, first_row = self._blocks[number], self._first[number]
+            pieces = [kernels.see(block.inverses, block.weights, piece, first_row) for piece in pieces]
+        return pieces
+
+    def _used(self, used: int) -> Iterator[tuple[Block, Any]]:
+        """Yield the blocks with rows in use, each with its first row."""
+        last = -(-used // self.size)
+        return zip(self._blocks[:last], self._first[:last], strict=True)
 
     @on_device
     def near(self, asked: Asked) -> NDArray[np.bool_]:
@@ -173,7 +190,7 @@ class Blocks:
         counts = jax.device_get([part.count for part in found])
         for number, (part, count) in enumerate(zip(found, counts, strict=True)):
             if count:
-                self._blocks[number] = kernels.learn(self._blocks[number], part, payoff)
+                self._blocks[number] = self.code.learn(self._blocks[number], part, payoff)
         return int(sum(counts))
 
     def _find(self, asked: Asked, limit: float, own: int) -> list[kernels.Found]:
@@ -183,7 +200,7 @@ class Blocks:
             here = own - number * self.size
             column = here if own >= 0 and 0 <= here < self.size else -1
             question = np.concatenate([asked.contexts[0], rule, [column]])
-            found.append(kernels.find(block.inverses, block.weights, question))
+            found.append(self.code.find(block.inverses, block.weights, question))
         return found
 
     @on_device
@@ -255,15 +272,17 @@ class Blocks:
             self._blocks[number] = kernels.write(self._blocks[number], piece, *edges)
 
 
-def product_width(columns: int) -> int:
-    """Return how many columns the next product has, of so many that are left.
+def product_widths(columns: int) -> Iterator[int]:
+    """Yield how many columns each product has, for so many in all.
 
     Few widths, for each is compiled once: powers of two. Either one with little to spare, or a part of the columns.
     """
-    above = _power(columns, FEW_COLUMNS)
-    if above <= MOST_COLUMNS and (above <= 32 or 4 * above <= 5 * columns):
-        return above
-    return min(MOST_COLUMNS, above // 2)
+    while columns > 0:
+        width = _power(columns, FEW_COLUMNS)
+        if width > MOST_COLUMNS or (width > 32 and 4 * width > 5 * columns):
+            width = min(MOST_COLUMNS, width // 2)
+        yield width
+        columns -= width
 
 
 def _power(count: int, least: int) -> int:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.engines.device import sweep
-from coterie.engines.device.blocks import Asked, Blocks
+from coterie.engines.device.blocks import Asked, Blocks, Question
 from coterie.engines.device.plain import Plain
 from coterie.engines.device.sweep import Rounds, Rules
 
@@ -61,10 +61,8 @@ def _check_blocks(device: Any, world: World, users: int) -> int:
         contexts, scale = world.table[shown], plain.scale
         norms = np.linalg.norm(contexts, axis=1)
         row = row_of.get(int(user))
-        own = np.stack([np.zeros(len(norms)), norms]) if row is None else blocks.view([row], [contexts])[0]
-        members, estimates, spreads = blocks.gather(
-            [Asked(contexts, own[0], scale * own[1] + ROUNDING, scale)]
-        )
+        question = Question(-1 if row is None else row, contexts, np.stack([np.zeros(len(norms)), norms]))
+        own, (members, estimates, spreads) = blocks.look([question], scale, ROUNDING, len(row_of))
         if row is None:
             members, spreads = members + 1, spreads + norms
         score = (estimates + scale * spreads) / members
@@ -97,7 +95,7 @@ def _check_sweep(device: Any, world: World, users: int) -> int:
         with jax.default_device(device):
             models = jax.device_put(sweep.start(runs, users, world.table.shape[1]), device)
         learned = jax.device_put(np.zeros(runs, np.int32), device)
-        played = sweep.play(models, learned, *given, rules(alpha, gamma, rounds), learners=64)[2]
+        played = sweep.play(models, learned, *given, rules(alpha, gamma, rounds), sweep.code_for(device), 64)[2]
         choice, updated = np.asarray(played.choice), np.asarray(played.updated)
     for run in range(runs):
         plain = Plain(users, world.table.shape[1], float(alpha[run]), float(gamma[run]), ROUNDING, TIE)

@@ -33,14 +33,15 @@ class Block(NamedTuple):
     missed: Array
 
 
-class Columns(NamedTuple):
-    """What the candidates of a question are multiplied as, and whom each of them is near to."""
+class Questions(NamedTuple):
+    """What candidates are multiplied as, and whom each of them is near to: |estimate − wⱼ·x| ≤ reach + scale·spreadⱼ."""
 
     pairs: Array  # (candidates, pairs): the products xₐ·x_b, twice if a ≠ b
     features: Array  # (candidates, features)
-    estimate: Array  # (candidates, 1): of the user who asks
-    reach: Array  # (candidates, 1): the user's own part of the distance that is allowed
-    scale: Array  # (candidates, 1): what others' spreads add to it
+    estimate: Array  # (candidates,): of the user who asks
+    reach: Array  # (candidates,): the user's own part of the distance that is allowed
+    scale: Array  # (candidates,): what others' spreads add to it
+    used: Array  # how many rows are in use, over all blocks
 
 
 class Found(NamedTuple):
@@ -84,24 +85,48 @@ def empty(n_features: int, users: int) -> Block:
     )
 
 
+def questions(table: Array, n_features: int) -> Questions:
+    """Take apart a table: a row (x…, estimate, spread, scale, rounding, row, used) for each candidate."""
+    x = table[:, :n_features]
+    estimate, spread, scale, rounding = (table[:, n_features + k] for k in range(4))
+    return Questions(products(x), x, estimate, scale * spread + rounding, scale, table[0, -1])
+
+
+def products(x: Array) -> Array:
+    """Return what squared spreads of contexts are sums of: xₐ·x_b, twice if a ≠ b."""
+    at = places(x.shape[-1])
+    return x[..., at.row] * x[..., at.column] * at.factor
+
+
 @jax.jit
-def columns(asked: Array) -> Columns:
-    """Take apart a question: a row (x…, estimate, reach, scale) for each candidate."""
-    x = asked[:, :-3]
-    at = places(x.shape[1])
-    return Columns(
-        x[:, at.row] * x[:, at.column] * at.factor, x, asked[:, -3:-2], asked[:, -2:-1], asked[:, -1:]
-    )
+def see(inverses: Array, weights: Array, table: Array, first: Array) -> Array:
+    """Write into a table of questions the estimates and spreads of those who ask and are in this block.
+
+    The block's rows are those from `first` on.
+    """
+    d, users = weights.shape
+    x, row = table[:, :d], table[:, -2].astype(jnp.int32) - first
+    here = (0 <= row) & (row < users)
+    column = jnp.where(here, row, 0)
+    squares = (products(x) * inverses[:, column].T).sum(-1)
+    own = jnp.stack([(x * weights[:, column].T).sum(-1), jnp.sqrt(jnp.maximum(squares, 0.0))], axis=1)
+    return table.at[:, d : d + 2].set(jnp.where(here[:, None], own, table[:, d : d + 2]))
 
 
-@partial(jax.jit, donate_argnums=0)
-def gather(total: Array, inverses: Array, weights: Array, asked: Columns) -> Array:
-    """Add a block's neighbours to total (3, candidates): members, estimates, spreads."""
+@jax.jit
+def gather(inverses: Array, weights: Array, table: Array, first: Array) -> Array:
+    """Sum over a block's neighbours (3, candidates): members, estimates, spreads.
+
+    The block's rows are those from `first` on; free ones are nobody's neighbours.
+    """
+    del first
+    asked = questions(table, len(weights))
     squares = jnp.dot(asked.pairs, inverses, precision=EXACT)  # (candidates, users)
     estimates = jnp.dot(asked.features, weights, precision=EXACT)
     width = jnp.sqrt(jnp.maximum(squares, 0.0))
-    near = jnp.abs(asked.estimate - estimates) <= asked.reach + asked.scale * width
-    return total + jnp.stack(sums(near, estimates, width))
+    estimate, reach, scale = (part[:, None] for part in (asked.estimate, asked.reach, asked.scale))
+    near = jnp.abs(estimate - estimates) <= reach + scale * width
+    return jnp.stack(sums(near, estimates, width))
 
 
 def sums(near: Array, estimates: Array, width: Array) -> list[Array]:
@@ -112,17 +137,6 @@ def sums(near: Array, estimates: Array, width: Array) -> list[Array]:
     zeros = (jnp.zeros((), parts[0].dtype),) * 3
     found = lax.reduce(parts, zeros, lambda a, b: tuple(map(jnp.add, a, b)), (near.ndim - 1,))
     return list(found)
-
-
-@jax.jit
-def view(inverses: Array, weights: Array, rows: Array, contexts: Array) -> Array:
-    """Return estimates and spreads (2, askers, candidates) of some users of a block, each of their own candidates."""
-    at = places(contexts.shape[-1])
-    rows = rows.astype(jnp.int32)
-    own, w = inverses[:, rows].T, weights[:, rows].T  # (askers, …)
-    pairs = contexts[..., at.row] * contexts[..., at.column] * at.factor  # (askers, candidates, pairs)
-    squares = (pairs * own[:, None, :]).sum(-1)
-    return jnp.stack([(contexts * w[:, None, :]).sum(-1), jnp.sqrt(jnp.maximum(squares, 0.0))])
 
 
 @jax.jit

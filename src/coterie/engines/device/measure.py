@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.engines.device import check, sweep
-from coterie.engines.device.blocks import Asked, Blocks, find_device
+from coterie.engines.device.blocks import Asked, Blocks, Question, find_device
 from coterie.engines.device.kernels import Block
 
 Floats = NDArray[np.float64]
@@ -52,7 +52,7 @@ class Sizes:
 
     users: int = 1_000_000
     many: int = 10_000_000
-    block: int = 65_536
+    block: int = 1 << 20
     times: int = 200
     runs: int = RUNS
     run_users: int = RUN_USERS
@@ -88,9 +88,14 @@ def memory_speed(device: Any, size: int) -> float:
     """Return bytes a second of a copy: read and written."""
     source = jax.device_put(jnp.zeros(max(size, 1024) // 8), device)
     copy = jax.jit(lambda array: array + 1.0)
-    work = lambda: copy(source).block_until_ready()  # noqa: E731
-    work()
-    return 2 * source.nbytes / median(20, work)
+    made = copy(source).block_until_ready()
+
+    def ten() -> None:
+        for _ in range(10):
+            copy(source)
+        copy(made).block_until_ready()
+
+    return 11 * 2 * source.nbytes / median(5, ten)
 
 
 def decisions(
@@ -143,9 +148,8 @@ def decisions(
 
 def decide(blocks: Blocks, rows: list[int], shown: list[Floats]) -> list[int]:
     """Decide for some users, as `CAB.choose_many` does."""
-    views = blocks.view(rows, shown)
-    asked = [Asked(x, own[0], SCALE * own[1] + 1e-12, SCALE) for x, own in zip(shown, views, strict=True)]
-    members, estimates, spreads = blocks.gather(asked)
+    questions = [Question(row, x, np.zeros((2, len(x)))) for row, x in zip(rows, shown, strict=True)]
+    _, (members, estimates, spreads) = blocks.look(questions, SCALE, 1e-12, blocks.room)
     scores = np.split((estimates + SCALE * spreads) / members, len(rows))
     return [int(np.argmax(score.max() - score < 1e-9)) for score in scores]
 
@@ -184,11 +188,11 @@ def joint(device: Any, sizes: Sizes, speed: float) -> Iterator[Cost]:
             )
             if first == 0:
                 start = time.perf_counter()
-                sweep.play.lower(models, learned, rounds, table, rules).compile()
+                sweep.play.lower(models, learned, rounds, table, rules, sweep.code_for(device)).compile()
                 compiling = time.perf_counter() - start
             jax.block_until_ready((models, rounds))
             start = time.perf_counter()
-            models, learned, played = sweep.play(models, learned, rounds, table, rules)
+            models, learned, played = sweep.play(models, learned, rounds, table, rules, sweep.code_for(device))
             updated = np.asarray(played.updated)
             times.append((time.perf_counter() - start) / ROUNDS)
             learners.append(float(updated.sum(1).mean()))
