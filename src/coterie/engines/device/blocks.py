@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 
-MOST_COLUMNS = 1024  # candidates in one product
+MOST_COLUMNS = 512  # candidates in one product
 FEW_COLUMNS = 16
 PIECE = 4096  # users that are read or written at once
 BESIDE = 1 / 8  # of the device's memory is left for what decisions and shared updates need for a moment
@@ -131,20 +131,26 @@ class Blocks:
 
         (2, candidates of all questions): own estimates and spreads, and (3, candidates): members, estimates, spreads.
         """
-        pieces = self._seen(questions, (scale, rounding), used)
-        sums = [
-            [self.code.gather(block.inverses, block.weights, piece, first) for block, first in self._used(used)]
+        blocks = list(self._used(used))
+        alone = len(blocks) == 1  # then one call does all
+        pieces = self._tables(questions, (scale, rounding), used)
+        pieces = pieces if alone else self._seen(pieces, questions)
+        parts = [
+            [self.code.gather(block.inverses, block.weights, piece, first, own=alone) for block, first in blocks]
             for piece in pieces
         ]
-        tables, parts = jax.device_get((pieces, sums))
+        tables, parts = jax.device_get(([] if alone else pieces, parts))
         count = sum(len(question.contexts) for question in questions)
-        total = [sum(part, np.zeros((3, len(table)))) for table, part in zip(tables, parts, strict=True)]
-        return self._views(tables, count), np.concatenate(total, axis=1)[:, :count]
+        if alone:
+            found = np.concatenate([part[0] for part in parts], axis=1)[:, :count]
+            return found[:2], found[2:]
+        sums = [sum((one[2:] for one in part), np.zeros((3, len(table)))) for table, part in zip(tables, parts, strict=True)]
+        return self._views(tables, count), np.concatenate(sums, axis=1)[:, :count]
 
     @on_device
     def view(self, questions: Sequence[Question]) -> Floats:
         """Return own estimates and spreads (2, candidates of all questions)."""
-        tables = jax.device_get(self._seen(questions, (0.0, 0.0), 0))
+        tables = jax.device_get(self._seen(self._tables(questions, (0.0, 0.0), 0), questions))
         return self._views(tables, sum(len(question.contexts) for question in questions))
 
     def _views(self, tables: Sequence[Floats], count: int) -> Floats:
@@ -152,8 +158,8 @@ class Blocks:
         views: Floats = np.concatenate([table[:, d : d + 2] for table in tables])[:count].T
         return views
 
-    def _seen(self, questions: Sequence[Question], rule: tuple[float, float], used: int) -> list[Any]:
-        """Return the questions as tables on the device, with the estimates and spreads of those who ask."""
+    def _tables(self, questions: Sequence[Question], rule: tuple[float, float], used: int) -> list[Floats]:
+        """Return the questions as tables, one for each product."""
         d = self.n_features
         widths = list(product_widths(sum(len(question.contexts) for question in questions)))
         table, last = np.zeros((sum(widths), d + 6)), 0
@@ -163,11 +169,14 @@ class Blocks:
             table[first:last, -2] = row
         table[last:, -2] = -1  # beyond the candidates: asked by nobody
         table[:, -4:-2], table[:, -1] = rule, used
-        pieces: list[Any] = np.split(table, np.cumsum(widths)[:-1])
+        return np.split(table, np.cumsum(widths)[:-1])
+
+    def _seen(self, pieces: Sequence[Any], questions: Sequence[Question]) -> list[Any]:
+        """Return tables with the estimates and spreads of those who ask."""
         for number in sorted({question.row // self.size for question in questions if question.row >= 0}):
-            block, first_row = self._blocks[number], self._first[number]
-            pieces = [kernels.see(block.inverses, block.weights, piece, first_row) for piece in pieces]
-        return pieces
+            block, first = self._blocks[number], self._first[number]
+            pieces = [kernels.see(block.inverses, block.weights, piece, first) for piece in pieces]
+        return list(pieces)
 
     def _used(self, used: int) -> Iterator[tuple[Block, Any]]:
         """Yield the blocks with rows in use, each with its first row."""
@@ -177,8 +186,8 @@ class Blocks:
     @on_device
     def near(self, asked: Asked) -> NDArray[np.bool_]:
         """Return which rows are near, for a question of one candidate: (room,)."""
-        found = self._find(asked, np.inf, -1)
-        return np.concatenate([np.zeros(0, np.bool_), *jax.device_get([part.learns for part in found])])
+        found = self._find(asked, np.inf, -1, 0.0)
+        return np.concatenate([np.zeros(0), *jax.device_get([part.learns for part in found])]) > 0
 
     @on_device
     def share(self, asked: Asked, payoff: float, limit: float, own: int) -> int:
@@ -186,20 +195,19 @@ class Blocks:
 
         Who learns is found for all blocks before the first is changed.
         """
-        found = self._find(asked, limit, own)
-        counts = jax.device_get([part.count for part in found])
-        for number, (part, count) in enumerate(zip(found, counts, strict=True)):
-            if count:
-                self._blocks[number] = self.code.learn(self._blocks[number], part, payoff)
-        return int(sum(counts))
+        found = self._find(asked, limit, own, payoff)
+        jax.block_until_ready(found)  # or memory was short
+        for number, part in enumerate(found):
+            self._blocks[number] = self.code.learn(self._blocks[number], part)
+        return int(sum(jax.device_get([part.count for part in found])))
 
-    def _find(self, asked: Asked, limit: float, own: int) -> list[kernels.Found]:
+    def _find(self, asked: Asked, limit: float, own: int, payoff: float) -> list[kernels.Found]:
         rule = (asked.estimate[0], asked.reach[0], asked.scale, limit)
         found = []
         for number, block in enumerate(self._blocks):
             here = own - number * self.size
             column = here if own >= 0 and 0 <= here < self.size else -1
-            question = np.concatenate([asked.contexts[0], rule, [column]])
+            question = np.concatenate([asked.contexts[0], rule, [column, payoff]])
             found.append(self.code.find(block.inverses, block.weights, question))
         return found
 

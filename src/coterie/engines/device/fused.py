@@ -14,35 +14,37 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
-from coterie.engines.device.kernels import Array, Block, Found, places, questions
+from coterie.engines.device import kernels
+from coterie.engines.device.kernels import EXACT, Array, Block, Found, places, questions
 
 CHUNK = 16  # rows of the models that are multiplied at once
-USERS = 128  # of one program
+USERS = 64  # of one program
+STAGES = 4  # loads begun ahead
+WIDEST = 64  # candidates that are multiplied here
 INTERPRET = False  # tests run the same loops without a GPU
 
 
-def gather(inverses: Array, weights: Array, table: Array, first: Array) -> Array:
-    """Sum over a block's neighbours (3, candidates): members, estimates, spreads. See `kernels.gather`."""
-    return _gather(inverses, weights, table, first, interpret=INTERPRET)
+def gather(inverses: Array, weights: Array, table: Array, first: Array, own: bool = False) -> Array:
+    """Return what those who ask think, and sum over a block's neighbours. See `kernels.gather`."""
+    return _gather(inverses, weights, table, first, own=own, interpret=INTERPRET)
 
 
-@partial(jax.jit, static_argnames=("interpret", "tile", "users", "chunk", "warps", "stages"))
+@partial(jax.jit, static_argnames=("own", "interpret", "tile", "users", "warps", "stages"))
 def _gather(
-    inverses: Array, weights: Array, table: Array, first: Array, *, interpret: bool = False,
-    tile: int | None = None, users: int = USERS, chunk: int = CHUNK, warps: int = 4, stages: int = 3,
+    inverses: Array, weights: Array, table: Array, first: Array, *, own: bool = False, interpret: bool = False,
+    tile: int | None = None, users: int = USERS, warps: int = 4, stages: int = STAGES,
 ) -> Array:  # fmt: skip
+    table = kernels.see(inverses, weights, table, first) if own else table
     asked = questions(table, len(weights))
     candidates, room = len(table), inverses.shape[1]
-    rows = min(tile or 64, candidates)
-    if rows < 16:
-        raise ValueError(rows)
-    users = min(users, room)
+    rows, users = min(tile or 32, candidates), min(users, room)
     limit = jnp.broadcast_to(asked.used - first, (1,)).astype(jnp.int32)
-    pairs, x = _widened(asked.pairs, chunk), _widened(asked.features, chunk)
+    wide = candidates > WIDEST  # then BLAS multiplies faster, though its product goes through memory
+    left = jnp.dot(asked.pairs, inverses, precision=EXACT) if wide else _widened(asked.pairs)
     rule = jnp.stack([asked.estimate, asked.reach, asked.scale])  # (3, candidates)
     whole = pl.BlockSpec(memory_space=pl.ANY)
     parts = pl.pallas_call(
-        partial(_gather_loop, inverses.shape[0], len(weights), rows, users, chunk),
+        partial(_gather_loop, inverses.shape[0], len(weights), rows, users, wide),
         grid=(candidates // rows, room // users),
         in_specs=[whole] * 6,
         out_specs=whole,
@@ -50,13 +52,13 @@ def _gather(
         compiler_params=plgpu.CompilerParams(num_warps=warps, num_stages=stages),
         interpret=interpret,
         name="gather",
-    )(limit, pairs, x, rule, inverses, weights)
-    return parts.sum(0)
+    )(limit, left, _widened(asked.features), rule, inverses, weights)
+    return kernels.answer(table, len(weights), parts.sum(0))
 
 
 def _gather_loop(
-    n_pairs: int, n_features: int, rows: int, users: int, chunk: int,
-    limit: Any, pairs: Any, x: Any, rule: Any, inverses: Any, weights: Any, out: Any,
+    n_pairs: int, n_features: int, rows: int, users: int, wide: bool,
+    limit: Any, left: Any, x: Any, rule: Any, inverses: Any, weights: Any, out: Any,
 ) -> None:  # fmt: skip
     mine = pl.ds(pl.program_id(0) * rows, rows)
     tile = pl.program_id(1)
@@ -64,8 +66,8 @@ def _gather_loop(
 
     @pl.when(tile * users < limit[0])
     def _() -> None:
-        estimates = _product(x, mine, weights, here, n_features, rows, users, chunk)
-        squares = _product(pairs, mine, inverses, here, n_pairs, rows, users, chunk)
+        estimates = _product(x, mine, weights, here, n_features, rows, users)
+        squares = left[mine, here] if wide else _product(left, mine, inverses, here, n_pairs, rows, users)
         width = jnp.sqrt(jnp.maximum(squares, 0.0))
         estimate, reach, scale = (rule[jnp.int32(k), mine][:, None] for k in range(3))
         near = jnp.abs(estimate - estimates) <= reach + scale * width
@@ -80,19 +82,19 @@ def _gather_loop(
 
 
 def _product(
-    left: Any, mine: Any, right: Any, here: Any, length: int, rows: int, users: int, chunk: int
+    left: Any, mine: Any, right: Any, here: Any, length: int, rows: int, users: int
 ) -> Array:
     """Return left (rows, length) times right (length, users); left is widened to whole chunks."""
 
     def step(k: Array, total: Array) -> Array:
-        part = pl.ds(k * chunk, chunk)
+        part = pl.ds(k * CHUNK, CHUNK)
         return total + _dot(left[mine, part], right[part, here])
 
-    full, rest = divmod(length, chunk)
+    full, rest = divmod(length, CHUNK)
     total = _loop(full, step, jnp.zeros((rows, users)))
     if rest:
-        part = pl.ds(_dynamic(here, full * chunk), chunk)
-        inside = lax.broadcasted_iota(jnp.int32, (chunk, users), 0) < rest
+        part = pl.ds(_dynamic(here, full * CHUNK), CHUNK)
+        inside = lax.broadcasted_iota(jnp.int32, (CHUNK, users), 0) < rest
         last = plgpu.load(right.at[part, here], mask=inside, other=0.0)
         total = total + _dot(left[mine, part], last)
     return total
@@ -107,12 +109,12 @@ def find(inverses: Array, weights: Array, asked: Array) -> Found:
     return _find(inverses, weights, asked, interpret=INTERPRET)
 
 
-@partial(jax.jit, static_argnames=("interpret", "users", "chunk", "warps", "stages"))
+@partial(jax.jit, static_argnames=("interpret", "users", "warps", "stages"))
 def _find(
     inverses: Array, weights: Array, asked: Array, *, interpret: bool = False,
-    users: int = USERS, chunk: int = CHUNK, warps: int = 4, stages: int = 3,
+    users: int = USERS, warps: int = 4, stages: int = STAGES,
 ) -> Found:  # fmt: skip
-    x, rule = asked[:-5], asked[-5:]
+    x, rule = asked[:-6], asked[-6:]
     d, room = weights.shape
     at = places(d)
     rows = max(16, 1 << (d - 1).bit_length())
@@ -121,120 +123,116 @@ def _find(
     beside = (at.column == sides) & (at.row != at.column)
     matrix = jnp.where(at.row == sides, x[at.column], 0.0) + jnp.where(beside, x[at.row], 0.0)
     whole = pl.BlockSpec(memory_space=pl.ANY)
-    learns, v, gain, estimate = pl.pallas_call(
-        partial(_find_loop, inverses.shape[0], d, rows, users, chunk),
+    learns, v, size, error = pl.pallas_call(
+        partial(_find_loop, inverses.shape[0], d, rows, users),
         grid=(room // users,),
         in_specs=[whole] * 5,
         out_specs=[whole] * 4,
         out_shape=[
             jax.ShapeDtypeStruct((room,), jnp.int32),
-            jax.ShapeDtypeStruct((rows, room), jnp.float64),
-            jax.ShapeDtypeStruct((rows, room), jnp.float64),
+            jax.ShapeDtypeStruct((d, room), jnp.float64),
+            jax.ShapeDtypeStruct((room,), jnp.float64),
             jax.ShapeDtypeStruct((room,), jnp.float64),
         ],
         compiler_params=plgpu.CompilerParams(num_warps=warps, num_stages=stages),
         interpret=interpret,
         name="find",
-    )(_widened(matrix, chunk), jnp.pad(x, (0, rows - d)), rule, inverses, weights)
-    flags = learns > 0
-    return Found(flags, flags.sum(), v, gain, estimate)
+    )(_widened(matrix), jnp.pad(x, (0, rows - d)), rule, inverses, weights)
+    return Found(learns, learns.sum(), v, size, error)
 
 
 def _find_loop(
-    n_pairs: int, d: int, rows: int, users: int, chunk: int,
-    matrix: Any, x: Any, rule: Any, inverses: Any, weights: Any, learns: Any, v: Any, gain: Any, estimate: Any,
+    n_pairs: int, d: int, rows: int, users: int,
+    matrix: Any, x: Any, rule: Any, inverses: Any, weights: Any, learns: Any, v: Any, size: Any, error: Any,
 ) -> None:  # fmt: skip
     tile = pl.program_id(0)
     here = pl.ds(tile * users, users)
     all_rows = pl.ds(_dynamic(here, 0), rows)
-    vectors = _product(matrix, all_rows, inverses, here, n_pairs, rows, users, chunk)
+    vectors = _product(matrix, all_rows, inverses, here, n_pairs, rows, users)
     inside = lax.broadcasted_iota(jnp.int32, (rows, users), 0) < d
     w = plgpu.load(weights.at[all_rows, here], mask=inside, other=0.0)
     column = x[...][:, None]
     estimates = (w * column).sum(0)
     squares = (vectors * column).sum(0)
     width = jnp.sqrt(jnp.maximum(squares, 0.0))
-    asker, reach, scale, limit, own = (rule[k] for k in range(5))
+    asker, reach, scale, limit, own, payoff = (rule[k] for k in range(6))
     number = lax.broadcasted_iota(jnp.int32, (users,), 0) + tile * users
     near = (jnp.abs(asker - estimates) <= reach + scale * width) & (scale * width < limit)
     near = near | (number == own.astype(jnp.int32))
     learns[here] = jnp.where(near, 1, 0).astype(jnp.int32)
-    v[all_rows, here] = vectors
-    gain[all_rows, here] = vectors / (1.0 + squares)[None, :]
-    estimate[here] = estimates
+    plgpu.store(v.at[all_rows, here], vectors, mask=inside)
+    size[here] = 1.0 + squares
+    error[here] = payoff - estimates
 
 
-def learn(block: Block, found: Found, payoff: Array) -> Block:
+def learn(block: Block, found: Found) -> Block:
     """Let the users learn who were found, in place. See `kernels.learn`."""
-    return _learn(block, found, payoff, interpret=INTERPRET)
+    return _learn(block, found, interpret=INTERPRET)
 
 
-@partial(jax.jit, static_argnames=("interpret", "users", "chunk", "warps"), donate_argnums=0)
+@partial(jax.jit, static_argnames=("interpret", "users", "warps"), donate_argnums=0)
 def _learn(
-    block: Block, found: Found, payoff: Array, *, interpret: bool = False,
-    users: int = USERS, chunk: int = CHUNK, warps: int = 4,
-) -> Block:  # fmt: skip
+    block: Block, found: Found, *, interpret: bool = False, users: int = USERS, warps: int = 4
+) -> Block:
     d, room = block.weights.shape
+    at = places(d)
     users = min(users, room)
     whole = pl.BlockSpec(memory_space=pl.ANY)
-    factor = payoff - found.estimate
-    given = (found.learns.astype(jnp.int32), found.v, found.gain, factor)
+    padding = (0, -len(at.row) % CHUNK)
+    rows, columns = (jnp.asarray(np.pad(side, padding)) for side in (at.row, at.column))
     return Block(
         *pl.pallas_call(
-            partial(_learn_loop, d, users, chunk),
+            partial(_learn_loop, d, users),
             grid=(room // users,),
-            in_specs=[whole] * 8,
+            in_specs=[whole] * 10,
             out_specs=[whole] * 4,
             out_shape=[jax.ShapeDtypeStruct(part.shape, part.dtype) for part in block],
-            input_output_aliases={4: 0, 5: 1, 6: 2, 7: 3},
+            input_output_aliases={6: 0, 7: 1, 8: 2, 9: 3},
             compiler_params=plgpu.CompilerParams(num_warps=warps, num_stages=1),
             interpret=interpret,
             name="learn",
-        )(*given, *block)
+        )(rows, columns, found.learns, found.v, found.size, found.error, *block)
     )
 
 
 def _learn_loop(
-    d: int, users: int, chunk: int, learns: Any, v: Any, gain: Any, factor: Any,
+    d: int, users: int,
+    rows: Any, columns: Any, learns: Any, v: Any, size: Any, error: Any,
     inverses: Any, weights: Any, lost: Any, missed: Any,
     new_inverses: Any, new_weights: Any, new_lost: Any, new_missed: Any,
 ) -> None:  # fmt: skip
     here = pl.ds(pl.program_id(0) * users, users)
     flags = learns[here] > 0
+    pairs = d * (d + 1) // 2
 
-    def add(known: Any, rest: Any, to: Any, left: Any, place: Any, step: Any, count: Any) -> None:
-        inside = lax.broadcasted_iota(jnp.int32, (chunk, users), 0) < count
-        mask = inside & flags[None, :]
+    def inside(first: Any, length: int) -> Array:
+        return (lax.broadcasted_iota(jnp.int32, (CHUNK, users), 0) + first < length) & flags[None, :]
+
+    def load(known: Any, rest: Any, place: Any, mask: Array) -> tuple[Array, Array]:
         old = plgpu.load(known.at[place, here], mask=mask, other=0.0)
-        step = step(inside) + plgpu.load(rest.at[place, here], mask=mask, other=0.0).astype(jnp.float64)
+        return old, plgpu.load(rest.at[place, here], mask=mask, other=0.0)
+
+    def store(known: Any, rest: Any, place: Any, mask: Array, old: Array, residue: Array, step: Array) -> None:
+        step = step + residue.astype(jnp.float64)
         new = old + step
-        plgpu.store(to.at[place, here], new, mask=mask)
-        plgpu.store(left.at[place, here], (step - (new - old)).astype(jnp.float32), mask=mask)
+        plgpu.store(known.at[place, here], new, mask=mask)
+        plgpu.store(rest.at[place, here], (step - (new - old)).astype(jnp.float32), mask=mask)
 
     @pl.when(jnp.max(flags.astype(jnp.int32)) > 0)
     def _() -> None:
-        def row(a: Array, _: Any) -> None:
-            start = a * d - a * (a - 1) // 2
-            side = v[a, here]
+        share = (1.0 / size[here])[None, :]
 
-            def piece(k: Array, _: Any) -> None:
-                def step(inside: Any) -> Array:
-                    other = plgpu.load(gain.at[pl.ds(a + k * chunk, chunk), here], mask=inside, other=0.0)
-                    return -(side[None, :] * other)
+        def step(k: Array, _: Any) -> None:
+            place, mask = pl.ds(k * np.int32(CHUNK), CHUNK), inside(k * np.int32(CHUNK), pairs)
+            outer = v[rows[place], here] * share * v[columns[place], here]
+            store(new_inverses, new_lost, place, mask, *load(inverses, lost, place, mask), -outer)
 
-                place = pl.ds(start + k * chunk, chunk)
-                add(inverses, lost, new_inverses, new_lost, place, step, d - a - k * chunk)
-
-            _loop((d - a + chunk - 1) // chunk, piece)
-
-        _loop(d, row)
-        error = factor[here]
-        for k in range(0, d, chunk):
-            def step(inside: Any, k: int = k) -> Array:
-                side = plgpu.load(gain.at[pl.ds(_dynamic(here, k), chunk), here], mask=inside, other=0.0)
-                return side * error[None, :]
-
-            add(weights, missed, new_weights, new_missed, pl.ds(_dynamic(here, k), chunk), step, d - k)
+        _loop(-(-pairs // CHUNK), step)
+        scaled = error[here][None, :] * share
+        for k in range(0, d, CHUNK):
+            place, mask = pl.ds(_dynamic(here, k), CHUNK), inside(k, d)
+            change = plgpu.load(v.at[place, here], mask=mask, other=0.0) * scaled
+            store(new_weights, new_missed, place, mask, *load(weights, missed, place, mask), change)
 
 
 def _loop(count: Any, step: Any, start: Any = None) -> Any:
@@ -248,6 +246,6 @@ def _dynamic(here: Any, start: int) -> Array:
     return here.start * 0 + start
 
 
-def _widened(array: Array, chunk: int) -> Array:
+def _widened(array: Array) -> Array:
     """Add columns of zeros up to a whole number of chunks."""
-    return jnp.pad(array, ((0, 0), (0, -array.shape[1] % chunk)))
+    return jnp.pad(array, ((0, 0), (0, -array.shape[1] % CHUNK)))

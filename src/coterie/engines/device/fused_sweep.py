@@ -16,10 +16,10 @@ from jax.experimental.pallas import triton as plgpu
 from coterie.engines.device import fused
 from coterie.engines.device.kernels import Array, places
 
-USERS = 128  # of one program that looks
+USERS = 64  # of one program that looks
 LEARNERS = 64  # users among whom one program finds those who learn
 CHUNK = 16
-WARPS, STAGES = 4, 3
+WARPS, STAGES = 4, 4
 
 
 def look(

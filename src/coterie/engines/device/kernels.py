@@ -47,11 +47,11 @@ class Questions(NamedTuple):
 class Found(NamedTuple):
     """The part of a shared update that is known before anything is changed, for one block."""
 
-    learns: Array  # (users,)
+    learns: Array  # (users,): not 0 for who learns
     count: Array  # how many learn
     v: Array  # (features, users): M⁻¹x
-    gain: Array  # (features, users): v / (1 + x·v)
-    estimate: Array  # (users,): w·x
+    size: Array  # (users,): 1 + x·v
+    error: Array  # (users,): payoff − w·x
 
 
 class Places(NamedTuple):
@@ -113,20 +113,26 @@ def see(inverses: Array, weights: Array, table: Array, first: Array) -> Array:
     return table.at[:, d : d + 2].set(jnp.where(here[:, None], own, table[:, d : d + 2]))
 
 
-@jax.jit
-def gather(inverses: Array, weights: Array, table: Array, first: Array) -> Array:
-    """Sum over a block's neighbours (3, candidates): members, estimates, spreads.
+@partial(jax.jit, static_argnames="own")
+def gather(inverses: Array, weights: Array, table: Array, first: Array, own: bool = False) -> Array:
+    """Return what those who ask think, and sum over a block's neighbours: (5, candidates).
 
-    The block's rows are those from `first` on; free ones are nobody's neighbours.
+    Own estimates and spreads, members, estimates, spreads. The block's rows are those from `first` on; free ones are
+    nobody's neighbours. With `own`, all who ask are in this block, or have no row.
     """
-    del first
+    table = see(inverses, weights, table, first) if own else table
     asked = questions(table, len(weights))
     squares = jnp.dot(asked.pairs, inverses, precision=EXACT)  # (candidates, users)
     estimates = jnp.dot(asked.features, weights, precision=EXACT)
     width = jnp.sqrt(jnp.maximum(squares, 0.0))
     estimate, reach, scale = (part[:, None] for part in (asked.estimate, asked.reach, asked.scale))
     near = jnp.abs(estimate - estimates) <= reach + scale * width
-    return jnp.stack(sums(near, estimates, width))
+    return answer(table, len(weights), jnp.stack(sums(near, estimates, width)))
+
+
+def answer(table: Array, n_features: int, found: Array) -> Array:
+    """Return what those who ask think, from the table, above sums (3, candidates)."""
+    return jnp.concatenate([table[:, n_features : n_features + 2].T, found])
 
 
 def sums(near: Array, estimates: Array, width: Array) -> list[Array]:
@@ -143,9 +149,9 @@ def sums(near: Array, estimates: Array, width: Array) -> list[Array]:
 def find(inverses: Array, weights: Array, asked: Array) -> Found:
     """Find who learns a shared payoff: near, and with a bound below the limit; the user who was shown it always.
 
-    asked is (x…, estimate, reach, scale, limit, column of that user or -1).
+    asked is (x…, estimate, reach, scale, limit, column of that user or -1, payoff).
     """
-    x, (estimate, reach, scale, limit, own) = asked[:-5], asked[-5:]
+    x, (estimate, reach, scale, limit, own, payoff) = asked[:-6], asked[-6:]
     at = places(len(x))
     sides = jnp.arange(len(x), dtype=jnp.int32)[:, None]
     beside = (at.column == sides) & (at.row != at.column)
@@ -157,19 +163,20 @@ def find(inverses: Array, weights: Array, asked: Array) -> Found:
     near = jnp.abs(estimate - estimates) <= reach + scale * width
     learns = near & (scale * width < limit)
     learns |= lax.iota(jnp.int32, len(learns)) == own.astype(jnp.int32)
-    return Found(learns, learns.sum(), v, v / (1.0 + squares), estimates)
+    return Found(learns, learns.sum(), v, 1.0 + squares, payoff - estimates)
 
 
 @jax.jit
-def learn(block: Block, found: Found, payoff: Array) -> Block:
+def learn(block: Block, found: Found) -> Block:
     """Return a block in which the users have learned who were found; the others keep every bit.
 
     In memory of its own: in place, M⁻¹ and what rounding lost would each have to be read after the other is written.
     """
     at = places(len(block.weights))
-    outer = found.v[at.row] * found.gain[at.column]
+    gain = found.v / found.size
+    outer = gain[at.row] * found.v[at.column]
     inverses, lost = compensated(block.inverses, block.lost, -outer, found.learns)
-    step = found.gain * (payoff - found.estimate)
+    step = gain * found.error
     weights, missed = compensated(block.weights, block.missed, step, found.learns)
     return Block(inverses, weights, lost, missed)
 
