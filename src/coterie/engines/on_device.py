@@ -92,9 +92,7 @@ class OnDevice:
         self, users: Sequence[Hashable], contexts: Sequence[Floats], views: Sequence[View], scale: float
     ) -> list[Near]:
         """Sum over each candidate's neighbours, for several users in one product."""
-        questions = [
-            Question(-1, rows, np.stack(view)) for rows, view in zip(contexts, views, strict=True)
-        ]
+        questions = [Question(-1, rows, np.stack(view)) for rows, view in zip(contexts, views, strict=True)]
         return [near for _, near in self._look(users, questions, scale)]
 
     def look_many(

@@ -209,7 +209,10 @@ class CAB(Policy):
         scale = scale_at(self.alpha, self.learned)
         if self.at_once is not None:
             found = self.at_once.look_many(users, lists, scale)
-            return [self._decision(*one, *both, scale) for *one, both in zip(users, lists, found, strict=True)]
+            return [
+                self._decision(user, shown, own, near, scale)
+                for user, shown, (own, near) in zip(users, lists, found, strict=True)
+            ]
         views = self.models.view_many(users, lists)
         many = self.models.gather_many(users, lists, views, scale)
         return [self._decision(*one, scale) for one in zip(users, lists, views, many, strict=True)]

@@ -47,7 +47,7 @@ def on_device(
 ) -> Callable[Concatenate["Blocks", Given], Answer]:
     """Let a method compute in float64 whatever JAX does elsewhere, and tell in plain words when memory is short."""
 
-    def wrapped(self: "Blocks", *given: Given.args, **named: Given.kwargs) -> Answer:
+    def wrapped(self: "Blocks", /, *given: Given.args, **named: Given.kwargs) -> Answer:
         with jax.enable_x64(True), told_when_full(self):
             return method(self, *given, **named)
 
@@ -90,7 +90,7 @@ class Blocks:
 
     def wait(self) -> None:
         """Wait until everything is done that was asked for."""
-        jax.block_until_ready(self._blocks)
+        ready(self._blocks)
 
     @property
     def user_bytes(self) -> int:
@@ -118,7 +118,7 @@ class Blocks:
                 raise self.full()
             with jax.default_device(self.device):
                 block = jax.device_put(kernels.empty(self.n_features, self.size), self.device)
-            made.append(Block(*jax.block_until_ready(block)))
+            made.append(Block(*ready(block)))
         firsts = [self.room + self.size * k for k in range(len(made))]
         self._first += jax.device_put([np.int32(first) for first in firsts], self.device)
         self._blocks += made
@@ -132,51 +132,57 @@ class Blocks:
         (2, candidates of all questions): own estimates and spreads, and (3, candidates): members, estimates, spreads.
         """
         blocks = list(self._used(used))
-        alone = len(blocks) == 1  # then one call does all
-        pieces = self._tables(questions, (scale, rounding), used)
-        pieces = pieces if alone else self._seen(pieces, questions)
+        tables = self._tables(questions, scale, rounding, used)
+        # In one block, one call does all.
+        views = [None] * len(tables) if len(blocks) == 1 else self._seen(tables, questions)
         parts = [
-            [self.code.gather(block.inverses, block.weights, piece, first, own=alone) for block, first in blocks]
-            for piece in pieces
+            [self.code.gather(block.inverses, block.weights, table, first, own) for block, first in blocks]
+            for table, own in zip(tables, views, strict=True)
         ]
-        tables, parts = jax.device_get(([] if alone else pieces, parts))
+        if len(parts) == len(blocks) == 1:
+            found = np.asarray(parts[0][0])  # sooner than by device_get
+            views, parts = [None], [[found]]
+        views, parts = jax.device_get((views, parts))
         count = sum(len(question.contexts) for question in questions)
-        if alone:
-            found = np.concatenate([part[0] for part in parts], axis=1)[:, :count]
-            return found[:2], found[2:]
-        sums = [sum((one[2:] for one in part), np.zeros((3, len(table)))) for table, part in zip(tables, parts, strict=True)]
-        return self._views(tables, count), np.concatenate(sums, axis=1)[:, :count]
+        own = [part[0][:2] if view is None else view for view, part in zip(views, parts, strict=True)]
+        sums = [
+            sum((one[2:] for one in part), np.zeros((3, view.shape[1])))
+            for view, part in zip(own, parts, strict=True)
+        ]
+        return _joined(own, count), _joined(sums, count)
 
     @on_device
     def view(self, questions: Sequence[Question]) -> Floats:
         """Return own estimates and spreads (2, candidates of all questions)."""
-        tables = jax.device_get(self._seen(self._tables(questions, (0.0, 0.0), 0), questions))
-        return self._views(tables, sum(len(question.contexts) for question in questions))
+        views = jax.device_get(self._seen(self._tables(questions, 0.0, 0.0, 0), questions))
+        return _joined(views, sum(len(question.contexts) for question in questions))
 
-    def _views(self, tables: Sequence[Floats], count: int) -> Floats:
-        d = self.n_features
-        views: Floats = np.concatenate([table[:, d : d + 2] for table in tables])[:count].T
-        return views
-
-    def _tables(self, questions: Sequence[Question], rule: tuple[float, float], used: int) -> list[Floats]:
-        """Return the questions as tables, one for each product."""
-        d = self.n_features
+    def _tables(
+        self, questions: Sequence[Question], scale: float, rounding: float, used: int
+    ) -> list[Floats]:
+        """Return the questions as tables, one for each product. See `kernels.questions`."""
+        d, fields = self.n_features, kernels.whole(self.n_features)
         widths = list(product_widths(sum(len(question.contexts) for question in questions)))
-        table, last = np.zeros((sum(widths), d + 6)), 0
+        table, last = np.zeros((sum(widths), kernels.table_width(d))), 0
         for row, contexts, view in questions:
             first, last = last, last + len(contexts)
-            table[first:last, :d], table[first:last, d : d + 2] = contexts, view.T
-            table[first:last, -2] = row
-        table[last:, -2] = -1  # beyond the candidates: asked by nobody
-        table[:, -4:-2], table[:, -1] = rule, used
-        return np.split(table, np.cumsum(widths)[:-1])
+            table[first:last, :d], table[first:last, fields : fields + 2] = contexts, view.T
+            table[first:last, fields + 4] = row
+        table[last:, fields + 4] = -1  # beyond the candidates: asked by nobody
+        table[:, fields + 2], table[:, fields + 3], table[:, fields + 5] = scale, rounding, used
+        return [table] if len(widths) == 1 else np.split(table, np.cumsum(widths)[:-1])
 
-    def _seen(self, pieces: Sequence[Any], questions: Sequence[Question]) -> list[Any]:
-        """Return tables with the estimates and spreads of those who ask."""
+    def _seen(self, tables: Sequence[Floats], questions: Sequence[Question]) -> list[Any]:
+        """Return the estimates and spreads of those who ask, for each table."""
+        fields = kernels.whole(self.n_features)
+        views: list[Any] = [table[:, fields : fields + 2].T for table in tables]
         for number in sorted({question.row // self.size for question in questions if question.row >= 0}):
             block, first = self._blocks[number], self._first[number]
-            pieces = [kernels.see(block.inverses, block.weights, piece, first) for piece in pieces]
-        return list(pieces)
+            views = [
+                kernels.see(block.inverses, block.weights, table, first, view)
+                for table, view in zip(tables, views, strict=True)
+            ]
+        return views
 
     def _used(self, used: int) -> Iterator[tuple[Block, Any]]:
         """Yield the blocks with rows in use, each with its first row."""
@@ -196,10 +202,16 @@ class Blocks:
         Who learns is found for all blocks before the first is changed.
         """
         found = self._find(asked, limit, own, payoff)
-        jax.block_until_ready(found)  # or memory was short
+        if not self._has_room_for(found):
+            ready(found)  # which raises if there was none
         for number, part in enumerate(found):
             self._blocks[number] = self.code.learn(self._blocks[number], part)
         return int(sum(jax.device_get([part.count for part in found])))
+
+    def _has_room_for(self, found: list[kernels.Found]) -> bool:
+        """Return whether the device had far more memory free than this takes: then it cannot have failed."""
+        free = (self.device.memory_stats() or {}).get("largest_free_block_bytes", 0)
+        return bool(free > 4 * sum(part.v.nbytes for part in found))
 
     def _find(self, asked: Asked, limit: float, own: int, payoff: float) -> list[kernels.Found]:
         rule = (asked.estimate[0], asked.reach[0], asked.scale, limit)
@@ -291,6 +303,16 @@ def product_widths(columns: int) -> Iterator[int]:
             width = min(MOST_COLUMNS, width // 2)
         yield width
         columns -= width
+
+
+def ready(arrays: Any) -> Any:
+    """Wait for arrays, and return them."""
+    return jax.block_untilready(arrays)  # type: ignore[no-untyped-call]
+
+
+def _joined(parts: Sequence[Floats], count: int) -> Floats:
+    """Return the columns of all parts, the first `count` of them."""
+    return (parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1))[:, :count]
 
 
 def _power(count: int, least: int) -> int:

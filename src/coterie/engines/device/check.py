@@ -47,7 +47,8 @@ def check(device: Any, rounds: int = 2_000, users: int = 300) -> str:
     runs = 4
     several = make_world(runs, 100, 25, 25, rounds // 4, seed=5)
     also = _check_sweep(device, several, 100)
-    return f"{rounds:,} rounds and {runs} × {rounds // 4:,} side by side; {shared:,} and {also:,} were shared: all equal"
+    both = f"{rounds:,} rounds and {runs} × {rounds // 4:,} side by side"
+    return f"{both}; {shared:,} and {also:,} were shared: all equal"
 
 
 def _check_blocks(device: Any, world: World, users: int) -> int:
@@ -95,7 +96,9 @@ def _check_sweep(device: Any, world: World, users: int) -> int:
         with jax.default_device(device):
             models = jax.device_put(sweep.start(runs, users, world.table.shape[1]), device)
         learned = jax.device_put(np.zeros(runs, np.int32), device)
-        played = sweep.play(models, learned, *given, rules(alpha, gamma, rounds), sweep.code_for(device), 64)[2]
+        played = sweep.play(models, learned, *given, rules(alpha, gamma, rounds), sweep.code_for(device), 64)[
+            2
+        ]
         choice, updated = np.asarray(played.choice), np.asarray(played.updated)
     for run in range(runs):
         plain = Plain(users, world.table.shape[1], float(alpha[run]), float(gamma[run]), ROUNDING, TIE)

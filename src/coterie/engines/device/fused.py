@@ -15,7 +15,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
 from coterie.engines.device import kernels
-from coterie.engines.device.kernels import EXACT, Array, Block, Found, places, questions
+from coterie.engines.device.kernels import EXACT, Array, Block, Found, places, products, whole
 
 CHUNK = 16  # rows of the models that are multiplied at once
 USERS = 64  # of one program
@@ -24,66 +24,66 @@ WIDEST = 64  # candidates that are multiplied here
 INTERPRET = False  # tests run the same loops without a GPU
 
 
-def gather(inverses: Array, weights: Array, table: Array, first: Array, own: bool = False) -> Array:
+def gather(inverses: Array, weights: Array, table: Array, first: Array, views: Array | None = None) -> Array:
     """Return what those who ask think, and sum over a block's neighbours. See `kernels.gather`."""
-    return _gather(inverses, weights, table, first, own=own, interpret=INTERPRET)
+    return _gather(inverses, weights, table, first, views, interpret=INTERPRET)
 
 
-@partial(jax.jit, static_argnames=("own", "interpret", "tile", "users", "warps", "stages"))
+@partial(jax.jit, static_argnames=("interpret", "tile", "users", "warps", "stages"))
 def _gather(
-    inverses: Array, weights: Array, table: Array, first: Array, *, own: bool = False, interpret: bool = False,
-    tile: int | None = None, users: int = USERS, warps: int = 4, stages: int = STAGES,
+    inverses: Array, weights: Array, table: Array, first: Array, views: Array | None, *, interpret: bool = False,
+    tile: int = 32, users: int = USERS, warps: int = 4, stages: int = STAGES,
 ) -> Array:  # fmt: skip
-    table = kernels.see(inverses, weights, table, first) if own else table
-    asked = questions(table, len(weights))
+    views = kernels.see(inverses, weights, table, first) if views is None else views
     candidates, room = len(table), inverses.shape[1]
-    rows, users = min(tile or 32, candidates), min(users, room)
-    limit = jnp.broadcast_to(asked.used - first, (1,)).astype(jnp.int32)
+    rows, users = min(tile, candidates), min(users, room)
     wide = candidates > WIDEST  # then BLAS multiplies faster, though its product goes through memory
-    left = jnp.dot(asked.pairs, inverses, precision=EXACT) if wide else _widened(asked.pairs)
-    rule = jnp.stack([asked.estimate, asked.reach, asked.scale])  # (3, candidates)
-    whole = pl.BlockSpec(memory_space=pl.ANY)
+    pairs = products(table[:, : len(weights)])
+    left = jnp.dot(pairs, inverses, precision=EXACT) if wide else _widened(pairs)
+    every = pl.BlockSpec(memory_space=pl.ANY)
     parts = pl.pallas_call(
         partial(_gather_loop, inverses.shape[0], len(weights), rows, users, wide),
         grid=(candidates // rows, room // users),
-        in_specs=[whole] * 6,
-        out_specs=whole,
-        out_shape=jax.ShapeDtypeStruct((room // users, 3, candidates), jnp.float64),
+        in_specs=[every] * 6,
+        out_specs=every,
+        out_shape=shaped((room // users, 3, candidates), jnp.float64),
         compiler_params=plgpu.CompilerParams(num_warps=warps, num_stages=stages),
         interpret=interpret,
         name="gather",
-    )(limit, left, _widened(asked.features), rule, inverses, weights)
-    return kernels.answer(table, len(weights), parts.sum(0))
+    )(first.reshape(1), left, table, views, inverses, weights)
+    return jnp.concatenate([views, parts.sum(0)])
 
 
 def _gather_loop(
     n_pairs: int, n_features: int, rows: int, users: int, wide: bool,
-    limit: Any, left: Any, x: Any, rule: Any, inverses: Any, weights: Any, out: Any,
+    first: Any, left: Any, table: Any, views: Any, inverses: Any, weights: Any, out: Any,
 ) -> None:  # fmt: skip
     mine = pl.ds(pl.program_id(0) * rows, rows)
     tile = pl.program_id(1)
     here = pl.ds(tile * users, users)
+    fields = whole(n_features)
+    used = table[jnp.int32(0), jnp.int32(fields + 5)].astype(jnp.int32) - first[jnp.int32(0)]
 
-    @pl.when(tile * users < limit[0])
+    @pl.when(tile * users < used)
     def _() -> None:
-        estimates = _product(x, mine, weights, here, n_features, rows, users)
+        estimates = _product(table, mine, weights, here, n_features, rows, users)
         squares = left[mine, here] if wide else _product(left, mine, inverses, here, n_pairs, rows, users)
         width = jnp.sqrt(jnp.maximum(squares, 0.0))
-        estimate, reach, scale = (rule[jnp.int32(k), mine][:, None] for k in range(3))
+        estimate, spread = (views[jnp.int32(k), mine][:, None] for k in range(2))
+        scale, rounding = (table[mine, jnp.int32(fields + k)][:, None] for k in (2, 3))
+        reach = scale * spread + rounding
         near = jnp.abs(estimate - estimates) <= reach + scale * width
         out[tile, jnp.int32(0), mine] = jnp.where(near, 1.0, 0.0).sum(1)
         out[tile, jnp.int32(1), mine] = jnp.where(near, estimates, 0.0).sum(1)
         out[tile, jnp.int32(2), mine] = jnp.where(near, width, 0.0).sum(1)
 
-    @pl.when(tile * users >= limit[0])
+    @pl.when(tile * users >= used)
     def _() -> None:
         for k in range(3):
             out[tile, jnp.int32(k), mine] = jnp.zeros(rows)
 
 
-def _product(
-    left: Any, mine: Any, right: Any, here: Any, length: int, rows: int, users: int
-) -> Array:
+def _product(left: Any, mine: Any, right: Any, here: Any, length: int, rows: int, users: int) -> Array:
     """Return left (rows, length) times right (length, users); left is widened to whole chunks."""
 
     def step(k: Array, total: Array) -> Array:
@@ -106,7 +106,8 @@ def _dot(a: Array, b: Array) -> Array:
 
 def find(inverses: Array, weights: Array, asked: Array) -> Found:
     """Find who learns a shared payoff. See `kernels.find`."""
-    return _find(inverses, weights, asked, interpret=INTERPRET)
+    found: Found = _find(inverses, weights, asked, interpret=INTERPRET)
+    return found
 
 
 @partial(jax.jit, static_argnames=("interpret", "users", "warps", "stages"))
@@ -114,36 +115,36 @@ def _find(
     inverses: Array, weights: Array, asked: Array, *, interpret: bool = False,
     users: int = USERS, warps: int = 4, stages: int = STAGES,
 ) -> Found:  # fmt: skip
-    x, rule = asked[:-6], asked[-6:]
     d, room = weights.shape
     at = places(d)
     rows = max(16, 1 << (d - 1).bit_length())
     users = min(users, room)
     sides = jnp.arange(rows, dtype=jnp.int32)[:, None]
     beside = (at.column == sides) & (at.row != at.column)
+    x = asked[:d]
     matrix = jnp.where(at.row == sides, x[at.column], 0.0) + jnp.where(beside, x[at.row], 0.0)
-    whole = pl.BlockSpec(memory_space=pl.ANY)
+    every = pl.BlockSpec(memory_space=pl.ANY)
     learns, v, size, error = pl.pallas_call(
         partial(_find_loop, inverses.shape[0], d, rows, users),
         grid=(room // users,),
-        in_specs=[whole] * 5,
-        out_specs=[whole] * 4,
+        in_specs=[every] * 4,
+        out_specs=[every] * 4,
         out_shape=[
-            jax.ShapeDtypeStruct((room,), jnp.int32),
-            jax.ShapeDtypeStruct((d, room), jnp.float64),
-            jax.ShapeDtypeStruct((room,), jnp.float64),
-            jax.ShapeDtypeStruct((room,), jnp.float64),
+            shaped((room,), jnp.int32),
+            shaped((d, room), jnp.float64),
+            shaped((room,), jnp.float64),
+            shaped((room,), jnp.float64),
         ],
         compiler_params=plgpu.CompilerParams(num_warps=warps, num_stages=stages),
         interpret=interpret,
         name="find",
-    )(_widened(matrix), jnp.pad(x, (0, rows - d)), rule, inverses, weights)
+    )(_widened(matrix), asked, inverses, weights)
     return Found(learns, learns.sum(), v, size, error)
 
 
 def _find_loop(
     n_pairs: int, d: int, rows: int, users: int,
-    matrix: Any, x: Any, rule: Any, inverses: Any, weights: Any, learns: Any, v: Any, size: Any, error: Any,
+    matrix: Any, asked: Any, inverses: Any, weights: Any, learns: Any, v: Any, size: Any, error: Any,
 ) -> None:  # fmt: skip
     tile = pl.program_id(0)
     here = pl.ds(tile * users, users)
@@ -151,11 +152,12 @@ def _find_loop(
     vectors = _product(matrix, all_rows, inverses, here, n_pairs, rows, users)
     inside = lax.broadcasted_iota(jnp.int32, (rows, users), 0) < d
     w = plgpu.load(weights.at[all_rows, here], mask=inside, other=0.0)
-    column = x[...][:, None]
+    number = lax.broadcasted_iota(jnp.int32, (rows,), 0)
+    column = plgpu.load(asked.at[number], mask=number < d, other=0.0)[:, None]
     estimates = (w * column).sum(0)
     squares = (vectors * column).sum(0)
     width = jnp.sqrt(jnp.maximum(squares, 0.0))
-    asker, reach, scale, limit, own, payoff = (rule[k] for k in range(6))
+    asker, reach, scale, limit, own, payoff = (asked[jnp.int32(d + k)] for k in range(6))
     number = lax.broadcasted_iota(jnp.int32, (users,), 0) + tile * users
     near = (jnp.abs(asker - estimates) <= reach + scale * width) & (scale * width < limit)
     near = near | (number == own.astype(jnp.int32))
@@ -167,7 +169,8 @@ def _find_loop(
 
 def learn(block: Block, found: Found) -> Block:
     """Let the users learn who were found, in place. See `kernels.learn`."""
-    return _learn(block, found, interpret=INTERPRET)
+    made: Block = _learn(block, found, interpret=INTERPRET)
+    return made
 
 
 @partial(jax.jit, static_argnames=("interpret", "users", "warps"), donate_argnums=0)
@@ -177,16 +180,16 @@ def _learn(
     d, room = block.weights.shape
     at = places(d)
     users = min(users, room)
-    whole = pl.BlockSpec(memory_space=pl.ANY)
+    every = pl.BlockSpec(memory_space=pl.ANY)
     padding = (0, -len(at.row) % CHUNK)
     rows, columns = (jnp.asarray(np.pad(side, padding)) for side in (at.row, at.column))
     return Block(
         *pl.pallas_call(
             partial(_learn_loop, d, users),
             grid=(room // users,),
-            in_specs=[whole] * 10,
-            out_specs=[whole] * 4,
-            out_shape=[jax.ShapeDtypeStruct(part.shape, part.dtype) for part in block],
+            in_specs=[every] * 10,
+            out_specs=[every] * 4,
+            out_shape=[shaped(part.shape, part.dtype) for part in block],
             input_output_aliases={6: 0, 7: 1, 8: 2, 9: 3},
             compiler_params=plgpu.CompilerParams(num_warps=warps, num_stages=1),
             interpret=interpret,
@@ -212,7 +215,9 @@ def _learn_loop(
         old = plgpu.load(known.at[place, here], mask=mask, other=0.0)
         return old, plgpu.load(rest.at[place, here], mask=mask, other=0.0)
 
-    def store(known: Any, rest: Any, place: Any, mask: Array, old: Array, residue: Array, step: Array) -> None:
+    def store(
+        known: Any, rest: Any, place: Any, mask: Array, old: Array, residue: Array, step: Array
+    ) -> None:
         step = step + residue.astype(jnp.float64)
         new = old + step
         plgpu.store(known.at[place, here], new, mask=mask)
@@ -233,6 +238,11 @@ def _learn_loop(
             place, mask = pl.ds(_dynamic(here, k), CHUNK), inside(k, d)
             change = plgpu.load(v.at[place, here], mask=mask, other=0.0) * scaled
             store(new_weights, new_missed, place, mask, *load(weights, missed, place, mask), change)
+
+
+def shaped(shape: tuple[int, ...], dtype: Any) -> Any:
+    """Return what a loop writes."""
+    return jax.ShapeDtypeStruct(shape, dtype)  # type: ignore[no-untyped-call]
 
 
 def _loop(count: Any, step: Any, start: Any = None) -> Any:

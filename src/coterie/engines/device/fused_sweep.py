@@ -6,7 +6,6 @@ Loops compiled by Triton, as in `fused`. See `sweep` for how models are kept.
 from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -14,6 +13,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
 from coterie.engines.device import fused
+from coterie.engines.device.fused import shaped
 from coterie.engines.device.kernels import Array, places
 
 USERS = 64  # of one program that looks
@@ -44,8 +44,8 @@ def look(
         in_specs=[whole] * 4,
         out_specs=[whole] * 2,
         out_shape=[
-            jax.ShapeDtypeStruct((runs, users // USERS, 3, rows), jnp.float64),
-            jax.ShapeDtypeStruct((runs, rows, users), jnp.int8),
+            shaped((runs, users // USERS, 3, rows), jnp.float64),
+            shaped((runs, rows, users), jnp.int8),
         ],
         compiler_params=plgpu.CompilerParams(num_warps=WARPS, num_stages=STAGES),
         interpret=fused.INTERPRET,
@@ -56,7 +56,16 @@ def look(
 
 
 def _look_loop(
-    pairs: int, d: int, rows: int, users: int, squared: Any, x: Any, rule: Any, known: Any, out: Any, sure: Any
+    pairs: int,
+    d: int,
+    rows: int,
+    users: int,
+    squared: Any,
+    x: Any,
+    rule: Any,
+    known: Any,
+    out: Any,
+    sure: Any,
 ) -> None:
     tile, run = pl.program_id(0), pl.program_id(1)
     here = pl.ds(tile * users, users)
@@ -96,12 +105,18 @@ def learn(models: Any, learns: Array, context: Array, payoff: Array) -> Any:
             grid=(users // LEARNERS, runs),
             in_specs=[whole] * 6,
             out_specs=[whole] * 2,
-            out_shape=[jax.ShapeDtypeStruct(part.shape, part.dtype) for part in models],
+            out_shape=[shaped(part.shape, part.dtype) for part in models],
             input_output_aliases={4: 0, 5: 1},
             compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=1),
             interpret=fused.INTERPRET,
             name="learn",
-        )(learns.astype(jnp.int8), jnp.asarray(entry), jnp.pad(context, ((0, 0), (0, side - d))), payoff, *models)
+        )(
+            learns.astype(jnp.int8),
+            jnp.asarray(entry),
+            jnp.pad(context, ((0, 0), (0, side - d))),
+            payoff,
+            *models,
+        )
     )
 
 

@@ -34,14 +34,13 @@ class Block(NamedTuple):
 
 
 class Questions(NamedTuple):
-    """What candidates are multiplied as, and whom each of them is near to: |estimate − wⱼ·x| ≤ reach + scale·spreadⱼ."""
+    """What candidates are multiplied as, and who is near: |estimate − wⱼ·x| ≤ reach + scale·spreadⱼ."""
 
     pairs: Array  # (candidates, pairs): the products xₐ·x_b, twice if a ≠ b
     features: Array  # (candidates, features)
     estimate: Array  # (candidates,): of the user who asks
     reach: Array  # (candidates,): the user's own part of the distance that is allowed
     scale: Array  # (candidates,): what others' spreads add to it
-    used: Array  # how many rows are in use, over all blocks
 
 
 class Found(NamedTuple):
@@ -85,11 +84,24 @@ def empty(n_features: int, users: int) -> Block:
     )
 
 
-def questions(table: Array, n_features: int) -> Questions:
-    """Take apart a table: a row (x…, estimate, spread, scale, rounding, row, used) for each candidate."""
-    x = table[:, :n_features]
-    estimate, spread, scale, rounding = (table[:, n_features + k] for k in range(4))
-    return Questions(products(x), x, estimate, scale * spread + rounding, scale, table[0, -1])
+def table_width(n_features: int) -> int:
+    """Return how wide a table of questions is: x, zeros up to a multiple of 16, then FIELDS, then zeros."""
+    return whole(n_features) + 16
+
+
+def whole(count: int) -> int:
+    """Return the next multiple of 16."""
+    return -(-count // 16) * 16
+
+
+def questions(table: Array, views: Array, n_features: int) -> Questions:
+    """Take apart a table: a row (x…, 0…, estimate, spread, scale, rounding, row, used, 0…) for each candidate.
+
+    views (2, candidates) are estimates and spreads of those who ask, whether they have a row or not.
+    """
+    x, first = table[:, :n_features], whole(n_features)
+    scale, rounding = table[:, first + 2], table[:, first + 3]
+    return Questions(products(x), x, views[0], scale * views[1] + rounding, scale)
 
 
 def products(x: Array) -> Array:
@@ -99,40 +111,36 @@ def products(x: Array) -> Array:
 
 
 @jax.jit
-def see(inverses: Array, weights: Array, table: Array, first: Array) -> Array:
-    """Write into a table of questions the estimates and spreads of those who ask and are in this block.
+def see(inverses: Array, weights: Array, table: Array, first: Array, views: Array | None = None) -> Array:
+    """Return estimates and spreads (2, candidates) of those who ask, where they are in this block.
 
-    The block's rows are those from `first` on.
+    The block's rows are those from `first` on. Of the others, they are what `views` says, or the table without it.
     """
     d, users = weights.shape
-    x, row = table[:, :d], table[:, -2].astype(jnp.int32) - first
-    here = (0 <= row) & (row < users)
+    fields = table[:, whole(d) :]
+    x, row = table[:, :d], fields[:, 4].astype(jnp.int32) - first
+    here = (row >= 0) & (row < users)
     column = jnp.where(here, row, 0)
     squares = (products(x) * inverses[:, column].T).sum(-1)
-    own = jnp.stack([(x * weights[:, column].T).sum(-1), jnp.sqrt(jnp.maximum(squares, 0.0))], axis=1)
-    return table.at[:, d : d + 2].set(jnp.where(here[:, None], own, table[:, d : d + 2]))
+    own = jnp.stack([(x * weights[:, column].T).sum(-1), jnp.sqrt(jnp.maximum(squares, 0.0))])
+    return jnp.where(here, own, fields[:, :2].T if views is None else views)
 
 
-@partial(jax.jit, static_argnames="own")
-def gather(inverses: Array, weights: Array, table: Array, first: Array, own: bool = False) -> Array:
+@jax.jit
+def gather(inverses: Array, weights: Array, table: Array, first: Array, views: Array | None = None) -> Array:
     """Return what those who ask think, and sum over a block's neighbours: (5, candidates).
 
     Own estimates and spreads, members, estimates, spreads. The block's rows are those from `first` on; free ones are
-    nobody's neighbours. With `own`, all who ask are in this block, or have no row.
+    nobody's neighbours. Without `views`, all who ask are in this block, or have no row.
     """
-    table = see(inverses, weights, table, first) if own else table
-    asked = questions(table, len(weights))
+    views = see(inverses, weights, table, first) if views is None else views
+    asked = questions(table, views, len(weights))
     squares = jnp.dot(asked.pairs, inverses, precision=EXACT)  # (candidates, users)
     estimates = jnp.dot(asked.features, weights, precision=EXACT)
     width = jnp.sqrt(jnp.maximum(squares, 0.0))
     estimate, reach, scale = (part[:, None] for part in (asked.estimate, asked.reach, asked.scale))
     near = jnp.abs(estimate - estimates) <= reach + scale * width
-    return answer(table, len(weights), jnp.stack(sums(near, estimates, width)))
-
-
-def answer(table: Array, n_features: int, found: Array) -> Array:
-    """Return what those who ask think, from the table, above sums (3, candidates)."""
-    return jnp.concatenate([table[:, n_features : n_features + 2].T, found])
+    return jnp.concatenate([views, jnp.stack(sums(near, estimates, width))])
 
 
 def sums(near: Array, estimates: Array, width: Array) -> list[Array]:

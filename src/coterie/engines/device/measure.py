@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.engines.device import check, sweep
-from coterie.engines.device.blocks import Asked, Blocks, Question, find_device
+from coterie.engines.device.blocks import Asked, Blocks, Question, find_device, ready
 from coterie.engines.device.kernels import Block
 
 Floats = NDArray[np.float64]
@@ -95,7 +95,7 @@ def memory_speed(device: Any, size: int) -> float:
             copy(source)
         copy(made).block_until_ready()
 
-    return 11 * 2 * source.nbytes / median(5, ten)
+    return float(11 * 2 * source.nbytes / median(5, ten))
 
 
 def decisions(
@@ -173,7 +173,7 @@ def growth(blocks: Blocks, users: int) -> Cost:
 def joint(device: Any, sizes: Sizes, speed: float) -> Iterator[Cost]:
     """Measure joint rounds of many runs in a world like LastFM: at the start, later, and on average."""
     world = check.make_world(sizes.runs, sizes.run_users, FEATURES, CANDIDATES, sizes.joint_rounds, seed=3)
-    alpha = np.arange(sizes.runs) % 21 * 0.01
+    alpha = np.float64(0.01) * (np.arange(sizes.runs, dtype=np.float64) % 21)
     reading = sizes.runs * sizes.run_users * 8 * (FEATURES * (FEATURES + 1) // 2 + FEATURES) / speed
     with jax.enable_x64(True):
         rules = check.rules(alpha, np.full(sizes.runs, 0.2), sizes.joint_rounds)
@@ -190,9 +190,11 @@ def joint(device: Any, sizes: Sizes, speed: float) -> Iterator[Cost]:
                 start = time.perf_counter()
                 sweep.play.lower(models, learned, rounds, table, rules, sweep.code_for(device)).compile()
                 compiling = time.perf_counter() - start
-            jax.block_until_ready((models, rounds))
+            ready((models, rounds))
             start = time.perf_counter()
-            models, learned, played = sweep.play(models, learned, rounds, table, rules, sweep.code_for(device))
+            models, learned, played = sweep.play(
+                models, learned, rounds, table, rules, sweep.code_for(device)
+            )
             updated = np.asarray(played.updated)
             times.append((time.perf_counter() - start) / ROUNDS)
             learners.append(float(updated.sum(1).mean()))
@@ -217,7 +219,7 @@ def filled(device: Any, users: int, block: int) -> Blocks:
 
 def grow(blocks: Blocks, first: int, users: int) -> None:
     """Fill the rows from about `first` up to `users`."""
-    host = _learned(np.random.default_rng(0), min(PIECE, blocks.size))
+    host = learned(np.random.default_rng(0), min(PIECE, blocks.size))
     step = len(host.weights)
     with jax.enable_x64(True):
         there = jax.device_put(host, blocks.device)
@@ -228,7 +230,7 @@ def grow(blocks: Blocks, first: int, users: int) -> None:
     blocks.wait()
 
 
-def _learned(rng: np.random.Generator, count: int) -> Block:
+def learned(rng: np.random.Generator, count: int) -> Block:
     """Return users who have learned five payoffs each, as rows."""
     x = vectors(rng, 5 * count).reshape(count, 5, FEATURES)
     payoffs = rng.integers(2, size=(count, 5)).astype(np.float64)

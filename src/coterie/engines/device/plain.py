@@ -1,4 +1,4 @@
-"""Dense CAB in NumPy with nothing clever: what the device's choices are checked against where there is no compiler."""
+"""Dense CAB in NumPy with nothing clever: what choices on a device are checked against, without a compiler."""
 
 import math
 from typing import Any, final

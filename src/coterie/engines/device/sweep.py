@@ -64,7 +64,9 @@ def start(runs: int, users: int, n_features: int) -> Models:
     """Return runs in which nobody has learned."""
     at = places(n_features)
     pairs = len(at.row)
-    width = -(-(pairs + n_features + 1) // WHOLE) * WHOLE  # with a zero at the end, for what is beside a matrix
+    width = (
+        -(-(pairs + n_features + 1) // WHOLE) * WHOLE
+    )  # with a zero at the end, for what is beside a matrix
     user = np.zeros(width)
     user[:pairs] = at.row == at.column
     user[pairs : pairs + n_features] = np.nan
