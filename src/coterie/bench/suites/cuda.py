@@ -1,7 +1,7 @@
 """Users' models on a GPU: what decisions, shared payoffs and joint rounds cost, beside memory speed and one core.
 
 Times on the device are by the clock, from numbers on the host to numbers on the host (see `engines.device.measure`).
-One core is timed with fewer users, for a decision there grows with their number, and the figure is scaled up.
+One core is processor time of all threads, with fewer users, scaled up: a decision there grows with their number.
 """
 
 import time
@@ -71,9 +71,9 @@ def one_core(users: int) -> dict[str, float]:
     decide(1)  # compiles
     share()
     return {
-        "a decision": best_of(5, lambda: decide(1), time.perf_counter) / users,
-        "batches": best_of(2, lambda: decide(BATCH), time.perf_counter) / BATCH / users,
-        "a payoff that all users learn": best_of(3, share, time.perf_counter) / users,
+        "a decision": best_of(5, lambda: decide(1), time.process_time) / users,
+        "batches": best_of(2, lambda: decide(BATCH), time.process_time) / BATCH / users,
+        "a payoff that all users learn": best_of(3, share, time.process_time) / users,
     }
 
 

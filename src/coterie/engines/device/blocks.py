@@ -307,7 +307,7 @@ def product_widths(columns: int) -> Iterator[int]:
 
 def ready(arrays: Any) -> Any:
     """Wait for arrays, and return them."""
-    return jax.block_untilready(arrays)  # type: ignore[no-untyped-call]
+    return jax.block_until_ready(arrays)  # type: ignore[no-untyped-call]
 
 
 def _joined(parts: Sequence[Floats], count: int) -> Floats:
