@@ -32,7 +32,7 @@ $(READY_TO_RUN): $(PINS)
 	@touch $@
 
 $(READY): $(PINS)
-	@.ci/install 'all that the tests need' --editable '.[experiments,service,postgres,rivals,ray,gym,mlflow,telemetry]' --group dev --group docs
+	@.ci/install 'all that the tests need' --editable '.[experiments,service,postgres,rivals,ray,gpu,gym,mlflow,telemetry]' --group dev --group docs
 	@# The tests compare with obp. It would bring PyTorch, which no part that they use needs.
 	@.ci/install 'estimators to compare with' --no-deps obp
 	@touch $@ $(READY_TO_RUN)

@@ -67,7 +67,14 @@ def test_a_replay_of_the_log_is_the_same_model_on_any_number_of_shards(tmp_path:
                 assert_same_state(mine, others)
 
 
-def test_what_arrives_together_goes_out_together_and_is_answered_as_alone(tmp_path: Path) -> None:
+def on_a_device() -> Any:
+    """Return an engine on JAX's processor."""
+    pytest.importorskip("jax", reason="jax is not installed (the extra gpu)")
+    return open_engine("cuda?device=cpu&block=16")
+
+
+@pytest.mark.parametrize("home", [lambda: Local(3), on_a_device])
+def test_what_arrives_together_goes_out_together_and_is_answered_as_alone(tmp_path: Path, home: Any) -> None:
     asked: list[int] = []
     decide_many = CAB.decide_many
 
@@ -90,7 +97,7 @@ def test_what_arrives_together_goes_out_together_and_is_answered_as_alone(tmp_pa
         return [(one.event, one.order, one.choice, one.probability) for one in found]
 
     alone = run(tmp_path / "alone.db", work)
-    together = run(tmp_path / "together.db", work, Local(3))
+    together = run(tmp_path / "together.db", work, home())
     assert together == alone
     assert sum(asked) == 120
     assert len(asked) <= 3 * 4  # ids and features apart, and whatever a busy machine makes late

@@ -16,13 +16,14 @@ from coterie.bench.rows import Row
 from coterie.errors import ParameterError
 
 SUITES = ("onehot", "dense", "growth", "policies", "sparse", "hierarchical", "startup", "shards")
+BY_NAME = ("cuda",)  # only where they are named: they need a GPU
 
 
 def run_suites(names: list[str], quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
     """Yield the rows of the named suites, or of all of them, as they are measured."""
     for name in names:
-        if name not in SUITES:
-            raise ParameterError(f"unknown suite {name!r}; choose among {', '.join(SUITES)}")
+        if name not in (*SUITES, *BY_NAME):
+            raise ParameterError(f"unknown suite {name!r}; choose among {', '.join((*SUITES, *BY_NAME))}")
     for name in names or SUITES:
         module = f"coterie.bench.suites.{name}"
         if find_spec(module) is not None:

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from coterie.engines.cluster import connect
+    from coterie.engines.cuda import Cuda
     from coterie.engines.local import Local
     from coterie.engines.ray import Ray
 
-HOMES = {"Local": "local", "Ray": "ray", "connect": "cluster"}
+HOMES = {"Cuda": "cuda", "Local": "local", "Ray": "ray", "connect": "cluster"}
 
-__all__ = ["Local", "Ray", "connect"]
+__all__ = ["Cuda", "Local", "Ray", "connect"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,7 @@
-"""Engines as one writes them on a command line: `ray?shards=8`, `ray://host:10001?shards=16`, `local?shards=4`."""
+"""Engines as one writes them on a command line.
+
+`ray?shards=8`, `ray://host:10001?shards=16`, `local?shards=4`, `cuda`, `cuda?device=cuda:1`.
+"""
 
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -8,7 +11,8 @@ from coterie.engines.local import Local
 from coterie.errors import ParameterError
 
 EXPECTED = (
-    "ray, ray://host:port, ray://auto or local, then ?shards=4, if need be &snapshot-every=… or &timeout=…"
+    "ray, ray://host:port, ray://auto or local, then ?shards=4, if need be &snapshot-every=… or &timeout=…; or cuda, "
+    "if need be with ?device=… &most-users=…"
 )
 
 
@@ -22,13 +26,19 @@ def open_engine(text: str, when_down: WhenDown = "wait") -> Any:
         known: dict[str, type] = {"shards": int, "snapshot-every": int}
         if parts.scheme == "ray":
             known["timeout"] = float
+        if parts.scheme == "cuda":
+            known = {"device": str, "block": int, "most-users": int}
         settings = {name.replace("-", "_"): known[name](value) for name, value in given.items()}
     except (ValueError, KeyError) as error:
         raise ParameterError(f"engine {text!r} cannot be read ({error}); expected {EXPECTED}") from None
-    if parts.scheme not in ("ray", "local") or parts.path or (parts.scheme == "local" and parts.netloc):
+    if parts.scheme not in ("ray", "local", "cuda") or parts.path or (parts.scheme != "ray" and parts.netloc):
         raise ParameterError(f"engine {text!r} is not known; expected {EXPECTED}")
     if parts.scheme == "local":
         return Local(when_down=when_down, **settings)
+    if parts.scheme == "cuda":
+        from coterie.engines.cuda import Cuda
+
+        return Cuda(**settings)
     from coterie.engines.ray import Ray
 
     where = None if parts.netloc in ("", "local") else parts.netloc

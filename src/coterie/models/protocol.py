@@ -146,3 +146,13 @@ class Movable(Models, Protocol):
 
     def put(self, part: Tensors) -> None:
         """Take users over from other models of the same kind; they must not be known yet."""
+
+
+@runtime_checkable
+class AtOnce(Models, Protocol):
+    """Models that are far away: one question is better than two."""
+
+    def look_many(
+        self, users: Sequence[Hashable], contexts: Sequence[Any], scale: float
+    ) -> list[tuple[View, Near]]:
+        """Return what `view_many` and then `gather_many` do."""

@@ -27,7 +27,7 @@ from coterie.models import Eligible, Models, Near, View, make_fading, make_model
 from coterie.models.checks import check_count, check_flag, check_number, check_pairs, check_user, read_payoff
 from coterie.models.files import Tensors
 from coterie.models.forget import without_item
-from coterie.models.protocol import Floats
+from coterie.models.protocol import AtOnce, Floats
 from coterie.policies.base.batch import Batch, Outcome, read_batch, run_one_by_one
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.exploration import Alpha, check_alpha, check_half_life, keep_of, scale_at
@@ -136,6 +136,7 @@ class CAB(Policy):
             )
         else:
             self.models = engine.models(n_features, one_hot, eligible)
+        self.at_once = self.models if isinstance(self.models, AtOnce) else None
         self.learned = 0
         self.waiting: deque[tuple[Hashable, Any, float]] = (
             deque()
@@ -165,6 +166,9 @@ class CAB(Policy):
         contexts = self.models.read(contexts)
         self._catch_up()
         scale = scale_at(self.alpha, self.learned)
+        if self.at_once is not None:
+            own, near = self.at_once.look_many([user], [contexts], scale)[0]
+            return self._decision(user, contexts, own, near, scale)
         own = self.models.view(user, contexts)
         if self.rng is None:
             near = self.models.gather(user, contexts, own, scale)  # sums, each (candidates,)
@@ -232,6 +236,12 @@ class CAB(Policy):
         lists = [self.models.read(shown) for shown in contexts]
         self._catch_up()
         scale = scale_at(self.alpha, self.learned)
+        if self.at_once is not None:
+            found = self.at_once.look_many(users, lists, scale)
+            return [
+                self._decision(user, shown, own, near, scale)
+                for user, shown, (own, near) in zip(users, lists, found, strict=True)
+            ]
         views = self.models.view_many(users, lists)
         many = self.models.gather_many(users, lists, views, scale)
         return [self._decision(*one, scale) for one in zip(users, lists, views, many, strict=True)]

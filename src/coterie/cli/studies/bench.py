@@ -25,7 +25,7 @@ def bench(
     suites: Annotated[
         list[str] | None,
         typer.Argument(
-            help=f"{', '.join(SUITES)}; all of these without a name. decisions, snapshots: see below."
+            help=f"{', '.join(SUITES)}; all of these without a name. cuda, decisions, snapshots: see below."
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -44,6 +44,8 @@ def bench(
 
     `coterie bench snapshots` measures what a million users with features cost the service: a start, memory, how long
     a snapshot holds up requests and what it writes, and the processor time of a rank and a reward beside 100 users.
+
+    `coterie bench cuda` measures users' models on a GPU, beside its memory's speed and one core.
     """
     notes = Console(stderr=True)
     suites, old_file = _without_file(suites or [], as_json)
@@ -57,7 +59,12 @@ def bench(
     if out is not None:
         name = "-".join(suites) if suites else "all"
         write_rows(found, out / f"{name}.json")
-        (out / f"{name}-machine.json").write_text(json.dumps(describe_machine(), indent=2) + "\n")
+        machine = describe_machine()
+        if "cuda" in suites:
+            from coterie.bench.suites import cuda
+
+            machine |= cuda.machine()
+        (out / f"{name}-machine.json").write_text(json.dumps(machine, indent=2) + "\n")
         draw_growth(found, out)
     if as_json and old_file is None:
         print(json.dumps([row.as_dict() for row in found], indent=2))

@@ -418,6 +418,10 @@ class Desk:
             raise Problem(
                 409, "no_shards", "the users are kept in this process; start with --engine for shards"
             )
+        if not hasattr(home, "shards"):
+            raise Problem(
+                409, "no_shards", "the users are kept on one device; start with --engine ray… for shards"
+            )
         if self._moving:
             raise Problem(409, "busy", "users are moving already; wait for it")
         self._moving = True

@@ -979,7 +979,8 @@ def make_policy(config: Config, kind: Kind, shards: Shards | None = None) -> Pol
             raise ParameterError(f"{name!r} cannot be a parameter of the policy: {why}")
     if shards is not None:
         check_sharding(config)
-        given["engine"] = shards
+        if kind != "items" or not getattr(shards, "vectors_only", False):
+            given["engine"] = shards
     try:
         return POLICIES[config.policy](**given, **config.parameters)
     except CoterieError:

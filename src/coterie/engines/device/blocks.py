@@ -1,0 +1,338 @@
+"""Users' models on a device, in blocks of a fixed number of users, each user known by a row's number.
+
+A new block is added when all are full. Nothing is copied and nothing is compiled for that, so growth is no pause.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, final
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.engines.device import fused, kernels
+from coterie.engines.device.kernels import Block
+from coterie.errors import ParameterError, UnavailableError
+
+Floats = NDArray[np.float64]
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
+
+MOST_COLUMNS = 512  # candidates in one product
+FEW_COLUMNS = 16
+PIECE = 4096  # users that are read or written at once
+BESIDE = 1 / 8  # of the device's memory is left for what decisions and shared updates need for a moment
+
+
+class Question(NamedTuple):
+    """One user's candidates."""
+
+    row: int  # of the user, or -1 without one
+    contexts: Floats  # (candidates, features)
+    view: Floats  # (2, candidates): estimates and spreads of a user without a row
+
+
+class Asked(NamedTuple):
+    """Whom a candidate is near to: |estimate − wⱼ·x| ≤ reach + scale·spreadⱼ."""
+
+    contexts: Floats  # (candidates, features)
+    estimate: Floats  # (candidates,)
+    reach: Floats  # (candidates,)
+    scale: float
+
+
+def on_device(
+    method: Callable[Concatenate["Blocks", Given], Answer],
+) -> Callable[Concatenate["Blocks", Given], Answer]:
+    """Let a method compute in float64 whatever JAX does elsewhere, and tell in plain words when memory is short."""
+
+    def wrapped(self: "Blocks", /, *given: Given.args, **named: Given.kwargs) -> Answer:
+        with jax.enable_x64(True), told_when_full(self):
+            return method(self, *given, **named)
+
+    wrapped.__doc__ = method.__doc__
+    return wrapped
+
+
+@contextmanager
+def told_when_full(blocks: "Blocks") -> Iterator[None]:
+    """Raise UnavailableError where JAX says that the device's memory is used up."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise blocks.full() from error
+
+
+@final
+class Blocks:
+    """Models of users by row: `size` users a block, at most `most` users if that is given."""
+
+    def __init__(self, n_features: int, device: Any, size: int, most: int | None = None) -> None:
+        self.n_features = n_features
+        self.device = device
+        self.code: Any = fused if device.platform == "gpu" else kernels
+        self.size = size
+        self.most = most
+        self._blocks: list[Block] = []
+        self._first: list[Any] = []  # the first row of each, on the device
+
+    def like(self) -> "Blocks":
+        """Return blocks of the same kind, without users."""
+        return Blocks(self.n_features, self.device, self.size, self.most)
+
+    @property
+    def room(self) -> int:
+        """How many users there is room for."""
+        return self.size * len(self._blocks)
+
+    def wait(self) -> None:
+        """Wait until everything is done that was asked for."""
+        ready(self._blocks)
+
+    @property
+    def user_bytes(self) -> int:
+        """What one user takes."""
+        return 12 * (self.n_features * (self.n_features + 1) // 2 + self.n_features)
+
+    def full(self) -> UnavailableError:
+        """Return the error of a device without room."""
+        return UnavailableError(
+            f"no room for more than {self.room if self.most is None else self.most:,} users of "
+            f"{self.n_features} features on {self.device}, at {self.user_bytes:,} bytes per user; nothing was "
+            "changed; drop users, take a device with more memory, or several machines (engine=Ray(…))"
+        )
+
+    @on_device
+    def reserve(self, rows: int) -> None:
+        """Make room for so many users; raises UnavailableError, and changes nothing, if there is none."""
+        if self.most is not None and rows > self.most:
+            raise self.full()
+        made: list[Block] = []
+        while self.room + self.size * len(made) < rows:
+            stats = self.device.memory_stats() or {}
+            limit = stats.get("bytes_limit")
+            if limit and stats["bytes_in_use"] + self.size * self.user_bytes > (1 - BESIDE) * limit:
+                raise self.full()
+            with jax.default_device(self.device):
+                block = jax.device_put(kernels.empty(self.n_features, self.size), self.device)
+            made.append(Block(*ready(block)))
+        firsts = [self.room + self.size * k for k in range(len(made))]
+        self._first += jax.device_put([np.int32(first) for first in firsts], self.device)
+        self._blocks += made
+
+    @on_device
+    def look(
+        self, questions: Sequence[Question], scale: float, rounding: float, used: int
+    ) -> tuple[Floats, Floats]:
+        """Return what those who ask think, and the sums over their neighbours among the rows before `used`.
+
+        (2, candidates of all questions): own estimates and spreads, and (3, candidates): members, estimates, spreads.
+        """
+        blocks = list(self._used(used))
+        tables = self._tables(questions, scale, rounding, used)
+        # In one block, one call does all.
+        views = [None] * len(tables) if len(blocks) == 1 else self._seen(tables, questions)
+        parts = [
+            [self.code.gather(block.inverses, block.weights, table, first, own) for block, first in blocks]
+            for table, own in zip(tables, views, strict=True)
+        ]
+        if len(parts) == len(blocks) == 1:
+            found = np.asarray(parts[0][0])  # sooner than by device_get
+            views, parts = [None], [[found]]
+        views, parts = jax.device_get((views, parts))
+        count = sum(len(question.contexts) for question in questions)
+        own = [part[0][:2] if view is None else view for view, part in zip(views, parts, strict=True)]
+        sums = [
+            sum((one[2:] for one in part), np.zeros((3, view.shape[1])))
+            for view, part in zip(own, parts, strict=True)
+        ]
+        return _joined(own, count), _joined(sums, count)
+
+    @on_device
+    def view(self, questions: Sequence[Question]) -> Floats:
+        """Return own estimates and spreads (2, candidates of all questions)."""
+        views = jax.device_get(self._seen(self._tables(questions, 0.0, 0.0, 0), questions))
+        return _joined(views, sum(len(question.contexts) for question in questions))
+
+    def _tables(
+        self, questions: Sequence[Question], scale: float, rounding: float, used: int
+    ) -> list[Floats]:
+        """Return the questions as tables, one for each product. See `kernels.questions`."""
+        d, fields = self.n_features, kernels.whole(self.n_features)
+        widths = list(product_widths(sum(len(question.contexts) for question in questions)))
+        table, last = np.zeros((sum(widths), kernels.table_width(d))), 0
+        for row, contexts, view in questions:
+            first, last = last, last + len(contexts)
+            table[first:last, :d], table[first:last, fields : fields + 2] = contexts, view.T
+            table[first:last, fields + 4] = row
+        table[last:, fields + 4] = -1  # beyond the candidates: asked by nobody
+        table[:, fields + 2], table[:, fields + 3], table[:, fields + 5] = scale, rounding, used
+        return [table] if len(widths) == 1 else np.split(table, np.cumsum(widths)[:-1])
+
+    def _seen(self, tables: Sequence[Floats], questions: Sequence[Question]) -> list[Any]:
+        """Return the estimates and spreads of those who ask, for each table."""
+        fields = kernels.whole(self.n_features)
+        views: list[Any] = [table[:, fields : fields + 2].T for table in tables]
+        for number in sorted({question.row // self.size for question in questions if question.row >= 0}):
+            block, first = self._blocks[number], self._first[number]
+            views = [
+                kernels.see(block.inverses, block.weights, table, first, view)
+                for table, view in zip(tables, views, strict=True)
+            ]
+        return views
+
+    def _used(self, used: int) -> Iterator[tuple[Block, Any]]:
+        """Yield the blocks with rows in use, each with its first row."""
+        last = -(-used // self.size)
+        return zip(self._blocks[:last], self._first[:last], strict=True)
+
+    @on_device
+    def near(self, asked: Asked) -> NDArray[np.bool_]:
+        """Return which rows are near, for a question of one candidate: (room,)."""
+        found = self._find(asked, np.inf, -1, 0.0)
+        return np.concatenate([np.zeros(0), *jax.device_get([part.learns for part in found])]) > 0
+
+    @on_device
+    def share(self, asked: Asked, payoff: float, limit: float, own: int) -> int:
+        """Let the near ones learn whose bound is below `limit`, and the row `own` if it is not -1; return how many.
+
+        Who learns is found for all blocks before the first is changed.
+        """
+        found = self._find(asked, limit, own, payoff)
+        if not self._has_room_for(found):
+            ready(found)  # which raises if there was none
+        for number, part in enumerate(found):
+            self._blocks[number] = self.code.learn(self._blocks[number], part)
+        return int(sum(jax.device_get([part.count for part in found])))
+
+    def _has_room_for(self, found: list[kernels.Found]) -> bool:
+        """Return whether the device had far more memory free than this takes: then it cannot have failed."""
+        free = (self.device.memory_stats() or {}).get("largest_free_block_bytes", 0)
+        return bool(free > 4 * sum(part.v.nbytes for part in found))
+
+    def _find(self, asked: Asked, limit: float, own: int, payoff: float) -> list[kernels.Found]:
+        rule = (asked.estimate[0], asked.reach[0], asked.scale, limit)
+        found = []
+        for number, block in enumerate(self._blocks):
+            here = own - number * self.size
+            column = here if own >= 0 and 0 <= here < self.size else -1
+            question = np.concatenate([asked.contexts[0], rule, [column, payoff]])
+            found.append(self.code.find(block.inverses, block.weights, question))
+        return found
+
+    @on_device
+    def learn(self, row: int, context: Floats, payoff: float, fresh: bool) -> None:
+        """Let one user learn, as a stranger if `fresh`."""
+        number = row // self.size
+        asked = np.concatenate([context, [payoff, row % self.size, float(fresh)]])
+        # Reading and writing in one call would copy the block.
+        self._write(row, kernels.learn_row(self._blocks[number], asked), 1)
+
+    @on_device
+    def learn_alike(self, first: int, last: int, context: Floats, payoff: float) -> None:
+        """Let the rows from `first` to before `last`, all free, learn the same payoff as strangers."""
+        self._fill(first, last, kernels.after(jax.device_put(np.append(context, payoff), self.device)))
+
+    @on_device
+    def clear(self, row: int) -> None:
+        """Free a row; nothing that it held stays."""
+        user = kernels.stranger(self.n_features)
+        nothing = Block(0 * user.inverses, np.full(self.n_features, np.nan), *user[2:])
+        self._write(row, Block(*(part[None] for part in nothing)), 1)
+
+    def _fill(self, first: int, last: int, user: Block) -> None:
+        for number in range(first // self.size, -(-last // self.size)):
+            start = number * self.size
+            edges = np.int32(max(first - start, 0)), np.int32(min(last - start, self.size))
+            self._blocks[number] = kernels.fill(self._blocks[number], user, *edges)
+
+    @on_device
+    def move(self, source: int, target: int) -> None:
+        """Copy a row over another one."""
+        column = np.array([source % self.size], dtype=np.int32)
+        self._write(target, kernels.read(self._blocks[source // self.size], column), 1)
+
+    @on_device
+    def read(self, rows: NDArray[np.int64]) -> Block:
+        """Return some users, a row each: (rows, pairs), (rows, features) and so on."""
+        found = Block(
+            *(np.empty((len(rows), len(part)), part.dtype) for part in kernels.stranger(self.n_features))
+        )
+        numbers, columns = rows // self.size, (rows % self.size).astype(np.int32)
+        for number in np.unique(numbers).tolist():
+            here = np.flatnonzero(numbers == number)
+            for start in range(0, len(here), PIECE):
+                places = here[start : start + PIECE]
+                asked = _padded(columns[places], 0, _power(len(places), 1))
+                piece = jax.device_get(kernels.read(self._blocks[number], asked))
+                for array, part in zip(found, piece, strict=True):
+                    array[places] = part[: len(places)]
+        return found
+
+    @on_device
+    def write(self, first: int, rows: Block) -> None:
+        """Write users into free rows from `first` on."""
+        self._write(first, rows, min(PIECE, self.size))
+
+    def _write(self, first: int, rows: Block, step: int) -> None:
+        """Write pieces of `step` columns, each into the columns that begin at a multiple of `step`."""
+        last = first + len(rows.weights)
+        for start in range(first // step * step, last, step):
+            low, high = max(first, start), min(last, start + step)
+            piece = rows
+            if len(rows.weights) != step or low != start:
+                piece = Block(
+                    *(_padded(part[low - first : high - first], low - start, step) for part in rows)
+                )
+            number, column = divmod(start, self.size)
+            edges = np.int32(column), np.int32(low - start), np.int32(high - start)
+            self._blocks[number] = kernels.write(self._blocks[number], piece, *edges)
+
+
+def product_widths(columns: int) -> Iterator[int]:
+    """Yield how many columns each product has, for so many in all.
+
+    Few widths, for each is compiled once: powers of two. Either one with little to spare, or a part of the columns.
+    """
+    while columns > 0:
+        width = _power(columns, FEW_COLUMNS)
+        if width > MOST_COLUMNS or (width > 32 and 4 * width > 5 * columns):
+            width = min(MOST_COLUMNS, width // 2)
+        yield width
+        columns -= width
+
+
+def ready(arrays: Any) -> Any:
+    """Wait for arrays, and return them."""
+    return jax.block_until_ready(arrays)  # type: ignore[no-untyped-call]
+
+
+def _joined(parts: Sequence[Floats], count: int) -> Floats:
+    """Return the columns of all parts, the first `count` of them."""
+    return (parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1))[:, :count]
+
+
+def _power(count: int, least: int) -> int:
+    """Return the smallest power of two that is neither below `count` nor below `least`."""
+    return max(least, 1 << (count - 1).bit_length())
+
+
+def _padded(part: Any, before: int, length: int) -> Any:
+    made = np.zeros((length, *part.shape[1:]), part.dtype)
+    made[before : before + len(part)] = part
+    return made
+
+
+def find_device(name: str | None) -> Any:
+    """Return a device of JAX: the first GPU, or what is named as platform or platform:number."""
+    platform, _, number = (name or "gpu").partition(":")
+    try:
+        return jax.devices(platform)[int(number or 0)]
+    except (RuntimeError, ValueError, IndexError) as error:
+        known = ", ".join(sorted({f"{d.platform}:{d.id}" for d in jax.devices()}))
+        raise ParameterError(
+            f"device is {name!r}, but JAX finds {known} here; for a GPU install jax[cuda13], or take device='cpu'"
+        ) from error

@@ -1,0 +1,302 @@
+"""What decisions cost on a device: `python -m coterie.engines.device.measure`, where NumPy and JAX are all there is.
+
+Times are by the clock, from numbers on the host to numbers on the host, medians of many; compiling is told apart.
+Beside each stands the time in which the device's memory could be read, at the speed of a copy in the same run.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.engines.device import check, sweep
+from coterie.engines.device.blocks import Asked, Blocks, Question, find_device, ready
+from coterie.engines.device.kernels import Block
+
+Floats = NDArray[np.float64]
+
+FEATURES, CANDIDATES, BATCH = 25, 25, 64
+RUNS, RUN_USERS = 105, 1892  # 21 values of α, five times, on LastFM
+ROUNDS = 250  # joint rounds in one call
+ALPHA = 0.1
+SCALE = ALPHA * 3.7  # α·√log(1+t) at about a million payoffs
+PIECE = 4096
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One thing that was measured."""
+
+    name: str
+    seconds: float
+    limit: float | None = None  # seconds
+    memory: float | None = None  # seconds that reading and writing what must be read and written takes
+    compiling: float | None = None  # seconds before the first answer
+    users: int | None = None  # whom it is about, so that one core can be asked the same
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured."""
+
+    users: int = 1_000_000
+    many: int = 10_000_000
+    block: int = 1 << 20
+    times: int = 200
+    runs: int = RUNS
+    run_users: int = RUN_USERS
+    joint_rounds: int = 3_000
+
+
+QUICK = Sizes(4_000, 8_000, 1_024, 5, 6, 200, 500)
+
+
+def costs(device: Any, sizes: Sizes, told: Callable[[str], None]) -> Iterator[Cost]:
+    """Measure everything, the device's memory first."""
+    with jax.enable_x64(True):
+        told("memory speed")
+        speed = memory_speed(device, 2 * sizes.users * FEATURES * 8 * 5)
+        yield Cost(f"a copy in the device's memory: {speed / 1e9:,.0f} GB/s", 1e9 / speed, note="a gigabyte")
+    told("choices against NumPy")
+    start = time.perf_counter()
+    said = check.check(device)
+    yield Cost("choices compared with NumPy", time.perf_counter() - start, note=said)
+    told(f"{sizes.users:,} users")
+    blocks = filled(device, sizes.users, sizes.block)
+    yield from decisions(blocks, sizes, sizes.users, speed, told)
+    told("growth")
+    yield growth(blocks, sizes.users)
+    told("runs side by side")
+    yield from joint(device, sizes, speed)
+    told(f"{sizes.many:,} users")
+    grow(blocks, sizes.users, sizes.many)
+    yield from decisions(blocks, replace(sizes, users=0, times=20), sizes.many, speed, told)
+
+
+def memory_speed(device: Any, size: int) -> float:
+    """Return bytes a second of a copy: read and written."""
+    source = jax.device_put(jnp.zeros(max(size, 1024) // 8), device)
+    copy = jax.jit(lambda array: array + 1.0)
+    made = copy(source).block_until_ready()
+
+    def ten() -> None:
+        for _ in range(10):
+            copy(source)
+        copy(made).block_until_ready()
+
+    return float(11 * 2 * source.nbytes / median(5, ten))
+
+
+def decisions(
+    blocks: Blocks, sizes: Sizes, users: int, speed: float, told: Callable[[str], None]
+) -> Iterator[Cost]:
+    """Measure decisions, alone and in batches, payoffs alone and shared by all."""
+    full = users == sizes.users
+    rng = np.random.default_rng(1)
+    shown = [vectors(rng, CANDIDATES) for _ in range(BATCH)]
+    rows = rng.integers(users, size=BATCH).tolist()
+    reading = users * 8 * (blocks.user_bytes // 12) / speed
+    who = f"{users:,} users"
+
+    def timed(name: str, times: int, work: Callable[[], Any], each: int = 1, **given: Any) -> Cost:
+        told(f"{who}: {name}")
+        start = time.perf_counter()
+        work()
+        compiling = time.perf_counter() - start
+        work()
+        seconds = median(times, work) / each
+        return Cost(f"{name}, {who}", seconds, compiling=compiling - seconds * each, users=users, **given)
+
+    yield timed(
+        "a decision", sizes.times, lambda: decide(blocks, rows[:1], shown[:1]),
+        limit=1.3e-3 if full else None, memory=reading,
+    )  # fmt: skip
+    yield timed(
+        f"a decision, in batches of {BATCH}", max(3, sizes.times // 10), lambda: decide(blocks, rows, shown), BATCH,
+        limit=0.65e-3 if full else None, memory=reading / BATCH,
+    )  # fmt: skip
+
+    def alone() -> None:
+        blocks.learn(rows[0], shown[0][0], 0.5, fresh=False)
+        blocks.wait()
+
+    yield timed("a payoff that one user learns", sizes.times, alone)
+    everybody = Asked(shown[1][:1], np.zeros(1), np.full(1, np.inf), SCALE)
+
+    def shared() -> None:
+        learners = blocks.share(everybody, 0.5, np.inf, rows[0])
+        blocks.wait()
+        assert learners == users
+
+    # Read to find who learns, then read and written with what rounding lost.
+    yield timed(
+        "a payoff that all users learn", max(3, sizes.times // 10), shared,
+        limit=4e-3 if full else None, memory=reading + 2 * users * blocks.user_bytes / speed,
+    )  # fmt: skip
+
+
+def decide(blocks: Blocks, rows: list[int], shown: list[Floats]) -> list[int]:
+    """Decide for some users, as `CAB.choose_many` does."""
+    questions = [Question(row, x, np.zeros((2, len(x)))) for row, x in zip(rows, shown, strict=True)]
+    _, (members, estimates, spreads) = blocks.look(questions, SCALE, 1e-12, blocks.room)
+    scores = np.split((estimates + SCALE * spreads) / members, len(rows))
+    return [int(np.argmax(score.max() - score < 1e-9)) for score in scores]
+
+
+def growth(blocks: Blocks, users: int) -> Cost:
+    """Measure the longest pause while users come for whom there is no room yet."""
+    longest, rng = 0.0, np.random.default_rng(2)
+    x = vectors(rng, 1)[0]
+    for block in range(4):
+        row = blocks.room
+        start = time.perf_counter()
+        blocks.reserve(row + 1)
+        blocks.learn(row, x, 0.5, fresh=True)
+        blocks.wait()
+        longest = max(longest, time.perf_counter() - start)
+        if block == 0:
+            longest = 0.0  # the first user of all is compiled for
+    return Cost(f"the longest pause of growth beyond {users:,} users", longest, limit=50e-3)
+
+
+def joint(device: Any, sizes: Sizes, speed: float) -> Iterator[Cost]:
+    """Measure joint rounds of many runs in a world like LastFM: at the start, later, and on average."""
+    world = check.make_world(sizes.runs, sizes.run_users, FEATURES, CANDIDATES, sizes.joint_rounds, seed=3)
+    alpha = np.float64(0.01) * (np.arange(sizes.runs, dtype=np.float64) % 21)
+    reading = sizes.runs * sizes.run_users * 8 * (FEATURES * (FEATURES + 1) // 2 + FEATURES) / speed
+    with jax.enable_x64(True):
+        rules = check.rules(alpha, np.full(sizes.runs, 0.2), sizes.joint_rounds)
+        table = jax.device_put(world.table, device)
+        with jax.default_device(device):
+            models = jax.device_put(sweep.start(sizes.runs, sizes.run_users, FEATURES), device)
+        learned = jax.device_put(np.zeros(sizes.runs, np.int32), device)
+        times, learners, compiling = [], [], 0.0
+        for first in range(0, sizes.joint_rounds, ROUNDS):
+            rounds = jax.device_put(
+                sweep.Rounds(*(part[first : first + ROUNDS] for part in world.rounds)), device
+            )
+            if first == 0:
+                start = time.perf_counter()
+                sweep.play.lower(models, learned, rounds, table, rules, sweep.code_for(device)).compile()
+                compiling = time.perf_counter() - start
+            ready((models, rounds))
+            start = time.perf_counter()
+            models, learned, played = sweep.play(
+                models, learned, rounds, table, rules, sweep.code_for(device)
+            )
+            updated = np.asarray(played.updated)
+            times.append((time.perf_counter() - start) / ROUNDS)
+            learners.append(float(updated.sum(1).mean()))
+    which = {"early": 1, "late": -1} if len(times) > 2 else {"late": -1}
+    for name, place in which.items():
+        yield Cost(
+            f"a joint round of {sizes.runs} runs, {name}",
+            times[place],
+            limit=0.3e-3 if sizes.runs == RUNS else None,
+            memory=reading,
+            compiling=compiling,
+            note=f"{learners[place]:,.0f} users learn in it",
+        )
+
+
+def filled(device: Any, users: int, block: int) -> Blocks:
+    """Return blocks with users who have learned; 4,096 different ones, over and over."""
+    blocks = Blocks(FEATURES, device, block)
+    grow(blocks, 0, users)
+    return blocks
+
+
+def grow(blocks: Blocks, first: int, users: int) -> None:
+    """Fill the rows from about `first` up to `users`."""
+    host = learned(np.random.default_rng(0), min(PIECE, blocks.size))
+    step = len(host.weights)
+    with jax.enable_x64(True):
+        there = jax.device_put(host, blocks.device)
+    blocks.reserve(users)
+    for start in range(first // step * step, users, step):
+        left = users - start
+        blocks.write(start, there if left >= step else Block(*(part[:left] for part in host)))
+    blocks.wait()
+
+
+def learned(rng: np.random.Generator, count: int) -> Block:
+    """Return users who have learned five payoffs each, as rows."""
+    x = vectors(rng, 5 * count).reshape(count, 5, FEATURES)
+    payoffs = rng.integers(2, size=(count, 5)).astype(np.float64)
+    inverse = np.linalg.inv(np.eye(FEATURES) + np.einsum("uka,ukb->uab", x, x))
+    weights = np.einsum("uab,uk,ukb->ua", inverse, payoffs, x)
+    row, column = np.triu_indices(FEATURES)
+    pairs = np.ascontiguousarray(inverse[:, row, column])
+    return Block(pairs, weights, np.zeros(pairs.shape, np.float32), np.zeros(weights.shape, np.float32))
+
+
+def vectors(rng: np.random.Generator, count: int) -> Floats:
+    """Return contexts of norm 1."""
+    x = rng.normal(size=(count, FEATURES))
+    found: Floats = x / (1.0001 * np.linalg.norm(x, axis=1, keepdims=True))
+    return found
+
+
+def median(times: int, work: Callable[[], Any]) -> float:
+    """Return the median time of a call, in seconds."""
+    taken = []
+    for _ in range(times):
+        start = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken)
+
+
+def machine(device: Any) -> dict[str, Any]:
+    """Return what a reader needs to place the numbers."""
+    stats = device.memory_stats() or {}
+    return {
+        "device": device.device_kind,
+        "memory": stats.get("bytes_limit"),
+        "most used": stats.get("peak_bytes_in_use"),
+        "python": sys.version.split()[0],
+        "jax": jax.__version__,
+        "numpy": np.__version__,
+    }
+
+
+def main() -> None:
+    """Print a line for each cost as it is measured, and write all of them as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default=None, help="as JAX names it; the first GPU if left out")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that everything works")
+    parser.add_argument("--out", type=Path, default=None, help="a file for the numbers")
+    given = parser.parse_args()
+    device = find_device(given.device)
+    found: list[Cost] = []
+    for cost in costs(device, QUICK if given.quick else Sizes(), lambda text: None):
+        found.append(cost)
+        limit = "" if cost.limit is None else f"  limit {1e3 * cost.limit:g} ms: {cost.seconds <= cost.limit}"
+        memory = (
+            ""
+            if cost.memory is None
+            else f"  memory {1e3 * cost.memory:.3f} ms ({cost.seconds / cost.memory:.2f})"
+        )
+        compiling = "" if cost.compiling is None else f"  compiled in {cost.compiling:.1f} s"
+        print(
+            f"{1e3 * cost.seconds:10.4f} ms  {cost.name}{memory}{limit}{compiling}  {cost.note}", flush=True
+        )
+        if given.out is not None:
+            told = {"machine": machine(device), "costs": [asdict(one) for one in found]}
+            given.out.write_text(json.dumps(told, indent=2) + "\n")
+    print(json.dumps(machine(device)))
+
+
+if __name__ == "__main__":
+    main()
