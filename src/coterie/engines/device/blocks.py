@@ -202,16 +202,10 @@ class Blocks:
         Who learns is found for all blocks before the first is changed.
         """
         found = self._find(asked, limit, own, payoff)
-        if not self._has_room_for(found):
-            ready(found)  # which raises if there was none
+        ready(found)  # raises if there was no memory for it: nothing has changed yet
         for number, part in enumerate(found):
             self._blocks[number] = self.code.learn(self._blocks[number], part)
         return int(sum(jax.device_get([part.count for part in found])))
-
-    def _has_room_for(self, found: list[kernels.Found]) -> bool:
-        """Return whether the device had far more memory free than this takes: then it cannot have failed."""
-        free = (self.device.memory_stats() or {}).get("largest_free_block_bytes", 0)
-        return bool(free > 4 * sum(part.v.nbytes for part in found))
 
     def _find(self, asked: Asked, limit: float, own: int, payoff: float) -> list[kernels.Found]:
         rule = (asked.estimate[0], asked.reach[0], asked.scale, limit)
