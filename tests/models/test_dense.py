@@ -12,7 +12,7 @@ from coterie.errors import ContextError, ParameterError, PayoffError, UserError
 from coterie.models import Dense
 from coterie.models._kernels.jit import jit
 from coterie.models._kernels.users import dense as kernels
-from coterie.models._kernels.users.simd import PANEL, WIDEST
+from coterie.models._kernels.users.simd import PANEL, PANELS, WIDEST
 from coterie.models.threads import in_chunks, thread_count
 from coterie.policies.base.batch import Batch, run_one_by_one
 from tests.naive import CachedCAB
@@ -40,18 +40,23 @@ def make_batch(seed: int, n_rounds: int, d: int, n_users: int = 9, c: int = 4, l
 
 @pytest.mark.parametrize("width", [1, 2, WIDEST - 1, WIDEST, WIDEST + 1, 25, 3 * WIDEST + 1])
 @pytest.mark.parametrize("d", [1, 3, 8])
-def test_the_panel_product_is_a_matrix_product(width: int, d: int) -> None:
+@pytest.mark.parametrize("many", [False, True])
+def test_the_panel_product_is_a_matrix_product(width: int, d: int, many: bool) -> None:
     rng = np.random.default_rng(width)
     x, pairs = unit(rng, width, d), d * (d + 1) // 2
     flat_pairs, flat = np.empty(width * pairs), np.empty(width * d)
     kernels.lay_columns(x, flat_pairs, flat)
-    half = rng.normal(size=(PANEL, d, d))
+    multiply, count = (kernels.multiply_panels, PANELS) if many else (kernels.multiply_panel, 1)
+    users = count * PANEL
+    half = rng.normal(size=(users, d, d))
     matrices = half + half.transpose(0, 2, 1)
-    packed = np.ascontiguousarray(np.array([m[np.triu_indices(d)] for m in matrices]).T)[None]
-    out = np.full((width, PANEL + 3), np.nan)
-    kernels.multiply_panel(packed, 0, flat_pairs, width, out, 3)
-    assert out[:, 3:] == pytest.approx(np.einsum("kf,jfg,kg->kj", x, matrices, x), abs=1e-12)
+    packed = np.array([m[np.triu_indices(d)] for m in matrices]).reshape(count, PANEL, pairs)
+    panels = np.ascontiguousarray(packed.transpose(0, 2, 1))
+    out = np.full((width, users + 5), np.nan)
+    multiply(panels, 0, flat_pairs, width, out, 3)
+    assert out[:, 3:-2] == pytest.approx(np.einsum("kf,jfg,kg->kj", x, matrices, x), abs=1e-12)
     assert np.isnan(out[:, :3]).all()
+    assert np.isnan(out[:, -2:]).all()
 
 
 @pytest.mark.parametrize("eligible", ["updated", "all"])

@@ -39,13 +39,15 @@ def describe_machine() -> dict[str, Any]:
             line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line
         ]
         model = found[0] if found else model
+    numba, llvm = import_module("numba"), import_module("llvmlite.binding")
     return {
         "processor": model,
+        "compiled for": numba.config.CPU_NAME or llvm.get_host_cpu_name(),
         "cores": os.cpu_count(),
         "system": platform.platform(terse=True),
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "numba": import_module("numba").__version__,
+        "numba": numba.__version__,
         "coterie": __version__,
     }
 

@@ -17,7 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.models._kernels.jit import jit
-from coterie.models._kernels.users.simd import PANEL, WIDEST, apply_symmetric, multiply, subtract_outer
+from coterie.models._kernels.users.simd import (
+    PANEL,
+    PANELS,
+    WIDEST,
+    apply_symmetric,
+    multiply,
+    multiply_many,
+    subtract_outer,
+)
 from coterie.models.protocol import ROUNDING, TIE, Floats
 
 Residues = NDArray[np.float32]
@@ -77,6 +85,25 @@ def multiply_panel(array: Floats, panel: int, flat: Floats, n: int, out: Floats,
     for tile in range(tiles):
         width = n // tiles + (1 if tile < n % tiles else 0)
         multiply(
+            array.ctypes.data + 8 * panel * length * PANEL,
+            flat.ctypes.data + 8 * first * length,
+            out.ctypes.data + 8 * (first * stride + lane),
+            stride,
+            length,
+            width,
+        )
+        first += width
+
+
+@jit
+def multiply_panels(array: Floats, panel: int, flat: Floats, n: int, out: Floats, lane: int) -> None:
+    """Do what `multiply_panel` does for PANELS panels, from `panel` on."""
+    length, stride = array.shape[1], out.shape[1]
+    tiles = (n + WIDEST - 1) // WIDEST
+    first = 0
+    for tile in range(tiles):
+        width = n // tiles + (1 if tile < n % tiles else 0)
+        multiply_many(
             array.ctypes.data + 8 * panel * length * PANEL,
             flat.ctypes.data + 8 * first * length,
             out.ctypes.data + 8 * (first * stride + lane),
@@ -166,7 +193,12 @@ def gather(
     members, estimate, spread = np.zeros((n, lanes)), np.zeros((n, lanes)), np.zeros((n, lanes))
     for start in range(first, last, GROUP):
         stop = min(start + GROUP, last)
-        for panel in range(start, stop):
+        whole = stop - (stop - start) % PANELS
+        for panel in range(start, whole, PANELS):
+            lane = (panel - start) * PANEL
+            multiply_panels(inverses, panel, flat_pairs, n, squares, lane)
+            multiply_panels(weights, panel, flat_features, n, estimates, lane)
+        for panel in range(whole, stop):
             lane = (panel - start) * PANEL
             multiply_panel(inverses, panel, flat_pairs, n, squares, lane)
             multiply_panel(weights, panel, flat_features, n, estimates, lane)

@@ -10,23 +10,21 @@ All operands are addresses of contiguous float64, unless said otherwise. A panel
 three compute has the same bits on every machine: no product and sum are fused, and sums have one order.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from coterie.models._kernels.users.registers import REGISTERS, Registers
+
 PANEL = 8  # users in a panel: one cache line of float64
 
-_features = llvm.get_host_cpu_features()
-_LANES = 8 if _features.get("avx512f") else 4 if _features.get("avx") else 2  # float64 in a register
-_PARTS = PANEL // _LANES  # registers that hold one panel's row
-# Sums kept in registers are _PARTS * WIDEST; the rest of the 32 (or 16) registers hold the operands.
-WIDEST = 13 if _LANES == 8 else 6 if _LANES == 4 else 3
+WIDEST = REGISTERS.widest  # candidates in a block
+PANELS = REGISTERS.panels  # panels multiplied at once
 
 _number, _word, _index = ir.DoubleType(), ir.IntType(64), ir.IntType(32)
 _users = ir.VectorType(_number, PANEL)
@@ -39,7 +37,15 @@ def multiply(typing: Any, panel: Any, columns: Any, out: Any, stride: Any, lengt
 
     panel is (length, 8), columns (length, width), and the rows of out (width, 8) are `stride` numbers apart.
     """
-    return types.void(*[types.intp] * 6), _multiply
+    return types.void(*[types.intp] * 6), _multiply_each(1)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def multiply_many(
+    typing: Any, panels: Any, columns: Any, out: Any, stride: Any, length: Any, width: Any
+) -> Any:
+    """Do what `multiply` does for PANELS panels (PANELS, length, 8) at once; the rows of out are (8·PANELS,)."""
+    return types.void(*[types.intp] * 6), _multiply_each(PANELS)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -102,49 +108,78 @@ def _load_users(builder: Any, address: Any) -> Any:
     return builder.load(_at(builder, address, _users), align=8)
 
 
-def _multiply(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    panel, columns, out, stride, length, width = arguments
-    done = builder.append_basic_block("multiply.done")
-    cases = [builder.append_basic_block(f"multiply.{k}") for k in range(1, WIDEST + 1)]
-    switch = builder.switch(width, done)
-    for k, block in enumerate(cases, start=1):
-        switch.add_case(ir.Constant(width.type, k), block)
-        builder.position_at_end(block)
-        _multiply_block(builder, panel, columns, out, stride, length, k)
-        builder.branch(done)
-    builder.position_at_end(done)
-    return context.get_dummy_value()
+def _multiply_each(count: int) -> Callable[..., Any]:
+    """Return what emits a block for each number of columns, for so many panels."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        *operands, width = arguments
+        done = builder.append_basic_block("multiply.done")
+        cases = [builder.append_basic_block(f"multiply.{k}") for k in range(1, WIDEST + 1)]
+        switch = builder.switch(width, done)
+        for k, block in enumerate(cases, start=1):
+            switch.add_case(ir.Constant(width.type, k), block)
+            builder.position_at_end(block)
+            multiply_block(builder, operands, k, count, REGISTERS)
+            builder.branch(done)
+        builder.position_at_end(done)
+        return context.get_dummy_value()
+
+    return emit
 
 
-def _multiply_block(
-    builder: Any, panel: Any, columns: Any, out: Any, stride: Any, length: Any, width: int
+def multiply_block(
+    builder: Any, operands: Sequence[Any], width: int, count: int, registers: Registers
 ) -> None:
-    """Emit the loop for one fixed number of columns."""
-    lanes = ir.VectorType(_number, _LANES)
+    """Emit the loop for fixed numbers of columns and panels. Each sum has one order, whatever the block.
+
+    The operands are panels, columns, out, stride and length, as of `multiply_many`.
+    """
+    panels, columns, out, stride, length = operands
+    lanes = ir.VectorType(_number, registers.lanes)
     fma = cgutils.get_or_insert_function(
-        builder.module, ir.FunctionType(lanes, [lanes, lanes, lanes]), f"llvm.fma.v{_LANES}f64"
+        builder.module, ir.FunctionType(lanes, [lanes, lanes, lanes]), f"llvm.fma.v{registers.lanes}f64"
     )
 
     def at(base: Any, offset: int, kind: Any) -> Any:
         return _at(builder, builder.add(base, ir.Constant(_word, 8 * offset)), kind)
 
-    sums = [[cgutils.alloca_once(builder, lanes) for _ in range(width)] for _ in range(_PARTS)]
+    def add_product(left: Any, right: Any, total: Any) -> Any:
+        if registers.fused:
+            return builder.call(fma, [left, right, total])
+        return builder.fadd(builder.fmul(left, right), total)  # a fused one would be a call of the C library
+
+    parts = PANEL // registers.lanes  # registers that hold a row of one panel
+    sums = [[cgutils.alloca_once(builder, lanes) for _ in range(width)] for _ in range(count * parts)]
     for row in sums:
         for total in row:
-            builder.store(ir.Constant(lanes, [0.0] * _LANES), total)
+            builder.store(ir.Constant(lanes, [0.0] * registers.lanes), total)
+    size = builder.mul(length, ir.Constant(_word, 8 * PANEL))  # bytes of a panel
     with cgutils.for_range(builder, length) as loop:
-        base = _offset(builder, panel, loop.index, 8 * PANEL)
-        users = [builder.load(at(base, part * _LANES, lanes), align=8) for part in range(_PARTS)]
+        base = _offset(builder, panels, loop.index, 8 * PANEL)
+        users = []
+        for panel in range(count):
+            here = builder.add(base, builder.mul(size, ir.Constant(_word, panel)))
+            users += [builder.load(at(here, i * registers.lanes, lanes), align=8) for i in range(parts)]
+            if count > 1:
+                _prefetch(builder, builder.add(here, builder.mul(size, ir.Constant(_word, count))))
         base = _offset(builder, columns, loop.index, 8 * width)
         for k in range(width):
             same = _spread(builder, builder.load(at(base, k, _number)), lanes)
-            for part in range(_PARTS):
-                total = sums[part][k]
-                builder.store(builder.call(fma, [users[part], same, builder.load(total)]), total)
+            for part, row in enumerate(sums):
+                builder.store(add_product(users[part], same, builder.load(row[k])), row[k])
     for k in range(width):
         base = _offset(builder, out, stride, 8 * k)
-        for part in range(_PARTS):
-            builder.store(builder.load(sums[part][k]), at(base, part * _LANES, lanes), align=8)
+        for part, row in enumerate(sums):
+            builder.store(builder.load(row[k]), at(base, part * registers.lanes, lanes), align=8)
+
+
+def _prefetch(builder: Any, address: Any) -> None:
+    """Have a cache line read that will be needed; an address behind the array does no harm."""
+    byte = ir.IntType(8)
+    kind = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), _index, _index, _index])
+    fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    read, keep, data = (ir.Constant(_index, value) for value in (0, 3, 1))
+    builder.call(fetch, [_at(builder, address, byte), read, keep, data])
 
 
 @contextmanager
