@@ -142,7 +142,7 @@ def test_missing_and_foreign_files_are_named(tmp_path: Path) -> None:
         _ = lastfm(folder=tmp_path, verify=False).prepared
     (tmp_path / "lastfm" / "user_artists.dat").unlink()
     (tmp_path / "lastfm" / "user_artists.dat.gz").write_bytes(b"\x1f\x8b\x08broken")
-    with pytest.raises(FileError, match="truncated or no gzip file"):
+    with pytest.raises(FileError, match="truncated or not a gzip file"):
         _ = lastfm(folder=tmp_path, verify=False).prepared
     with pytest.raises(FileError, match="does not exist"):
         _ = lastfm(folder=tmp_path / "nowhere").prepared

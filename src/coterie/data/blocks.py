@@ -1,6 +1,6 @@
-"""Many rounds as arrays: how datasets hand over what policies play without coming back for each round."""
+"""Many rounds as arrays, so that policies can play them without a Python call per round."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from coterie.models.candidates import pick
 
 
 class Block(NamedTuple):
-    """Rounds that follow one another. With `served` they are a log, whose payoffs are those of what was served."""
+    """Consecutive rounds. With `served` they come from a log, and payoffs are those of the served items."""
 
     users: Any  # (rounds,) an array of ids
     candidates: NDArray[np.int64]  # (rounds, candidates): positions in `items`
@@ -20,7 +20,7 @@ class Block(NamedTuple):
     served: NDArray[np.int64] | None = None  # (rounds,): the place of the served item in its list
 
     def rounds(self) -> Iterator[Round]:
-        """Yield the same rounds one by one; payoffs that a log does not know are NaN."""
+        """Yield the same rounds one by one; payoffs that the log does not contain are NaN."""
         for t, user in enumerate(self.users.tolist()):
             row = self.candidates[t]
             contexts = pick(self.items, row)
@@ -47,14 +47,20 @@ class Block(NamedTuple):
         )
 
 
+def rounds_of(blocks: Iterable[Block]) -> Iterator[Round]:
+    """Yield the rounds of some blocks one by one."""
+    for block in blocks:
+        yield from block.rounds()
+
+
 def draw_distinct(rng: np.random.Generator, sizes: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """Draw `n` different whole numbers below sizes[t], in random order, for every t: (len(sizes), n).
+    """For every t, draw `n` different whole numbers below sizes[t], in random order: (len(sizes), n).
 
     Floyd's sampling, one column at a time over all rows at once; every set is equally likely.
     """
     drawn = np.empty((len(sizes), n), dtype=np.int64)
     for k in range(n):
-        top = sizes - n + k  # the largest number that may come up now
+        top = sizes - n + k  # the largest number allowed in this column
         number = (rng.random(len(sizes)) * (top + 1)).astype(np.int64)
         seen = (drawn[:, :k] == number[:, None]).any(axis=1)
         drawn[:, k] = np.where(seen, top, number)

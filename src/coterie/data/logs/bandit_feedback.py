@@ -1,7 +1,7 @@
-"""Bandit feedback as the Open Bandit Pipeline (`obp`) has it: a dict of arrays, or the same arrays in an .npz file.
+"""Bandit feedback of the Open Bandit Pipeline (`obp`): a dict of arrays, or the same arrays in an .npz file.
 
-Needed are action, reward and pscore: the shown action's number, what it earned, and how likely it was. context,
-action_context, position, n_actions and pi_b are taken where they are there. Saito et al., arXiv:2008.07146.
+Required are action, reward and pscore: the shown action's number, its reward and its propensity. Optional are
+context, action_context, position, n_actions and pi_b. Saito et al., arXiv:2008.07146.
 """
 
 import zipfile
@@ -19,7 +19,7 @@ NEEDED = ("action", "reward", "pscore")
 
 
 def read_npz(path: Path) -> InteractionLog:
-    """Read the arrays of a bandit feedback from an .npz file."""
+    """Read bandit feedback from an .npz file."""
     try:
         with np.load(path, allow_pickle=False) as found:
             arrays = {name: found[name] for name in found.files}
@@ -29,15 +29,15 @@ def read_npz(path: Path) -> InteractionLog:
 
 
 def from_feedback(feedback: Mapping[str, Any], name: str) -> InteractionLog:
-    """Return the interactions of a bandit feedback."""
+    """Return the interactions of bandit feedback."""
     missing = [key for key in NEEDED if feedback.get(key) is None]
     if missing:
-        raise FileError(f"{name} has no {missing[0]!r}; a bandit feedback has {', '.join(NEEDED)}")
+        raise FileError(f"{name} has no {missing[0]!r}; bandit feedback has {', '.join(NEEDED)}")
     action = np.asarray(feedback["action"])
     n = len(action)
     if action.ndim != 1 or action.dtype.kind not in "iu" or not n or action.min() < 0:
         raise FileError(
-            f"{name}: action is {action.dtype} {action.shape}, expected numbers from 0 on, one a round"
+            f"{name}: action is {action.dtype} {action.shape}, expected numbers from 0 on, one per round"
         )
     rewards, scores = (_numbers(name, feedback, key, (n,)) for key in ("reward", "pscore"))
     assert rewards is not None

@@ -1,4 +1,4 @@
-"""What the published click logs have in common, once users and ads are chosen."""
+"""The part that the published click logs share: from the selected records to a log."""
 
 from pathlib import Path
 from typing import Any
