@@ -1,4 +1,4 @@
-"""Advice on a log of one's own: who is in it, whether they differ, whether sharing is likely to pay, how to start."""
+"""Advice on a user's own log: whether users differ, whether sharing is likely to pay, and how to start."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, final
@@ -13,18 +13,18 @@ from coterie.theory.records import Records
 from coterie.theory.sharing import Sharing, measure_sharing
 from coterie.theory.standings import APART, COIN, NEAR, NOTHING, ONE, PRIOR, WORTH, recommend
 
-PAPER_GAMMA = 0.2  # what the paper used throughout
+PAPER_GAMMA = 0.2  # the paper's value
 
 
 @final
 @dataclass(frozen=True)
 class Advice:
-    """What a log says."""
+    """The results of analysing a log."""
 
     name: str
     records: Records
     sharing: Sharing
-    groups: Groups | None  # None where no user saw an item twice
+    groups: Groups | None  # None if no user saw an item twice
     distances: Distances
 
     @property
@@ -43,11 +43,11 @@ class Advice:
 
     @property
     def recommended(self) -> str:
-        """The policy that records kept aside speak for; "random" where no policy is better than a coin."""
+        """The policy with the best predictions on held-out records; "random" if none beats chance."""
         return recommend(self.sharing.standings)
 
     def numbers(self) -> dict[str, Any]:
-        """All figures, ready for JSON."""
+        """All numbers, ready for JSON."""
         records, shared = self.records, self.sharing
         per_user = records.per_user
         return {
@@ -175,7 +175,7 @@ class Advice:
 
 
 def advise(records: Records, *, name: str = "log", splits: int = 3, seed: int = 0) -> Advice:
-    """Look into a log and say what to do with it."""
+    """Analyse a log and return advice on it."""
     try:
         groups: Groups | None = count_groups(records, seed=seed)
     except ParameterError:

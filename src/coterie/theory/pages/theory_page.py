@@ -17,7 +17,7 @@ POINTS = 400
 
 
 def write_watched(seen: Watched, name: str, path: str | os.PathLike[str]) -> Path:
-    """Write what was watched as a page, and return its path."""
+    """Write the comparison with the truth as a page, and return its path."""
     settled = (
         f"From round {seen.settled:,} on, the neighbourhoods CAB decides with are the true ones."
         if seen.settled is not None
@@ -118,9 +118,10 @@ def write_scaling(found: Sequence[Scaling], path: str | os.PathLike[str]) -> Pat
     body = [
         paragraphs(
             [
-                "Each line is a policy's regret while one thing is doubled again and again. On these axes a slope of "
-                "1/2 is growth with the square root. Corollary 1 allows at most 1/2 in time and in groups of users. "
-                "Users cost at the start, where it allows up to 2; in the long run their number should not matter.",
+                "Each line is a policy's regret while one quantity is doubled repeatedly. On these axes a slope "
+                "of 1/2 is growth with the square root. Corollary 1 allows at most 1/2 in time and in groups of "
+                "users. Users cost at the start, where it allows up to 2; in the long run their number should not "
+                "matter.",
             ]
         )
     ]
