@@ -1,4 +1,4 @@
-"""What the reader of a report needs to know about the world and about the picture of neighbourhoods."""
+"""Texts of a report about the world and about the picture of neighbourhoods."""
 
 from typing import Any, cast
 
@@ -8,7 +8,7 @@ from coterie.experiments.study.compare import Comparison
 
 
 def setting(comparison: Comparison) -> str:
-    """Return what the world is like and what a round is."""
+    """Return a description of the world and of a round."""
     plan = comparison.plan
     facts, world = plan.world.parameters(), cast(Any, plan.world)
     if plan.is_log:
@@ -37,7 +37,7 @@ def setting(comparison: Comparison) -> str:
 
 
 def _provenance(world: Any) -> str:
-    """Say what kind of data these are, where it is not simply real data."""
+    """Return what kind of data these are, unless they are simply real data."""
     if world.provenance == "real":
         return ""
     return f"These data are {'a ' if 'twin' in world.provenance else ''}{world.provenance}. "
