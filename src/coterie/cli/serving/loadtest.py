@@ -1,4 +1,4 @@
-"""`coterie loadtest`: how fast the service is here, and whether anything acknowledged is lost."""
+"""`coterie loadtest`: the service's speed, and whether acknowledged events are lost."""
 
 import asyncio
 import json

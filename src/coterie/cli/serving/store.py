@@ -1,4 +1,4 @@
-"""`coterie store`: look at what a service keeps, take it out, bring a log in, and repair it."""
+"""`coterie store`: checks, exports, imports and repairs a service's store."""
 
 import json
 from contextlib import closing
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from coterie.cli.shared.extras import need_service
-from coterie.cli.shared.options import JsonOption, SettingsOption, StoreOption, split_settings, tell_old
+from coterie.cli.shared.options import JsonOption, SettingsOption, StoreOption, split_settings, warn_old
 from coterie.errors import ParameterError
 
 store = typer.Typer(name="store", no_args_is_help=True, help="Check, export and repair what a service keeps.")
@@ -28,7 +28,7 @@ def check(store: StoreOption = "coterie.db", as_json: JsonOption = False) -> Non
     with closing(open_store(store, create=False)) as opened:
         first, end = opened.bounds()
         engine = recover(opened)
-        # What was compacted cannot be replayed from empty.
+        # A compacted log cannot be replayed from empty.
         same = first or snapshot.dump(engine) == snapshot.dump(recover(opened, from_empty=True))
         if as_json:
             found = {"first": first, "end": end, "users": len(engine.users), "same": None if first else same}
@@ -133,7 +133,7 @@ def repair(
     """
     need_service()
     if path is not None:
-        tell_old(f"coterie store repair {path}", f"coterie store repair --store {path}")
+        warn_old(f"coterie store repair {path}", f"coterie store repair --store {path}")
         store = str(path)
     import shutil
 

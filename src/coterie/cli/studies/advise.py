@@ -1,4 +1,4 @@
-"""`coterie advise`: what a log says about sharing."""
+"""`coterie advise`: whether sharing feedback pays on a log."""
 
 import json
 import os
@@ -50,7 +50,7 @@ def advise(
 
 
 def _records(log: str, data: Path | None, seed: int) -> "Records":
-    """Read a file, or the lists that the paper's protocol makes of a dataset."""
+    """Read a file, or the rounds of a dataset."""
     from coterie.theory.records import from_blocks, read_log
 
     if Path(log).suffix:

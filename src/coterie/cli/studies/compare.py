@@ -1,4 +1,4 @@
-"""`coterie compare`: policies side by side on a world or a log."""
+"""`coterie compare`: compares policies on a world or a log."""
 
 import json
 import shlex
@@ -11,8 +11,8 @@ from rich.console import Console
 
 from coterie.cli.shared.options import JsonOption, OldWorldOption, SeedOption, chosen_world
 from coterie.cli.shared.progress import bars
-from coterie.cli.shared.tables import closing_table
-from coterie.cli.shared.workers import RayOption, at_work
+from coterie.cli.shared.tables import result_table
+from coterie.cli.shared.workers import RayOption, open_workers
 from coterie.data import WORLDS
 from coterie.experiments import Comparison, Plan, open_world, parse_specs, write_report
 from coterie.experiments import compare as play_all
@@ -69,7 +69,7 @@ def compare(
     notes = Console(stderr=True)
     before = sum(path.exists() for _, path in plan.all_tasks())
     try:
-        with at_work(workers, ray) as them, bars(plan, notes) as told:
+        with open_workers(workers, ray) as them, bars(plan, notes) as told:
             comparison = play_all(plan, told, them)
         report = write_report(comparison, out / "report.html")
         write_curves(comparison, out / "curves.svg")
@@ -90,7 +90,7 @@ def compare(
 
 
 def _say(console: Console, text: str) -> None:
-    """Print as it is: no markup, no colours, no line breaks within a path or a command."""
+    """Print text unchanged: no markup, no colours, no line breaks within a path or a command."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -100,7 +100,7 @@ def _print(comparison: Comparison, report: Path) -> None:
     shown = "mean ± sampling error" if plan.is_log else "mean ± spread" if plan.n_runs > 1 else "no spread"
     title = f"{plan.name}: {plan.n_rounds:,} rounds, {runs}, {shown}"
     console = Console()
-    console.print(closing_table(title, *table(comparison)))
+    console.print(result_table(title, *table(comparison)))
     _say(
         console, f"{headline(comparison)}. {lead(comparison)}" if plan.is_log else headline(comparison) + "."
     )

@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.progress import Progress
 
 from coterie.cli.shared.options import JsonOption
-from coterie.cli.shared.tables import closing_table
+from coterie.cli.shared.tables import result_table
 
 if TYPE_CHECKING:
     from coterie.data.logs.interactions import InteractionLog
 
 DEFAULT = "logged,baseline,uniform,sparse-hierarchical"
-DIMENSIONS = 32  # what features are hashed into, as in the service
+DIMENSIONS = 32  # the size of hashed features, as in the service
 
 
 def evaluate(
@@ -86,13 +86,13 @@ def evaluate(
         return
     head, body = short_table(found)
     console = Console()
-    console.print(closing_table(f"{opened.name}: {len(opened.interactions):,} decisions", head, body))
+    console.print(result_table(f"{opened.name}: {len(opened.interactions):,} decisions", head, body))
     for line in (f"{headline(found)}. {lead(found)}", *found.notes, f"Page: {os.path.relpath(page)}"):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def make_policies(text: str, log: "InteractionLog", seed: int) -> dict[str, Any]:
-    """Return the policies that a text names, by their specs, made for the actions of a log."""
+    """Return the policies that a text names, by their specs, for the actions of a log."""
     from coterie.errors import ParameterError
     from coterie.evaluation.targets import FIXED
     from coterie.experiments.run.specs import Spec, make_policy, names, parse_spec
@@ -124,7 +124,7 @@ def make_policies(text: str, log: "InteractionLog", seed: int) -> dict[str, Any]
 
 
 class _Known:
-    """What a log of interactions knows of its actions, as `Spec.view` asks."""
+    """The properties of a log's items, for `Spec.view`."""
 
     def __init__(self, has_features: bool) -> None:
         self.n_features = DIMENSIONS if has_features else None

@@ -1,4 +1,4 @@
-"""`coterie tune`: the settings that do best on a log of one's own."""
+"""`coterie tune`: the best settings on a user's own log."""
 
 import json
 from pathlib import Path
@@ -16,13 +16,12 @@ from coterie.cli.shared.options import (
     WorkersOption,
     read_settings_given,
 )
-from coterie.cli.shared.protocol import do, folder_of, runs_of
-from coterie.cli.shared.workers import RayOption, at_work
+from coterie.cli.shared.protocol import do, make_protocol
+from coterie.cli.shared.workers import RayOption, open_workers
 from coterie.data.logs.log import open_log
 from coterie.errors import ParameterError
 from coterie.experiments import parse_specs
 from coterie.experiments.run.specs import DEFAULT
-from coterie.experiments.study.protocol import Protocol
 from coterie.experiments.study.reproduce import numbers
 
 
@@ -63,19 +62,12 @@ def tune(
             f"{log!r} is not a .csv or .parquet file; for a dataset, `coterie reproduce {log}`"
         )
     notes = Console(stderr=True)
-    place = open_log(log, **read_settings_given(settings or []))
-    protocol = Protocol(
-        getattr(place, "name", log),
-        place,
+    protocol = make_protocol(
+        open_log(log, **read_settings_given(settings or [])),
         parse_specs(policies),
-        folder_of(out, log, quick),
-        n_runs=runs_of(runs, quick),
-        seed=seed,
-        tuning_runs=tuning_runs,
-        n_rounds=rounds,
-        quick=quick,
-    )
-    with at_work(workers, ray) as them:
+        out=out, quick=quick, runs=runs, rounds=rounds, seed=seed, tuning_runs=tuning_runs,
+    )  # fmt: skip
+    with open_workers(workers, ray) as them:
         evidence = do(protocol, notes, them, as_json)
     if as_json:
         print(json.dumps(numbers(evidence), indent=2))
