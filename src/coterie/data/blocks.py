@@ -1,13 +1,17 @@
 """Many rounds as arrays, so that policies can play them without a Python call per round."""
 
-from collections.abc import Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie.data.rounds import Round
+from coterie.errors import ParameterError
 from coterie.models.candidates import pick
+
+STEP = 250  # rounds in a block
 
 
 class Block(NamedTuple):
@@ -47,10 +51,34 @@ class Block(NamedTuple):
         )
 
 
-def rounds_of(blocks: Iterable[Block]) -> Iterator[Round]:
-    """Yield the rounds of some blocks one by one."""
-    for block in blocks:
-        yield from block.rounds()
+class BlockSource(ABC):
+    """Gives rounds in blocks, and one by one."""
+
+    @abstractmethod
+    def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Block]:
+        """Yield the rounds from `start` up to `n_rounds`, in blocks; the same for the same seed."""
+
+    def rounds(self, n_rounds: int, seed: int = 0) -> Iterator[Round]:
+        """Yield the first rounds one by one."""
+        for block in self.blocks(n_rounds, seed):
+            yield from block.rounds()
+
+
+class DrawnSource(BlockSource):
+    """Draws all its rounds at once. Subclasses have `name` and `n_rounds`."""
+
+    @abstractmethod
+    def block(self, seed: int) -> Block:
+        """Return all rounds; the same for the same seed."""
+
+    def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Block]:
+        """Yield the rounds from `start` up to `n_rounds`, in blocks; the same for the same seed."""
+        data: Any = self
+        if n_rounds > data.n_rounds:
+            raise ParameterError(
+                f"{n_rounds:,} rounds are asked of {data.name}, which has {data.n_rounds:,}; ask for fewer"
+            )
+        yield from self.block(seed).pieces(start, n_rounds, STEP)
 
 
 def draw_distinct(rng: np.random.Generator, sizes: NDArray[np.int64], n: int) -> NDArray[np.int64]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, final
 
-from coterie.data.blocks import Block, rounds_of
+from coterie.data.blocks import Block, BlockSource
 from coterie.data.files import VARIABLE
 from coterie.data.logs.logged import Logged
 from coterie.data.published.avazu import avazu
@@ -16,7 +16,6 @@ from coterie.data.published.labelled import Labelled
 from coterie.data.published.lastfm import lastfm
 from coterie.data.published.movielens import MovieLens, movielens, movielens_repeat
 from coterie.data.published.open_bandit import open_bandit
-from coterie.data.rounds import Round
 from coterie.data.worlds.stage import Rest
 from coterie.data.worlds.twins import TWINS, twin
 from coterie.errors import ParameterError
@@ -76,7 +75,7 @@ def part_of(data: Any, first: int) -> "Part | Rest":
 
 @final
 @dataclass(frozen=True)
-class Part:
+class Part(BlockSource):
     """The rounds of a dataset from `first` on; the rounds before them were used for tuning."""
 
     of: Any  # a dataset, or anything with `blocks`
@@ -120,7 +119,3 @@ class Part:
     def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Block]:
         """Yield the part's rounds from `start` up to `n_rounds`, some at a time."""
         return self.of.blocks(self.first + n_rounds, seed, self.first + start)  # type: ignore[no-any-return]
-
-    def rounds(self, n_rounds: int, seed: int) -> Iterator[Round]:
-        """Yield the part's first rounds one by one."""
-        return rounds_of(self.blocks(n_rounds, seed))

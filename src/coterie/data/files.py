@@ -53,7 +53,7 @@ def find_needed(folder: Path, places: Sequence[str], names: Sequence[str], datas
     if path is None:
         raise FileError(
             f"{dataset}: there is no {' or '.join(names)} (plain or .gz) in {folder / places[0]}; "
-            f"`coterie data check` says what is there, `coterie data get {dataset}` where it comes from"
+            f"`coterie data check` lists existing files, `coterie data get {dataset}` gets it or says how"
         )
     return path
 

@@ -163,7 +163,7 @@ def _way_out(missing: str, columns: list[str]) -> str:
     """Return what to do about a missing column."""
     alike = next((name for name in columns if name.strip().lower() == missing), None)
     if alike is not None:
-        return f", but {alike!r}; rename it: names are written in small letters, without spaces"
+        return f", but {alike!r}; rename it: names are lower case, without spaces"
     return f"; {WORDS}; this one has {_listed(columns)}"
 
 

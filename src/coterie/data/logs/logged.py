@@ -10,10 +10,9 @@ from typing import Any, ClassVar, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.data.blocks import Block, rounds_of
+from coterie.data.blocks import Block, BlockSource
 from coterie.data.logs.lists import DRAWS, draw_lists
 from coterie.data.published.tags import Floats, Ints, check_choice
-from coterie.data.rounds import Round
 from coterie.data.worlds.world import check_count
 from coterie.errors import ParameterError
 
@@ -30,7 +29,7 @@ class Records(NamedTuple):
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Logged:
+class Logged(BlockSource):
     """A log with candidate lists: one round per record."""
 
     name: str
@@ -94,10 +93,6 @@ class Logged:
             lists, served = draw_lists(rng, items, self.shares, self.n_candidates, self.draw)
             block = Block(users, lists, self.items, payoffs, served)
             yield block.cut(max(start - first, 0), min(n_rounds, last) - first)
-
-    def rounds(self, n_rounds: int, seed: int = 0) -> Iterator[Round]:
-        """Yield the first rounds one by one, or all if there are fewer."""
-        return rounds_of(self.blocks(n_rounds, seed))
 
 
 def from_arrays(

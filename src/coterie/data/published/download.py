@@ -72,7 +72,7 @@ def _fetch(address: str, archive: IO[bytes], told: Told) -> None:
 
 
 def _unpack(archive: IO[bytes], known: Source, place: Path, address: str) -> list[Path]:
-    """Take the known files out of the archive, by name, whatever folders are in it."""
+    """Extract the known files from the archive, by name, from any folder in it."""
     try:
         with zipfile.ZipFile(archive) as members:
             names = {name.rsplit("/", 1)[-1]: name for name in members.namelist()}

@@ -8,7 +8,7 @@ available from the first round on.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -17,17 +17,15 @@ from typing import Any, ClassVar, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.data.blocks import Block, draw_distinct, rounds_of
+from coterie.data.blocks import Block, DrawnSource, draw_distinct
 from coterie.data.files import check_fingerprint, data_folder
 from coterie.data.published.tags import Floats, Ints, Tagging, check_choice, features
-from coterie.data.rounds import Round
 from coterie.data.worlds.world import check_count
 from coterie.errors import ParameterError
 from coterie.models.candidates import Candidates
 
 POOLS = ("growing", "all")
 UNTAGGED = ("keep", "drop")
-STEP = 250  # rounds in a block
 
 
 class Likes(NamedTuple):
@@ -55,7 +53,7 @@ class Prepared(NamedTuple):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Labelled:
+class Labelled(DrawnSource):
     """A dataset of likes. The defaults are how we read the paper's section 5; `docs/reproduce.md` says why."""
 
     name: str
@@ -143,18 +141,6 @@ class Labelled:
         """Return all rounds; the same for the same seed."""
         check_count("seed", seed, least=0)
         return _draw(self, seed)
-
-    def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Block]:
-        """Yield the rounds from `start` up to `n_rounds`, some at a time."""
-        if n_rounds > self.n_rounds:
-            raise ParameterError(
-                f"{n_rounds:,} rounds are asked of {self.name}, which was opened with n_rounds={self.n_rounds:,}"
-            )
-        yield from self.block(seed).pieces(start, n_rounds, STEP)
-
-    def rounds(self, n_rounds: int, seed: int = 0) -> Iterator[Round]:
-        """Yield the first rounds one by one."""
-        return rounds_of(self.blocks(n_rounds, seed))
 
 
 @lru_cache(maxsize=4)

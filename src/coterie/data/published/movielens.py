@@ -9,7 +9,6 @@ release.
 import io
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -17,16 +16,14 @@ from typing import Any, ClassVar, NamedTuple, final
 
 import numpy as np
 
-from coterie.data.blocks import Block, draw_distinct, rounds_of
+from coterie.data.blocks import Block, DrawnSource, draw_distinct
 from coterie.data.files import check_fingerprint, data_folder, need, sha256
 from coterie.data.published.catalogue import read_known
 from coterie.data.published.tags import Floats, Ints
-from coterie.data.rounds import Round
 from coterie.data.worlds.world import check_count
 from coterie.errors import FileError, ParameterError
 from coterie.models.candidates import Candidates
 
-STEP = 250  # rounds in a block
 LIKED = 4.0  # stars, at least
 NO_GENRES = "(no genres listed)"
 YEAR = re.compile(r"\((\d{4})\)\s*$")  # at the end of a title
@@ -46,7 +43,7 @@ class Ratings(NamedTuple):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class MovieLens:
+class MovieLens(DrawnSource):
     """MovieLens as rounds: `n_draws` random lists, or, if that is 0, each user's movies cut into lists."""
 
     name: str
@@ -117,18 +114,6 @@ class MovieLens:
         """Return all rounds; the same for the same seed."""
         check_count("seed", seed, least=0)
         return _draw(self, seed)
-
-    def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Block]:
-        """Yield the rounds from `start` up to `n_rounds`, some at a time."""
-        if n_rounds > self.n_rounds:
-            raise ParameterError(
-                f"{n_rounds:,} rounds are asked of {self.name}, which has {self.n_rounds:,}; ask for fewer"
-            )
-        yield from self.block(seed).pieces(start, n_rounds, STEP)
-
-    def rounds(self, n_rounds: int, seed: int = 0) -> Iterator[Round]:
-        """Yield the first rounds one by one."""
-        return rounds_of(self.blocks(n_rounds, seed))
 
 
 def movielens(*, n_candidates: int = 5, **settings: Any) -> MovieLens:
