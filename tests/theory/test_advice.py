@@ -130,7 +130,7 @@ def test_sharing_pays_where_users_form_groups() -> None:
     assert advice.sharing.standings[0].policy == "hierarchical"
     assert advice.settings == {"policy": "hierarchical"}
     assert parse_spec(advice.command()).name == "hierarchical"
-    assert advice.words()[0].startswith("Let users teach each other")
+    assert advice.words()[0].startswith("Share feedback between users")
     assert advice.because() in advice.words()
     assert advice.because().endswith("So start with hierarchical, which has nothing to tune.")
     assert advice.code() == "Hierarchical(one_hot=True)"

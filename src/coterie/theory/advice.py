@@ -107,20 +107,20 @@ class Advice:
         """The advice in plain sentences, the conclusion first."""
         shared, first = self.sharing, int(self.sharing.first[0])
         told = {
-            "pays": "Let users teach each other: sharing feedback is likely to pay here.",
-            "does not pay": "Keep users apart: sharing feedback is not likely to pay here.",
-            "unclear": "This log cannot tell whether sharing feedback pays; try both.",
+            "pays": "Share feedback between users: it is likely to pay here.",
+            "does not pay": "Keep users separate: sharing feedback is not likely to pay here.",
+            "unclear": "This log does not show whether sharing feedback pays; try both.",
         }[shared.verdict]
         records = "record" if first == 1 else "records"
         lines = [
             told,
-            f"Of two things shown to a user of which one paid more, a model that has seen {first} {records} of each "
+            f"Of two items shown to a user of which one paid more, a model that has seen {first} {records} of each "
             f"user finds the better one {_of_100(shared.own[0])} if it knows only this user, and "
             f"{_of_100(shared.shared[0])} if users share. From {int(shared.first[-1])} records on it is "
-            f"{_of_100(shared.own[-1])} and {_of_100(shared.shared[-1])}. A coin finds it 50 times in 100.",
+            f"{_of_100(shared.own[-1])} and {_of_100(shared.shared[-1])}. By chance it is 50 times in 100.",
             f"Averaged over these sizes sharing gains {100 * shared.gain:.1f} in 100 "
-            f"(95 % interval {100 * shared.low:.1f} to {100 * shared.high:.1f}); below {100 * WORTH:g} we would not "
-            "bother.",
+            f"(95 % interval {100 * shared.low:.1f} to {100 * shared.high:.1f}); a gain below {100 * WORTH:g} is "
+            "not worth the effort.",
             self.because(),
         ]
         if self.groups is not None:
@@ -144,7 +144,7 @@ class Advice:
         """Why the recommended policy is recommended, in a sentence or two."""
         standings, chosen = self.sharing.standings, self.recommended
         told = ", ".join(f"{one.policy} {100 * one.score:.1f}" for one in standings)
-        found = f"On records kept aside, the better of two was found so many times in 100: {told}."
+        found = f"On held-out records, the better of two was found this many times in 100: {told}."
         if chosen == NOTHING:
             return (
                 f"{found} None is better than a coin ({100 * COIN:g}) beyond doubt, so this log says nothing about "

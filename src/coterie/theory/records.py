@@ -126,8 +126,7 @@ def from_rounds(rounds: Iterable[Round], *, served: str = "all", seed: int = 0) 
 
 
 def from_blocks(blocks: Iterable[Block]) -> Records:
-    """Return the records of a dataset's rounds: of the served items, or of every candidate if all payoffs are
-    known."""
+    """Return the records of a dataset's rounds: served items, or every candidate if all payoffs are known."""
     users: list[Any] = []
     items: list[Ints] = []
     payoffs: list[Floats] = []

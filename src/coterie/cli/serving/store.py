@@ -142,7 +142,7 @@ def repair(
 
     wal = Path(f"{store}-wal")
     if not yes:
-        typer.confirm(f"Give up what lies behind the damage in {wal}? A copy is kept.", abort=True)
+        typer.confirm(f"Give up everything after the damage in {wal}? A copy is kept.", abort=True)
     if wal.exists():
         with wal.open("rb") as damaged, open_private(Path(f"{wal}.damaged")) as kept:
             shutil.copyfileobj(damaged, kept)

@@ -29,7 +29,7 @@ SettingsOption = Annotated[
 RunsOption = Annotated[int | None, typer.Option(help="Runs of each policy. [default: 5; quick: 2]")]
 SeedOption = Annotated[int, typer.Option(help="Seed of the first run; the next has seed + 1.")]
 TuningRunsOption = Annotated[int, typer.Option(help="Runs over which each setting is tuned.")]
-WorkersOption = Annotated[int | None, typer.Option(help="Processes at work. [default: one a core]", min=1)]
+WorkersOption = Annotated[int | None, typer.Option(help="Worker processes. [default: one per core]", min=1)]
 OldWorldOption = Annotated[str | None, typer.Option("--world", hidden=True)]
 
 

@@ -54,7 +54,7 @@ def do(protocol: Protocol, notes: Console, workers: int | Workers | None, silent
             evidence = do_all(protocol, tuning, reporting, workers)
     except KeyboardInterrupt:
         again = shlex.join(["coterie", *sys.argv[1:]])
-        notes.print(f"\nInterrupted. What was done is kept in {protocol.out}; to go on: [bold]{again}[/]")
+        notes.print(f"\nInterrupted. Finished runs are kept in {protocol.out}; to continue: [bold]{again}[/]")
         raise typer.Exit(130) from None
     report = write_evidence(evidence, ["coterie", *sys.argv[1:]])
     if not silent:

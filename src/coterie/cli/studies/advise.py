@@ -29,9 +29,9 @@ def advise(
 ) -> None:
     """Say whether users of a log should learn from each other.
 
-    And which policy to start with. It counts users and records, estimates how many groups of users there are per item
-    and how strongly they differ, and finds out on records kept aside whether other users' feedback helps to predict
-    a user's payoffs, and which policy predicts them best.
+    And which policy to start with. It counts users and records, estimates how many groups of users there are
+    per item and how much they differ, and tests on held-out records whether other users' feedback helps to
+    predict a user's payoffs, and which policy predicts them best.
     """
     from coterie.theory.advice import advise as look_into
     from coterie.theory.pages.advice_page import write_advice

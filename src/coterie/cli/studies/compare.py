@@ -39,7 +39,7 @@ def compare(
         str,
         typer.Option(
             help=f"Policies, separated by commas: {', '.join(names())}. Parameters follow with colons: "
-            "cab:alpha=0.05:gamma=0.1. items=features, ids or both says what of the items a policy is shown."
+            "cab:alpha=0.05:gamma=0.1. items=features, ids or both sets which part of the items a policy sees."
         ),
     ] = DEFAULT,
     rounds: Annotated[
@@ -50,7 +50,7 @@ def compare(
     out: Annotated[Path, typer.Option(help="Folder for the report and the traces.")] = Path("out/compare"),
     as_json_: JsonOption = False,
     workers: Annotated[
-        int | None, typer.Option(help="Processes at work.", show_default="one a core", min=1)
+        int | None, typer.Option(help="Worker processes.", show_default="one per core", min=1)
     ] = None,
     ray: RayOption = None,
     world: OldWorldOption = None,
@@ -58,7 +58,7 @@ def compare(
     """Compare policies on a world or a log of your own.
 
     Prints a table and writes a report. Without options: Hierarchical, CAB, DynUCB, CLUB, both LinUCBs and a random
-    choice, on a built-in world. Runs that were interrupted go on where they stopped, and finished ones are not run
+    choice, on a built-in world. Interrupted runs continue where they stopped, and finished ones are not run
     again.
     """
     world = chosen_world(given, world, "compare") or FIRST_WORLD
@@ -75,7 +75,7 @@ def compare(
         write_curves(comparison, out / "curves.svg")
     except KeyboardInterrupt:
         again = shlex.join(["coterie", *sys.argv[1:]])
-        _say(notes, f"\nInterrupted. What was played is kept in {out}. To go on:\n{again}")
+        _say(notes, f"\nInterrupted. Finished runs are kept in {out}. To continue:\n{again}")
         raise typer.Exit(130) from None
     (out / "result.json").write_text(json.dumps(as_json(comparison), indent=2))
     if before:

@@ -49,7 +49,7 @@ def reproduce(
     ],
     data: DataOption = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A small honest version; the report says what was left out.")
+        bool, typer.Option("--quick", help="A small version; the report says what was left out.")
     ] = False,
     policies: Annotated[
         str | None,
@@ -58,7 +58,7 @@ def reproduce(
     runs: RunsOption = None,
     rounds: Annotated[
         int | None,
-        typer.Option(help=f"Use only so many rounds of the data. [default: all; {N_ROUNDS} of a world]"),
+        typer.Option(help=f"Use only this many rounds of the data. [default: all; {N_ROUNDS} of a world]"),
     ] = None,
     seed: SeedOption = 0,
     tuning_runs: TuningRunsOption = 1,
@@ -77,8 +77,8 @@ def reproduce(
     """Do the paper's experiments on a dataset.
 
     All of section 5: tune on the first fifth, report the rest, draw the figures. Settings are another reading of the
-    data, such as pool=all or untagged=drop; for a world, one of its parameters. An interrupted reproduction goes on
-    where it stopped.
+    data, such as pool=all or untagged=drop; for a world, one of its parameters. An interrupted reproduction
+    continues where it stopped.
     """
     if setting:
         warn_old("--setting", "--settings")

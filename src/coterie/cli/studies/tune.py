@@ -41,7 +41,7 @@ def tune(
         bool, typer.Option("--quick", help="A few settings and rounds; the report says what was left out.")
     ] = False,
     runs: RunsOption = None,
-    rounds: Annotated[int | None, typer.Option(help="Use only so many records. [default: all]")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Use only this many records. [default: all]")] = None,
     seed: SeedOption = 0,
     tuning_runs: TuningRunsOption = 1,
     settings: SettingsOption = None,
@@ -55,7 +55,7 @@ def tune(
     """Find each policy's best settings on a log of your own.
 
     They are tried on the first fifth of the log, and the best is played on the rest, where the policies are compared.
-    Settings of a log: candidates=5 (how many in each list). Tuning that was interrupted goes on where it stopped.
+    Settings of a log: candidates=5 (how many in each list). Interrupted tuning continues where it stopped.
     """
     if not Path(log).suffix:
         raise ParameterError(

@@ -109,7 +109,7 @@ def lead(comparison: Comparison) -> str:
     )
     return (
         f"{text} But by how the {n_runs} runs differ, such a lead would be found in {often} where all lose the same, "
-        "so nobody should rely on the order. More runs tell more (--runs)."
+        "so do not rely on the order. More runs give more certainty (--runs)."
     )
 
 
@@ -122,7 +122,7 @@ def _lead_world(first: Result, others: list[Result]) -> str:
         return text
     lost, next_lost = first.over("regret").mean, others[0].over("regret").mean
     return (
-        f"{text} By not always showing the best item it lost {lost:,.0f} points in all; "
+        f"{text} By not always showing the best item it lost {lost:,.0f} points in total; "
         f"the next best, {others[0].spec.title}, lost {next_lost:,.0f}."
     )
 
@@ -146,7 +146,7 @@ def _lead_log(comparison: Comparison) -> str:
         return f"{text} Such a lead would be found in fewer than 1 in 100 logs where all pay the same."
     often = f"up to {100 * found:.0f} in 100 logs" if found < 0.995 else "nearly every log"
     same = f"such a lead would be found in {often} where all pay the same"
-    return f"{text} But {same}, so nobody should rely on the order."
+    return f"{text} But {same}, so do not rely on the order."
 
 
 def reasons_title(comparison: Comparison) -> str:
@@ -173,7 +173,7 @@ def reasons(comparison: Comparison) -> list[tuple[Spec, str]]:
 
 def _pace(result: Result) -> str:
     early, late = result.over("early_loss").mean, result.over("late_loss").mean
-    return f"lost {early:.3f} a round in the first fifth of the rounds and {late:.3f} in the last."
+    return f"lost {early:.3f} per round in the first fifth of the rounds and {late:.3f} in the last."
 
 
 def _paid(result: Result) -> str:

@@ -24,6 +24,8 @@ def locked(path: Path, timeout: float = 10.0) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > until:
-                    raise FileError(f"another process is recording {path.parent}; let it end first") from None
+                    raise FileError(
+                        f"another process is recording {path.parent}; wait until it ends"
+                    ) from None
                 time.sleep(0.05)
         yield

@@ -36,7 +36,7 @@ def write_watched(seen: Watched, name: str, path: str | os.PathLike[str]) -> Pat
         paragraphs(words),
         figure(_shares(seen), "Precision and recall of the chosen item's neighbourhood, running mean."),
         figure(_sizes(seen), "The sum of 1/|N| so far, beside T·E[m]/n."),
-        figure(_lost(seen), "Regret so far. Dashed: the proved bound, where it fits in."),
+        figure(_lost(seen), "Regret so far. Dashed: the proved bound, if it fits in."),
         table(("", ""), [(key, _text(value)) for key, value in seen.summary().items()]),
     ]
     kicker = f"CAB on {name}: {seen.n_users} users, α(T) = {seen.alpha:.3g}, γ = {seen.gamma:g}"
