@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from coterie.data.blocks import Block
 from coterie.data.files import need
-from coterie.data.rounds import Round
 from coterie.errors import ParameterError
 from coterie.models.candidates import project
 
@@ -100,29 +99,6 @@ def make_records(users: Any, items: Any, payoffs: Any, vectors: Any = None) -> R
             f"Of {len(held)} features, {MOST_FEATURES} directions are used; they hold {share:.0%} of them."
         )
     return Records(user, item, paid, names, matrix, tuple(notes))
-
-
-def from_rounds(rounds: Iterable[Round], *, served: str = "all", seed: int = 0) -> Records:
-    """Return the records of rounds whose payoffs are all known: of every candidate, or of one drawn at random.
-
-    `served` is "all", or "random" for a log of uniformly random choices.
-    """
-    if served not in ("all", "random"):
-        raise ParameterError(f'served is {served!r}, expected "all" or "random"')
-    rng = np.random.default_rng(seed)
-    users: list[Hashable] = []
-    contexts: list[Any] = []
-    payoffs: list[float] = []
-    for sent in rounds:
-        places = range(len(sent.contexts)) if served == "all" else [int(rng.integers(len(sent.contexts)))]
-        for k in places:
-            users.append(sent.user)
-            contexts.append(sent.contexts[k])
-            payoffs.append(float(sent.payoffs[k]))
-    if contexts and isinstance(contexts[0], np.ndarray):
-        vectors, items = np.unique(np.array(contexts), axis=0, return_inverse=True)
-        return make_records(users, items.ravel(), payoffs, vectors)
-    return make_records(users, contexts, payoffs)
 
 
 def from_blocks(blocks: Iterable[Block]) -> Records:
