@@ -29,8 +29,8 @@ class RewardModel:
 
     def predict(self, one: Interaction, encoded: Encoded) -> Floats:
         """Return the expected reward of each action: (actions,), within the possible rewards."""
-        told = self.policy.weigh(one.user, encoded, encoded)
-        return np.clip(told.estimate, self.span.low, self.span.high)
+        decision = self.policy.weigh(one.user, encoded, encoded)
+        return np.clip(decision.estimate, self.span.low, self.span.high)
 
     def learn(self, one: Interaction, encoded: Encoded) -> None:
         """Learn the shown action's reward."""

@@ -106,14 +106,14 @@ class Advice:
     def words(self) -> list[str]:
         """The advice in plain sentences, the conclusion first."""
         shared, first = self.sharing, int(self.sharing.first[0])
-        told = {
+        verdict = {
             "pays": "Share feedback between users: it is likely to pay here.",
             "does not pay": "Keep users separate: sharing feedback is not likely to pay here.",
             "unclear": "This log does not show whether sharing feedback pays; try both.",
         }[shared.verdict]
         records = "record" if first == 1 else "records"
         lines = [
-            told,
+            verdict,
             f"Of two items shown to a user of which one paid more, a model that has seen {first} {records} of each "
             f"user finds the better one {_of_100(shared.own[0])} if it knows only this user, and "
             f"{_of_100(shared.shared[0])} if users share. From {int(shared.first[-1])} records on it is "
@@ -143,8 +143,8 @@ class Advice:
     def because(self) -> str:
         """Why the recommended policy is recommended, in a sentence or two."""
         standings, chosen = self.sharing.standings, self.recommended
-        told = ", ".join(f"{one.policy} {100 * one.score:.1f}" for one in standings)
-        found = f"On held-out records, the better of two was found this many times in 100: {told}."
+        scores = ", ".join(f"{one.policy} {100 * one.score:.1f}" for one in standings)
+        found = f"On held-out records, the better of two was found this many times in 100: {scores}."
         if chosen == NOTHING:
             return (
                 f"{found} None is better than a coin ({100 * COIN:g}) beyond doubt, so this log says nothing about "

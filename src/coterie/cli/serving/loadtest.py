@@ -51,8 +51,8 @@ def loadtest(
         each = seconds / len(kinds)
         plan = Plan(each, connections, users, actions, rewards, key=key, dialect=dialect, features=kind)  # type: ignore[arg-type]
         check_plan(url, plan, anywhere)
-        told = run(plan, durability, warm=warm) if url is None else summary(asyncio.run(press(url, plan)))
-        found["features" if kind else "ids"] = told
+        result = run(plan, durability, warm=warm) if url is None else summary(asyncio.run(press(url, plan)))
+        found["features" if kind else "ids"] = result
     if as_json:
         print(json.dumps(found if features is None else next(iter(found.values())), indent=2))
         return
@@ -60,7 +60,7 @@ def loadtest(
     for name in ("", *found):
         table.add_column(name)
     for name in next(iter(found.values())):
-        table.add_row(name.replace("_", " "), *(_cell(told[name]) for told in found.values()))
+        table.add_row(name.replace("_", " "), *(_cell(result[name]) for result in found.values()))
     Console().print(table)
 
 

@@ -100,8 +100,8 @@ def reproduce(
     with open_workers(workers, ray) as them:
         found = [do(protocol, notes, them, as_json) for protocol in plans]
     if as_json:
-        told = [numbers(evidence) for evidence in found]
-        print(json.dumps(told if dataset == "all" else told[0], indent=2))
+        results = [numbers(evidence) for evidence in found]
+        print(json.dumps(results if dataset == "all" else results[0], indent=2))
 
 
 def _known(names: Sequence[str]) -> list[str]:

@@ -35,12 +35,12 @@ def read_dsjson(path: Path, user_path: str = "user.id") -> InteractionLog:
                 try:
                     if len(line) > LONGEST_LINE:
                         raise ValueError(f"it has more than {LONGEST_LINE} characters")
-                    told = _interactions(json.loads(line), user_path)
+                    decisions = _interactions(json.loads(line), user_path)
                 except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
                     raise FileError(f"{where} is not a decision in dsjson: {error}") from error
-                skipped += not told
-                slots += len(told) if len(told) > 1 else 0
-                found += [check_interaction(where, one) for one in told]
+                skipped += not decisions
+                slots += len(decisions) if len(decisions) > 1 else 0
+                found += [check_interaction(where, one) for one in decisions]
     except (OSError, UnicodeError) as error:
         raise FileError(f"{path} cannot be read: {error}") from error
     if not found:

@@ -185,15 +185,15 @@ def features(titles: list[str], genres: list[str]) -> tuple[Floats, tuple[str, .
 
     All are divided by the same number, so that the longest vector has norm 1.
     """
-    told: list[set[str]] = []
+    named: list[set[str]] = []
     for title, text in zip(titles, genres, strict=True):
         year = YEAR.search(title)
         decade = {f"{year[1][:3]}0s"} if year else set()
-        told.append(decade | (set() if text == NO_GENRES else set(text.split("|"))))
-    names = tuple(sorted(set().union(*told)))
+        named.append(decade | (set() if text == NO_GENRES else set(text.split("|"))))
+    names = tuple(sorted(set().union(*named)))
     place = {name: column for column, name in enumerate(names)}
-    vectors = np.zeros((len(told), max(len(names), 1)))
-    for row, own in enumerate(told):
+    vectors = np.zeros((len(named), max(len(names), 1)))
+    for row, own in enumerate(named):
         vectors[row, [place[name] for name in own]] = 1
     longest = np.linalg.norm(vectors, axis=1).max()
     return vectors / (longest or 1), names

@@ -60,14 +60,14 @@ def picture_words(comparison: Comparison) -> list[str]:
     if picture is None or comparison.pictured is None:
         return []
     title, n_others, user = comparison.pictured.title, picture["other"].n_unique(), picture["user"][0]
-    told = (
+    text = (
         f"A row is one of {n_others} other users, a column is an item. A square is filled where the other user "
         f"counts as a neighbour of user {user} on that item. Shown is the half of the items on which {title} is "
         f"surest of what user {user} thinks; on the rest it cannot tell yet, and counts nearly everybody."
     )
     if picture["truth"].null_count():
-        return [told]
-    return [told + " Pale squares are mistakes: counted, but in truth not alike.", _match(picture, title)]
+        return [text]
+    return [text + " Pale squares are mistakes: counted, but in truth not alike.", _match(picture, title)]
 
 
 def _match(picture: pl.DataFrame, title: str) -> str:

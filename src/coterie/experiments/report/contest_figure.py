@@ -63,8 +63,8 @@ def _draw(lines: Sequence[Line]) -> Figure:
             )
             axes.plot(value, place, "o", **style)
         for name, above in _labelled(best, rivals):
-            told = line.scores[name]
-            text = f"{told.title} (told friends)" if told.note == FRIENDS else told.title
+            score = line.scores[name]
+            text = f"{score.title} (told friends)" if score.note == FRIENDS else score.title
             _label(axes, text, (rivals[name], place), above=above, colour=ink)
         if OURS in dots:
             axes.plot(dots[OURS], place, "o", color=accent, markersize=11, zorder=3)
@@ -83,8 +83,8 @@ def _draw(lines: Sequence[Line]) -> Figure:
 
 def _labelled(best: str | None, rivals: dict[str, float]) -> list[tuple[str, bool]]:
     """Return which names are written, and whether above the dot: the best rival above, VW below."""
-    told = [] if best is None else [(best, True)]
-    return told + [(OUTSIDE, False)] * (OUTSIDE in rivals and best != OUTSIDE)
+    labels = [] if best is None else [(best, True)]
+    return labels + [(OUTSIDE, False)] * (OUTSIDE in rivals and best != OUTSIDE)
 
 
 def _label(axes: Axes, text: str, at: tuple[float, float], *, above: bool, colour: str) -> None:

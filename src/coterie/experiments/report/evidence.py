@@ -107,32 +107,32 @@ def _how_sure(comparison: Comparison) -> str:
 def warnings(evidence: Evidence) -> list[str]:
     """Return what a reader must know before using the results."""
     protocol = evidence.protocol
-    told = list(getattr(protocol.data, "notes", ()))
+    notes = list(getattr(protocol.data, "notes", ()))
     if protocol.name == "delicious" and protocol.data.provenance == "real, partial":
-        told.append(
+        notes.append(
             "The Delicious files used are a partial reconstruction: 97,351 of the 104,799 bookmarks, tags without "
             "their weights, and a link from tags to URLs that was inferred. Results are close to, but not the "
             "same as, results on the published files."
         )
-    told += tuned_by_luck(protocol)
+    notes += tuned_by_luck(protocol)
     left_out = protocol.left_out()
     if left_out:
-        told.append(f"This is the quick version. It did only {'; '.join(left_out)}.")
-    return told
+        notes.append(f"This is the quick version. It did only {'; '.join(left_out)}.")
+    return notes
 
 
 def tuned_by_luck(protocol: Protocol) -> list[str]:
     """Return a warning for each policy that kept too few records to distinguish its settings."""
-    told = []
+    notes = []
     for spec in protocol.specs if protocol.data.is_log else ():
         tried = [read_score(path, run) for _, tasks in protocol.tuning_tasks(spec) for run, path in tasks]
         if is_by_luck(tried):
             kept = sorted(one.kept for one in tried)[len(tried) // 2]
-            told.append(
+            notes.append(
                 f"{spec.title} kept about {kept:,} records in tuning, too few to tell its {len(tried)} settings "
                 "apart: the one taken may be no better than the others. Tune on a longer log, or fix the settings."
             )
-    return told
+    return notes
 
 
 def statistics_table(evidence: Evidence) -> tuple[list[str], list[list[str]]]:

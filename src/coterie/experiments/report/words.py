@@ -160,15 +160,15 @@ def reasons_title(comparison: Comparison) -> str:
 def reasons(comparison: Comparison) -> list[tuple[Spec, str]]:
     """Return, for each policy, what its numbers say about its result."""
     best = comparison.results[0]
-    told = []
+    texts = []
     for result in comparison.results:
         parts = [_paid(result) if comparison.plan.is_log else _pace(result)]
         if POLICIES[result.spec.name].finds_neighbours:
             parts.append(_sharing(result))
         if result is not best and not comparison.plan.is_log:
             parts.append(_trouble(result, best, comparison))
-        told.append((result.spec, " ".join(part for part in parts if part)))
-    return told
+        texts.append((result.spec, " ".join(part for part in parts if part)))
+    return texts
 
 
 def _pace(result: Result) -> str:

@@ -135,7 +135,7 @@ def read_comparison(plan: Plan) -> Comparison:
 def _in_hindsight(plan: Plan, runs: dict[str, list[Summary]]) -> tuple[Plan, dict[str, dict[str, Spread]]]:
     """Return the plan with the best setting of each spec that stands for several, and all their results."""
     sign = -1 if plan.is_log else 1
-    specs, told = [], {}
+    specs, found_by_spec = [], {}
     for spec in plan.specs:
         variants = spec.variants()
         found = [
@@ -144,8 +144,8 @@ def _in_hindsight(plan: Plan, runs: dict[str, list[Summary]]) -> tuple[Plan, dic
         worth = [np.inf if np.isnan(value.mean) else sign * value.mean for value in found]
         specs.append(variants[int(np.argmin(worth))])
         if len(variants) > 1:
-            told[spec.text] = {one.text: value for one, value in zip(variants, found, strict=True)}
-    return replace(plan, specs=specs), told
+            found_by_spec[spec.text] = {one.text: value for one, value in zip(variants, found, strict=True)}
+    return replace(plan, specs=specs), found_by_spec
 
 
 def _place(result: Result) -> float:

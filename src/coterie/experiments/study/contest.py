@@ -90,12 +90,12 @@ def read_contest(folders: Sequence[Path]) -> list[Line]:
 def _apart(numbers: dict[str, Any], other: dict[str, Any]) -> str:
     """Return how a dataset's rounds differ from those of its first line, as a suffix of its title."""
     mine, theirs = (whole_of(one["comparison"]["world_parameters"]) for one in (numbers, other))
-    told = [f"{key}={value}" for key, value in mine.items() if theirs.get(key) != value]
+    parts = [f"{key}={value}" for key, value in mine.items() if theirs.get(key) != value]
     n_rounds = numbers["statistics"]["rounds"]
     if n_rounds != other["statistics"]["rounds"]:
         is_log = numbers["comparison"]["measure"] == "ctr"
-        told.append(f"first {n_rounds:,} {'records' if is_log else 'rounds'}")
-    return "".join(f", {part}" for part in told)
+        parts.append(f"first {n_rounds:,} {'records' if is_log else 'rounds'}")
+    return "".join(f", {part}" for part in parts)
 
 
 def _read(folder: Path) -> dict[str, Any]:
@@ -122,10 +122,10 @@ def _scores(comparison: dict[str, Any]) -> dict[tuple[str, str], Score]:
             continue  # without RAN there is no reference
         title, _, settings = policy["title"].partition(" (")
         chosen = re.search(r"best of \d+: ([\w-]+)", settings)
-        told = FRIENDS if f"graph={FRIENDS}" in settings else chosen[1] if chosen else ""
+        note = FRIENDS if f"graph={FRIENDS}" in settings else chosen[1] if chosen else ""
         view = policy.get("items") or ("ids" if is_log else "features")  # older files do not have it
         key = (policy["policy"].split(":")[0], view)
-        score = Score(title, value["mean"], value["spread"], view, told)
+        score = Score(title, value["mean"], value["spread"], view, note)
         sign = -1 if is_log else 1
         if key not in found or sign * score.mean < sign * found[key].mean:
             found[key] = score
@@ -193,8 +193,8 @@ def _cell(line: Line, name: str, *, is_best: bool) -> str:
     if is_best:
         text = f"**{text}**"
     ids_alone = "ids" if score.view == "ids" and any(s.view != "ids" for s in line.scores.values()) else ""
-    told = ", ".join(part for part in (score.note, ids_alone) if part)
-    return f"{text} ({told})" if told else text
+    note = ", ".join(part for part in (score.note, ids_alone) if part)
+    return f"{text} ({note})" if note else text
 
 
 def put_into(page: Path, text: str) -> None:

@@ -39,8 +39,8 @@ def neighbourhoods(policy: Any, world: World, rounds: Iterable[Round], trace: pl
     truth: list[set[Hashable] | None] = [None] * len(items)
     if hasattr(world, "neighbours") and not getattr(world, "drift", 0):  # truth at the start
         truth = [set(world.neighbours(user, item.context, others)) for item in items]
-    told = [near if real is None else real for near, real in zip(found, truth, strict=True)]
-    order = _sorted(others, [item.family for item in items], told)
+    known = [near if real is None else real for near, real in zip(found, truth, strict=True)]
+    order = _sorted(others, [item.family for item in items], known)
     rows = [
         (
             str(user),

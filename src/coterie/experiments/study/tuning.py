@@ -68,10 +68,10 @@ def score(run: Run, path: Path, *, tick: Callable[[int], None] = lambda done: No
     for _, table in tables(policy, run, 0, STEP, tick):
         parts.append(table)
     trace = pl.DataFrame(pa.concat_tables(parts))
-    told = {"run": run.header(), "summary": summarise(trace)._asdict()}
+    content = {"run": run.header(), "summary": summarise(trace)._asdict()}
     path.parent.mkdir(parents=True, exist_ok=True)
     with written_whole(path) as draft:
-        draft.write_text(json.dumps(told))
+        draft.write_text(json.dumps(content))
 
 
 def read_score(path: Path, run: Run) -> Summary:

@@ -127,8 +127,8 @@ def write_scaling(found: Sequence[Scaling], path: str | os.PathLike[str]) -> Pat
     ]
     for varied in dict.fromkeys(one.varied for one in found):
         lines = [one for one in found if one.varied == varied]
-        told = "; ".join(f"{one.policy} {one.slope:.2f} ± {one.error:.2f}" for one in lines)
-        body.append(figure(_growth(lines), f"Slopes: {told}. Corollary 1 allows {lines[0].predicted:g}."))
+        slopes = "; ".join(f"{one.policy} {one.slope:.2f} ± {one.error:.2f}" for one in lines)
+        body.append(figure(_growth(lines), f"Slopes: {slopes}. Corollary 1 allows {lines[0].predicted:g}."))
     rows = [
         (f"{one.policy}, {one.varied}", f"{one.slope:.2f} ± {one.error:.2f}", f"{one.predicted:g}")
         for one in found
