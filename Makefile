@@ -32,9 +32,9 @@ $(READY_TO_RUN): $(PINS)
 	@touch $@
 
 $(READY): $(PINS)
-	@.ci/install 'all that the tests need' --editable '.[experiments,service,postgres,rivals,ray,telemetry]' --group dev --group docs
-	@# The tests compare with obp's estimators, which need NumPy alone; the package would bring PyTorch.
-	@.ci/install 'an estimator to compare with' --no-deps obp
+	@.ci/install 'all that the tests need' --editable '.[experiments,service,postgres,rivals,ray,gym,mlflow,telemetry]' --group dev --group docs
+	@# The tests compare with obp. It would bring PyTorch, which no part that they use needs.
+	@.ci/install 'estimators to compare with' --no-deps obp
 	@touch $@ $(READY_TO_RUN)
 
 docs: $(READY)

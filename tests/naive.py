@@ -1,6 +1,6 @@
 """A slow, obvious twin for each fast routine, one file a policy in `twins/`."""
 
-from tests.twins.cab import CachedCAB, NaiveCAB
+from tests.twins.cab import CachedCAB, NaiveCAB, SampledCAB
 from tests.twins.club import NaiveCLUB
 from tests.twins.cofiba import NaiveCOFIBA
 from tests.twins.colin import NaiveCoLin
@@ -28,6 +28,7 @@ __all__ = [
     "NaiveLinUCB",
     "NaiveSCLUB",
     "NaiveSparseCAB",
+    "SampledCAB",
     "exhaustive_search",
     "objective",
     "two_stage",

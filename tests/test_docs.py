@@ -1,9 +1,10 @@
 """The documentation runs, and leaves nothing out."""
 
 import re
+import runpy
 import subprocess
-import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,22 +13,80 @@ from coterie.policies import POLICIES
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-EXAMPLE = re.compile(r"```python\n(.*?)```(?:\n+```text\n(.*?)```)?", re.DOTALL)
-END = "--- end of block ---"
+BLOCKS = ROOT / "docs" / "blocks.py"
+NEEDS = {
+    "tutorial-personalizer.md": "azure.ai.personalizer",
+    "tutorial-service.md": "litestar",
+    "tutorial-vowpal-wabbit.md": "vowpalwabbit",
+}  # what not every Python has
+
+
+@pytest.fixture(scope="module")
+def blocks() -> SimpleNamespace:
+    """Return what runs the blocks of a page."""
+    return SimpleNamespace(**runpy.run_path(str(BLOCKS)))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_python_of_a_page_runs_and_prints_what_the_page_shows(page: Path, tmp_path: Path) -> None:
-    """A block of `text` right after a block of `python` is what that block prints."""
-    blocks = EXAMPLE.findall(page.read_text(encoding="utf-8"))
-    if not blocks:
-        return
-    code = "".join(f"{block}\nprint({END!r})\n" for block, _ in blocks)
-    command = [sys.executable, "-X", "utf8", "-W", "error", "-c", code]
-    done = subprocess.run(command, check=True, cwd=tmp_path, stdout=subprocess.PIPE, encoding="utf-8")
-    for (block, shown), printed in zip(blocks, done.stdout.split(f"{END}\n")[:-1], strict=True):
-        assert not shown or printed.strip() == shown.strip(), (
-            f"{page.name} shows otherwise:\n{block}\n{printed}"
+def test_the_code_of_a_page_runs_prints_and_draws_what_the_page_shows(
+    page: Path, blocks: SimpleNamespace, tmp_path: Path
+) -> None:
+    """A block of `text` right after a block of code is what that block prints; an SVG file is one of the pictures."""
+    if page.name in NEEDS:
+        pytest.importorskip(NEEDS[page.name])
+    for code, shown, printed in blocks.run(page, tmp_path):
+        assert shown is None or plain(printed) == plain(shown), (
+            f"{page.name} shows otherwise:\n{code}\n{printed}"
+        )
+    for drawn in tmp_path.glob("*.svg"):
+        kept = blocks.PICTURES / drawn.name
+        again = f"python docs/blocks.py docs/{page.name} draws it again"
+        assert f"](pictures/{drawn.name})" in page.read_text(encoding="utf-8"), (
+            f"{page.name} does not show it"
+        )
+        assert kept.exists(), f"{kept} is missing; {again}"
+        assert blocks.alike(drawn.read_text(), kept.read_text()), f"{kept} differs; {again}"
+
+
+def test_a_page_that_shows_otherwise_is_found(blocks: SimpleNamespace, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```python\nprint(1)\n```\n\n```text\n2\n```\n\n```sh\nexpr 1 + 1\n```\n\n```text\n```\n\n"
+        "```python\nopen('x.svg', 'w').close()\n```\n"
+    )
+    ran = blocks.run(page, tmp_path)
+    assert [(shown, printed) for _, shown, printed in ran] == [("2\n", "1\n"), ("", "2\n"), (None, "")]
+    assert (tmp_path / "x.svg").exists()
+    page.write_text("```sh\nfalse\n```\n")
+    with pytest.raises(subprocess.CalledProcessError):
+        blocks.run(page, tmp_path)
+
+
+def plain(text: str) -> str:
+    """Return a text without the blanks that nobody sees."""
+    return "\n".join(line.rstrip() for line in text.strip().splitlines())
+
+
+@pytest.mark.parametrize(
+    ("drawn", "same"),
+    [
+        ('<path d="M 1.004 2" id="m0123456789"/><text>5 clicks</text>', True),
+        ('<path d="M 1.1 2" id="m0123456789"/><text>5 clicks</text>', False),
+        ('<path d="M 1 2" id="m0123456789"/><text>5 visits</text>', False),
+        ('<path d="M 1 2 3" id="m0123456789"/><text>5 clicks</text>', False),
+    ],
+)
+def test_pictures_are_compared_by_what_they_show(drawn: str, same: bool, blocks: SimpleNamespace) -> None:
+    assert blocks.alike('<path d="M 1 2" id="mabcdef0123"/><text>5 clicks</text>', drawn) is same
+
+
+def test_every_tutorial_ends_in_a_picture_and_every_picture_is_shown() -> None:
+    texts = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
+    for name, text in texts.items():
+        assert not name.startswith("tutorial-") or "](pictures/" in text, f"{name} has no picture"
+    for picture in (ROOT / "docs" / "pictures").glob("*.svg"):
+        assert any(f"](pictures/{picture.name})" in text for text in texts.values()), (
+            f"no page shows {picture}"
         )
 
 

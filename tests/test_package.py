@@ -58,3 +58,13 @@ def test_importing_does_not_wait_for_the_compiler_or_the_extras() -> None:
     )
     told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert told.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "page", sorted((ROOT / ".github" / "workflows").glob("*.yml")), ids=lambda page: page.name
+)
+def test_actions_are_pinned_by_hash_with_their_version_beside(page: Path) -> None:
+    used = re.findall(r"uses: (.+)$", page.read_text(), re.MULTILINE)
+    assert used
+    for action in used:
+        assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+", action), f"{page.name} uses {action}"

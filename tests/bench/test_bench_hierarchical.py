@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from coterie import Hierarchical
-from coterie.bench.suites.crowd import FEATURES, ITEMS, Crowd, name
+from coterie.bench.crowd import FEATURES, ITEMS, Crowd, name
 from coterie.bench.suites.hierarchical import PART, Plain, against_cab, against_vw, seconds_by_part
 from coterie.bench.suites.hierarchical_growth import (
     Slowest,

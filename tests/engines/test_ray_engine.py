@@ -13,7 +13,9 @@ import pytest
 from coterie import CAB
 from coterie.engines.sharded import Sharded
 from coterie.errors import ParameterError
+from tests.engines import test_people
 from tests.engines.test_sharded import KINDS, assert_same_state, play, shown
+from tests.policies.test_hierarchical import make
 
 pytest.importorskip("ray")
 
@@ -123,3 +125,16 @@ def test_shards_end_with_their_engine(ray_cluster: str) -> None:
             time.sleep(0.1)
         else:
             pytest.fail(f"process {process} goes on")
+
+
+def test_actors_keep_the_users_of_a_learned_prior(engine: Ray) -> None:
+    name, chance = "both", random.Random(0)
+    one, other = make(name), make(name, engine=engine)
+    for k in range(3):
+        test_people.play(one, other, name, 15, seed=k)
+        crew = other.models._keeper.crew
+        os.kill(crew.take(crew.ask(chance.randrange(3), "process")), signal.SIGKILL)
+    for done, _ in other.models.rebalance(2):
+        if done % 700 == 0:
+            test_people.play(one, other, name, 2, seed=done)
+    test_people.assert_same_state(one, other)

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from coterie import CAB
 from coterie.engines.keeper import LostError, WhenDown
 from coterie.engines.local import Here, Local
+from coterie.engines.people import ShardedPeople
 from coterie.engines.placement import SLOTS, Placement, slot_of
-from coterie.engines.shard import Change, Kind, Shard
+from coterie.engines.shard import AnyKind, Change, Kind, Shard
 from coterie.engines.sharded import Sharded
 from coterie.errors import ParameterError, UnavailableError, UserError
 from coterie.models import Movable, make_models
 from coterie.models.files import Tensors
-from coterie.models.protocol import Eligible
+from coterie.models.protocol import Eligible, Seen
 
 KINDS: list[dict[str, Any]] = [{"one_hot": True}, {"n_features": 4}]
 
@@ -172,7 +173,7 @@ class Frail:
         self.starts = 0
         self.stillborn = False
 
-    def start(self, shard: int, kind: Kind) -> None:
+    def start(self, shard: int, kind: AnyKind) -> None:
         self.starts += 1
         if not self.stillborn:
             self.dead.discard(shard)
@@ -217,6 +218,9 @@ class Engine:
     def models(self, n_features: int | None, one_hot: bool, eligible: Eligible) -> Sharded:
         return Sharded(self.crew, Kind(n_features, one_hot, eligible), *self.rest)
 
+    def people(self) -> ShardedPeople:
+        return ShardedPeople(self.crew, *self.rest)
+
     def close(self) -> None:
         pass
 
@@ -253,7 +257,7 @@ def test_a_partial_answer_says_so_and_payoffs_wait_their_turn(kind: dict[str, An
     contexts = shown(np.random.default_rng(0), one)
     decision = other.decide(3, contexts)
     assert decision.seen is not None
-    assert decision.seen == (sum(counts.values()) - counts[lost], 3, 4)
+    assert decision.seen == Seen(sum(counts.values()) - counts[lost], 3, 4)
     assert f"partial: {decision.seen.users} users, on 3 of 4 shards" in str(decision)
     assert (decision.members >= 1).all()
     np.testing.assert_array_equal(decision.estimate, 0)  # a stranger, meanwhile

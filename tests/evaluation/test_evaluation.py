@@ -3,8 +3,6 @@
 import json
 import math
 import re
-import sys
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,6 +26,7 @@ from coterie.evaluation.intervals import clopper_pearson_interval
 from coterie.evaluation.verdict import chance, is_ahead
 from coterie.evaluation.words import headline, lead
 from tests.known_worlds import LOGGERS, live, truth_of
+from tests.real_obp import import_obp
 
 run = CliRunner()
 UNIT = Span(0.0, 1.0)
@@ -137,34 +136,8 @@ def test_windows_add_up_to_the_whole() -> None:
 
 @pytest.fixture(scope="module")
 def obp() -> ModuleType:
-    """obp's estimators alone: their file needs NumPy; PyTorch and pandas are only named in it."""
-    found = find_spec("obp")
-    if found is None or not found.submodule_search_locations:
-        pytest.skip("obp is not installed: pip install --no-deps obp==0.4.1")
-    folder = Path(found.submodule_search_locations[0])
-    kept = {name: sys.modules.get(name) for name in ("torch", "pandas")}
-    try:
-        for name, attribute in (("torch", "Tensor"), ("pandas", "DataFrame")):
-            stand_in = ModuleType(name)
-            setattr(stand_in, attribute, type(attribute, (), {}))
-            sys.modules[name] = stand_in
-        for name, place in (("obp_alone", folder), ("obp_alone.ope", folder / "ope")):
-            package = ModuleType(name)
-            package.__path__ = [str(place)]
-            sys.modules[name] = package
-        for name, place in (("utils", folder / "utils.py"), ("ope.estimators", folder / "ope/estimators.py")):
-            spec = spec_from_file_location(f"obp_alone.{name}", place)
-            assert spec is not None
-            assert spec.loader is not None
-            module = sys.modules[f"obp_alone.{name}"] = module_from_spec(spec)
-            spec.loader.exec_module(module)
-        return sys.modules["obp_alone.ope.estimators"]
-    finally:
-        for name, before in kept.items():
-            if before is None:
-                del sys.modules[name]
-            else:
-                sys.modules[name] = before
+    """obp's estimators."""
+    return import_obp("ope")
 
 
 @pytest.mark.parametrize("seed", range(5))

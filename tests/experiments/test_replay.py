@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from coterie import CAB, CoterieError, LinUCB, Policy, Random
-from coterie.bench.suites.click_log import Clicks
-from coterie.bench.suites.direct import Direct
+from coterie.bench.click_log import Clicks
+from coterie.bench.direct import Direct
 from coterie.experiments import Replay, replay
 from coterie.policies.base.batch import Batch, run_one_by_one
 from tests.naive import DirectCAB

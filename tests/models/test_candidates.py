@@ -145,3 +145,12 @@ def test_the_example_runs_and_the_names_are_one_import_away() -> None:
 
     assert doctest.testmod(candidates).failed == 0
     assert {"Candidate", "Candidates"} <= set(dir(coterie))
+
+
+def test_candidates_are_equal_if_ids_and_features_are() -> None:
+    again = Candidates(list(SHOWN.ids), SHOWN.features.copy())
+    assert again == SHOWN
+    assert again[:2] != SHOWN
+    assert Candidates(SHOWN.ids, SHOWN.features + 1) != SHOWN
+    assert Candidates(["jazz", "film", ("a", 1)], SHOWN.features) != SHOWN
+    assert SHOWN.ids != SHOWN

@@ -33,15 +33,24 @@ def cases() -> Iterator[Case]:
                 switches = [{**given, switch: value} for given in switches for value in (False, True)]
         if "half_life" in accepted:
             switches.append({"half_life": 7.5})
+        if "sample" in accepted:
+            switches.append({"sample": 3})
         for given in switches:
             if "alpha" in accepted:
                 given = {**given, "alpha": 0.3}
             label = "-".join(
-                [name, *(switch for switch, on in given.items() if on is True or switch == "half_life")]
+                [
+                    name,
+                    *(
+                        switch
+                        for switch, on in given.items()
+                        if on is True or switch in ("half_life", "sample")
+                    ),
+                ]
             )
             if "n_features" in accepted:
                 yield f"{label}-vectors", lambda k=kind, g=given: k(n_features=D, **g), False  # type: ignore[misc]
-            if "one_hot" in accepted:
+            if "one_hot" in accepted and "sample" not in given:
                 yield f"{label}-items", lambda k=kind, g=given: k(one_hot=True, **g), True  # type: ignore[misc]
 
 

@@ -100,7 +100,7 @@ def test_one_user_by_hand() -> None:
     model.prior.means[0, 0] = 0.5
     model.prior.doubt[:] = 0.0  # the mean is certain
     model.place[code.ROWS] = 1
-    loops = kernels("hierarchical")
+    loops = kernels("hierarchy.loop")
     other = Population(1, unit=True).model
     table, numbers = np.empty((1, 0)), np.empty(0, dtype=np.int64)
     parts, chance = np.empty((1, 6)), np.empty(1)
@@ -129,7 +129,7 @@ def test_an_old_payoff_counts_half_by_hand() -> None:
     table, numbers = np.empty((1, 0)), np.empty(0, dtype=np.int64)
     for payoff in (1.0, 0.0):
         other = Population(1, unit=True).model
-        kernels("hierarchical").learn_one(
+        kernels("hierarchy.loop").learn_one(
             other, model, np.array([0]), pairs, 0, table, numbers, 0, payoff, False
         )
     parts, chance = np.empty((1, 6)), np.empty(1)

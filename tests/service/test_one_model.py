@@ -316,7 +316,7 @@ def test_a_model_file_and_max_items(tmp_path: Path) -> None:
 
 
 def test_the_default_cannot_be_kept_in_shards() -> None:
-    with pytest.raises(ParameterError, match="cannot be kept in shards, cab can"):
+    with pytest.raises(ParameterError, match="cannot be kept in shards, cab and hierarchical can"):
         check_config(Config(), object())  # type: ignore[arg-type]
 
 

@@ -198,7 +198,7 @@ def test_users_move_while_ranks_go_on(tmp_path: Path) -> None:
     assert run(tmp_path / "one.db", work) == run(tmp_path / "two.db", work, Local(2))
 
 
-def test_only_cab_can_be_kept_in_shards(tmp_path: Path) -> None:
+def test_what_cannot_be_kept_in_shards_is_refused(tmp_path: Path) -> None:
     async def work(desk: Desk) -> None:
         with pytest.raises(ParameterError, match="'linucb' cannot be kept in shards"):
             await desk.configure(Config(policy="linucb"))

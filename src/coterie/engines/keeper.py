@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol, final
 
-from coterie.engines.shard import Change, Kind, Snapshot
+from coterie.engines.shard import AnyKind, Change, Snapshot
 from coterie.errors import ParameterError, UnavailableError
 from coterie.models.checks import check_count
 from coterie.models.files import Tensors
@@ -27,14 +27,14 @@ class LostError(Exception):
 class Crew(Protocol):
     """Where shards run."""
 
-    def start(self, shard: int, kind: Kind) -> None:
+    def start(self, shard: int, kind: AnyKind) -> None:
         """Start an empty shard, in place of the one before if there was one."""
 
     def stop(self, shard: int) -> None:
         """End a shard."""
 
     def ask(self, shard: int, method: str, *arguments: Any) -> Ticket:
-        """Call a method of `Shard`, one after the other for each shard; the answer is taken with the ticket."""
+        """Call a method of the shard, one after the other for each shard; the answer is taken with the ticket."""
 
     def is_done(self, ticket: Ticket) -> bool:
         """Return whether an answer is there."""
@@ -50,7 +50,9 @@ class Crew(Protocol):
 class Keeper:
     """Asks shards, changes them, and rebuilds those that are lost."""
 
-    def __init__(self, crew: Crew, kind: Kind, shards: int, when_down: WhenDown, snapshot_every: int) -> None:
+    def __init__(
+        self, crew: Crew, kind: AnyKind, shards: int, when_down: WhenDown, snapshot_every: int
+    ) -> None:
         if when_down not in WHEN_DOWN:
             raise ParameterError(f"when_down is {when_down!r}, expected one of {', '.join(WHEN_DOWN)}")
         self.when_down = when_down
@@ -59,6 +61,7 @@ class Keeper:
         self._kind = kind
         self._number = 0  # of the last change
         self._log: list[deque[Change]] = []  # for each shard, the changes after its snapshot
+        self._weight: list[int] = []  # of each log
         self._kept: list[Any] = []  # for each shard, its snapshot; None is an empty shard
         self._snapping: dict[int, Ticket] = {}
         self._rebuilding: dict[int, Ticket] = {}
@@ -76,6 +79,10 @@ class Keeper:
             if self.crew.is_done(ticket):
                 self._finish(shard)
         return not self._rebuilding
+
+    def is_ready(self) -> bool:
+        """Return whether all shards answer; first wait for them or refuse, as `when_down` says."""
+        return self.is_whole() or self._wait_or_not(anyway=False)
 
     @property
     def up(self) -> list[int]:
@@ -127,14 +134,21 @@ class Keeper:
 
     # Changes.
 
-    def change(self, method: str, calls: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
-        """Log a change, then make it on its shards, and return their answers. All of them get it, once."""
+    def change(
+        self, method: str, calls: Mapping[int, tuple[Any, ...]], weight: Mapping[int, int] | None = None
+    ) -> dict[int, Any]:
+        """Log a change, then make it on its shards, and return their answers. All of them get it, once.
+
+        `weight` says as how many changes it counts on a shard, if not as one.
+        """
         if not self.is_whole():
             self._wait_or_not(anyway=self.when_down != "refuse")
         self._number += 1
-        changes = {shard: Change(self._number, method, call) for shard, call in calls.items()}
+        weights = dict.fromkeys(calls, 1) if weight is None else weight
+        changes = {s: Change(self._number, method, call, weights[s]) for s, call in calls.items()}
         for shard, change in changes.items():
             self._log[shard].append(change)
+            self._weight[shard] += change.weight
         tickets = {shard: self.crew.ask(shard, "change", change) for shard, change in changes.items()}
         answers = {}
         for shard, ticket in tickets.items():
@@ -152,19 +166,21 @@ class Keeper:
         """Let a shard begin anew from these models, without waiting for it."""
         self._kept[shard] = self.crew.keep(Snapshot(self._number, tensors))
         self._log[shard].clear()
+        self._weight[shard] = 0
         self._rebuild(shard)
 
     def open(self) -> None:
         """Add an empty shard."""
         self.crew.start(len(self._log), self._kind)
         self._log.append(deque())
+        self._weight.append(0)
         self._kept.append(None)
 
     def close(self) -> None:
         """End the last shard."""
         shard = len(self) - 1
         self.crew.stop(shard)
-        del self._log[shard], self._kept[shard]
+        del self._log[shard], self._weight[shard], self._kept[shard]
         self._snapping.pop(shard, None)
         self._rebuilding.pop(shard, None)
 
@@ -174,7 +190,7 @@ class Keeper:
         """Take a snapshot of a shard whose log has become long, without waiting for it."""
         ticket = self._snapping.get(shard)
         if ticket is None:
-            if len(self._log[shard]) >= self.snapshot_every:
+            if self._weight[shard] >= self.snapshot_every:
                 self._snapping[shard] = self.crew.ask(shard, "snapshot")
         elif self.crew.is_done(ticket):
             self._snapped(shard)
@@ -191,7 +207,7 @@ class Keeper:
             return  # the next question finds out
         self._kept[shard] = self.crew.keep(snapshot)
         while self._log[shard] and self._log[shard][0].number <= snapshot.number:
-            self._log[shard].popleft()
+            self._weight[shard] -= self._log[shard].popleft().weight
 
     def _rebuild(self, shard: int) -> None:
         """Start a shard anew and let it catch up, without waiting for it."""

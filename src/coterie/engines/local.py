@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from coterie.engines.keeper import WhenDown
-from coterie.engines.shard import Kind, Shard, Snapshot
+from coterie.engines.people import ShardedPeople
+from coterie.engines.shard import AnyKind, Kind, Snapshot
 from coterie.engines.sharded import Sharded
 from coterie.models.protocol import Eligible
 
@@ -23,6 +24,10 @@ class Local:
         kind = Kind(n_features, one_hot, eligible)
         return Sharded(Here(), kind, self.shards, self.when_down, self.snapshot_every)
 
+    def people(self) -> ShardedPeople:
+        """Return room for users' parts."""
+        return ShardedPeople(Here(), self.shards, self.when_down, self.snapshot_every)
+
     def close(self) -> None:
         """Do nothing: what is in this process ends with it."""
 
@@ -32,11 +37,11 @@ class Here:
     """A crew whose shards answer at once."""
 
     def __init__(self) -> None:
-        self.shards: dict[int, Shard] = {}
+        self.shards: dict[int, Any] = {}
 
-    def start(self, shard: int, kind: Kind) -> None:
+    def start(self, shard: int, kind: AnyKind) -> None:
         """Start an empty shard."""
-        self.shards[shard] = Shard(kind)
+        self.shards[shard] = kind.shard()(kind)
 
     def stop(self, shard: int) -> None:
         """End a shard."""

@@ -6,7 +6,8 @@ from weakref import WeakSet
 
 from coterie.engines.cluster import connect, need_ray
 from coterie.engines.keeper import LostError, WhenDown
-from coterie.engines.shard import Kind, Shard, Snapshot
+from coterie.engines.people import ShardedPeople
+from coterie.engines.shard import AnyKind, Kind, Snapshot
 from coterie.engines.sharded import Sharded
 from coterie.models.checks import check_number
 from coterie.models.protocol import Eligible
@@ -41,7 +42,7 @@ class Ray:
         self.when_down: WhenDown = when_down
         self.snapshot_every = snapshot_every
         self.timeout = check_number("timeout", timeout)
-        self._made: WeakSet[Sharded] = (
+        self._made: WeakSet[Sharded | ShardedPeople] = (
             WeakSet()
         )  # the actors of models that nobody holds any more end by themselves
         self._leaving = ExitStack()
@@ -51,6 +52,12 @@ class Ray:
         """Return empty models, in actors of their own."""
         kind = Kind(n_features, one_hot, eligible)
         made = Sharded(Actors(self.timeout), kind, self.shards, self.when_down, self.snapshot_every)
+        self._made.add(made)
+        return made
+
+    def people(self) -> ShardedPeople:
+        """Return room for users' parts, in actors of their own."""
+        made = ShardedPeople(Actors(self.timeout), self.shards, self.when_down, self.snapshot_every)
         self._made.add(made)
         return made
 
@@ -75,13 +82,13 @@ class Actors:
         self.timeout = timeout
         self.actors: dict[int, Any] = {}
         # No restart by Ray: it would bring back an empty shard. No CPUs: a shard only works when asked.
-        self._make = ray.remote(num_cpus=0, max_restarts=0, scheduling_strategy="SPREAD")(Shard)
+        self._remote = ray.remote(num_cpus=0, max_restarts=0, scheduling_strategy="SPREAD")
 
-    def start(self, shard: int, kind: Kind) -> None:
+    def start(self, shard: int, kind: AnyKind) -> None:
         """Start an actor, in place of the one before."""
         if shard in self.actors:
             self.stop(shard)
-        self.actors[shard] = self._make.remote(kind)
+        self.actors[shard] = self._remote(kind.shard()).remote(kind)
 
     def stop(self, shard: int) -> None:
         """End an actor."""

@@ -1,13 +1,14 @@
-"""One shard: the models of some of the users, wherever it runs.
+"""One shard: what is known of some of the users, wherever it runs.
 
 Questions may come at any time. A change comes with a number; a number that was seen is not applied again, so a
 change that may or may not have arrived can be sent again.
 """
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, Protocol, final
 
 from coterie.engines.placement import slot_of
 from coterie.models import Near, View, make_models
@@ -22,6 +23,17 @@ class Kind(NamedTuple):
     one_hot: bool
     eligible: Eligible
 
+    def shard(self) -> type["Shard"]:
+        """Return what keeps such models."""
+        return Shard
+
+
+class AnyKind(Protocol):
+    """What a shard keeps."""
+
+    def shard(self) -> type[Any]:
+        """Return the class of a shard that keeps it, which is made from the kind alone."""
+
 
 class Change(NamedTuple):
     """Something to be learned or forgotten: the name of a method below, and what it takes."""
@@ -29,6 +41,7 @@ class Change(NamedTuple):
     number: int
     method: str
     arguments: tuple[Any, ...]
+    weight: int = 1  # how many users it is about, where a log of many would be long
 
 
 class Snapshot(NamedTuple):
@@ -53,15 +66,63 @@ class Gathered(NamedTuple):
     users: int
 
 
+class Numbered(ABC):
+    """Applies changes in the order of their numbers, each once."""
+
+    def __init__(self) -> None:
+        self.number = 0  # of the last change
+        self._answer: Any = None  # to the last change
+
+    @abstractmethod
+    def tensors(self) -> Tensors:
+        """Return all that is known, as arrays."""
+
+    @abstractmethod
+    def restore(self, tensors: Tensors) -> None:
+        """Take over what `tensors` returned."""
+
+    def snapshot(self) -> Snapshot:
+        """Return all that is known."""
+        return Snapshot(self.number, self.tensors())
+
+    def change(self, change: Change) -> Any:
+        """Apply a change once, and return its answer."""
+        if change.number > self.number:
+            self._answer = getattr(self, f"_{change.method}")(*change.arguments)
+            self.number = change.number
+        return self._answer
+
+    def rebuild(self, snapshot: Snapshot | None, changes: Sequence[Change]) -> Any:
+        """Take over a snapshot, apply what came after it, and return the last answer."""
+        if snapshot is not None:
+            self.restore(snapshot.tensors)
+            self.number = snapshot.number
+        for change in changes:
+            self.change(change)
+        return self._answer
+
+    def process(self) -> int:
+        """Return the number of the process this shard runs in."""
+        return os.getpid()
+
+    def memory(self) -> int:
+        """Return the resident memory of this process, in bytes, without what it shares with others."""
+        if not Path("/proc/self/statm").exists():  # macOS tells only the most there ever was
+            import resource
+
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        resident, shared = map(int, Path("/proc/self/statm").read_text().split()[1:3])
+        return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+
+
 @final
-class Shard:
+class Shard(Numbered):
     """Some users' models."""
 
     def __init__(self, kind: Kind) -> None:
+        super().__init__()
         self.kind = kind
         self.models = make_models(*kind)
-        self.number = 0  # of the last change
-        self._answer: Any = None  # to the last change
         self._by_slot: dict[int, dict[Hashable, None]] | None = None  # while users are moving
 
     # Questions.
@@ -101,40 +162,15 @@ class Shard:
         """Return the users of a slot."""
         return self.models.part(self._movers(slot))
 
-    def snapshot(self) -> Snapshot:
-        """Return all that is known."""
-        return Snapshot(self.number, self.models.tensors())
+    def tensors(self) -> Tensors:
+        """Return everybody's models."""
+        return self.models.tensors()
 
-    def process(self) -> int:
-        """Return the number of the process this shard runs in."""
-        return os.getpid()
-
-    def memory(self) -> int:
-        """Return the resident memory of this process, in bytes, without what it shares with others."""
-        if not Path("/proc/self/statm").exists():  # macOS tells only the most there ever was
-            import resource
-
-            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        resident, shared = map(int, Path("/proc/self/statm").read_text().split()[1:3])
-        return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+    def restore(self, tensors: Tensors) -> None:
+        """Take over saved models."""
+        self.models.restore(tensors)
 
     # Changes.
-
-    def change(self, change: Change) -> Any:
-        """Apply a change once, and return its answer."""
-        if change.number > self.number:
-            self._answer = getattr(self, f"_{change.method}")(*change.arguments)
-            self.number = change.number
-        return self._answer
-
-    def rebuild(self, snapshot: Snapshot | None, changes: Sequence[Change]) -> Any:
-        """Take over a snapshot, apply what came after it, and return the last answer."""
-        if snapshot is not None:
-            self.models.restore(snapshot.tensors)
-            self.number = snapshot.number
-        for change in changes:
-            self.change(change)
-        return self._answer
 
     def _update(self, user: Hashable, context: Any, payoff: float) -> int:
         self._note(user)

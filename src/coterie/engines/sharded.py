@@ -10,11 +10,12 @@ from typing import Any, final
 import numpy as np
 
 from coterie.engines.keeper import Crew, Keeper, WhenDown
+from coterie.engines.moving import move_slots
 from coterie.engines.placement import Placement
 from coterie.engines.shard import Asked, Kind
 from coterie.errors import ParameterError, UserError
 from coterie.models import Movable, Near, View, make_models
-from coterie.models.checks import check_count, check_user
+from coterie.models.checks import check_user
 from coterie.models.files import Tensors
 from coterie.models.protocol import Seen
 
@@ -193,22 +194,7 @@ class Sharded:
 
         Between two steps everything else works as always: `for done, total in models.rebalance(8): …`.
         """
-        check_count("shards", shards)
-        self.settle()
-        moves = self.placement.moves_to(shards)
-        while self.shards < shards:
-            self._keeper.open()
-        for done, (slot, source, target) in enumerate(moves, 1):
-            part = self._keeper.ask({source: ("in_slot", slot)}, anyway=True)[source]
-            self._keeper.change("put", {target: (part,)})
-            self._keeper.change("drop_slot", {source: (slot,)})
-            self.placement.table[slot] = target
-            yield done, len(moves)
-        self._keeper.ask_all("settle", anyway=True)
-        while self.shards > shards:
-            self._keeper.close()
-        for shard in range(shards):
-            self._keeper.snap(shard)  # so that nobody's models stay in the log
+        return move_slots(self._keeper, self.placement, shards)
 
     def close(self) -> None:
         """End all shards."""

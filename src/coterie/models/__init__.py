@@ -18,11 +18,15 @@ __all__ = [
 ]  # fmt: skip
 
 
-def make_models(n_features: int | None, one_hot: bool, eligible: Any = "updated") -> Movable:
-    """Return models for vectors of `n_features`, or for item ids."""
+def make_models(
+    n_features: int | None, one_hot: bool, eligible: Any = "updated", sample: int | None = None
+) -> Movable:
+    """Return models for vectors of `n_features`, of which `sample` may be neighbours, or for item ids."""
     _check_eligible(eligible)
     _check_kind(n_features, one_hot)
-    return OneHot(eligible) if one_hot else Dense(check_count("n_features", n_features), eligible)
+    if one_hot:
+        return OneHot(eligible)
+    return Dense(check_count("n_features", n_features), eligible, sample)
 
 
 def make_fading(n_features: int | None, one_hot: bool, eligible: Any, keep: float) -> Models:

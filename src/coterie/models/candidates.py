@@ -86,6 +86,14 @@ class Candidates:
         ids = self.ids
         return Candidates.trusted([ids[row] for row in rows.tolist()], self.features[rows])
 
+    def __eq__(self, other: object) -> bool:
+        """Return whether `other` lists the same ids with the same features, in the same order."""
+        if not isinstance(other, Candidates):
+            return NotImplemented
+        return self.ids == other.ids and np.array_equal(self.features, other.features)
+
+    __hash__ = None  # type: ignore[assignment]
+
     def __repr__(self) -> str:
         shown = ", ".join(map(repr, self.ids[:3])) + (", …" if len(self) > 3 else "")
         return f"Candidates([{shown}], {len(self)} × {self.n_features} features)"

@@ -13,6 +13,9 @@ considered for others' neighbourhoods; the served user is always in its own, as 
 
 With `half_life`, M = I + Σ λ^age·x xᵀ and b = Σ λ^age·y x, where age counts the later payoffs that the same user
 learned, alone or with neighbours, and λ = 2^(−1/half_life). The paper's users do not change.
+
+With `sample`, N_{i,t}(x) is looked for among so many of the updated users, drawn by chance, and i. The paper looks at
+all of them, which costs more the more there are.
 """
 
 from collections import deque
@@ -21,7 +24,7 @@ from typing import Any, Protocol, final
 
 from coterie.errors import ParameterError
 from coterie.models import Eligible, Models, Near, View, make_fading, make_models
-from coterie.models.checks import check_flag, check_number, check_pairs, check_user, read_payoff
+from coterie.models.checks import check_count, check_flag, check_number, check_pairs, check_user, read_payoff
 from coterie.models.files import Tensors
 from coterie.models.forget import without_item
 from coterie.models.protocol import Floats
@@ -64,6 +67,10 @@ class CAB(Policy):
         After how many further payoffs that the same user learned one counts half; None if all count alike for good.
         For tastes that change. Users then look at each other one by one, so a decision is slower (see the docs), and
         there can be no `engine`.
+    sample
+        How many of the updated users may be neighbours of others; None if all may. For feature vectors of very many
+        users: a decision then costs the same at any number of them. The sample is uniform, is renewed as users come,
+        and depends on nothing but who came when. Not with `half_life`, `thompson`, `engine` or `eligible="all"`.
     seed
         Starts the draws: an integer, or a numpy.random.Generator.
     engine
@@ -97,6 +104,7 @@ class CAB(Policy):
         eligible: Eligible = "updated",
         thompson: bool = False,
         half_life: float | None = None,
+        sample: int | None = None,
         seed: Seed = 0,
         engine: Engine | None = None,
     ) -> None:
@@ -107,12 +115,15 @@ class CAB(Policy):
         self.eligible: Eligible = eligible
         self.thompson = check_flag("thompson", thompson)
         self.half_life = check_half_life(half_life)
+        self.sample = None if sample is None else check_count("sample", sample)
         self.seed = seed
         self.rng = make_rng(seed) if thompson else None
         self.engine = engine
         self.models: Models
+        if sample is not None:
+            self._check_sample()
         if engine is None and half_life is None:
-            self.models = make_models(n_features, one_hot, eligible)
+            self.models = make_models(n_features, one_hot, eligible, self.sample)
         elif engine is None:
             self.models = make_fading(n_features, one_hot, eligible, keep_of(self.half_life))
         elif half_life is not None:
@@ -129,6 +140,24 @@ class CAB(Policy):
         self.waiting: deque[tuple[Hashable, Any, float]] = (
             deque()
         )  # payoffs, while some users cannot be asked
+
+    def _check_sample(self) -> None:
+        """Refuse settings that look at all users, or that need no sample."""
+        others = {
+            "one_hot": (self.one_hot, "over item ids a decision costs the same at any number of users"),
+            "half_life": (
+                self.half_life is not None,
+                "models that forget are looked at one by one, all of them",
+            ),
+            "thompson": (self.thompson, "draws are made for all users"),
+            "engine": (self.engine is not None, "an engine asks all users"),
+            "eligible": (self.eligible == "all", "a sample is of the updated users"),
+        }
+        for name, (given, why) in others.items():
+            if given:
+                raise ParameterError(
+                    f"sample is {self.sample!r} and {name} is {getattr(self, name)!r}, but {why}; leave one out"
+                )
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
         """Score each candidate by its neighbourhood's average estimate and bound."""
@@ -207,9 +236,14 @@ class CAB(Policy):
         many = self.models.gather_many(users, lists, views, scale)
         return [self._decision(*one, scale) for one in zip(users, lists, views, many, strict=True)]
 
+    @property
+    def runs_compiled(self) -> bool:
+        """Whether `run` is one compiled loop: if α is a number and all users are asked, in this process."""
+        return not callable(self.alpha) and self.engine is None and self.sample is None
+
     def run(self, batch: Batch) -> Outcome:
-        """Play many rounds, in one compiled loop if α is a number and the users are in this process."""
-        if callable(self.alpha) or self.engine is not None:
+        """Play many rounds."""
+        if callable(self.alpha) or not self.runs_compiled:
             return run_one_by_one(self, batch)
         candidates, payoffs, served = read_batch(batch)
         items = self.models.read(batch.items)
@@ -219,7 +253,7 @@ class CAB(Policy):
         return outcome
 
     def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
-        """Return the users who decide with `user` on `context` now, `user` among them."""
+        """Return the users who decide with `user` on `context` now, `user` among them; others in a sample only."""
         check_user(user)
         contexts = self.models.read([context])
         scale = scale_at(self.alpha, self.learned)

@@ -12,19 +12,26 @@ With ids alone and up to 64 items, w has one entry per item and Σ is over items
 
 With `half_life`, a payoff has the weight λ^age in all that is known of its user, where age counts the user's later
 payoffs and λ = 2^(−1/half_life). What the population is comes from users as they are known, so it follows.
+
+With `engine`, what is known of each user is kept elsewhere and is fetched for each decision (`models/hierarchy/fetched.py`).
 """
 
-from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple, final
+import copy
+from collections import deque
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import nullcontext
+from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.errors import FileError, ParameterError
+from coterie.errors import CoterieError, FileError, ParameterError
 from coterie.models import Means
 from coterie.models.candidates import Candidates, read_both, read_one, read_table
 from coterie.models.checks import check_count, check_flag, check_number, check_user, read_items, read_payoff
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
+from coterie.models.hierarchy.fetched import ROWS as DESK
+from coterie.models.hierarchy.fetched import Arrays, Desk, Part, People
 from coterie.models.hierarchy.population import Population
 from coterie.models.rows.loops import Chunk, Items, Log
 from coterie.models.rows.ridge_rows import kernels
@@ -48,6 +55,13 @@ class Group(NamedTuple):
     differs: list[tuple[Hashable, float]]  # features (by position) or items, and how far from the mean of all
 
 
+class Engine(Protocol):
+    """Where what is known of users is kept."""
+
+    def people(self) -> People:
+        """Return room for it."""
+
+
 @final
 class Hierarchical(Policy):
     """Learns the population's prior with each user's weights, so that every user starts with what all know.
@@ -68,6 +82,9 @@ class Hierarchical(Policy):
         that change.
     seed
         Starts the stream of posterior draws: an integer, or a numpy.random.Generator.
+    engine
+        Keeps what is known of users elsewhere than in this process (see `coterie.engines`); every choice stays the
+        same.
 
     Examples
     --------
@@ -81,6 +98,7 @@ class Hierarchical(Policy):
     name = "hierarchical"
     reference = "linear mixed effects with a learned prior (empirical Bayes); docs/hierarchical.md"
     takes_both = True
+    not_saved = ("engine",)
     finds_neighbours = True
     rng: np.random.Generator
 
@@ -92,6 +110,7 @@ class Hierarchical(Policy):
         explore: float = 1.0,
         half_life: float | None = None,
         seed: Seed = 0,
+        engine: Engine | None = None,
     ) -> None:
         self.n_features = None if n_features is None else check_count("n_features", n_features)
         self.one_hot = check_flag("one_hot", one_hot)
@@ -110,6 +129,16 @@ class Hierarchical(Policy):
         self._many = Population(1 + (n_features or 0), ids=one_hot, keep=keep)
         self._few = Population(16 if self._ids_alone else 1, unit=True, keep=keep)
         self._deciding = np.array([int(self._ids_alone)])  # 1 while `_few` decides
+        self.engine = engine
+        self.models: Any = None  # who is kept elsewhere
+        self._desk: Desk | None = None
+        if engine is not None:
+            self.models = engine.people()
+            self._desk = Desk(self.models, self._rows)
+            self._pairs.hold({}, DESK)
+        self.waiting: deque[tuple[Hashable, Any, float]] = (
+            deque()
+        )  # payoffs, while some users cannot be asked
 
     @property
     def draws(self) -> bool:
@@ -133,22 +162,47 @@ class Hierarchical(Policy):
         """The model that decides."""
         return self._few if self._deciding[0] else self._many
 
+    @property
+    def _learning(self) -> list[Population]:
+        """The models that learn, in the order in which they visit users: `_few` as long as it decides."""
+        return [self._few, self._many] if self._deciding[0] else [self._many]
+
     def decide(self, user: Hashable, contexts: Any) -> Decision:
         """Score each candidate by its estimate, a bonus for what is not known, and a posterior draw."""
         check_user(user)
         contexts = self._read(contexts)
-        row = self._roster.row(user)
+        self._catch_up()
+        row = self._find(user)
         parts, chance = self._view(row, *self._arrays(contexts))
         score = np.empty(len(parts))
         self._many.code.score(parts, self._explore, score)
         estimate = parts[:, :4].sum(axis=1)
-        members = np.full(len(parts), len(self._roster) + (user not in self._roster), dtype=np.int64)
+        members = np.full(len(parts), self._many.n_rows + (row < 0), dtype=np.int64)
         width = self._explore * self._many.code.BONUS * parts[:, 4]
         shown = {name: parts[:, i] for i, name in enumerate(PARTS) if i < 2 or self._shows_items()}
         return Decision(
             user, contexts, estimate, width, members, parts[:, 0], np.zeros(len(parts)), score,
-            parts=shown | {"sd": parts[:, 4]}, groups=chance,
+            self.models.missing(user) if self._desk and row < 0 else None, parts=shown | {"sd": parts[:, 4]},
+            groups=chance,
         )  # fmt: skip
+
+    def decide_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[Decision]:
+        """Decide for many users, after what is known of them was brought at once."""
+        self.prepare(users)
+        return super().decide_many(users, contexts)
+
+    def prepare(self, users: Sequence[Hashable]) -> None:
+        """Bring what is known of users, where it is kept elsewhere: one message to each shard for all of them."""
+        for user in users:
+            check_user(user)
+        if self._desk is not None:
+            self._desk.fetch(users)
+
+    def _find(self, user: Hashable) -> int:
+        """Return a user's row, -1 for a stranger."""
+        if self._desk is None:
+            return self._roster.row(user)
+        return -1 if self._desk.bring(user) is None else 0
 
     def _shows_items(self) -> bool:
         return self.one_hot and not self._deciding[0]
@@ -168,13 +222,17 @@ class Hierarchical(Policy):
         return parts, chance
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
-        """Update the user, the item and the population."""
+        """Update the user, the item and the population; return 1.
+
+        While an engine that may answer in part has lost some of the users, the payoff waits, and 0 is returned.
+        """
         check_user(user)
-        table, numbers = self._arrays(self._read_one(context))
+        one = self._read_one(context)
         payoff = read_payoff(payoff)
+        if self._desk is not None:
+            return self._learn_elsewhere(user, one, payoff)
         self.add(user)
-        if self.one_hot:
-            numbers = self._pairs.learnable([self._name(context)])
+        table, numbers = self._learnable(one)
         self._make_room()
         self._loops.learn_one(
             self._few.model, self._many.model, self._deciding, self._pairs.rows, self._roster.row(user), table,
@@ -184,8 +242,70 @@ class Hierarchical(Policy):
         self.learned += 1
         return 1
 
+    def _learn_elsewhere(self, user: Hashable, one: Any, payoff: float) -> int:
+        """Let the payoff take its turn after those that wait; return whether it was learned."""
+        self.waiting.append((user, copy.deepcopy(one), payoff))
+        try:
+            self._catch_up()
+        except CoterieError:
+            self.waiting.pop()
+            raise
+        return int(not self.waiting)
+
+    def _catch_up(self) -> None:
+        """Learn what had to wait, in the order it came, as far as everybody can be asked."""
+        while self.waiting and self._learn_at_desk(*self.waiting[0]):
+            self.waiting.popleft()
+
+    def _learn_at_desk(self, user: Hashable, one: Any, payoff: float) -> bool:
+        """Learn a payoff of a user who is kept elsewhere; return False if some users cannot be asked now."""
+        desk: Any = self._desk
+        part = desk.find(user)
+        if (part is None and self.models.missing(user)) or not self.models.is_ready():
+            return False
+        part = part or desk.next_part()
+        table, numbers = self._learnable(one)
+        self._rows.lay(0, part.facts)
+        self._make_room()
+        rest = table, numbers, 0, payoff, self.one_hot
+
+        def step() -> None:
+            few, many = self._few.model, self._many.model
+            self._loops.learn_alone(few, many, self._deciding, self._pairs.rows, 0, *rest)
+
+        desk.put(user, desk.learn(part, step))
+        for population in self._learning:
+            desk.pay_visits(population)
+        self._settle(len(self._pairs.items))
+        self.learned += 1
+        return True
+
+    def settle(self) -> None:
+        """Wait until everybody can be asked, and learn what had to wait."""
+        while self.waiting:
+            self.models.settle()
+            self._catch_up()
+
+    @property
+    def runs_compiled(self) -> bool:
+        """Whether `run` is one compiled loop: if users are in this process."""
+        return self._desk is None
+
+    def _learn_all(self, batch: Batch) -> int:
+        with self._held(batch.users):
+            return super()._learn_all(batch)
+
+    def _held(self, users: Any) -> Any:
+        """Return a block in which what these users learn is sent together."""
+        if self._desk is None:
+            return nullcontext()
+        return self._desk.held(users.tolist() if isinstance(users, np.ndarray) else users)
+
     def run(self, batch: Batch) -> Outcome:
         """Play many rounds in a compiled loop."""
+        if self._desk is not None:
+            with self._held(batch.users):
+                return run_one_by_one(self, batch)
         candidates, payoffs, served = read_batch(batch)
         contexts = self._read(batch.items)
         names = self._names(contexts)
@@ -227,7 +347,7 @@ class Hierarchical(Policy):
 
     def _make_room(self, n_items: int | None = None) -> None:
         """Make room for one more user, item and pair."""
-        rows = self._many.n_rows + 1
+        rows = 0 if self._desk is not None else self._many.n_rows + 1
         n_items = len(self._pairs.items) if n_items is None else n_items
         self._many.fit(rows, n_items + 1 if self.one_hot else 0)
         if self.one_hot:
@@ -239,7 +359,11 @@ class Hierarchical(Policy):
     def add(self, user: Hashable) -> None:
         """Register a user."""
         check_user(user)
-        if user not in self._roster:
+        if self._desk is not None:
+            self.settle()
+            if self._desk.surely(user) is None:
+                self._desk.put(user, self._desk.next_part())
+        elif user not in self._roster:
             self._make_room()
             self._loops.add_row(self._few.model, self._many.model, self._pairs.rows, self.one_hot)
             self._roster.join(user)
@@ -247,16 +371,30 @@ class Hierarchical(Policy):
     def drop(self, user: Hashable) -> None:
         """Forget a user. What the population learned from the user's payoffs stays."""
         check_user(user)
+        if self._desk is not None:
+            self.settle()
+            self._desk.leave(user, self._learning)
+            return
         row = self._roster.leave(user)
-        self._many.replace(row, self._pairs.rows)
+        for population in self._learning:
+            population.keep_of(row, self._pairs.rows)
+        self._many.replace(row)
         if self.one_hot:
-            self._few.replace(row, self._pairs.rows)
+            self._few.replace(row)
             self._pairs.replace(row)
 
     @property
     def users(self) -> Sequence[Hashable]:
         """The known users."""
-        return list(self._roster.names)
+        return list(self._roster.names if self._desk is None else self.models.users)
+
+    def _each(self) -> Iterator[tuple[int, Hashable]]:
+        """Yield all users and the row where each can be looked at until the next."""
+        if self._desk is None:
+            yield from enumerate(self._roster.names)
+        else:
+            for user in self._desk.each():
+                yield 0, user
 
     def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
         """Return the users whose payoff for `context` cannot be told from this user's, the user among them.
@@ -271,14 +409,15 @@ class Hierarchical(Policy):
             parts, _ = self._view(row, *one)
             return float(parts[0, :4].sum()), float(parts[0, 4])
 
-        estimate, spread = seen(self._roster.row(user))
+        own = self._find(user)
+        estimate, spread = seen(own)
         near = []
-        for row, name in enumerate(self._roster.names):
+        for row, name in self._each():
             theirs, doubt = seen(row)
             if name == user or abs(theirs - estimate) <= spread + doubt:
                 near.append(name)
         self.rng.bit_generator.state = before
-        return near if user in self._roster else [user, *near]
+        return near if own >= 0 else [user, *near]
 
     def groups(self, most: int = 5) -> list[Group]:
         """Return the groups that were found, in the order of `Decision.groups`.
@@ -293,7 +432,7 @@ class Hierarchical(Policy):
         people: list[list[Hashable]] = [[] for _ in range(k)]
         before = self.rng.bit_generator.state
         blank = (np.zeros((1, self.n_features or 0)), np.array([-1] if self.one_hot else [], dtype=np.int64))
-        for row, name in enumerate(self._roster.names):
+        for row, name in self._each():
             people[int(np.argmax(self._view(row, *blank)[1]))].append(name)
         self.rng.bit_generator.state = before
         found = []
@@ -305,6 +444,9 @@ class Hierarchical(Policy):
 
     def tensors(self) -> Tensors:
         """Return all that was learned, as arrays."""
+        self.settle()
+        if self._desk is not None:
+            return self._bring_home(self._desk).tensors()
         n_items = len(self._pairs.items)
         found = {
             "users": pack_ids(self._roster.names),
@@ -318,6 +460,11 @@ class Hierarchical(Policy):
 
     def restore(self, tensors: Tensors) -> None:
         """Take over what `tensors` returned."""
+        if self._desk is not None:
+            whole = self._alone()
+            whole.restore(tensors)
+            self._send_out(whole, self._desk)
+            return
         names = unpack_ids(tensors, "users")
         deciding = take(tensors, "deciding", "i", (1,))
         if deciding[0] not in (0, 1) or (deciding[0] and not self._ids_alone):
@@ -327,6 +474,38 @@ class Hierarchical(Policy):
             self._few.restore("few", tensors, len(names), 0)
         self._many.restore("many", tensors, len(names), len(self._pairs.items))
         self._roster, self._deciding = Roster(names), deciding.copy()
+
+    @property
+    def _rows(self) -> Arrays:
+        return Arrays(self._few, self._many, self._pairs, self.one_hot)
+
+    def _become(self, other: "Hierarchical", rows: int) -> None:
+        """Take over all that another policy learned but its users, with room for so many."""
+        self._few.become(other._few, rows)
+        self._many.become(other._many, rows)
+        self._pairs.hold(other._pairs.items, rows)
+        self._deciding[:] = other._deciding
+
+    def _alone(self) -> "Hierarchical":
+        """Return a policy with the same settings that keeps its users itself."""
+        return Hierarchical(**{**self.parameters, "engine": None})
+
+    def _bring_home(self, desk: Desk) -> "Hierarchical":
+        """Return the same policy with all users in this process."""
+        whole = self._alone()
+        whole._become(self, self._many.n_rows)
+        for name, part in desk.parts():
+            whole._rows.lay(part.row, part.facts)
+            whole._roster.join(name)
+        return whole
+
+    def _send_out(self, whole: "Hierarchical", desk: Desk) -> None:
+        """Take over what a policy with all users in this process has learned."""
+        names = enumerate(whole._roster.names)
+        desk.people.reset([(name, Part(row, whole._rows.lift(row))) for row, name in names])
+        desk.begin()
+        self._become(whole, DESK)
+        self.waiting.clear()
 
     def _read(self, contexts: Any) -> Any:
         """Return candidates as a decision shows them, checked."""
@@ -347,6 +526,12 @@ class Hierarchical(Policy):
         if not self.one_hot:
             return []
         return contexts.ids if isinstance(contexts, Candidates) else contexts
+
+    def _learnable(self, one: Any) -> tuple[Floats, NDArray[np.int64]]:
+        """Return what `_arrays` does for one context, after its item got a number."""
+        if self.one_hot:
+            self._pairs.learnable(self._names(one))
+        return self._arrays(one)
 
     def _arrays(self, contexts: Any) -> tuple[Floats, NDArray[np.int64]]:
         """Return checked contexts as the compiled code takes them: features and items' numbers."""

@@ -30,8 +30,9 @@ def serve(settings: Settings, demo: bool = False) -> None:
     configure_logs(settings.log_level)
     os.umask(0o077)  # whatever this process writes is its owner's
     check_tls(settings)
-    store = open_store(settings.store, settings.durability)
+    store = open_store(settings.store, settings.durability, standby=True)
     app = make_app(settings, store, demo)
+    app.metrics.desk.give_up = lambda: signal.raise_signal(signal.SIGTERM)
     # The loop's thread is busy with requests; the committer must not wait 5 ms for its turn.
     sys.setswitchinterval(0.0005)
     calm_the_collector()

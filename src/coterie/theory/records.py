@@ -1,9 +1,7 @@
 """A log as arrays: users, shown items and payoffs."""
 
-import os
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -124,12 +122,13 @@ def from_blocks(blocks: Iterable[Block]) -> Records:
     return make_records(users, shown.tolist(), np.concatenate(payoffs))
 
 
-def read_log(path: str | os.PathLike[str]) -> Records:
-    """Read a CSV or Parquet file with the columns user, payoff, and item or features, as `coterie compare` does."""
+def read_log(given: Any) -> Records:
+    """Read a log as `open_log` does: a file or a table with the columns user, payoff, and item or features."""
     need("polars", "reading a log")
+    from coterie.data.logs.log import path_of
     from coterie.data.logs.log_file import read_log_file
 
-    log = read_log_file(Path(path))
+    log = read_log_file(path_of(given))
     users = log.users.tolist()
     if log.has_features:
         found = make_records(users, log.served, log.payoffs, log.items)

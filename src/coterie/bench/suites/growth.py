@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable, Iterator
 
 from coterie import CAB
+from coterie.bench.click_log import Clicks
 from coterie.bench.fit import growth_rows
 from coterie.bench.rows import Row
 from coterie.bench.suites import dense_growth
-from coterie.bench.suites.click_log import Clicks
 from coterie.experiments.run.replay import replay
 
 USERS, ITEMS, CANDIDATES = 10_000, 105, 15

@@ -12,9 +12,9 @@ from importlib.util import find_spec
 import numpy as np
 
 from coterie import CAB, VW, Hierarchical
+from coterie.bench.crowd import CANDIDATES, FEATURES, Crowd
 from coterie.bench.rows import Row, at_least, at_most, no_limit
 from coterie.bench.suites import hierarchical_growth
-from coterie.bench.suites.crowd import CANDIDATES, FEATURES, Crowd
 from coterie.policies.base.batch import Batch
 from coterie.policies.vw import FIXED, SETTINGS
 

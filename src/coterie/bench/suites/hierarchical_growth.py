@@ -24,9 +24,9 @@ from typing import NamedTuple
 import numpy as np
 
 from coterie import Hierarchical
+from coterie.bench.crowd import CANDIDATES, FEATURES, Crowd, name
 from coterie.bench.fit import fit
 from coterie.bench.rows import Row, at_most, best_of, no_limit
-from coterie.bench.suites.crowd import CANDIDATES, FEATURES, Crowd, name
 from coterie.policies.base.roster import Roster
 
 SUITE = "hierarchical"

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie import CAB
+from coterie.bench.click_log import Clicks, Log
+from coterie.bench.direct import Direct
 from coterie.bench.rows import Row, at_least, at_most, best_of, no_limit
-from coterie.bench.suites.click_log import Clicks, Log
-from coterie.bench.suites.direct import Direct
 from coterie.experiments.run.replay import Replay, replay
 
 ALPHAS = (0.01, 0.05, 0.1, 0.2)

@@ -14,6 +14,7 @@ import numpy as np
 
 from coterie import CAB
 from coterie.bench.rows import Row, best_of, no_limit
+from coterie.bench.suites import people_shards
 from coterie.engines.placement import slot_of
 from coterie.engines.shard import Change, Kind
 from coterie.engines.sharded import Sharded
@@ -73,6 +74,7 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
             what = f"{case.title}: memory of {SHARDS} shards, {n_users:,} users"
             yield Row(SUITE, what, memory / 2**20, "MiB", "empty shards", **no_limit(memory / empty))
         yield from _break_even(case, sizes, costs, messages)
+    yield from people_shards.rows(quick, told)
 
 
 def _break_even(

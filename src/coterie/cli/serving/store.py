@@ -11,7 +11,9 @@ from coterie.cli.shared.extras import need_service
 from coterie.cli.shared.options import JsonOption, SettingsOption, StoreOption, split_settings, warn_old
 from coterie.errors import ParameterError
 
-store = typer.Typer(name="store", no_args_is_help=True, help="Check, export and repair what a service keeps.")
+store = typer.Typer(
+    name="store", no_args_is_help=True, help="Check, export, upgrade and repair what a service keeps."
+)
 
 
 @store.command()
@@ -21,24 +23,52 @@ def check(store: StoreOption = "coterie.db", as_json: JsonOption = False) -> Non
     The two must be equal bit for bit; exit code 1 if they are not.
     """
     need_service()
-    from coterie.service.log.recovery import recover
+    from coterie.service.log.checking import check as check_store
     from coterie.service.log.store import open_store
-    from coterie.service.snapshots import snapshot
 
     with closing(open_store(store, create=False)) as opened:
-        first, end = opened.bounds()
-        engine = recover(opened)
-        # A compacted log cannot be replayed from empty.
-        same = first or snapshot.dump(engine) == snapshot.dump(recover(opened, from_empty=True))
-        if as_json:
-            found = {"first": first, "end": end, "users": len(engine.users), "same": None if first else same}
-            typer.echo(json.dumps(found, indent=2))
-        else:
-            typer.echo(f"{end - first} records from {first} to {end}, {len(engine.users)} users, no damage")
-            if first == 0:
-                typer.echo(f"replay from empty equals the snapshot and its tail: {'yes' if same else 'NO'}")
-        if not same:
-            raise typer.Exit(1)
+        found = check_store(opened)
+    if as_json:
+        shown = {"first": found.first, "end": found.end, "users": found.users, "same": found.same}
+        typer.echo(json.dumps(shown, indent=2))
+    else:
+        records = f"{found.end - found.first} records from {found.first} to {found.end}"
+        typer.echo(f"{records}, {found.users} users, no damage")
+        if found.same is not None:
+            typer.echo(f"replay from empty equals the snapshot and its tail: {'yes' if found.same else 'NO'}")
+    if found.same is False:
+        raise typer.Exit(1)
+
+
+@store.command()
+def upgrade(
+    store: StoreOption = "coterie.db",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring a store of an earlier version to the newest one.
+
+    Stores of all versions can be served as they are; an older coterie refuses one that was upgraded.
+    """
+    need_service()
+    import msgspec
+
+    from coterie.service.log.store import open_store
+    from coterie.service.log.upgrade import upgrade as upgrade_store
+
+    with closing(open_store(store, create=False)) as opened:
+        if not yes:
+            typer.confirm(
+                f"Upgrade {store}? Make a backup with `coterie backup` first.", abort=True, err=True
+            )
+        found = upgrade_store(opened)
+    if as_json:
+        typer.echo(json.dumps(msgspec.to_builtins(found), indent=2))
+    elif found.before == found.now:
+        typer.echo(f"store version {found.now} is the newest; nothing was changed")
+    else:
+        holds = f"{found.records} records, {found.users} users"
+        typer.echo(f"store version {found.before} is now {found.now}: {holds}")
 
 
 @store.command()

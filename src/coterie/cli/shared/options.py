@@ -20,6 +20,7 @@ DataOption = Annotated[
     typer.Option("--data", envvar=VARIABLE, help="Folder with the data files.", show_envvar=True),
 ]
 StoreOption = Annotated[str, typer.Option("--store", help="The service's store: a file, or postgresql://…")]
+ReplaceOption = Annotated[bool, typer.Option("--replace", help="Replace what is there.")]
 SettingsOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -13,6 +13,7 @@ from coterie.cli.shared.options import JsonOption, OldWorldOption, SeedOption, c
 from coterie.cli.shared.progress import bars
 from coterie.cli.shared.tables import result_table
 from coterie.cli.shared.workers import RayOption, open_workers
+from coterie.cli.tracking import MlflowOption, opened
 from coterie.data import WORLDS
 from coterie.experiments import Comparison, Plan, open_world, parse_specs, write_report
 from coterie.experiments import compare as play_all
@@ -53,6 +54,7 @@ def compare(
         int | None, typer.Option(help="Worker processes.", show_default="one per core", min=1)
     ] = None,
     ray: RayOption = None,
+    mlflow: MlflowOption = None,
     world: OldWorldOption = None,
 ) -> None:
     """Compare policies on a world or a log of your own.
@@ -67,6 +69,7 @@ def compare(
     n_rounds = longest or N_ROUNDS if rounds is None else min(rounds, longest or rounds)
     plan = Plan(world, place, parse_specs(policies), n_rounds, runs, seed, out)
     notes = Console(stderr=True)
+    log = opened(mlflow)
     before = sum(path.exists() for _, path in plan.all_tasks())
     try:
         with open_workers(workers, ray) as them, bars(plan, notes) as told:
@@ -78,6 +81,7 @@ def compare(
         _say(notes, f"\nInterrupted. Finished runs are kept in {out}. To continue:\n{again}")
         raise typer.Exit(130) from None
     (out / "result.json").write_text(json.dumps(as_json(comparison), indent=2))
+    log(comparison, [out / name for name in ("report.html", "curves.svg", "result.json")])
     if before:
         total = len(plan.all_tasks())
         _say(

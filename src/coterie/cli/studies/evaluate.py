@@ -95,11 +95,10 @@ def make_policies(text: str, log: "InteractionLog", seed: int) -> dict[str, Any]
     """Return the policies that a text names, by their specs, for the actions of a log."""
     from coterie.errors import ParameterError
     from coterie.evaluation.targets import FIXED
-    from coterie.experiments.run.specs import Spec, make_policy, names, parse_spec
-    from coterie.policies import POLICIES
+    from coterie.experiments.run.specs import KINDS, Spec, make_policy, names, parse_spec
 
     def made(spec: Spec) -> Any:
-        if POLICIES[spec.name].takes_names and spec.items is None:
+        if KINDS[spec.name].takes_names and spec.items is None:
             return make_policy(spec.name, {"seed": seed} | spec.parameters)
         known = _Known(log.has_features)
         view = spec.view(known)

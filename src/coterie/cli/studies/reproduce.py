@@ -22,6 +22,7 @@ from coterie.cli.shared.options import (
 )
 from coterie.cli.shared.protocol import do, make_protocol
 from coterie.cli.shared.workers import RayOption, open_workers
+from coterie.cli.tracking import MlflowOption, opened
 from coterie.data import WORLDS, make_world
 from coterie.data.datasets import DATASETS, open_dataset
 from coterie.data.files import VARIABLE
@@ -73,6 +74,7 @@ def reproduce(
     as_json: JsonOption = False,
     workers: WorkersOption = None,
     ray: RayOption = None,
+    mlflow: MlflowOption = None,
 ) -> None:
     """Do the paper's experiments on a dataset.
 
@@ -97,8 +99,11 @@ def reproduce(
             out=out, quick=quick, runs=runs, rounds=rounds, seed=seed, tuning_runs=tuning_runs,
         )  # fmt: skip
         plans.append(protocol)
+    log_evidence = opened(mlflow)
     with open_workers(workers, ray) as them:
         found = [do(protocol, notes, them, as_json) for protocol in plans]
+    for evidence in found:
+        log_evidence(evidence.comparison, evidence.protocol.out.iterdir())
     if as_json:
         results = [numbers(evidence) for evidence in found]
         print(json.dumps(results if dataset == "all" else results[0], indent=2))

@@ -18,6 +18,7 @@ from coterie.cli.shared.options import (
 )
 from coterie.cli.shared.protocol import do, make_protocol
 from coterie.cli.shared.workers import RayOption, open_workers
+from coterie.cli.tracking import MlflowOption, opened
 from coterie.data.logs.log import open_log
 from coterie.errors import ParameterError
 from coterie.experiments import parse_specs
@@ -51,6 +52,7 @@ def tune(
     as_json: JsonOption = False,
     workers: WorkersOption = None,
     ray: RayOption = None,
+    mlflow: MlflowOption = None,
 ) -> None:
     """Find each policy's best settings on a log of your own.
 
@@ -67,8 +69,10 @@ def tune(
         parse_specs(policies),
         out=out, quick=quick, runs=runs, rounds=rounds, seed=seed, tuning_runs=tuning_runs,
     )  # fmt: skip
+    log_evidence = opened(mlflow)
     with open_workers(workers, ray) as them:
         evidence = do(protocol, notes, them, as_json)
+    log_evidence(evidence.comparison, protocol.out.iterdir())
     if as_json:
         print(json.dumps(numbers(evidence), indent=2))
         return

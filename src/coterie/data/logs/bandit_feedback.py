@@ -2,10 +2,13 @@
 
 Required are action, reward and pscore: the shown action's number, its reward and its propensity. Optional are
 context, action_context, position, n_actions and pi_b. Saito et al., arXiv:2008.07146.
+
+obp has neither users nor names. `coterie.bridges.to_obp` adds them, and they are read here: user (one per round),
+action_names, context_names and action_context_names.
 """
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,16 +52,21 @@ def from_feedback(feedback: Mapping[str, Any], name: str) -> InteractionLog:
     context = _numbers(name, feedback, "context", (n, None))
     known = _numbers(name, feedback, "action_context", (n_actions, None))
     chances = _numbers(name, feedback, "pi_b", (n, n_actions, None))
-    ids = tuple(str(k) for k in range(n_actions))
-    features = None if known is None else tuple(_named("a", row) for row in known)
+    ids = _names(name, feedback, "action_names", n_actions, "")
+    features = None
+    if known is not None:
+        called = _names(name, feedback, "action_context_names", known.shape[1], "a")
+        features = tuple(_named(called, row) for row in known)
+    around_names = () if context is None else _names(name, feedback, "context_names", context.shape[1], "x")
+    users = _users(name, feedback, n)
     several = len(np.unique(places)) > 1
     found = []
     for t in range(n):
-        around = {} if context is None else _named("x", context[t])
+        around = {} if context is None else _named(around_names, context[t])
         if several:
             around[f"position={places[t]}"] = 1.0
         one = Interaction(
-            user=SHARED,
+            user=users[t],
             actions=ids,
             features=features,
             context=around,
@@ -71,8 +79,28 @@ def from_feedback(feedback: Mapping[str, Any], name: str) -> InteractionLog:
     return InteractionLog(name, found)
 
 
-def _named(letter: str, row: NDArray[np.float64]) -> dict[str, float]:
-    return {f"{letter}{k}": value for k, value in enumerate(row.tolist()) if value}
+def _named(names: Sequence[str], row: NDArray[np.float64]) -> dict[str, float]:
+    return {name: value for name, value in zip(names, row.tolist(), strict=True) if value}
+
+
+def _names(name: str, feedback: Mapping[str, Any], key: str, n: int, letter: str) -> tuple[str, ...]:
+    """Return the names that the feedback gives, or numbers after a letter."""
+    if feedback.get(key) is None:
+        return tuple(f"{letter}{k}" for k in range(n))
+    given = tuple(str(one) for one in feedback[key])
+    if len(given) != n:
+        raise FileError(f"{name}: {key} has {len(given)} names, expected {n}")
+    return given
+
+
+def _users(name: str, feedback: Mapping[str, Any], n: int) -> Sequence[Hashable]:
+    """Return who each round was for; one user for all where the feedback does not say."""
+    if feedback.get("user") is None:
+        return [SHARED] * n
+    given: list[Hashable] = np.asarray(feedback["user"]).tolist()
+    if len(given) != n:
+        raise FileError(f"{name}: user has {len(given)} ids, expected {n}: one per round")
+    return given
 
 
 def _numbers(

@@ -1,25 +1,28 @@
 """Interactions: a user, the actions offered, the shown action with its propensity, and its reward.
 
 Off-policy evaluation needs such a log, because it contains the propensity of the shown action.
-`open_interactions` reads the service's store and exports, Vowpal Wabbit's dsjson, and the bandit feedback of
-the Open Bandit Pipeline.
+`open_interactions` reads the service's store and exports, Vowpal Wabbit's dsjson, tables of decisions, and the
+bandit feedback of the Open Bandit Pipeline.
 """
 
 import math
 import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.data.files import need
 from coterie.errors import FileError, ParameterError
 
 Floats = NDArray[np.float64]
 SHARED = "(shared)"  # the user of interactions without a user
 SLOTS = "{:,} decisions are slots of a larger one; each is evaluated by itself, beside what the other slots showed."
+DECISIONS = ("action", "probability", "reward")  # the columns that make a table one of decisions
 ROUNDING = 1e-6  # tolerance for probabilities, which are rounded in files
 
 Named = Mapping[str, float]  # features: names to numbers
@@ -64,9 +67,10 @@ def open_interactions(log: Any, *, user_path: str = "user.id") -> InteractionLog
     """Read a log of interactions.
 
     `log` is a path: a service's SQLite store, its Parquet or dsjson export, a dsjson file of Vowpal Wabbit or
-    Personalizer (`user_path` is the path of the user's id in its context), or an .npz file with the arrays of
-    `obp` bandit feedback; or that feedback itself, a mapping with action, reward and pscore. A store is
-    opened read-only, even while a service writes to it.
+    Personalizer (`user_path` is the path of the user's id in its context), a Parquet file of decisions, or an .npz
+    file with the arrays of `obp` bandit feedback; or that feedback itself, a mapping with action, reward and pscore;
+    or a table of decisions from pandas, polars or Arrow (`decision_table.py` lists the columns). A store is opened
+    read-only, even while a service writes to it.
 
     Raises FileError, which names the record or line and the fix, if the log cannot be read.
 
@@ -80,8 +84,12 @@ def open_interactions(log: Any, *, user_path: str = "user.id") -> InteractionLog
         from coterie.data.logs.bandit_feedback import from_feedback
 
         return from_feedback(log, "bandit feedback")
+    if hasattr(log, "__arrow_c_stream__"):
+        return _tables("a table of decisions").from_table(log)  # type: ignore[no-any-return]
     if not isinstance(log, str | os.PathLike):
-        raise ParameterError(f"log is a {type(log).__name__}, expected a path or an obp bandit feedback")
+        raise ParameterError(
+            f"log is a {type(log).__name__}, expected a path, a table or an obp bandit feedback"
+        )
     if str(log).startswith(("postgresql://", "postgres://")):
         raise FileError(
             "a PostgreSQL store cannot be evaluated in place; write it to a file first: "
@@ -102,19 +110,29 @@ def _dsjson(path: Path, user_path: str) -> InteractionLog:
     return read_dsjson(path, user_path)
 
 
+def _read_decisions(path: Path) -> InteractionLog:
+    return _tables("a file of decisions").read_decisions(path)  # type: ignore[no-any-return]
+
+
+def _tables(what: str) -> Any:
+    """Import what reads tables; that needs polars, which a service does without."""
+    need("polars", what)
+    return import_module("coterie.data.logs.decision_table")
+
+
 def _reader(path: Path) -> Any:
     from coterie.data.logs.bandit_feedback import read_npz
-    from coterie.data.logs.service_log import is_store, read_export, read_store
+    from coterie.data.logs.service_log import columns_of, is_store, read_export, read_store
 
     if path.suffix.lower() == ".parquet":
-        return read_export
+        return _read_decisions if set(DECISIONS) <= set(columns_of(path)) else read_export
     if path.suffix.lower() == ".npz":
         return read_npz
     if is_store(path):
         return read_store
     raise FileError(
-        f"{path} is none of: a service's store (SQLite), its .parquet export, a .dsjson file, an .npz file with an "
-        "obp bandit feedback"
+        f"{path} is none of: a service's store (SQLite), its .parquet export, a .dsjson file, a .parquet file of "
+        "decisions, an .npz file with an obp bandit feedback"
     )
 
 

@@ -50,7 +50,7 @@ def open_log(
     check_choice("draw", draw, DRAWS)
     if candidates is not None and (not isinstance(candidates, int) or candidates < 2):
         raise ParameterError(f"candidates={candidates!r}; a list needs at least 2")
-    path = _kept(log) if hasattr(log, "__arrow_c_stream__") else Path(log).absolute()
+    path = path_of(log)
     log_file = read_log_file(path)
     found = hashlib.sha256(path.read_bytes()).hexdigest()
     if sha256 not in (None, found):
@@ -84,6 +84,11 @@ def open_log(
         notes=notes,
         everything=everything,
     )
+
+
+def path_of(log: Any) -> Path:
+    """Return the path of a log, which may be a table with the Arrow interface: it is then kept as a file."""
+    return _kept(log) if hasattr(log, "__arrow_c_stream__") else Path(log).absolute()
 
 
 def _kept(table: Any) -> Path:

@@ -15,8 +15,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from coterie.data.logs.interactions import open_interactions
-from coterie.data.logs.service_log import is_export
+from coterie.data.logs.interactions import DECISIONS, open_interactions
+from coterie.data.logs.service_log import columns_of, is_export
 from coterie.data.published.tags import Floats, Ints
 from coterie.errors import FileError
 from coterie.models.checks import ABOVE, NORM
@@ -35,7 +35,9 @@ def _read_decisions(path: Path) -> pl.DataFrame:
 
 
 def _read_parquet(path: Path) -> pl.DataFrame:
-    return _read_decisions(path) if is_export(path) else pl.read_parquet(path)
+    columns = set(columns_of(path))
+    decisions = set(DECISIONS) <= columns and "payoff" not in columns
+    return _read_decisions(path) if decisions or is_export(path) else pl.read_parquet(path)
 
 
 READERS: dict[str, Callable[[Path], pl.DataFrame]] = {

@@ -50,6 +50,14 @@ def is_export(path: Path) -> bool:
     return _export_format(path) is not None
 
 
+def columns_of(path: Path) -> list[str]:
+    """Return the columns of a Parquet file; none if it cannot be read."""
+    try:
+        return list(_parquet().read_schema(path).names)
+    except (OSError, ValueError):
+        return []
+
+
 def read_store(path: Path) -> InteractionLog:
     """Read a service's SQLite store. It is opened read-only; a service may continue to write to it."""
     names: dict[int, str] = {}

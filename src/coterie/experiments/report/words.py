@@ -2,7 +2,7 @@
 
 import math
 
-from coterie.experiments.run.specs import Spec, defaults
+from coterie.experiments.run.specs import KINDS, Spec, defaults
 from coterie.experiments.study.compare import Comparison, Result
 from coterie.experiments.study.verdict import (
     FEW,
@@ -12,7 +12,6 @@ from coterie.experiments.study.verdict import (
     is_ahead,
     is_ahead_in_runs,
 )
-from coterie.policies import POLICIES
 
 ABOUT = {
     "hierarchical": "learns from everybody what users are like on the whole and how they differ. A new user "
@@ -36,7 +35,7 @@ OURS = ("hierarchical", "cab")
 def about(spec: Spec) -> str:
     """Return what a policy does, in one or two sentences."""
     known = ABOUT.get(spec.text.split(":")[0])
-    return known or (POLICIES[spec.name].__doc__ or "").split("\n")[0]
+    return known or (KINDS[spec.name].__doc__ or "").split("\n")[0]
 
 
 def headline(comparison: Comparison) -> str:
@@ -163,7 +162,7 @@ def reasons(comparison: Comparison) -> list[tuple[Spec, str]]:
     texts = []
     for result in comparison.results:
         parts = [_paid(result) if comparison.plan.is_log else _pace(result)]
-        if POLICIES[result.spec.name].finds_neighbours:
+        if KINDS[result.spec.name].finds_neighbours:
             parts.append(_sharing(result))
         if result is not best and not comparison.plan.is_log:
             parts.append(_trouble(result, best, comparison))

@@ -53,10 +53,12 @@ def record(
         last = done
         for done, table in tables(policy, run, last, every, tick):
             write_trace(partial / f"{last:012d}.parquet", [table], run.header())
-            policy.save(partial / f"{done:012d}.policy")
+            if run.can_resume:
+                policy.save(partial / f"{done:012d}.policy")
             (partial / f"{last:012d}.policy").unlink(missing_ok=True)
             last = done
-        policy.save(policy_path(path))
+        if run.can_resume:
+            policy.save(policy_path(path))
         write_trace(path, (pq.read_table(file) for file in _chunks(partial)), run.header())
         shutil.rmtree(partial)
 
@@ -88,7 +90,7 @@ def _is_finished(path: Path, run: Run) -> bool:
     if found != asked:
         differ = ", ".join(f"{key}={found.get(key)!r}" for key in asked if found.get(key) != asked[key])
         raise FileError(f"{path} holds another run ({differ}); move it away or name another path")
-    return policy_path(path).exists()
+    return run.can_resume and policy_path(path).exists()
 
 
 def _resume(partial: Path, run: Run) -> tuple[Policy, int]:

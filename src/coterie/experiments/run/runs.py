@@ -18,12 +18,12 @@ from coterie.errors import ParameterError
 from coterie.experiments.run.specs import Spec, make_policy
 from coterie.experiments.run.worlds import World, make_world
 from coterie.models.candidates import project
-from coterie.policies import Policy
+from coterie.policies import POLICIES, Policy
 
 FRIENDS = "friends"
 # The code that determines a trace: policies, models, data, and the modules that play a run.
 ROOMS = ("models", "policies", "data")
-WRITERS = ("batches", "play", "record", "runs", "specs", "trace", "worlds")
+WRITERS = ("batches", "own", "play", "record", "runs", "specs", "trace", "worlds")
 FORMAT = 1  # of the header, and with it of the trace
 
 
@@ -33,7 +33,7 @@ class Run:
     """All parameters of a run. Equal runs have equal traces."""
 
     label: str  # the policy as the user wrote it
-    policy: str  # its name in POLICIES
+    policy: str  # its name in KINDS of `specs`
     parameters: dict[str, Any]  # all of its constructor's parameters
     world: dict[str, Any]  # `make_world` makes the world from these
     seed: int  # of the rounds
@@ -47,6 +47,11 @@ class Run:
         view = spec.view(world)
         parameters = spec.complete(view=view, n_features=world.n_features, seed=own_seed)
         return cls(spec.text, spec.name, parameters, world.parameters(), seed, n_rounds, view)
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether the policy can be saved, so that the run goes on where it stopped, and is played only once."""
+        return self.policy in POLICIES
 
     def make_policy(self) -> Policy:
         """Make the untrained policy. `graph=friends` means the friendships in the data."""

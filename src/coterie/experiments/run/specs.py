@@ -7,10 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any, final
 
 from coterie.errors import ParameterError
+from coterie.experiments.run.own import OWN, Own
 from coterie.models.candidates import VIEWS
 from coterie.policies import POLICIES, Policy
 from coterie.policies.vw import SETTINGS
 
+# What a spec may name: our policies, and those of one's own.
+KINDS: dict[str, Any] = {**POLICIES, OWN: Own}
 # The paper's names for one class with one parameter set.
 NICKNAMES: dict[str, tuple[str, dict[str, Any]]] = {
     "linucb-single": ("linucb", {"shared": True}),
@@ -46,6 +49,8 @@ class Spec:
             key, values = IN_HINDSIGHT[self.name]
             settings = [one for one in settings if not one.startswith(f"{key}=")]
             settings.append(f"best of {len(values)}: {self.parameters[key]}")
+        if name == OWN:
+            return str(self.parameters.get("make")).rpartition(".")[2]
         title = TITLES.get(name) or POLICIES[self.name].__name__
         return f"{title} ({', '.join(settings)})" if settings else title
 
@@ -67,7 +72,7 @@ class Spec:
         known = [
             v for v, has in zip(VIEWS, (has_features, has_ids, has_features and has_ids), strict=True) if has
         ]
-        takes_both = POLICIES[self.name].takes_both
+        takes_both = KINDS[self.name].takes_both
         if self.items is None:
             return "both" if takes_both and "both" in known else known[0]
         if self.items not in known:
@@ -93,9 +98,9 @@ class Spec:
 
 
 def make_policy(name: str, parameters: dict[str, Any]) -> Policy:
-    """Make a policy from its name in `POLICIES` and its constructor's parameters."""
+    """Make a policy from its name in `KINDS` and its constructor's parameters."""
     try:
-        return POLICIES[name](**parameters)
+        return KINDS[name](**parameters)  # type: ignore[no-any-return]
     except TypeError as error:
         raise ParameterError(f"policy {name!r} cannot be made with {parameters}: {error}") from error
 
@@ -144,7 +149,7 @@ def parse_spec(text: str) -> Spec:
 def _spelled(text: str) -> str | None:
     """Return the policy's name for a name, table title or class name, ignoring case; None if unknown."""
     known = {kind.__name__: name for name, kind in POLICIES.items()} | {TITLES[name]: name for name in TITLES}
-    known |= {name: name for name in (*NICKNAMES, *POLICIES)}
+    known |= {name: name for name in (*NICKNAMES, *KINDS)}
     return {spelling.lower(): name for spelling, name in known.items()}.get(text.strip().lower())
 
 
@@ -161,6 +166,6 @@ def _value(text: str) -> Any:
 
 def defaults(name: str) -> dict[str, Any]:
     """Return the constructor's parameters with their defaults (None without one), except those not saved."""
-    policy = POLICIES[name]
+    policy = KINDS[name]
     found = [p for p in inspect.signature(policy).parameters.values() if p.name not in policy.not_saved]
     return {p.name: None if p.default is p.empty else p.default for p in found}

@@ -166,6 +166,8 @@ def _read(
 def _picture(plan: Plan) -> tuple[Spec | None, pl.DataFrame | None]:
     for spec in plan.specs:
         run, path = plan.tasks(spec)[0]
+        if not run.can_resume:
+            continue
         policy = load(policy_path(path))
         if policy.finds_neighbours and len(policy.users) > 1:
             return spec, neighbourhoods(policy, plan.world, run.rounds(), read_trace(path, ["user"]))

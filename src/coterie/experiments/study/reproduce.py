@@ -157,20 +157,23 @@ def _chosen(evidence: Evidence) -> list[tuple[Any, Any]]:
     return list(zip(evidence.protocol.specs, evidence.comparison.plan.specs, strict=True))
 
 
+def runs_table(comparison: Comparison) -> pl.DataFrame:
+    """Return what each run of each policy came to."""
+    rows = [
+        {"policy": result.spec.text, "seed": seed, **run._asdict()}
+        for result in comparison.results
+        for seed, run in zip(comparison.plan.seeds, result.runs, strict=True)
+    ]
+    counted = {"n_rounds": pl.Int64, "kept": pl.Int64}
+    schema = {name: counted.get(name, pl.Float64) for name in Summary._fields}
+    return pl.DataFrame(rows, schema={"policy": pl.String, "seed": pl.Int64, **schema})
+
+
 def write_numbers(evidence: Evidence) -> None:
     """Write numbers.json, runs.parquet, curves.parquet and tuning.parquet."""
     out = evidence.protocol.out
     (out / "numbers.json").write_text(json.dumps(numbers(evidence), indent=2) + "\n")
-    rows = [
-        {"policy": result.spec.text, "seed": seed, **run._asdict()}
-        for result in evidence.comparison.results
-        for seed, run in zip(evidence.comparison.plan.seeds, result.runs, strict=True)
-    ]
-    counted = {"n_rounds": pl.Int64, "kept": pl.Int64}
-    schema = {name: counted.get(name, pl.Float64) for name in Summary._fields}
-    pl.DataFrame(rows, schema={"policy": pl.String, "seed": pl.Int64, **schema}).write_parquet(
-        out / "runs.parquet"
-    )
+    runs_table(evidence.comparison).write_parquet(out / "runs.parquet")
     points = [
         {"policy": line.title, "figure": name, "time": t, "mean": mean, "spread": spread}
         for name, sheet in evidence.sheets.items()

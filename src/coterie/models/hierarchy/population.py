@@ -8,6 +8,7 @@ in the same visits, and is taken if its evidence is better by more than the pric
 
 import math
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, final
 
@@ -49,6 +50,7 @@ class Population(Compiled):
         super().__init__("hierarchy.population")
         self.n_weights, self.unit, self.ids, self.keep = n_weights, unit, ids, keep
         self.model = self._make(16, 16)
+        self.visits: Callable[[Any, Any, int, int], None] | None = None  # for rows that are kept elsewhere
 
     def _make(self, rows: int, items: int) -> Any:
         code, d = self.code, self.n_weights
@@ -112,6 +114,10 @@ class Population(Compiled):
         """How many groups there are."""
         return int(self.model.prior.groups[0])
 
+    def visit(self, model: Any, pairs: Any, first: int, last: int) -> None:
+        """Add some users to the sums of a model, which is this one or like it."""
+        (self.visits or self.code.visit_rows)(model, pairs, first, last)
+
     # What a pass ends in.
 
     def settle(self, pairs: Any, n_items: int) -> None:
@@ -132,7 +138,7 @@ class Population(Compiled):
         np.fill_diagonal(prior.covariance, self._start())
         np.fill_diagonal(prior.precision, 1 / self._start())
         model.place[code.PHASE] = 1
-        code.visit_rows(model, pairs, 0, self.n_rows)
+        self.visit(model, pairs, 0, self.n_rows)
         self._new_means(prior, model.sums)
         self._next_pass()
         model.place[code.PHASE] = 0
@@ -310,13 +316,26 @@ class Population(Compiled):
                 effects=_longer(effects, n_items),
             )
 
-    def replace(self, row: int, pairs: Any) -> None:
-        """Forget a row, and let the last one take its place. What it says of the population stays, in sums."""
+    def become(self, other: "Population", rows: int) -> None:
+        """Take over all of another model but its users, with room for so many."""
+        self.n_weights = other.n_weights
+        self.model = other.model._replace(users=self._make(max(16, rows), 0).users)
+
+    def replace(self, row: int) -> None:
+        """Forget a row, and let the last one take its place."""
+        last = self.n_rows - 1
+        for array in self.model.users:
+            array[row] = array[last]
+            array[last] = 0
+        self.model.place[self.code.ROWS] = last
+
+    def keep_of(self, row: int, pairs: Any) -> None:
+        """Add what a user who leaves says of the population to sums that stay."""
         code, model, place = self.code, self.model, self.model.place
-        last, phase = self.n_rows - 1, int(place[code.PHASE])
+        phase = int(place[code.PHASE])
         for end in (0, 1):
             place[code.PHASE], own = end, self._sums()
-            code.visit_rows(model._replace(sums=own), pairs, row, row + 1)
+            self.visit(model._replace(sums=own), pairs, row, row + 1)
             if end == 0:
                 counted = own._replace(pools=np.zeros_like(own.pools), scatter=np.zeros_like(own.scatter))
                 d = self.n_used
@@ -331,10 +350,6 @@ class Population(Compiled):
                 for sums, more in zip(model.sums, own, strict=True):
                     sums -= more
         place[code.PHASE] = phase
-        for array in self.model.users:
-            array[row] = array[last]
-            array[last] = 0
-        self.model.place[self.code.ROWS] = last
 
     def tensors(self, prefix: str, n_items: int) -> Tensors:
         """Return everything as arrays."""

@@ -72,6 +72,15 @@ class Means(RidgeRows):
             room *= 2
         self.rows = self._kernels.grown(self.rows, rows if rows >= n_rows else max(n_rows, 2 * rows), room)
 
+    def hold(self, items: dict[Hashable, int], n_rows: int) -> None:
+        """Begin anew with these items and so many rows, which have learned nothing."""
+        names = dict(items)
+        self.items.clear()
+        self.items.update(names)
+        self.rows = self._kernels.make(max(16, n_rows))
+        for _ in range(n_rows):
+            self._kernels.take(self.rows)
+
     def tensors(self, prefix: str, rows: Numbers) -> Tensors:
         """Return rows as arrays: one entry per row and item with data."""
         row, item, count, total = self._kernels.dump(self.rows, rows)

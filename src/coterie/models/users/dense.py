@@ -5,8 +5,13 @@ row, and x becomes the row of products xₐ·x_b (a ≤ b), the off-diagonal one
 updated has M = I and w = 0, so needs no row: such idle users are only counted.
 
 Roundings would add up over many updates, so what each one loses is kept beside and added back (see the kernels).
+
+With `sample`, rows lie in random order: whoever gets a row changes places with a row drawn by a hash of how many came
+before. So the first `sample` rows are a uniform sample of the updated users, and they lie side by side. A user who is
+dropped gives the place to the last row, which leaves the order random.
 """
 
+import hashlib
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple, final
 
@@ -39,11 +44,16 @@ class Panels(NamedTuple):
 
 @final
 class Dense:
-    """One ridge regression a user over `n_features` features."""
+    """One ridge regression a user over `n_features` features.
 
-    def __init__(self, n_features: int, eligible: Eligible) -> None:
+    With `sample`, only so many updated users may be neighbours of others, drawn by chance.
+    """
+
+    def __init__(self, n_features: int, eligible: Eligible, sample: int | None = None) -> None:
         self.n_features = n_features
         self.eligible = eligible
+        self.sample = sample
+        self._joined = 0  # users who ever got a row, where there is a sample
         self._row: dict[Hashable, int] = {}  # users that were updated, and where they lie
         self._idle: dict[Hashable, None] = {}  # users that were not: known, with M = I
         self._names: list[Hashable] = []  # the user of each row
@@ -75,6 +85,8 @@ class Dense:
     def gather(self, user: Hashable, contexts: Floats, view: View, scale: float) -> Near:
         """Sum over each candidate's neighbours."""
         members, estimate, spread = self._sums(contexts, view, scale)
+        if self._is_beyond(user):
+            members, estimate, spread = members + 1, estimate + view.estimate, spread + view.spread
         if self._idle_count(user):
             idle, bare = self._idle_near(user, contexts, view, scale)
             members, spread = members + idle, spread + idle * bare
@@ -106,6 +118,8 @@ class Dense:
         answers, first = [], 0
         for user, rows, view in zip(users, contexts, views, strict=True):
             part = near[:, first : first + len(rows)]
+            if self._is_beyond(user):
+                part = part + np.stack([np.ones(len(rows)), *view])
             idle, spread = self._idle_near(user, rows, view, scale)
             answers.append(Near(part[0].astype(np.int64) + idle, part[1], part[2] + idle * spread))
             first += len(rows)
@@ -114,6 +128,7 @@ class Dense:
     def neighbours(self, user: Hashable, contexts: Floats, view: View, scale: float) -> list[Hashable]:
         """Return the neighbours for the first candidate."""
         found = [self._names[row] for row in np.flatnonzero(self._near_rows(contexts[0], view, scale))]
+        found += [user] * self._is_beyond(user)
         idle, _ = self._idle_near(user, contexts[:1], View(view.estimate[:1], view.spread[:1]), scale)
         return found + (self._idle_eligible(user) if idle[0] else [])
 
@@ -129,8 +144,10 @@ class Dense:
         """Let the confident neighbours learn."""
         near = (view.estimate[0], view.spread[0], scale, limit)
         learners: int = kernels.share(
-            *self._panels, len(self._names), self._row.get(user, -1), context, payoff, *near
+            *self._panels, self._reach, self._row.get(user, -1), context, payoff, *near
         )
+        if self._is_beyond(user):
+            learners += self.update(user, context, payoff)
         idle, spread = self._idle_near(user, context[None, :], view, scale)
         if idle[0] and scale * spread[0] < limit:
             learners += sum(self.update(name, context, payoff) for name in self._idle_eligible(user))
@@ -257,19 +274,23 @@ class Dense:
 
     def tensors(self) -> Tensors:
         """Return everybody."""
-        return self.part(self.users)
+        found = self.part(self.users)
+        return found if self.sample is None else found | {"joined": np.array([self._joined])}
 
     def restore(self, tensors: Tensors) -> None:
         """Take over saved arrays."""
-        fresh = Dense(self.n_features, self.eligible)
+        fresh = Dense(self.n_features, self.eligible, self.sample)
         fresh.put(tensors)
-        self._panels, self._names, self._idle, self._row = (
-            fresh._panels, fresh._names, fresh._idle, fresh._row,
+        joined = len(fresh._names) if self.sample is None else int(take(tensors, "joined", "i", (1,))[0])
+        if joined < len(fresh._names):
+            raise FileError(f"the model file counts {joined} users who joined, but has {len(fresh._names)}")
+        self._panels, self._names, self._idle, self._row, self._joined = (
+            fresh._panels, fresh._names, fresh._idle, fresh._row, joined,
         )  # fmt: skip
 
     def _sums(self, contexts: Floats, view: View, scale: float) -> Floats:
-        """Sum members, estimates and spreads over the neighbours that have rows: (3, candidates)."""
-        rows = len(self._names)
+        """Sum members, estimates and spreads over the neighbours within reach: (3, candidates)."""
+        rows = self._reach
         inverses, weights = self._panels.inverses, self._panels.weights
         panels = -(-rows // PANEL)
         if panels <= kernels.CHUNK:
@@ -284,12 +305,21 @@ class Dense:
         return sum(in_chunks(chunk, panels, kernels.CHUNK), start=np.zeros((3, len(contexts))))
 
     def _near_rows(self, context: Floats, view: View, scale: float) -> NDArray[np.bool_]:
-        """Return which rows are neighbours on one context."""
+        """Return which rows within reach are neighbours on one context."""
         inverses, weights = self._panels.inverses, self._panels.weights
         rows: NDArray[np.bool_] = kernels.near_rows(
-            inverses, weights, len(self._names), context, view.estimate[0], view.spread[0], scale
+            inverses, weights, self._reach, context, view.estimate[0], view.spread[0], scale
         )
         return rows
+
+    @property
+    def _reach(self) -> int:
+        """How many rows, from the first on, may be neighbours of others: all, or the sample."""
+        return len(self._names) if self.sample is None else min(self.sample, len(self._names))
+
+    def _is_beyond(self, user: Hashable) -> bool:
+        """Return whether a user has a row that is not in the sample, so counts for the own neighbourhood only."""
+        return self.sample is not None and self._row.get(user, -1) >= self.sample
 
     def _idle_eligible(self, user: Hashable) -> list[Hashable]:
         """Return the users without a row who may be neighbours of `user`: at least `user`, if one of them."""
@@ -326,6 +356,19 @@ class Dense:
         self._row[user] = row
         self._names.append(user)
         kernels.open_row(*self._panels, row)
+        return row if self.sample is None else self._shuffle(row)
+
+    def _shuffle(self, last: int) -> int:
+        """Let the last row change places with one drawn among all, itself included; return where it is then."""
+        self._joined += 1
+        row = place_of(self._joined, last + 1)
+        if row != last:
+            for array in self._panels:
+                here, there = array[row // PANEL, ..., row % PANEL], array[last // PANEL, ..., last % PANEL]
+                here[:], there[:] = there.copy(), here.copy()
+            names = self._names
+            names[row], names[last] = names[last], names[row]
+            self._row[names[row]], self._row[names[last]] = row, last
         return row
 
     def _reserve(self, rows: int) -> None:
@@ -336,3 +379,8 @@ class Dense:
             for name, old in self._panels._asdict().items():
                 getattr(wider, name)[:have] = old
             self._panels = wider
+
+
+def place_of(joined: int, rows: int) -> int:
+    """Return the row, of so many, that the user takes who is the `joined`-th to come: the same on every machine."""
+    return int.from_bytes(hashlib.blake2b(str(joined).encode(), digest_size=8).digest()) % rows

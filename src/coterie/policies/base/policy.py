@@ -181,6 +181,11 @@ class Policy(ABC):
         """Whether `decide` draws from the random stream. Policies that draw without `thompson` override this."""
         return bool(getattr(self, "thompson", False))
 
+    @property
+    def runs_compiled(self) -> bool:
+        """Whether `run` is one compiled loop. Policies whose settings decide that say so."""
+        return type(self).run is not Policy.run
+
     def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
         """Return the users whose models decide for `user` on `context` now, including `user`. Here: `user` alone."""
         self.explain(user, [context], draws=0)  # raises if either is not valid
@@ -215,7 +220,7 @@ class Policy(ABC):
         _, payoffs, _ = read_batch(batch)
         if not len(batch.users):
             return 0
-        if type(self).run is not Policy.run and not self.draws:
+        if self.runs_compiled and not self.draws:
             return int(self.run(batch).updated.sum())
         users = batch.users.tolist() if isinstance(batch.users, np.ndarray) else batch.users
         rows = zip(users, batch.candidates[:, 0].tolist(), payoffs[:, 0].tolist(), strict=True)

@@ -4,11 +4,13 @@ Both HTTP dialects, the native and the compatible one, and the page talk to it a
 """
 
 import asyncio
+import gc
 import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import chain, repeat
 from typing import Any, TypeVar
 
 import msgspec
@@ -31,11 +33,12 @@ from coterie.service.core.events import Event, Outcome
 from coterie.service.core.microbatch import Together
 from coterie.service.core.records import Rank, Record, Tick, encode, pack
 from coterie.service.core.slots import narrow
+from coterie.service.core.standby import WAITING, Standby
 from coterie.service.core.turns import Turns
 from coterie.service.exchange.model_file import import_model
 from coterie.service.log.committer import Committer
 from coterie.service.log.erasure import scrub
-from coterie.service.log.recovery import recover, relearn
+from coterie.service.log.recovery import relearn
 from coterie.service.log.retention import let_go
 from coterie.service.log.store import Append, BrokenError, FullError, LostError, Store, StoreError
 from coterie.service.problems import Problem
@@ -47,6 +50,7 @@ log = logging.getLogger("coterie.service")
 T = TypeVar("T")
 Check = Callable[[], None]  # raises what is wrong
 FEW = 100  # records that an engine may catch up with in one go
+OWN_EVERY = 1.0  # seconds between two looks whether the store is still ours
 PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)  # seconds between two tries to reach a store again
 MOVED = object()  # when all users are where they belong
 
@@ -102,6 +106,9 @@ class Desk:
         self._together = None if shards is None else Together(self._rank_many)
         self.committer: Committer
         self.refusing: str | None = "starting"  # why writes are refused, if they are
+        self.waiting = False  # whether another process owns the store
+        # Called when a store that is free now cannot be served.
+        self.give_up: Callable[[], None] = lambda: None
         self.closing = False
         self.saved = False  # whether a stop has written its snapshot
         self._tasks: list[asyncio.Task[None]] = []
@@ -116,6 +123,13 @@ class Desk:
 
     async def start(self) -> None:
         """Recover, then accept."""
+        if await asyncio.to_thread(self.store.own):
+            await self._begin()
+        else:
+            self._wait()
+            self._tasks.append(asyncio.create_task(self._take_over()))
+
+    async def _begin(self) -> None:
         self.engine = await self._recovered()
         self._snapshot_at = self.engine.position
         self.committer = Committer(self.store, self.engine.position, self.on_batch)
@@ -123,12 +137,60 @@ class Desk:
         await self._write(self._follow_clock, long=True)
         await self.configure(*self._first_rules())
         await self._scrub()
-        self._tasks = [asyncio.create_task(self._pass_time())]
+        self._tasks += [asyncio.create_task(self._pass_time()), asyncio.create_task(self._look_after())]
+
+    def _wait(self) -> None:
+        if not self.waiting:
+            log.warning(WAITING)
+        self.waiting, self.refusing = True, WAITING
+
+    async def _take_over(self) -> None:
+        """Begin once the owner of the store is gone; end the process if that fails, so that another can."""
+        while True:
+            try:
+                await self._begin()
+                gc.freeze()  # as after a start
+                log.warning("the database is ours now, and new work is accepted")
+                return
+            except Exception as error:
+                if self.waiting and isinstance(error, LostError):
+                    await self._connect_again(error)
+                    continue
+                log.error(f"the database is free, but the start failed: {error}")
+                self.waiting, self.refusing = False, "the start failed"
+                self.give_up()
+                return
+
+    async def _connect_again(self, error: CoterieError) -> None:
+        """Connect to the database, after a pause that grows with every try."""
+        for pause in chain(self.pauses, repeat(self.pauses[-1])):
+            log.warning(f"the database cannot be reached, trying again in {pause:g} s: {error}")
+            await asyncio.sleep(pause)
+            try:
+                await beside(self.store.reconnect)
+                return
+            except FileError as again:
+                error = again
 
     async def _recovered(self) -> Engine:
-        engine = await asyncio.to_thread(recover, self.store, False, self.shards)
+        """Return the engine as the log says, once the store is ours."""
+        standby = Standby(self.store, self.shards)
+        await standby.wait(self._wait)
+        async with self._scrubbing:
+            engine = await beside(standby.engine)
         engine.refuse_partial = self.settings.when_down == "refuse"
+        self.waiting = False
         return engine
+
+    async def _look_after(self) -> None:
+        """Look every second whether the store is still ours, also while there is nothing to write."""
+        while True:
+            await asyncio.sleep(OWN_EVERY)
+            if self.refusing is None:
+                try:
+                    await beside(self.store.own)
+                except StoreError as error:
+                    self.fail(error)
 
     def _first_rules(self) -> tuple[Config, dict[str, Any]]:
         """Return the rules of this start: what its settings name, and for the rest what the log says."""
@@ -150,6 +212,7 @@ class Desk:
     async def stop(self) -> None:
         """Refuse new work, finish what was accepted, snapshot, and release the store; `saved` says if that worked."""
         self.closing = True
+        waited = self.waiting  # then all that was acknowledged is the owner's
         self.refusing = "stopping"
         tasks = [*self._tasks, *([self._healing] if self._healing else [])]
         for task in tasks:
@@ -157,7 +220,13 @@ class Desk:
         await asyncio.gather(*tasks, return_exceptions=True)  # one may be writing a snapshot
         try:
             await self._do(lambda: None)  # what runs beside the loop ends first
+            if not hasattr(self, "committer"):
+                self.saved = waited
+                return
             await self.committer.close()
+            if waited:
+                self.saved = True
+                return
             if self.committer.failed is not None:
                 raise self.committer.failed
             await self.snapshot()
@@ -479,8 +548,7 @@ class Desk:
                 if isinstance(error, LostError):
                     await asyncio.to_thread(self.store.reconnect)
                 if not current:
-                    async with self._scrubbing:
-                        engine = await self._recovered()
+                    engine = await self._recovered()
                     async with self.turns:
                         self.engine, current = engine, True
                 if isinstance(error, FullError):

@@ -22,7 +22,7 @@ from coterie.models.encoded import Encoded
 from coterie.models.features import cross, hash_actions
 from coterie.models.files import unpack_ids
 from coterie.models.hierarchy.effects import pick
-from coterie.policies import POLICIES, Decision, Policy, SparseHierarchical
+from coterie.policies import POLICIES, Decision, Hierarchical, Policy, SparseHierarchical
 from coterie.policies.cab import Engine as Shards
 from coterie.service.core.encoding import encode_action, encode_id, encode_question
 from coterie.service.core.events import Event, Outcome
@@ -219,8 +219,12 @@ class Engine:
         for kind in kinds:
             those = [(k, plan) for k, plan in enumerate(plans) if plan is not None and plan.kind == kind]
             users = [self._number(questions[k].user) for k, _ in those]
+            policy = self._policy(kind) if those else None
+            if isinstance(policy, Hierarchical):
+                policy.prepare(users)  # it draws for each event apart
+                continue
             contexts = [plan.contexts for _, plan in those]
-            decisions = self._policy(kind).decide_many(users, contexts) if those else []
+            decisions = policy.decide_many(users, contexts) if policy is not None else []
             for (k, plan), made in zip(those, decisions, strict=True):
                 ahead[k] = plan, made
         found: list[Answer] = []
@@ -307,6 +311,11 @@ class Engine:
         """Take over the table of names, before a replay."""
         self.ids = dict(users)
         self.names = {name: number for number, name in users.items()}
+
+    def know_more(self, users: Mapping[int, str]) -> None:
+        """Take over names of users that came since."""
+        self.ids |= users
+        self.names |= {name: number for number, name in users.items()}
 
     def take_events(self, events: Sequence[Event]) -> None:
         """Take over the events of a snapshot."""
@@ -795,7 +804,7 @@ def check_sharding(config: Config) -> None:
     known = POLICIES.get(config.policy)
     if known is not None and "engine" not in known.not_saved:
         raise ParameterError(
-            f"the policy {config.policy!r} cannot be kept in shards, cab can; leave out `engine`"
+            f"the policy {config.policy!r} cannot be kept in shards, cab and hierarchical can; leave out `engine`"
         )
     if config.parameters.get("thompson"):
         raise ParameterError("thompson=true draws from one random stream, which shards do not have")

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from coterie.service.core.standby import WAITING
 from coterie.service.http.access import HEADERS_OF, SCOPES_OF, check_access, is_loopback, wanted
 from coterie.service.http.keys import SCOPES, Keyring
 from coterie.service.http.limits import Rate
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from litestar.types import ASGIApp, Message, Receive, Send
 
 PROBES = frozenset({"/healthz", "/readyz"})  # whatever watches the service must not use up a client's rate
+WATCHED = PROBES | {"/metrics"}  # what a service answers that waits for another to end
 HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -104,6 +106,8 @@ class Guard:
 
         try:
             self._check(scope)
+            if self.metrics.desk.waiting and scope["path"] not in WATCHED:
+                raise Problem(503, "waiting", f"no request is answered here now: {WAITING}", 1)
             direct = self.direct.get((scope["method"], scope["path"]))
             if direct is None:
                 await self.app(scope, counted, watched)

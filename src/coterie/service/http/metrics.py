@@ -77,6 +77,7 @@ class Metrics:
         ready = self.desk.refusing is None
         for name, text, value in (
             ("coterie_ready", "1 if writes are accepted", float(ready)),
+            ("coterie_waiting", "1 if another process owns the database", float(self.desk.waiting)),
             ("coterie_users", "Users known", len(engine.users)),
             ("coterie_items", "Items known", len(engine.known_items)),
             ("coterie_events_remembered", "Events remembered", len(engine.events)),

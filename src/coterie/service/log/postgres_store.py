@@ -9,6 +9,7 @@ from typing import Any, final
 
 import psycopg
 from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict
 
 from coterie.errors import FileError
 from coterie.service.core.records import Batch
@@ -30,6 +31,16 @@ READ = (1, 2, 3)
 AT_ONCE = 4  # pieces removed in one transaction
 LOCK = 0x636F746572696500  # one process owns a database at a time
 PATIENCE = 2.0  # seconds
+FRESH = 10.0  # seconds that an owner may take to make the tables of a new store
+
+# A peer that is silently gone is noticed within 3 s, here and on the server, which then gives the lock to the next.
+HERE = {"keepalives_idle": 1, "keepalives_interval": 1, "keepalives_count": 2, "tcp_user_timeout": 3000}
+THERE = {
+    "tcp_keepalives_idle": 1,
+    "tcp_keepalives_interval": 1,
+    "tcp_keepalives_count": 2,
+    "tcp_user_timeout": 3000,
+}
 
 SCHEMA = """
 CREATE TABLE coterie_version (version INTEGER NOT NULL);
@@ -44,11 +55,16 @@ CREATE TABLE coterie_head (next BIGINT NOT NULL);
 INSERT INTO coterie_version VALUES (1);
 INSERT INTO coterie_head VALUES (0);
 """
+PIECES = "CREATE TABLE IF NOT EXISTS coterie_pieces (name BYTEA PRIMARY KEY, body BYTEA NOT NULL)"
 
 
 @final
 class PostgresStore:
-    """A log in a database. Writes and reads have a connection each."""
+    """A log in a database. Writes and reads have a connection each.
+
+    The writing session holds a lock, and a number, the epoch, that each owner raises by one. Every transaction that
+    writes first checks the number and keeps it from being raised until it ends, so two owners never write.
+    """
 
     def __init__(
         self,
@@ -56,41 +72,96 @@ class PostgresStore:
         durability: Durability = Durability.LOSE_NOTHING,
         beside_owner: bool = False,
         create: bool = True,
+        standby: bool = False,
     ) -> None:
         self.durability = durability
         self._url, self._beside_owner, self._create = url, beside_owner, create
+        self._standby = standby
+        self._owned, self._epoch = False, 0
         self._lock, self._reading = threading.Lock(), threading.Lock()
         self._saving = threading.Lock()  # one snapshot at a time
         self._connect()
 
     def _connect(self) -> None:
         try:
-            self._write = psycopg.connect(self._url, autocommit=True, connect_timeout=10)
+            self._owned = False
+            self._write = self._session()
             level = "on" if self.durability is Durability.LOSE_NOTHING else "off"
             self._write.execute(f"SET synchronous_commit = {level}")
-            if not self._beside_owner and not self._own():
-                self._write.close()
-                raise InUseError("the database is in use by another coterie; stop that one first")
-            self._prepare()
-            self._read = psycopg.connect(self._url, autocommit=True, connect_timeout=10)
+            for name, value in THERE.items():  # an old server may not know all of them
+                self._write.execute(
+                    "SELECT set_config(name, %s, false) FROM pg_settings WHERE name = %s", (str(value), name)
+                )
+            if self._beside_owner:
+                self._prepare()
+            elif not self._take(0.0 if self._standby else PATIENCE):
+                if not self._standby:
+                    self._write.close()
+                    raise InUseError("the database is in use by another coterie; stop that one first")
+                self._wait_for_tables()
+            self._read = self._session()
         except psycopg.Error as error:
             # The URL may hold a password, so it is not part of the message.
             raise FileError(f"the PostgreSQL store cannot be opened: {_line(error)}") from error
 
-    def _own(self) -> bool:
-        """Take the database; an owner who has just gone may hold it for another moment."""
-        end = time.monotonic() + PATIENCE
+    def _session(self) -> psycopg.Connection[Any]:
+        given: dict[str, Any] = {**HERE, "connect_timeout": 10, **conninfo_to_dict(self._url)}
+        return psycopg.connect(autocommit=True, **given)
+
+    def _take(self, patience: float) -> bool:
+        """Take the database if it is free; an owner who has just gone may hold it for another moment."""
+        end = time.monotonic() + patience
         while True:
             row = self._write.execute("SELECT pg_try_advisory_lock(%s)", (LOCK,)).fetchone()
             if row is not None and row[0]:
-                return True
-            if time.monotonic() > end:
+                break
+            if time.monotonic() >= end:
                 return False
             time.sleep(0.05)
+        self._prepare()
+        with self._write.transaction():
+            self._write.execute("CREATE TABLE IF NOT EXISTS coterie_owner (epoch BIGINT NOT NULL)")
+            self._write.execute(
+                "INSERT INTO coterie_owner SELECT 0 WHERE NOT EXISTS (SELECT * FROM coterie_owner)"
+            )
+            row = self._write.execute("UPDATE coterie_owner SET epoch = epoch + 1 RETURNING epoch").fetchone()
+        assert row is not None
+        self._owned, self._epoch = True, row[0]
+        return True
+
+    def _wait_for_tables(self) -> None:
+        """Wait until the owner of a new database has made the tables."""
+        end = time.monotonic() + FRESH
+        while not self._has("coterie_owner"):
+            if time.monotonic() > end:
+                self._write.close()
+                raise FileError("the database is in use by another coterie that has made no store in it")
+            time.sleep(0.05)
+        self._prepare()
+
+    def own(self) -> bool:
+        """Take the database if it is free, or look whether it is still ours; raises LostError if it is not."""
+        with self._lock:
+            try:
+                if not self._owned:
+                    return self._take(0.0)
+                self._check_epoch(self._write.execute("SELECT epoch FROM coterie_owner").fetchone())
+            except psycopg.Error as error:
+                raise self._named(error) from error
+        return True
+
+    def epoch(self) -> int:
+        """Return how many owners there have been."""
+        return int(self._rows("SELECT epoch FROM coterie_owner")[0][0])
+
+    def _check_epoch(self, row: Any) -> None:
+        if row != (self._epoch,):
+            raise LostError("the database was taken over by another coterie")
 
     def reconnect(self) -> None:
         """Leave the old connections, and connect anew; the server has read its own log by then."""
         with self._lock, self._reading:
+            self._standby = True  # who was away may find another owner
             self.close()
             self._connect()
 
@@ -120,13 +191,9 @@ class PostgresStore:
 
     def sync(self) -> None:
         """Make a commit that waits for the disk, and with it everything before."""
-        with self._lock:
-            try:
-                with self._write.transaction():
-                    self._write.execute("SET LOCAL synchronous_commit = on")
-                    self._write.execute("UPDATE coterie_head SET next = next")
-            except psycopg.Error as error:
-                raise self._named(error) from error
+        with self._changing() as cursor:
+            cursor.execute("SET LOCAL synchronous_commit = on")
+            cursor.execute("UPDATE coterie_head SET next = next")
 
     def read(self, first: int = 0) -> Iterator[Batch]:
         """Yield batches from the one that holds `first`."""
@@ -153,9 +220,9 @@ class PostgresStore:
             raise FileError("the PostgreSQL store does not know where its log ends; restore a backup")
         return (next_[0][0] if first is None else first), next_[0][0]
 
-    def users(self) -> dict[int, str]:
+    def users(self, first: int = 0) -> dict[int, str]:
         """Return the names."""
-        rows = self._rows("SELECT number, id, checksum FROM coterie_users")
+        rows = self._rows("SELECT number, id, checksum FROM coterie_users WHERE number >= %s", first)
         for number, name, checksum in rows:
             if zlib.crc32(name) != checksum:
                 raise FileError(f"the name of user {number} is damaged; restore a backup")
@@ -273,6 +340,10 @@ class PostgresStore:
         total = " + ".join(f"pg_total_relation_size('coterie_{table}')" for table in tables)
         return int(self._rows(f"SELECT {total}")[0][0])
 
+    def version(self) -> int:
+        """Return the version of the tables' format."""
+        return int(self._rows("SELECT version FROM coterie_version")[0][0])
+
     def keys(self) -> list[KeyRow]:
         """Return the keys."""
         rows = self._rows("SELECT name, scopes, hash, created FROM coterie_keys ORDER BY name")
@@ -298,9 +369,12 @@ class PostgresStore:
         self._read.close()
         self._write.close()
 
+    def _has(self, table: str) -> bool:
+        row = self._write.execute("SELECT to_regclass(%s) IS NOT NULL", (table,)).fetchone()
+        return row is not None and bool(row[0])
+
     def _prepare(self) -> None:
-        row = self._write.execute("SELECT to_regclass('coterie_version')").fetchone()
-        if row is None or row[0] is None:
+        if not self._has("coterie_version"):
             if not self._create:
                 self._write.close()
                 raise FileError("there is no store in the database; name the one `coterie serve` was given")
@@ -329,6 +403,10 @@ class PostgresStore:
         with self._lock:
             try:
                 with self._write.transaction(), self._write.cursor() as cursor:
+                    if not self._beside_owner:
+                        # Whoever wants to raise the epoch waits until this transaction has ended.
+                        cursor.execute("SELECT epoch FROM coterie_owner FOR SHARE")
+                        self._check_epoch(cursor.fetchone() if self._owned else None)
                     yield cursor
             except psycopg.Error as error:
                 raise self._named(error) from error
@@ -348,7 +426,7 @@ def _line(error: psycopg.Error) -> str:
 
 
 def _insert_pieces(cursor: psycopg.Cursor[Any], new: Mapping[bytes, bytes]) -> None:
-    cursor.execute("CREATE TABLE IF NOT EXISTS coterie_pieces (name BYTEA PRIMARY KEY, body BYTEA NOT NULL)")
+    cursor.execute(PIECES)
     cursor.execute("UPDATE coterie_version SET version = %s", (VERSION,))
     cursor.executemany("INSERT INTO coterie_pieces VALUES (%s, %s) ON CONFLICT DO NOTHING", list(new.items()))
 

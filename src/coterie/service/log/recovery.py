@@ -27,10 +27,15 @@ def recover(store: Store, from_empty: bool = False, shards: Shards | None = None
             f"the log begins at record {first}, and there is no sound snapshot to begin from; restore a backup"
         )
     engine.know(store.users())
+    catch_up(engine, store, shards)
+    return engine
+
+
+def catch_up(engine: Engine, store: Store, shards: Shards | None = None) -> None:
+    """Apply what the log holds beyond the engine's position."""
     engine.relearn = lambda config: relearn(store, config, engine.position, shards)
     replay(engine, store)
     engine.relearn = None
-    return engine
 
 
 def replay(

@@ -164,9 +164,9 @@ class SqliteStore:
         end, first, _ = rows[0]
         return (end if first is None else first), end
 
-    def users(self) -> dict[int, str]:
+    def users(self, first: int = 0) -> dict[int, str]:
         """Return the names."""
-        rows = self._rows("SELECT number, id, checksum FROM users")
+        rows = self._rows("SELECT number, id, checksum FROM users WHERE number >= ?", first)
         for number, name, checksum in rows:
             texts = (f"{number} {name}", f"{name}")  # the latter in rows of earlier versions
             if not isinstance(name, str) or checksum not in map(_crc, texts):
@@ -299,6 +299,10 @@ class SqliteStore:
         files = (self.path, Path(f"{self.path}-wal"))
         return sum(file.stat().st_size for file in files if file.exists())
 
+    def version(self) -> int:
+        """Return the version of the file's format."""
+        return int(self._rows("PRAGMA user_version")[0][0])
+
     def keys(self) -> list[KeyRow]:
         """Return the keys."""
         rows = self._rows("SELECT name, scopes, hash, created FROM keys ORDER BY name")
@@ -316,6 +320,14 @@ class SqliteStore:
         """Remove a key."""
         with self._changing() as cursor:
             return bool(cursor.execute("DELETE FROM keys WHERE name = ?", (name,)).rowcount)
+
+    def own(self) -> bool:
+        """Say that the file is ours: it is as long as it is open."""
+        return True
+
+    def epoch(self) -> int:
+        """Return 0: nobody waits for a file, so its owners are not counted."""
+        return 0
 
     def reconnect(self) -> None:
         """Do nothing: a file is not lost."""

@@ -75,8 +75,8 @@ class Store(Protocol):
     def bounds(self) -> tuple[int, int]:
         """Return the position of the oldest kept record, and of the next one to come."""
 
-    def users(self) -> dict[int, str]:
-        """Return the names of the users that were not forgotten."""
+    def users(self, first: int = 0) -> dict[int, str]:
+        """Return the names of the users that were not forgotten, from the number `first` on."""
 
     def pieces(self) -> set[bytes]:
         """Return the names of the pieces of snapshots that there are."""
@@ -119,6 +119,9 @@ class Store(Protocol):
     def size(self) -> int:
         """Return the bytes used."""
 
+    def version(self) -> int:
+        """Return the version of the store's format."""
+
     def keys(self) -> list[KeyRow]:
         """Return the kept keys."""
 
@@ -128,11 +131,25 @@ class Store(Protocol):
     def drop_key(self, name: str) -> bool:
         """Remove a key, and return whether there was one."""
 
+    def own(self) -> bool:
+        """Take the store if nobody owns it, and return whether it is ours.
+
+        Raises LostError if it was ours, and is no longer.
+        """
+
+    def epoch(self) -> int:
+        """Return a number that changes with the owner."""
+
     def reconnect(self) -> None:
-        """Connect again after LostError, and own the store again; raises LostError or FileError if that fails."""
+        """Connect again after LostError, and own the store if nobody else does; raises FileError if that fails."""
 
     def close(self) -> None:
         """Release the store."""
+
+
+def is_postgres(url: str) -> bool:
+    """Return whether a store is in PostgreSQL, and not in a file."""
+    return url.startswith(("postgresql://", "postgres://"))
 
 
 def open_store(
@@ -140,18 +157,19 @@ def open_store(
     durability: Durability = Durability.LOSE_NOTHING,
     beside_owner: bool = False,
     create: bool = True,
+    standby: bool = False,
 ) -> Store:
     """Open a file with SQLite, or a URL with PostgreSQL.
 
     `beside_owner` opens it while another process owns it: for its keys, and for nothing else. Without `create` it
-    must be there.
+    must be there. With `standby`, a database that another process owns is opened too, and `own` takes it later.
     """
-    if url.startswith(("postgresql://", "postgres://")):
+    if is_postgres(url):
         if find_spec("psycopg") is None:
             raise MissingExtraError("a store in PostgreSQL needs psycopg: pip install 'coterie[postgres]'")
         from coterie.service.log.postgres_store import PostgresStore
 
-        return PostgresStore(url, durability, beside_owner, create)
+        return PostgresStore(url, durability, beside_owner, create, standby)
     from coterie.service.log.sqlite_store import SqliteStore
 
     path = url.removeprefix("sqlite://")

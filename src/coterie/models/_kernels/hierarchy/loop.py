@@ -53,6 +53,26 @@ def learn_one(
     ids: bool,
 ) -> None:
     """Let a known user learn what the item at `position` paid, and visit a few users."""
+    learn_alone(few, many, deciding, pairs, row, table, numbers, position, payoff, ids)
+    if deciding[0]:
+        pay_visits(few, pairs)
+    pay_visits(many, pairs)
+
+
+@jit
+def learn_alone(
+    few: Model,
+    many: Model,
+    deciding: Ints,
+    pairs: pair_table.Table,
+    row: int,
+    table: Floats,
+    numbers: Ints,
+    position: int,
+    payoff: float,
+    ids: bool,
+) -> None:
+    """The same without visits."""
     post = room(many)
     prepare(many, row, post)
     known = families.know(few.prior, pairs, row if deciding[0] else -1)
@@ -85,9 +105,6 @@ def learn_with(
         if many.keep[0] < 1.0:
             pair_table.fade(pairs, row, many.keep[0])
         pair_table.update(pairs, row, numbers, position, payoff)
-    if deciding[0]:
-        pay_visits(few, pairs)
-    pay_visits(many, pairs)
 
 
 @jit
@@ -155,6 +172,9 @@ def play(
         if deciding[0]:
             prepare(many, row, post)
         learn_with(few, many, deciding, pairs, row, table, numbers, which[k], payoff, ids, known, post)
+        if deciding[0]:
+            pay_visits(few, pairs)
+        pay_visits(many, pairs)
         rounds.kept[t] = True
         rounds.updated[t] = 1
         so_far[1] += 1

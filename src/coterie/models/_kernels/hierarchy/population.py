@@ -517,32 +517,51 @@ def visit_some(
             families.visit(model, pairs, prior, sums, row)
 
 
-@inner
-def pay_visits(model: Model, pairs: pair_table.Table) -> None:
-    """Visit a few users, after a payoff was learned and its pair counted; say in `place` if a pass is due to end."""
-    place = model.place
+@jit
+def owe(place: Ints, pace: Floats, keep: Floats) -> None:
+    """Count the visits that one more payoff pays for; say in `place` if everything is due to be computed anew."""
     learned = place[LEARNED]
     if learned <= EARLY:
         if learned & (learned - 1) == 0:
             place[DUE] = 1
         return
-    fresh = min(
-        float(learned), place[ROWS] * counted(float(learned), model.keep[0])
-    )  # what still counts, at most
-    model.pace[0] += min(2.0 * place[ROWS] / (GROWTH * fresh), float(VISITS))
-    while not place[DUE]:
-        first = place[CURSOR]
-        last = min(first + PANEL, place[ROWS])
-        if model.pace[0] < last - first:
+    fresh = min(float(learned), place[ROWS] * counted(float(learned), keep[0]))  # what still counts, at most
+    pace[0] += min(2.0 * place[ROWS] / (GROWTH * fresh), float(VISITS))
+
+
+@jit
+def next_visit(place: Ints, pace: Floats) -> int:
+    """Return the row before which the next visits end that are paid for, -1 if there are none."""
+    last = min(place[CURSOR] + PANEL, place[ROWS])
+    if place[DUE] or place[LEARNED] <= EARLY or pace[0] < last - place[CURSOR]:
+        return -1
+    return int(last)
+
+
+@jit
+def visited(place: Ints, pace: Floats, last: int) -> None:
+    """Count users as visited; say in `place` if a pass is due to end."""
+    if place[CURSOR] < last:
+        pace[0] -= last - place[CURSOR]
+        place[CURSOR] = last
+    if last >= place[ROWS]:
+        place[DUE] = 1
+
+
+@inner
+def pay_visits(model: Model, pairs: pair_table.Table) -> None:
+    """Visit a few users, after a payoff was learned and its pair counted; say in `place` if a pass is due to end."""
+    place = model.place
+    owe(place, model.pace, model.keep)
+    while True:
+        first, last = place[CURSOR], next_visit(place, model.pace)
+        if last < 0:
             return
         if first < last:
-            model.pace[0] -= last - first
             visit_some(model, pairs, model.prior, model.sums, first, last)
             if place[TRIAL]:
                 visit_some(model, pairs, model.trial, model.trial_sums, first, last)
-            place[CURSOR] = last
-        if last >= place[ROWS]:
-            place[DUE] = 1
+        visited(place, model.pace, last)
 
 
 @jit

@@ -12,7 +12,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from coterie import CAB
-from coterie.bench.suites.click_log import Log
+from coterie.bench.click_log import Log
 from coterie.models.protocol import ROUNDING, TIE
 
 Floats = NDArray[np.float64]

@@ -1,0 +1,163 @@
+"""A policy from functions: any agent that can choose and learn plays wherever a policy does."""
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NoReturn, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.errors import ContextError, FileError, ParameterError, UserError
+from coterie.models import make_models
+from coterie.models.checks import check_user, read_payoff
+from coterie.models.files import Tensors
+from coterie.policies.base.decision import Decision
+from coterie.policies.base.policy import Policy
+from coterie.policies.random import Seed, make_rng
+
+ROUNDING = 1e-6  # by which probabilities may miss their sum of 1
+
+
+@final
+class FromFunction(Policy):
+    """A policy that asks functions of your own what to show, and tells them what it paid.
+
+    on_choose
+        Called with the user and the candidates, an array (candidates, n_features) or a list of item ids. Returns the
+        position of one of them, or how likely each is to be shown, of which one is drawn. A function that draws by
+        itself should return the probabilities instead: `evaluate` takes a position for certain.
+    on_learn
+        Called with the user, the context that was shown, and the payoff. None if there is nothing to learn.
+    on_drop
+        Called with a user who is dropped. None if nothing is kept of users.
+    n_features
+        How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
+    one_hot
+        True if contexts are item ids. Give either this or `n_features`.
+    seed
+        Starts the draws among probabilities: an integer, or a numpy.random.Generator.
+
+    It cannot be saved, since a file cannot hold functions. A copy, as `evaluate` makes one, copies the object that
+    bound methods belong to; what plain functions keep elsewhere is shared. Raises ParameterError if a setting cannot
+    be.
+
+    >>> seen = {}
+    >>> policy = FromFunction(
+    ...     on_choose=lambda user, items: max(range(len(items)), key=lambda k: seen.get(items[k], 0)),
+    ...     on_learn=lambda user, item, payoff: seen.update({item: payoff}),
+    ...     one_hot=True,
+    ... )
+    >>> policy.learn("ann", "news", 1.0), policy.choose("bob", ["jazz", "news"])
+    (1, 1)
+    """
+
+    name = "from-function"
+    reference = "the function's own"
+    rng: np.random.Generator
+
+    def __init__(
+        self,
+        *,
+        on_choose: Callable[[Any, Any], Any],
+        on_learn: Callable[[Any, Any, float], Any] | None = None,
+        on_drop: Callable[[Any], Any] | None = None,
+        n_features: int | None = None,
+        one_hot: bool = False,
+        seed: Seed = 0,
+    ) -> None:
+        for what, function in (("on_choose", on_choose), ("on_learn", on_learn), ("on_drop", on_drop)):
+            if not callable(function) and (function is not None or what == "on_choose"):
+                raise ParameterError(f"{what} is {function!r}, expected a function")
+        self.on_choose = on_choose
+        self.on_learn = on_learn
+        self.on_drop = on_drop
+        self.n_features = n_features
+        self.one_hot = one_hot
+        self.seed = seed
+        self.rng = make_rng(seed)
+        self.models = make_models(n_features, one_hot)  # to check contexts; it stays empty
+        self._known: dict[Hashable, None] = {}
+
+    def decide(self, user: Hashable, contexts: Any) -> Decision:
+        """Ask the function, and draw where it tells probabilities."""
+        check_user(user)
+        contexts = self.models.read(contexts)
+        n = len(contexts)
+        chance, drawn = self._read(self.on_choose(user, contexts), n)
+        nothing, members = np.zeros(n), np.ones(n, dtype=np.int64)
+        return Decision(
+            user,
+            contexts,
+            nothing,
+            nothing,
+            members,
+            nothing,
+            nothing,
+            chance,
+            probability=chance,
+            drawn=drawn,
+        )
+
+    def _read(self, told: Any, n: int) -> tuple[NDArray[np.float64], int]:
+        """Return how likely each candidate is, and the one to show."""
+        expected = f"expected a position from 0 to {n - 1}, or {n} probabilities that sum to 1"
+        try:
+            answer = np.asarray(told)
+        except ValueError as error:
+            raise ContextError(f"on_choose returned {told!r}, {expected}") from error
+        if answer.shape == () and answer.dtype.kind in "iu" and 0 <= answer < n:
+            return np.eye(n)[int(answer)], int(answer)
+        if answer.shape == (n,) and answer.dtype.kind == "f":
+            chance = answer.astype(np.float64)
+            if np.isfinite(chance).all() and (chance >= 0).all() and abs(chance.sum() - 1) <= ROUNDING:
+                chance = chance / chance.sum()
+                return chance, int(self.rng.choice(n, p=chance))
+        raise ContextError(f"on_choose returned {told!r}, {expected}")
+
+    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+        """Tell the function what the user paid for the context."""
+        check_user(user)
+        (read,) = self.models.read([context])
+        paid = read_payoff(payoff)
+        if self.on_learn is not None:
+            self.on_learn(user, read, paid)
+        self._known.setdefault(user)
+        self.learned += 1
+        return int(self.on_learn is not None)
+
+    @property
+    def draws(self) -> bool:
+        """Whether a choice is drawn is known only when the function has answered."""
+        return True
+
+    def add(self, user: Hashable) -> None:
+        """Register a user."""
+        check_user(user)
+        self._known.setdefault(user)
+
+    def drop(self, user: Hashable) -> None:
+        """Forget a user, and let the function forget."""
+        check_user(user)
+        if user not in self._known:
+            raise UserError(f"user {user!r} is not known, so cannot be dropped")
+        if self.on_drop is not None:
+            self.on_drop(user)
+        del self._known[user]
+
+    @property
+    def users(self) -> Sequence[Hashable]:
+        """The known users."""
+        return list(self._known)
+
+    def tensors(self) -> Tensors:
+        """Raise FileError: a file cannot hold functions."""
+        self._refuse()
+
+    def restore(self, tensors: Tensors) -> None:
+        """Raise FileError: a file cannot hold functions."""
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise FileError(
+            "a policy made from functions cannot be saved or loaded: make it again from the functions, and teach it "
+            "with learn_many or fit"
+        )

@@ -1,0 +1,201 @@
+"""A Gymnasium environment from any world, dataset or log.
+
+A step is a round. The observation is a dict: `user`, a number, and `contexts`, the features of each candidate or,
+where items are known by id alone, each candidate's number. The action is the position of a candidate. As in any
+bandit, rounds do not depend on earlier actions, so an episode is truncated, never terminated.
+
+A log knows only what was shown. The environment replays it by rejection (Li et al., 2011): an action other than the
+logged one earns 0, and `info["kept"]` is False; leave such steps out of what is learned and counted. Offering the
+logged action alone would leave nothing to choose, and a guessed reward would come from a model, not from the log. The
+mean reward of the kept steps is an honest estimate; `coterie.data.logs.lists` tells why.
+"""
+
+from collections.abc import Hashable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from coterie.data.rounds import Round
+from coterie.errors import MissingExtraError, ParameterError
+from coterie.experiments.run.worlds import World, open_world
+from coterie.models.candidates import project
+
+if find_spec("gymnasium") is None:
+    raise MissingExtraError("an environment needs gymnasium: pip install 'coterie[gym]'")
+
+import gymnasium
+from gymnasium import spaces
+
+N_ROUNDS = 10_000  # of a world, which has no end
+MOST = np.iinfo(np.int64).max
+
+Observation = dict[str, Any]
+
+
+def environment(place: Any, *, n_rounds: int | None = None, seed: int = 0) -> "BanditEnvironment":
+    """Return a Gymnasium environment whose episodes are the rounds of a world, a dataset or a log.
+
+    `place` is a world or what `open_log` returns; or the name of a built-in world or a dataset, the path of a log, or
+    a table from pandas, polars or Arrow. `n_rounds` is the length of an episode: by default all rounds of a log or a
+    dataset, and 10,000 of a world. `reset(seed=…)` plays the rounds that `coterie compare --seed …` plays; the first
+    `reset()` takes `seed`, and later ones draw new seeds.
+
+    `info` has the round as policies see it: `user`, `contexts`, and who `joined` and `left`. After a step it tells
+    `kept`, False if a log does not know what the action earns, and, where the truth is known, what the action and the
+    best one are `expected` and `best` to pay.
+
+    >>> env = environment("clicks", n_rounds=100, seed=1)
+    >>> observation, info = env.reset()
+    >>> observation, reward, terminated, truncated, info = env.step(0)
+    >>> sorted(observation), terminated, truncated, info["kept"]
+    (['contexts', 'user'], False, False, True)
+    """
+    return BanditEnvironment(_opened(place), n_rounds, seed)
+
+
+@final
+class BanditEnvironment(gymnasium.Env[Observation, Any]):
+    """Rounds as a Gymnasium environment; `environment` makes it."""
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self, place: Any, n_rounds: int | None = None, seed: int = 0) -> None:
+        longest = getattr(place, "n_rounds", None)
+        self.n_rounds = min(n_rounds or longest or N_ROUNDS, longest or n_rounds or N_ROUNDS)
+        for name, value, least in (("n_rounds", n_rounds, 1), ("seed", seed, 0)):
+            if value is not None and value < least:
+                raise ParameterError(f"{name} is {value!r}, expected a whole number of at least {least}")
+        self.place = place
+        self._seed: int | None = seed
+        self._users = _user_numbers(place)
+        self._items = _item_numbers(place)
+        n_candidates = int(_ask(place, "n_candidates"))
+        self.action_space = spaces.Discrete(n_candidates)
+        self.observation_space = spaces.Dict(
+            {"user": self._user_space(), "contexts": self._contexts_space(n_candidates)}
+        )
+        self._rounds: Iterator[Round] = iter(())
+        self._round: Round | None = None
+        self._left = 0  # rounds of the episode
+
+    def _user_space(self) -> spaces.Space[Any]:
+        if self._users is None:
+            return spaces.Box(0, MOST, shape=(), dtype=np.int64)
+        return spaces.Discrete(len(self._users))
+
+    def _contexts_space(self, n_candidates: int) -> spaces.Space[Any]:
+        if self._items is not None:
+            return spaces.MultiDiscrete([len(self._items)] * n_candidates)
+        return spaces.Box(-1.0, 1.0, shape=(n_candidates, self.place.n_features), dtype=np.float32)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin an episode, and return its first observation and what is known of the round."""
+        chosen = self._seed if seed is None else seed
+        super().reset(seed=chosen)
+        if chosen is None:
+            chosen = int(self.np_random.integers(2**31))
+        self._seed = None
+        self._rounds = iter(self.place.rounds(self.n_rounds, chosen))
+        self._left = self.n_rounds
+        self._round = next(self._rounds)
+        return self._observed(self._round), _told(self._round)
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Show the candidate at the position `action`; return the next round's observation and what was earned."""
+        if self._round is None or not self._left:
+            raise ParameterError("the episode is over, or has not begun; call reset first")
+        if not self.action_space.contains(action):
+            raise ParameterError(
+                f"action is {action!r}, expected a position from 0 to {len(self._round.payoffs) - 1}"
+            )
+        now = self._round
+        earned = float(now.payoffs[action])
+        kept = earned == earned
+        outcome: dict[str, Any] = {"kept": kept}
+        if not getattr(self.place, "is_log", False):
+            outcome |= {"expected": float(now.expected[action]), "best": float(now.expected.max())}
+        self._left -= 1
+        self._round = next(self._rounds, now)
+        return (
+            self._observed(self._round),
+            earned if kept else 0.0,
+            False,
+            not self._left,
+            _told(self._round) | outcome,
+        )
+
+    def observe(self, user: Hashable, contexts: Any) -> Observation:
+        """Return the observation of a user and candidates: what an agent trained here is asked with elsewhere."""
+        number = int(user) if self._users is None else self._users.get(user)  # type: ignore[call-overload]
+        if number is None:
+            raise ParameterError(f"user {user!r} is none of this environment's")
+        shown: Any
+        if self._items is not None:
+            shown = np.array([self._items[item] for item in contexts], dtype=np.int64)
+        else:
+            shown = np.clip(project(contexts, "features"), -1, 1).astype(np.float32)
+        return {"user": np.int64(number) if self._users is not None else np.array(number), "contexts": shown}
+
+    def _observed(self, now: Round) -> Observation:
+        return self.observe(now.user, now.contexts)
+
+
+def _opened(place: Any) -> World:
+    if hasattr(place, "rounds"):
+        return place  # type: ignore[no-any-return]
+    if hasattr(place, "__arrow_c_stream__"):
+        from coterie.data.logs.log import open_log
+
+        return open_log(place)
+    if not isinstance(place, str | Path):
+        raise ParameterError(
+            f"place is a {type(place).__name__}, expected a world, a log, a table, or the name of one"
+        )
+    return open_world(str(place))
+
+
+def _told(now: Round) -> dict[str, Any]:
+    """Return what policies see of a round, and who came and went before it."""
+    return {"user": now.user, "contexts": now.contexts, "joined": list(now.joined), "left": list(now.left)}
+
+
+def _whole(place: Any) -> Any:
+    """Return the world or dataset that a part or a stage is of."""
+    while "of" in vars(place) or "world" in vars(place):
+        place = vars(place).get("of") or vars(place)["world"]
+    return place
+
+
+def _ask(place: Any, name: str) -> Any:
+    whole = _whole(place)
+    return getattr(whole, name) if hasattr(whole, name) else whole.parameters()[name]
+
+
+def _user_numbers(place: Any) -> dict[Hashable, int] | None:
+    """Return each user's number; None where users are numbers already, and new ones join without end."""
+    whole = _whole(place)
+    users: Any
+    if hasattr(whole, "every_record"):
+        users = whole.every_record().users
+    elif hasattr(whole, "prepared"):
+        users = whole.prepared.user_ids
+    elif hasattr(whole, "ratings"):
+        users = whole.ratings.user_ids
+    elif getattr(whole, "turnover", 0):
+        return None
+    else:
+        users = np.arange(whole.population.n_users)
+    return {user: k for k, user in enumerate(dict.fromkeys(users.tolist()))}
+
+
+def _item_numbers(place: Any) -> dict[Hashable, int] | None:
+    """Return each item's number where items are known by id alone; None where they have features."""
+    if not place.one_hot:
+        return None
+    whole = _whole(place)
+    items = whole.items if hasattr(whole, "items") else range(whole.n_items)
+    return {item: k for k, item in enumerate(items)}

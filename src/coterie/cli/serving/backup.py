@@ -1,0 +1,33 @@
+"""`coterie backup`: a copy of what a service keeps."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coterie.cli.shared.extras import need_service
+from coterie.cli.shared.options import JsonOption, ReplaceOption, StoreOption
+
+
+def backup(
+    path: Annotated[Path, typer.Argument(help="The file to write.")],
+    store: StoreOption = "coterie.db",
+    replace: ReplaceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy a store into one file, also while a service writes.
+
+    The copy is of one moment, is checked, and can be read by its owner alone.
+    """
+    need_service()
+    import msgspec
+
+    from coterie.service.log.backup import back_up
+
+    made = back_up(store, path, replace)
+    if as_json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(made), indent=2).decode())
+    else:
+        typer.echo(
+            f"{made.end - made.first} records from {made.first} to {made.end}, {made.users} users, in {path}"
+        )

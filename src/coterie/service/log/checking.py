@@ -1,0 +1,26 @@
+"""Checking a store: the snapshot with its tail of the log must be what the whole log says, bit for bit."""
+
+from msgspec import Struct
+
+from coterie.service.log.recovery import recover
+from coterie.service.log.store import Store
+from coterie.service.snapshots import snapshot
+
+
+class Checked(Struct, frozen=True):
+    """What a store holds. Damage is raised, not returned."""
+
+    first: int  # the oldest kept record
+    end: int  # the next record to come
+    users: int
+    same: bool | None  # whether the replay from empty agrees; None if it was not made
+
+
+def check(store: Store, replay: bool = True) -> Checked:
+    """Read all of a store, and with `replay` compare; what was compacted cannot be replayed from empty."""
+    first, end = store.bounds()
+    engine = recover(store)
+    same = None
+    if replay and first == 0:
+        same = snapshot.dump(engine) == snapshot.dump(recover(store, from_empty=True))
+    return Checked(first, end, len(engine.users), same)
