@@ -84,7 +84,7 @@ def _named(names: Sequence[str], row: NDArray[np.float64]) -> dict[str, float]:
 
 
 def _names(name: str, feedback: Mapping[str, Any], key: str, n: int, letter: str) -> tuple[str, ...]:
-    """Return the names that the feedback gives, or numbers after a letter."""
+    """Return the names in the feedback, or else a letter and numbers."""
     if feedback.get(key) is None:
         return tuple(f"{letter}{k}" for k in range(n))
     given = tuple(str(one) for one in feedback[key])
@@ -94,7 +94,7 @@ def _names(name: str, feedback: Mapping[str, Any], key: str, n: int, letter: str
 
 
 def _users(name: str, feedback: Mapping[str, Any], n: int) -> Sequence[Hashable]:
-    """Return who each round was for; one user for all where the feedback does not say."""
+    """Return the user of each round; one user for all if the feedback has none."""
     if feedback.get("user") is None:
         return [SHARED] * n
     given: list[Hashable] = np.asarray(feedback["user"]).tolist()

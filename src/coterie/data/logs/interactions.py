@@ -115,7 +115,7 @@ def _read_decisions(path: Path) -> InteractionLog:
 
 
 def _tables(what: str) -> Any:
-    """Import what reads tables; that needs polars, which a service does without."""
+    """Import the reader of tables, which needs polars; a service does not need it."""
     need("polars", what)
     return import_module("coterie.data.logs.decision_table")
 

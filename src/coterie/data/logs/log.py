@@ -87,7 +87,7 @@ def open_log(
 
 
 def path_of(log: Any) -> Path:
-    """Return the path of a log, which may be a table with the Arrow interface: it is then kept as a file."""
+    """Return the path of a log; a table with the Arrow interface is first written to a file."""
     return _kept(log) if hasattr(log, "__arrow_c_stream__") else Path(log).absolute()
 
 

@@ -51,7 +51,7 @@ def is_export(path: Path) -> bool:
 
 
 def columns_of(path: Path) -> list[str]:
-    """Return the columns of a Parquet file; none if it cannot be read."""
+    """Return the columns of a Parquet file; empty if it cannot be read."""
     try:
         return list(_parquet().read_schema(path).names)
     except (OSError, ValueError):

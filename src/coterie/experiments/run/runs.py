@@ -50,7 +50,7 @@ class Run:
 
     @property
     def can_resume(self) -> bool:
-        """Whether the policy can be saved, so that the run goes on where it stopped, and is played only once."""
+        """Whether the policy can be saved, so that the run can continue where it stopped, and is played only once."""
         return self.policy in POLICIES
 
     def make_policy(self) -> Policy:

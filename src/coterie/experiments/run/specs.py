@@ -12,7 +12,7 @@ from coterie.models.candidates import VIEWS
 from coterie.policies import POLICIES, Policy
 from coterie.policies.vw import SETTINGS
 
-# What a spec may name: our policies, and those of one's own.
+# What a spec may name: our policies, and the user's own.
 KINDS: dict[str, Any] = {**POLICIES, OWN: Own}
 # The paper's names for one class with one parameter set.
 NICKNAMES: dict[str, tuple[str, dict[str, Any]]] = {

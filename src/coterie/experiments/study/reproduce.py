@@ -158,7 +158,7 @@ def _chosen(evidence: Evidence) -> list[tuple[Any, Any]]:
 
 
 def runs_table(comparison: Comparison) -> pl.DataFrame:
-    """Return what each run of each policy came to."""
+    """Return the metrics of each run of each policy."""
     rows = [
         {"policy": result.spec.text, "seed": seed, **run._asdict()}
         for result in comparison.results

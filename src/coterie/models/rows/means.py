@@ -73,7 +73,7 @@ class Means(RidgeRows):
         self.rows = self._kernels.grown(self.rows, rows if rows >= n_rows else max(n_rows, 2 * rows), room)
 
     def hold(self, items: dict[Hashable, int], n_rows: int) -> None:
-        """Begin anew with these items and so many rows, which have learned nothing."""
+        """Reset to these items and `n_rows` empty rows."""
         names = dict(items)
         self.items.clear()
         self.items.update(names)

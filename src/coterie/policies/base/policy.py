@@ -183,7 +183,7 @@ class Policy(ABC):
 
     @property
     def runs_compiled(self) -> bool:
-        """Whether `run` is one compiled loop. Policies whose settings decide that say so."""
+        """Whether `run` is one compiled loop. Policies where this depends on settings override it."""
         return type(self).run is not Policy.run
 
     def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
