@@ -153,7 +153,7 @@ def test_parameters_that_cannot_be(small: Labelled) -> None:
         lastfm(pool="huge")
     with pytest.raises(ParameterError, match="components is 60, expected from 1 to 39"):
         _ = replace(small, components=60).prepared
-    with pytest.raises(ParameterError, match="opened with n_rounds=400"):
+    with pytest.raises(ParameterError, match="which has 400; ask for fewer"):
         next(small.blocks(401, 0))
 
 
