@@ -12,7 +12,7 @@ import coterie
 from coterie import CoterieError, Policy
 from coterie.policies import POLICIES
 
-MODULES = [f"coterie.policies.{name}" for name in ("policy", "batch", "decision")] + [
+MODULES = [f"coterie.policies.base.{name}" for name in ("policy", "batch", "decision")] + [
     *sorted({kind.__module__ for kind in POLICIES.values()}),
     "coterie.policies",
     "coterie.data.logs.log",

@@ -161,7 +161,7 @@ def test_an_interrupted_comparison_says_how_to_go_on_and_goes_on(world: str, tmp
     out, err = first.communicate(timeout=300)
     assert first.returncode == 130
     assert out == ""
-    assert f"To go on:\ncoterie compare {world} " in err
+    assert f"To continue:\ncoterie compare {world} " in err
     assert "Traceback" not in err
     assert list(tmp_path.glob("out/traces/cab*.partial/*.policy"))
 

@@ -14,7 +14,7 @@ from coterie.bench.rows import Row
 from coterie.cli import main
 from coterie.cli.app import COMMANDS, OLD, app, read_command
 from coterie.cli.shared.options import chosen_world, read_settings_given, split_settings
-from coterie.cli.shared.tables import closing_table
+from coterie.cli.shared.tables import result_table
 from coterie.cli.studies import bench
 from coterie.errors import ParameterError
 from coterie.service.log.sqlite_store import SqliteStore
@@ -131,7 +131,7 @@ def test_tables_fit_80_columns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     head = ["policy", "lost (regret)", "RAN's is 1", "earned", "asked", "shared"]
     from rich.console import Console
 
-    Console().print(closing_table("music-and-news: 10,000 rounds", head, body))
+    Console().print(result_table("music-and-news: 10,000 rounds", head, body))
     row = Row("decisions", "MovieLens, lists that repeat", 0.3333, "of a random choice's regret",
               "0.388, Vowpal Wabbit's best of five (--squarecb --gamma_scale 1000)", 0.859, "< 1", True)  # fmt: skip
     bench._print([row])

@@ -142,7 +142,7 @@ def test_missing_and_foreign_files_are_named(tmp_path: Path) -> None:
         _ = lastfm(folder=tmp_path, verify=False).prepared
     (tmp_path / "lastfm" / "user_artists.dat").unlink()
     (tmp_path / "lastfm" / "user_artists.dat.gz").write_bytes(b"\x1f\x8b\x08broken")
-    with pytest.raises(FileError, match="truncated or no gzip file"):
+    with pytest.raises(FileError, match="truncated or not a gzip file"):
         _ = lastfm(folder=tmp_path, verify=False).prepared
     with pytest.raises(FileError, match="does not exist"):
         _ = lastfm(folder=tmp_path / "nowhere").prepared
@@ -153,7 +153,7 @@ def test_parameters_that_cannot_be(small: Labelled) -> None:
         lastfm(pool="huge")
     with pytest.raises(ParameterError, match="components is 60, expected from 1 to 39"):
         _ = replace(small, components=60).prepared
-    with pytest.raises(ParameterError, match="opened with n_rounds=400"):
+    with pytest.raises(ParameterError, match="which has 400; ask for fewer"):
         next(small.blocks(401, 0))
 
 

@@ -117,7 +117,7 @@ def test_files_that_are_not_what_they_should_be_are_named(folder: Path) -> None:
         _ = movielens(folder=folder).ratings
     with pytest.raises(FileError, match="not those of the run described"):
         _ = movielens(folder=folder, verify=False, fingerprint="0" * 16).ratings
-    with pytest.raises(ParameterError, match="nobody in movielens rated so many movies"):
+    with pytest.raises(ParameterError, match="no user in movielens rated that many movies"):
         movielens(folder=folder, verify=False, n_candidates=6).block(0)
     with pytest.raises(ParameterError, match="4 rounds are asked of movielens, which has 3; ask for fewer"):
         next(movielens(folder=folder, verify=False, n_candidates=2).blocks(4, 0))

@@ -216,7 +216,7 @@ def test_in_a_drifting_world_users_stay_and_their_tastes_change(
     world = kind(n_users=10, drift=20.0)
     has: dict[int, int] = {user: user for user in range(10)}
     changes = 0
-    for visit in islice(world.crowd.visits(np.random.default_rng(1)), 5_000):
+    for visit in islice(world.population.visits(np.random.default_rng(1)), 5_000):
         assert not visit.joined
         assert not visit.left
         changes += has[visit.user] != visit.taste
@@ -234,7 +234,7 @@ def test_in_a_drifting_world_users_stay_and_their_tastes_change(
 def test_a_world_without_drift_is_described_as_before() -> None:
     assert "drift" not in OneHotWorld().parameters()
     assert "drift" not in DenseWorld().parameters()
-    coming = islice(OneHotWorld(turnover=50.0).crowd.visits(np.random.default_rng(0)), 99)
+    coming = islice(OneHotWorld(turnover=50.0).population.visits(np.random.default_rng(0)), 99)
     assert all(visit.taste == visit.user for visit in coming)
 
 
@@ -332,7 +332,9 @@ def test_contexts_of_another_world_are_refused() -> None:
     world = DenseWorld(n_features=12)
     with pytest.raises(ContextError, match=r"contexts have the shape \(1, 3\), this world's have \(candid"):
         world.family(np.ones(3))
-    with pytest.raises(ContextError, match="context 1 belongs to 3 families, expected one; ask about"):
+    with pytest.raises(
+        ContextError, match="context 1 belongs to 3 families, expected one; use only contexts"
+    ):
         world.expected(0, [contexts_of(world)[0], np.ones(12)])
     with pytest.raises(ContextError, match="context 0 belongs to 0 families"):
         world.family(np.zeros(12))

@@ -347,7 +347,7 @@ def test_every_kind_of_policy_is_evaluated_and_stays_as_it_was(policy: Any) -> N
     found = evaluate(feedback(60), {"it": policy}, draws=3)
     assert policy.learned == 0
     assert 0 <= found["it"].estimates["snips"].value <= 1
-    assert found.notes[-1].startswith("Policies that learn were taught every record")
+    assert found.notes[-1].startswith("Learning policies learned every record")
     again = evaluate(feedback(60), {"it": policy}, draws=3)
     assert again["it"].estimates == found["it"].estimates
 

@@ -153,7 +153,7 @@ def test_what_cannot_be_read_or_drawn_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="cannot be read"):
         put_into(page, "x")
     page.write_text("no marks")
-    with pytest.raises(FileError, match="has no place for the table; write <!-- contest -->"):
+    with pytest.raises(FileError, match="has no marks for the table; write <!-- contest -->"):
         put_into(page, "x")
     assert page.read_text() == "no marks"
 

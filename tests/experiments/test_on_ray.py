@@ -189,7 +189,7 @@ def test_cluster_with_another_code_is_told(
     monkeypatch.setattr("coterie.__version__", "0.0.0")
     with (
         on_ray(ray_cluster) as workers,
-        pytest.raises(ClusterError, match=r"another code .* the same coterie"),
+        pytest.raises(ClusterError, match=r"different code .* the same coterie"),
     ):
         record_all(tasks(tmp_path, 1), workers=workers)
 

@@ -122,7 +122,7 @@ def test_ids_come_from_a_list() -> None:
     ("change", "text"),
     [
         ({"users": "abc"}, "users is a str, expected an array or list of ids"),
-        ({"users": np.zeros((3, 1))}, r"users have shape \(3, 1\), expected one id a record"),
+        ({"users": np.zeros((3, 1))}, r"users have shape \(3, 1\), expected one id per record"),
         ({"users": [[1], [2], [3]]}, "unhashable"),
         ({"users": [1, 2]}, r"candidates have shape \(3, 2\), expected \(2, candidates\)"),
         ({"candidates": [1, 2, 3]}, r"candidates have shape \(3,\)"),

@@ -153,7 +153,7 @@ def test_the_words_say_that_cab_won_only_if_it_did(without_ours: Comparison) -> 
     assert headline(few).startswith("No clear winner")  # by 10 and by 12: two runs cannot tell
     close = with_regrets(comparison, cab=[10.0, 21.0], linucb_multiple=[12.0, 20.0], **rest)
     assert headline(close) == "No clear winner in 2 runs: CAB came before LinUCB-MULTIPLE"
-    assert "nobody should rely on the order" in lead(close)
+    assert "do not rely on the order" in lead(close)
     assert "CAB won" not in report(close)
 
 

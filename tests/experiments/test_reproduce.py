@@ -274,9 +274,7 @@ def test_friends_in_the_data_are_a_graph_for_policies(music: Any) -> None:
     alone = Run.of(parse_spec("gob-lin"), part, 0, 30)
     assert alone.make_policy().users == []
     ads = twin("tuenti", **TWIN)
-    with pytest.raises(
-        ParameterError, match=r"'gob-lin:graph=friends': these data do not say who is whose friend"
-    ):
+    with pytest.raises(ParameterError, match=r"'gob-lin:graph=friends': these data have no friendships"):
         Run.of(parse_spec("gob-lin:graph=friends"), ads, 0, 10).make_policy()
 
 

@@ -178,7 +178,7 @@ def test_two_processes_never_record_the_same_run(tmp_path: Path) -> None:
     with (
         locked(tmp_path / "lock"),
         pytest.raises(FileError, match="another process is recording"),
-        locked(tmp_path / "lock", patience=0.1),
+        locked(tmp_path / "lock", timeout=0.1),
     ):
         pass
 

@@ -155,7 +155,7 @@ def test_real_comparisons_of_blind_policies_in_a_world_name_no_winner(n_runs: in
         plan = Plan("clicks", open_world("clicks"), specs, 60, n_runs, 100 * seed, tmp_path / str(seed))
         found = compare(plan, workers=1)
         assert headline(found).startswith(f"No clear winner in {n_runs} runs: RAN")
-        assert "nobody should rely on the order" in lead(found)
+        assert "do not rely on the order" in lead(found)
         assert as_json(found)["clear_winner"] is False
 
 
@@ -180,7 +180,7 @@ def test_real_comparisons_on_coin_flips_name_no_winner(seed: int, tmp_path: Path
     payoffs = np.random.default_rng(seed).integers(2, size=1200).astype(float).tolist()
     found = compared(tmp_path, payoffs, 1 + seed % 3, "cab,linucb-single,random")
     assert headline(found).startswith("No clear winner")
-    assert "where all pay the same, so nobody should rely on the order" in lead(found)
+    assert "where all pay the same, so do not rely on the order" in lead(found)
     assert "won" not in lead(found)
 
 

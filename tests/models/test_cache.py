@@ -1,10 +1,16 @@
 """The cache of machine code, written by many processes at once."""
 
+import copy
 import os
+import pickle
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import numba
+
+from coterie.models._kernels.rows.sums import total
 
 SOURCE = Path(__file__).parents[2] / "src"
 KINDS = 3
@@ -49,25 +55,25 @@ if __name__ == "__main__":
 LINKED = """
 import sys
 import numpy as np
-from coterie.models import make_bank
-from coterie.models._kernels.rows import bank
+from coterie.models import make_rows
+from coterie.models._kernels.rows import dispatch
 from coterie.models._kernels.jit import jit
 
 @jit
 def refresh(rows, i):
-    bank.refresh(rows, i)
+    dispatch.refresh(rows, i)
     if i > 3:                                    # called twice, it is not copied into its caller
-        bank.refresh(rows, i + 1)
+        dispatch.refresh(rows, i + 1)
 
 @jit
 def clear(rows, i):
-    bank.clear(rows, i)
+    dispatch.clear(rows, i)
     if i > 3:
-        bank.clear(rows, i + 1)
+        dispatch.clear(rows, i + 1)
 
 for name in sys.argv[1:]:
     function = globals()[name]
-    rows = make_bank(n_features=4, one_hot=False).rows
+    rows = make_rows(n_features=4, one_hot=False).rows
     for array in rows:
         array[...] = 3
     function(rows, 1)
@@ -133,3 +139,11 @@ def test_processes_that_compile_together_do_not_take_each_others_code(tmp_path: 
         process.communicate(timeout=300)
         assert process.returncode == 0
     subprocess.run([*command, "-1"], check=True, env=environment)
+
+
+def test_an_index_of_other_loops_is_not_unpickled(tmp_path: Path) -> None:
+    """It may name a type whose module was moved since: unpickling it would raise ModuleNotFoundError."""
+    file = copy.copy(total._cache._cache_file)  # type: ignore[attr-defined]
+    file._index_path = str(tmp_path / "index.nbi")
+    Path(file._index_path).write_bytes(pickle.dumps(numba.__version__) + b"cno_such_module\nTable\n.")
+    assert file._load_index() == {}

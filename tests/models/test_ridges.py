@@ -102,7 +102,7 @@ def test_the_last_row_replaces_a_dropped_one_and_rows_given_back_come_clean() ->
     assert not bank.rows.gram[3:].any()
     assert bank.take() == 3
     bank.update(3, x, 1.0)
-    bank.give(3)
+    bank.release(3)
     assert bank.take() == 3
     assert bank.view(3, x).estimate.tolist() == [0.0] * 3
 

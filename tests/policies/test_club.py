@@ -104,16 +104,16 @@ def test_pooled_statistics_are_never_stale(one_hot: bool, p: float | None) -> No
     splits = set()
     for visit in visits(250, one_hot=one_hot, seed=9, n_users=12, n_groups=3):
         policy.learn(visit.user, visit.contexts[0], visit.payoffs[0])
-        items = policy.people.numbers(visit.contexts)
+        items = policy.user_rows.numbers(visit.contexts)
         for row in range(12):
-            fresh = policy.people.sibling()
+            fresh = policy.user_rows.sibling()
             pool = fresh.take()
-            fresh.pool_all(pool, policy.people, policy.graph.component_rows(row))
+            fresh.pool_all(pool, policy.user_rows, policy.graph.component_rows(row))
             kept = policy.graph.pools.view(policy.graph.component(row), items)
             for mine, summed in zip(kept, fresh.view(pool, items), strict=True):
                 assert mine == pytest.approx(summed, abs=1e-9)
-        everybody = policy.people.sibling()
-        everybody.pool_all(everybody.take(), policy.people, np.arange(12))
+        everybody = policy.user_rows.sibling()
+        everybody.pool_all(everybody.take(), policy.user_rows, np.arange(12))
         for mine, summed in zip(policy.graph.everybody.view(0, items), everybody.view(0, items), strict=True):
             assert mine == pytest.approx(summed, abs=1e-9)
         splits.add(len({policy.graph.component(row) for row in range(12)}))
@@ -209,13 +209,13 @@ def test_a_dropped_user_leaves_the_pool_to_the_last_bit(one_hot: bool, p: float 
     for visit in rounds:
         policy.learn(visit.user, visit.contexts[0], visit.payoffs[0])
     policy.drop(3)
-    items = policy.people.numbers(rounds[0].contexts)
+    items = policy.user_rows.numbers(rounds[0].contexts)
     for row in range(5):
-        fresh = policy.people.sibling()
+        fresh = policy.user_rows.sibling()
         pool = fresh.take()
         together = policy.graph.component_rows(row)
         order = [r for r in (0, 1, 2, 4, 3) if r in together]  # the last user, 5, has row 3 now
-        fresh.pool_all(pool, policy.people, np.array(order))
+        fresh.pool_all(pool, policy.user_rows, np.array(order))
         kept = policy.graph.pools.view(policy.graph.component(row), items)
         assert kept.estimate.tolist() == fresh.view(pool, items).estimate.tolist()
     assert 3 not in policy.users

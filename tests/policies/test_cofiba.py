@@ -9,7 +9,7 @@ import pytest
 
 from coterie.errors import FileError, ParameterError
 from coterie.models.files import State, read_file, write_file
-from coterie.models.rows.layered_graph import Web
+from coterie.models.rows.layered_graph import LayeredGraph
 from coterie.policies import COFIBA
 from tests.duel import duel, make_world
 from tests.naive import NaiveCOFIBA
@@ -67,10 +67,10 @@ def test_equal_to_the_twin(one_hot: bool, seed: int, alpha: float, alpha2: float
 
     def graphs_are_equal(t: int) -> None:
         if t % 50 == 0:
-            assert {frozenset(map(int, e)) for e in policy._users_web.ends} == twin.base
+            assert {frozenset(map(int, e)) for e in policy._user_graph.ends} == twin.base
             assert len(policy._layers) == len(twin.graphs)
             for cluster, layer in policy._layers.items():
-                alive = policy._users_web.ends[policy._users_web.alive(layer)]
+                alive = policy._user_graph.ends[policy._user_graph.alive(layer)]
                 assert {frozenset(map(int, e)) for e in alive} == twin.graphs[cluster]
 
     duel(policy, twin, world, 300, seed, graphs_are_equal)
@@ -91,7 +91,7 @@ def test_deleted_edges_do_not_come_back() -> None:
         policy.learn("c", "x", 1.0)
     assert (policy._layers[0][: len(layer)] <= layer).all()
     policy.add("d")
-    alive = policy._users_web.alive(policy._layers[0])
+    alive = policy._user_graph.alive(policy._layers[0])
     assert not alive[:2].any()
     assert alive[-3:].all()
 
@@ -153,24 +153,24 @@ def test_components_are_those_of_a_search() -> None:
     rng = np.random.default_rng(8)
     sizes = set()
     for n in (1, 2, 5, 30, 80):
-        web = Web()
+        graph = LayeredGraph()
         for _ in range(n):
-            web.arrive(rng)
+            graph.arrive(rng)
         for share in (0.0, 0.5, 0.9, 1.0):
-            layer = rng.random(len(web.ends) - n // 2 * (share == 0.9)) >= share
-            alive = {frozenset(map(int, e)) for e in web.ends[web.alive(layer)]}
-            labels = web.labels(layer)
+            layer = rng.random(len(graph.ends) - n // 2 * (share == 0.9)) >= share
+            alive = {frozenset(map(int, e)) for e in graph.ends[graph.alive(layer)]}
+            labels = graph.labels(layer)
             for node in range(n):
                 assert set(np.flatnonzero(labels == labels[node]).tolist()) == component(node, alive)
-                edges, others = web.touching(node, layer)
+                edges, others = graph.touching(node, layer)
                 assert {frozenset((node, int(other))) for other in others} == {e for e in alive if node in e}
-                assert web.alive(layer)[edges].all()
+                assert graph.alive(layer)[edges].all()
             for known in range(
                 1, n
             ):  # from the components of the first nodes, as long as no edge was lost since
-                early = Web()
-                early.ends, early.n_nodes = web.ends[web.ends[:, 1] < known], known
-                assert (web.labels(layer, early.labels(layer[: len(early.ends)])) == labels).all()
+                early = LayeredGraph()
+                early.ends, early.n_nodes = graph.ends[graph.ends[:, 1] < known], known
+                assert (graph.labels(layer, early.labels(layer[: len(early.ends)])) == labels).all()
             first = [int(np.flatnonzero(labels == label)[0]) for label in range(labels.max() + 1)]
             assert first == sorted(first)  # numbered by first appearance
             sizes.add(len(first))
@@ -182,9 +182,9 @@ def test_random_graphs_are_sparse_and_seeded() -> None:
     for policy in (one, two, other):
         for user in range(400):
             policy.add(user)
-    assert (one._users_web.ends == two._users_web.ends).all()
-    assert one._users_web.ends.shape != other._users_web.ends.shape
-    assert len(one._users_web.ends) < 400 * 3 * math.log(400)
+    assert (one._user_graph.ends == two._user_graph.ends).all()
+    assert one._user_graph.ends.shape != other._user_graph.ends.shape
+    assert len(one._user_graph.ends) < 400 * 3 * math.log(400)
     assert one.explain(0, np.eye(2)).members.tolist() == [400, 400]
 
 

@@ -62,11 +62,11 @@ def test_cluster_statistics_are_never_stale(one_hot: bool) -> None:
         policy.learn(visit.user, visit.contexts[0], visit.payoffs[0])
         moves += known and home(visit.user) != before
         for cluster in range(3):
-            fresh = policy.people.sibling()
+            fresh = policy.user_rows.sibling()
             row = fresh.take()
             members = [i for i, user in enumerate(policy.users) if home(user) == cluster]
-            fresh.pool_all(row, policy.people, np.array(members, dtype=np.int64))
-            items = policy.people.numbers(visit.contexts)
+            fresh.pool_all(row, policy.user_rows, np.array(members, dtype=np.int64))
+            items = policy.user_rows.numbers(visit.contexts)
             for kept, summed in zip(policy.pools.view(cluster, items), fresh.view(row, items), strict=True):
                 assert kept == pytest.approx(summed, abs=1e-9)
     assert moves > 5

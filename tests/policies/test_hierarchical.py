@@ -12,7 +12,7 @@ import coterie
 from coterie import Candidates, Hierarchical
 from coterie.errors import ContextError, ParameterError, PayoffError, UserError
 from coterie.models.hierarchy.population import Population
-from coterie.models.rows.bank import kernels
+from coterie.models.rows.ridge_rows import kernels
 from coterie.policies.base.batch import Batch
 from tests.naive import NaiveHierarchical
 

@@ -63,15 +63,15 @@ def test_cluster_statistics_are_never_stale(one_hot: bool) -> None:
     splits = 0
     for visit in visits(250, one_hot=one_hot, seed=9, n_users=8, n_groups=3):
         policy.learn(visit.user, visit.contexts[0], visit.payoffs[0])
-        items = policy.people.numbers(visit.contexts)
+        items = policy.user_rows.numbers(visit.contexts)
         splits = max(splits, len(policy._clusters))
         for c, rows in policy._clusters.items():
-            fresh = policy.people.sibling()
+            fresh = policy.user_rows.sibling()
             pool = fresh.take()
-            fresh.pool_all(pool, policy.people, np.array(sorted(rows)))
+            fresh.pool_all(pool, policy.user_rows, np.array(sorted(rows)))
             for kept, summed in zip(policy.pools.view(c, items), fresh.view(pool, items), strict=True):
                 assert kept == pytest.approx(summed, abs=1e-9)
-            assert policy.pools.times(c) == sum(policy.people.times(row) for row in rows)
+            assert policy.pools.times(c) == sum(policy.user_rows.times(row) for row in rows)
     assert splits > 2
 
 

@@ -61,10 +61,10 @@ def test_policies_are_shown_what_they_take_and_the_data_know(
         (
             "cab:items=ids",
             "dense",
-            "items=ids in 'cab:items=ids': these data know items by features alone; leave",
+            "items=ids in 'cab:items=ids': these data have features only; leave",
         ),
-        ("cab:items=both", "dense", "these data know items by features alone"),
-        ("cab:items=features", "clicks", "these data know items by ids alone"),
+        ("cab:items=both", "dense", "these data have features only"),
+        ("cab:items=features", "clicks", "these data have ids only"),
         (
             "cab:items=both",
             "music",

@@ -1,12 +1,13 @@
 """The commands around the service, as one types them; and no route is left out of the documentation."""
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from coterie.bench.service.loadtest import Plan, Server, check_plan
+from coterie.bench.service.loadtest import SERVERS, Plan, Server, check_plan
 from coterie.cli.app import app
 from coterie.errors import MissingExtraError, ParameterError
 from coterie.service.evaluations.routes import ROUTES as EVALUATIONS
@@ -99,6 +100,10 @@ def test_a_load_test_is_bounded_and_stays_at_home() -> None:
         check_plan("http://example.org", Plan(), anywhere=False)
     with pytest.raises(ParameterError, match="at most 256"):
         check_plan(None, Plan(connections=1000), anywhere=False)
+
+
+def test_the_modules_that_a_load_test_starts_exist() -> None:
+    assert all(find_spec(module) for module in SERVERS.values())
 
 
 def test_a_fresh_service_is_measured_on_linux_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -415,7 +415,7 @@ def test_dsjson_that_cannot_be_evaluated_is_refused(tmp_path: Path, change: Any,
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"pscore": None}, "has no 'pscore'; a bandit feedback has action, reward, pscore"),
+        ({"pscore": None}, "has no 'pscore'; bandit feedback has action, reward, pscore"),
         ({"pscore": [0.5, 0.0]}, "round 1 of bandit feedback showed its action with probability 0.0"),
         ({"reward": [1, 5]}, "round 1 of bandit feedback has the reward 5.0"),
         ({"reward": [1]}, r"reward is int64 \(1,\), expected finite numbers \(2,\)"),

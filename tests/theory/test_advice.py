@@ -1,6 +1,7 @@
 """Advice on a log: planted answers are found, files are read or refused, and the page stands alone."""
 
 import json
+from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 
 from coterie import Hierarchical
 from coterie.cli.app import app
-from coterie.data import DenseWorld, OneHotWorld
+from coterie.data import DenseWorld, OneHotWorld, Round
 from coterie.errors import FileError, ParameterError
 from coterie.experiments import parse_spec
 from coterie.theory.advice import advise
@@ -21,7 +22,7 @@ from coterie.theory.distances import measure_distances
 from coterie.theory.groups import count_groups, split_line
 from coterie.theory.models import Fitted
 from coterie.theory.pages.advice_page import write_advice
-from coterie.theory.records import Records, from_rounds, make_records, read_log
+from coterie.theory.records import Records, make_records, read_log
 from coterie.theory.sharing import concordance, measure_sharing
 from coterie.theory.standings import Learner, Standing, rank_policies, recommend
 
@@ -41,9 +42,24 @@ def strangers(n_users: int = 120, per_user: int = 40, d: int = 5) -> Records:
     return make_records(users.tolist(), items, paid, vectors)
 
 
+def served_at_random(rounds: Iterable[Round]) -> Records:
+    """Return the records of a log of uniformly random choices."""
+    rng = np.random.default_rng(0)
+    users, contexts, payoffs = [], [], []
+    for sent in rounds:
+        k = int(rng.integers(len(sent.contexts)))
+        users.append(sent.user)
+        contexts.append(sent.contexts[k])
+        payoffs.append(float(sent.payoffs[k]))
+    if isinstance(contexts[0], np.ndarray):
+        vectors, items = np.unique(np.array(contexts), axis=0, return_inverse=True)
+        return make_records(users, items.ravel(), payoffs, vectors)
+    return make_records(users, contexts, payoffs)
+
+
 def one_hot(clusters: int, gap: float, n_rounds: int = 4000) -> Records:
     world = OneHotWorld(n_users=80, n_items=10, clusters_per_family=clusters, gap=gap, noise=0.1)
-    return from_rounds(world.rounds(n_rounds), served="random")
+    return served_at_random(world.rounds(n_rounds))
 
 
 def test_concordance_by_hand() -> None:
@@ -101,7 +117,7 @@ def test_planted_groups_are_counted(clusters: int, gap: float) -> None:
 
 def test_planted_groups_are_counted_with_features() -> None:
     world = DenseWorld(n_users=80, clusters_per_family=2)
-    found = count_groups(from_rounds(world.rounds(4000), served="random"), splits=2)
+    found = count_groups(served_at_random(world.rounds(4000)), splits=2)
     assert found.number == pytest.approx(2, abs=0.4)
     assert 0.25 < found.gap < 0.8
 
@@ -125,12 +141,12 @@ def test_where_users_are_alike_a_lead_too_small_to_matter_changes_nothing() -> N
 
 def test_sharing_pays_where_users_form_groups() -> None:
     world = OneHotWorld(n_users=100, n_items=12, n_families=3, gap=0.5)
-    advice = advise(from_rounds(world.rounds(3000), served="random"))
+    advice = advise(served_at_random(world.rounds(3000)))
     assert advice.sharing.verdict == "pays"
     assert advice.sharing.standings[0].policy == "hierarchical"
     assert advice.settings == {"policy": "hierarchical"}
     assert parse_spec(advice.command()).name == "hierarchical"
-    assert advice.words()[0].startswith("Let users teach each other")
+    assert advice.words()[0].startswith("Share feedback between users")
     assert advice.because() in advice.words()
     assert advice.because().endswith("So start with hierarchical, which has nothing to tune.")
     assert advice.code() == "Hierarchical(one_hot=True)"

@@ -1,4 +1,4 @@
-"""Benchmarks: every claim of speed as a ratio measured in one run, against something a reader trusts."""
+"""Benchmarks: every claim about speed is a ratio measured in one run, against a known reference."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def run_suites(names: list[str], quick: bool, told: Callable[[str], None]) -> It
 
 
 def describe_machine() -> dict[str, Any]:
-    """Return what a reader needs to place the numbers."""
+    """Return what a reader needs to compare the numbers: processor, system and versions."""
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():

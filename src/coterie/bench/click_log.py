@@ -1,4 +1,4 @@
-"""Logs of clicks for benchmarks: users whose agreement depends on the ad, drawn part by part."""
+"""Click logs for benchmarks: whether users agree depends on the ad; drawn in parts."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -17,9 +17,9 @@ class Log(NamedTuple):
 
 
 class Clicks:
-    """Ads that each split the users into groups of their own, with a click rate for each group.
+    """Ads with click rates per group of users; each ad groups the users differently.
 
-    The group of a user on an ad is a hash of both, so nothing of size users × items is kept.
+    The group of a user for an ad is a hash of both, so no array of size users × items is needed.
     """
 
     def __init__(self, n_users: int, n_items: int, n_candidates: int, groups: int = 4, seed: int = 0) -> None:
@@ -43,7 +43,7 @@ class Clicks:
             yield Log(users, candidates, served, (rng.random(n) < self.rates[item, group]).astype(np.float64))
 
     def _lists(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
-        """Return lists of different items: from a random one on, by a random step that visits all."""
+        """Return lists of different items: from a random start, with a random step coprime to the number of items."""
         coprime = np.flatnonzero(np.gcd(np.arange(self.n_items), self.n_items) == 1)
         start = rng.integers(self.n_items, size=(n, 1))
         step = coprime[rng.integers(len(coprime), size=(n, 1))]

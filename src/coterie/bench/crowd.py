@@ -1,4 +1,4 @@
-"""Rounds for benchmarks with any number of users: tastes around a common mean, clicks, items with 25 features."""
+"""Rounds for benchmarks with any number of users: models around a common mean, clicks, 25 features."""
 
 from typing import final
 
@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 from coterie.policies.base.batch import Batch
 
 FEATURES, CANDIDATES, ITEMS = 25, 25, 5_000
-TASTES = 10_000  # different ones; a million users' own would be too many to keep
+TASTES = 10_000  # different user models; a million would need too much memory
 
 
 @final
 class Crowd:
-    """Users by number, named as a shop would name them; user n has taste n modulo 10,000."""
+    """Users with text ids; user n has the model n modulo 10,000."""
 
     def __init__(self, seed: int = 0) -> None:
         self.rng = np.random.default_rng(seed)
@@ -33,5 +33,5 @@ class Crowd:
 
 
 def name(user: int) -> str:
-    """Return the id of a user: text, as ids mostly are, and 12 characters long."""
+    """Return the id of a user: text of 12 characters, as is typical."""
     return f"user-{user:07d}"

@@ -1,7 +1,7 @@
-"""The direct way, compiled: for every candidate, a loop over all users who were ever updated.
+"""One-hot CAB the direct way, compiled: for every candidate, a loop over all updated users.
 
-Written as well as it goes without classes: users in the order they became active, one item's numbers side by
-side, estimates and spreads kept so that the inner loop has no division and no root.
+As fast as possible without grouping equal histories: users in the order they became active, one item's
+numbers contiguous, estimates and spreads stored so that the inner loop has no division and no root.
 """
 
 import math
@@ -22,7 +22,7 @@ class Direct(NamedTuple):
     """Every user's (times, total) on every item."""
 
     place: NDArray[np.int64]  # (users,): the order in which users became active; -1 before
-    active: NDArray[np.int64]  # (2,): how many users are, how many payoffs were learned
+    active: NDArray[np.int64]  # (2,): the number of active users, and of learned payoffs
     times: Floats  # (items, users)
     total: Floats
     estimate: Floats
@@ -42,7 +42,7 @@ class Direct(NamedTuple):
 
     @classmethod
     def of_policy(cls, policy: CAB, n_users: int, n_items: int) -> "Direct":
-        """Return what a one-hot CAB knows, users and items being numbers and payoffs 0 or 1."""
+        """Return the state of a one-hot CAB whose users and items are numbers and whose payoffs are 0 or 1."""
         found = cls.of(n_users, n_items)
         items = list(range(n_items))
         for j, user in enumerate(cast(list[int], policy.users)):
@@ -55,7 +55,7 @@ class Direct(NamedTuple):
         return found
 
     def copy(self) -> "Direct":
-        """Return the same, to go on from twice."""
+        """Return a copy, to continue from the same state twice."""
         return Direct._make(array.copy() for array in self)
 
     def replay(self, log: Log, alpha: float, gamma: float) -> NDArray[np.int64]:

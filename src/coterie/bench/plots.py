@@ -1,4 +1,4 @@
-"""Cost against size, drawn from the rows of the growth suite alone."""
+"""Cost against size, drawn from the rows of the growth suite."""
 
 import re
 from collections import defaultdict
@@ -50,7 +50,7 @@ def _draw(what: str, panels: dict[str, list[tuple[int, float, str]]], folder: Pa
 
 
 def _short(size: int) -> str:
-    """Return a size as one would say it: 500, 16k, 1M."""
+    """Return a size in short form: 500, 16k, 1M."""
     for unit, letter in ((1_000_000, "M"), (1_000, "k")):
         if size >= unit:
             return f"{size / unit:.3g}{letter}"

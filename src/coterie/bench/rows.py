@@ -1,4 +1,4 @@
-"""What a benchmark says: a ratio measured in one run, against something a reader trusts."""
+"""The rows of a benchmark: a ratio measured in one run, against a known reference."""
 
 import time
 from collections.abc import Callable
@@ -15,9 +15,9 @@ class Row:
     value: float  # what was measured, in `unit`
     unit: str
     against: str  # what it was measured against, in the same run
-    ratio: float  # value over that, or that over value: `name` says which is better
-    limit: str | None  # what the ratio must keep, such as "<= 1.6"; None where it is only told
-    holds: bool | None  # whether it does
+    ratio: float  # value divided by the reference, or the inverse; `name` says which is better
+    limit: str | None  # the ratio's limit, such as "<= 1.6"; None without one
+    holds: bool | None  # whether the ratio keeps the limit
 
     def as_dict(self) -> dict[str, Any]:
         """Return the row ready for JSON."""
@@ -34,16 +34,16 @@ def at_least(limit: float, ratio: float) -> dict[str, Any]:
     return {"ratio": ratio, "limit": f">= {limit:g}", "holds": ratio >= limit}
 
 
-def only_told(ratio: float) -> dict[str, Any]:
-    """Return the fields of a row that promises nothing."""
+def no_limit(ratio: float) -> dict[str, Any]:
+    """Return the fields of a row without a limit."""
     return {"ratio": ratio, "limit": None, "holds": None}
 
 
 def best_of(times: int, work: Callable[[], Any], clock: Callable[[], float] = time.thread_time) -> float:
     """Return the shortest of several timings, in seconds of processor time of this thread, or by another clock.
 
-    Processor time, because the clock on the wall also counts what other programs take of a shared machine; nearly
-    all that is measured runs in one thread.
+    Processor time, because wall-clock time includes other programs on a shared machine; nearly all measured
+    code runs in one thread.
     """
     shortest = float("inf")
     for _ in range(times):

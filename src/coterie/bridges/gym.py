@@ -188,7 +188,7 @@ def _user_numbers(place: Any) -> dict[Hashable, int] | None:
     elif getattr(whole, "turnover", 0):
         return None
     else:
-        users = np.arange(whole.crowd.n_users)
+        users = np.arange(whole.population.n_users)
     return {user: k for k, user in enumerate(dict.fromkeys(users.tolist()))}
 
 

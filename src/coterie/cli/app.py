@@ -1,4 +1,4 @@
-"""The commands, and what `coterie` says without one."""
+"""The commands, and the help of `coterie`."""
 
 from importlib import import_module
 from importlib.util import find_spec
@@ -19,7 +19,7 @@ class Listed(NamedTuple):
     """A command as `coterie --help` lists it. Its function or group is in the module of its name."""
 
     room: str  # the folder of the module
-    extra: str  # what it needs
+    extra: str  # the extra it needs
     about: str  # the first sentence of its own help
 
 
@@ -42,14 +42,14 @@ COMMANDS = {
     "theory": Listed("studies", "experiments", "The paper's analysis: how hard data is, what is guaranteed."),
     "bench": Listed("studies", "experiments", "Measure speed as ratios within one run, on one core."),
 }
-OLD = {"log": "store"}  # what commands were called before
+OLD = {"log": "store"}  # old names of commands
 
-# Boxes and colours in the help would need the whole of rich, which takes longer to import than all else.
+# Boxes and colours in the help would need all of rich, which takes longer to import than everything else.
 PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
 
 
 class Commands(TyperGroup):
-    """The commands by name. A command's module is imported when it is called: help and version need none."""
+    """The commands by name. A command's module is imported when it is called, not for help and version."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -58,16 +58,16 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that is called, imported."""
         if args[0] in OLD:
-            from coterie.cli.shared.options import tell_old
+            from coterie.cli.shared.options import warn_old
 
-            tell_old(f"coterie {args[0]}", f"coterie {OLD[args[0]]}")
+            warn_old(f"coterie {args[0]}", f"coterie {OLD[args[0]]}")
             args = [OLD[args[0]], *args[1:]]
         name, command, rest = super().resolve_command(ctx, args)
         return name, command and read_command(str(name)), rest
 
 
 def read_command(name: str) -> Any:
-    """Import a command; raise MissingExtraError, which names what to install, where that fails."""
+    """Import a command; raise MissingExtraError, which names what to install, if that fails."""
     try:
         part = getattr(import_module(f"coterie.cli.{COMMANDS[name].room}.{name}"), name)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""`--mlflow`: what `compare`, `reproduce` and `tune` found, written to an MLflow experiment as well."""
+"""`--mlflow`: writes the results of `compare`, `reproduce` and `tune` to an MLflow experiment as well."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -20,7 +20,7 @@ Log = Callable[[Comparison, Iterable[Path]], None]
 
 
 def opened(experiment: str | None) -> Log:
-    """Return what logs a comparison with its files. Whatever is wrong with MLflow is told now, before any work."""
+    """Return a function that logs a comparison with its files. Errors of MLflow are raised now, before any work."""
     if experiment is None:
         return lambda comparison, files: None
     from coterie.bridges.mlflow import log_to_mlflow, open_experiment

@@ -1,4 +1,4 @@
-"""Where rounds come from: synthetic worlds that know their truth, and files that do not."""
+"""Rounds to play: from synthetic worlds, whose expected payoffs are known, and from data files."""
 
 from coterie.data.rounds import Round
 from coterie.data.worlds.synthetic import WORLDS, DenseWorld, OneHotWorld, SparseWorld, World, make_world

@@ -1,4 +1,4 @@
-"""The datasets by name, and parts of them."""
+"""Datasets by name, and parts of datasets."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, final
 
-from coterie.data.blocks import Block
+from coterie.data.blocks import Block, BlockSource
 from coterie.data.files import VARIABLE
 from coterie.data.logs.logged import Logged
 from coterie.data.published.avazu import avazu
@@ -16,7 +16,6 @@ from coterie.data.published.labelled import Labelled
 from coterie.data.published.lastfm import lastfm
 from coterie.data.published.movielens import MovieLens, movielens, movielens_repeat
 from coterie.data.published.open_bandit import open_bandit
-from coterie.data.rounds import Round
 from coterie.data.worlds.stage import Rest
 from coterie.data.worlds.twins import TWINS, twin
 from coterie.errors import ParameterError
@@ -35,7 +34,7 @@ DATASETS: dict[str, Callable[..., Dataset]] = {
 
 
 class Size(NamedTuple):
-    """A line of the paper's Table 1."""
+    """A row of the paper's Table 1."""
 
     users: int
     features: int
@@ -53,7 +52,7 @@ TABLE_1 = {
 
 
 def open_dataset(name: str, **settings: Any) -> Dataset:
-    """Open a dataset by its name; settings are those of its own function."""
+    """Open a dataset by its name; the settings are the parameters of its function in `DATASETS`."""
     if name not in DATASETS:
         raise ParameterError(f"unknown dataset {name!r}; choose among {', '.join(DATASETS)}")
     try:
@@ -65,31 +64,31 @@ def open_dataset(name: str, **settings: Any) -> Dataset:
 
 @lru_cache(maxsize=4)
 def _opened(name: str, settings: tuple[tuple[str, Any], ...], folder: str | None) -> Dataset:
-    """Open a dataset; `folder` is where it looks by itself, here so that another folder is another dataset."""
+    """Open a dataset. `folder` is the default data folder; it is a parameter only to be part of the cache key."""
     return DATASETS[name](**dict(settings))
 
 
 def part_of(data: Any, first: int) -> "Part | Rest":
-    """Return the rounds from `first` on, of a dataset or of a world."""
+    """Return the rounds of a dataset or a world from `first` on."""
     return Part(data, first) if hasattr(data, "blocks") else Rest(data, first)
 
 
 @final
 @dataclass(frozen=True)
-class Part:
-    """The rounds of a dataset from `first` on: what is left when those before have served to tune."""
+class Part(BlockSource):
+    """The rounds of a dataset from `first` on; the rounds before them were used for tuning."""
 
-    of: Any  # a dataset, or anything that gives blocks
+    of: Any  # a dataset, or anything with `blocks`
     first: int
 
     @property
     def one_hot(self) -> bool:
-        """Whether items are known by id alone."""
+        """Whether items have ids only, without features."""
         return bool(self.of.one_hot)
 
     @property
     def has_ids(self) -> bool:
-        """Whether items with features are known by their ids too."""
+        """Whether items with features have ids too."""
         return bool(getattr(self.of, "has_ids", False))
 
     @property
@@ -100,7 +99,7 @@ class Part:
 
     @property
     def is_log(self) -> bool:
-        """Whether only the payoffs of what was served are known."""
+        """Whether only the payoffs of served items are known."""
         return bool(self.of.is_log)
 
     @property
@@ -114,14 +113,9 @@ class Part:
         return int(self.of.n_rounds) - self.first
 
     def parameters(self) -> dict[str, Any]:
-        """Return all it takes to open the same part again."""
+        """Return all parameters needed to open the same part again."""
         return {"kind": "part", "first": self.first, "of": self.of.parameters()}
 
     def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Block]:
         """Yield the part's rounds from `start` up to `n_rounds`, some at a time."""
         return self.of.blocks(self.first + n_rounds, seed, self.first + start)  # type: ignore[no-any-return]
-
-    def rounds(self, n_rounds: int, seed: int) -> Iterator[Round]:
-        """Yield the part's first rounds one by one."""
-        for block in self.blocks(n_rounds, seed):
-            yield from block.rounds()

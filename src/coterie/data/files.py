@@ -1,4 +1,4 @@
-"""Finding and reading data files: plain or gzipped, with errors that name the file, the line and the way out."""
+"""Finding and reading data files: plain or gzipped, with errors that name the file, the line and the fix."""
 
 import gzip
 import hashlib
@@ -17,7 +17,7 @@ VARIABLE = "COTERIE_DATA"
 
 
 def need(module: str, what: str) -> Any:
-    """Import an optional module, or say how to install it."""
+    """Import an optional module, or raise an error that says how to install it."""
     if find_spec(module.split(".")[0]) is None:
         raise MissingExtraError(f"{what} needs {module.split('.')[0]}: pip install 'coterie[experiments]'")
     return import_module(module)
@@ -53,7 +53,7 @@ def find_needed(folder: Path, places: Sequence[str], names: Sequence[str], datas
     if path is None:
         raise FileError(
             f"{dataset}: there is no {' or '.join(names)} (plain or .gz) in {folder / places[0]}; "
-            f"`coterie data check` says what is there, `coterie data get {dataset}` where it comes from"
+            f"`coterie data check` lists existing files, `coterie data get {dataset}` gets it or says how"
         )
     return path
 
@@ -64,15 +64,24 @@ def read_bytes(path: Path) -> bytes:
         raw = path.read_bytes()
         content = gzip.decompress(raw) if path.suffix == ".gz" else raw
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise FileError(f"{path} is truncated or no gzip file ({error}); fetch it again") from error
+        raise FileError(f"{path} is truncated or not a gzip file ({error}); fetch it again") from error
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error}") from error
     return content.replace(b"\r\n", b"\n")
 
 
 def sha256(content: bytes) -> str:
-    """Return the hash by which a file's content is known."""
+    """Return the SHA-256 hash of a file's content."""
     return hashlib.sha256(content).hexdigest()
+
+
+def check_fingerprint(dataset: str, folder: Path, found: str, expected: str | None) -> None:
+    """Raise FileError if the files are not those that a run was described with; `expected` may be None."""
+    if expected not in (None, found):
+        raise FileError(
+            f"{dataset}: the files in {folder} are not those of the run described "
+            f"(fingerprint {found}, expected {expected})"
+        )
 
 
 def parse_integers(path: Path, content: bytes, columns: Sequence[str]) -> Any:
@@ -98,7 +107,7 @@ def parse_integers(path: Path, content: bytes, columns: Sequence[str]) -> Any:
 
 
 def _odd_line(content: bytes, header: list[str], columns: Sequence[str]) -> str:
-    """Say which line is the first that cannot be read, and why."""
+    """Return which line is the first that cannot be read, and why."""
     places = [(header.index(name), name) for name in columns]
     for number, line in enumerate(content.decode("latin-1").splitlines()[1:], 2):
         fields = line.split("\t")

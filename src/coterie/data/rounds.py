@@ -1,4 +1,4 @@
-"""A round: one visit of one user, with its candidates and what each of them would have paid."""
+"""A round: one visit of one user, with the candidates and the payoff of each."""
 
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 
 class Round(NamedTuple):
-    """One visit. The policy sees `user` and `contexts`; of `payoffs` it only ever learns the chosen one."""
+    """One visit. The policy sees `user` and `contexts`; of `payoffs` it learns only the chosen one's."""
 
     user: Hashable
     contexts: Any  # an array (candidates, n_features), a sequence of item ids, or `Candidates` with both
-    payoffs: NDArray[np.float64]  # (candidates,) what each candidate pays now; NaN where a log does not say
-    expected: NDArray[np.float64]  # (candidates,) what each pays on average; `payoffs` itself where unknown
+    payoffs: NDArray[np.float64]  # (candidates,) each candidate's payoff; NaN where a log does not know it
+    expected: NDArray[np.float64]  # (candidates,) the expected payoffs; `payoffs` itself where unknown
     joined: Sequence[Hashable] = ()  # users who arrive before this visit
     left: Sequence[Hashable] = ()  # users who leave before this visit

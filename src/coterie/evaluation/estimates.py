@@ -1,4 +1,4 @@
-"""Four estimates of what a policy would have earned a decision, each with an interval.
+"""Four estimates of a policy's mean reward per decision, each with an interval.
 
 | estimate | formula | interval |
 |---|---|---|
@@ -7,8 +7,8 @@
 | direct method | mean of Σ_a π(a)·q̂(a) | the doubly robust one, wide enough to hold the estimate |
 | doubly robust | mean of Σ_a π(a)·q̂(a) + w·(r − q̂) | the direct method's mean, plus Cressie–Read of the residuals |
 
-The direct method has no valid interval of its own: how wrong its model is can only be told from the residuals,
-and with these it is the doubly robust estimate.
+The direct method has no valid interval of its own: only the residuals show how wrong its model is, and with
+them it becomes the doubly robust estimate.
 """
 
 from functools import reduce
@@ -39,7 +39,7 @@ class Estimate(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What Cressie–Read needs of some records; sums of windows add up to that of the whole."""
+    """The sums that Cressie–Read needs of some records; sums of windows add up to those of the whole."""
 
     rewards: Any
     residuals: Any
@@ -66,7 +66,7 @@ def estimate(
     found = {"ips": _by_library(ips.Estimator(), evidence), "snips": _by_library(snips.Estimator(), evidence)}
     by_weights = clopper_pearson_interval(evidence.weights, evidence.rewards, evidence.largest, span, alpha)
     largest = evidence.largest / _kept(evidence)
-    # The share that is not observed could earn anything between the least and the largest reward.
+    # The unobserved share could have any reward between the least and the largest.
     unseen = evidence.lost * span.size
     by_rewards = cressie_read_interval(made.rewards, largest, span, alpha).wider(unseen, span)
     left = cressie_read_interval(made.residuals, largest, _residual_span(span), alpha)
@@ -88,10 +88,10 @@ def _by_library(estimator: Any, evidence: Evidence) -> float:
 
 
 def _kept(evidence: Evidence) -> float:
-    """Return the share of the policy that is observed: what its weights average."""
+    """Return the observed share of the policy, which is the expected mean of its weights."""
     return max(1 - evidence.lost, 1e-9)
 
 
 def _residual_span(span: Span) -> Span:
-    """Return where residuals lie: predictions are possible rewards."""
+    """Return the range of residuals; predictions are within the range of rewards."""
     return Span(-span.size, span.size)

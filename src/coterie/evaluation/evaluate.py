@@ -1,7 +1,7 @@
-"""Off-policy evaluation: what other policies would have earned on a log, from what was shown and how likely it was.
+"""Off-policy evaluation: what other policies would have earned on a log, from its actions and propensities.
 
-The log is replayed in order. Before each record every policy says how likely it would show each action; then
-all that learn are told what the shown action earned. So a policy is judged only by records that it had not
+The log is replayed in order. For each record, every policy first gives its probabilities of the actions; then
+learning policies learn the shown action's reward. So a policy is evaluated only on records that it had not
 seen.
 """
 
@@ -24,7 +24,7 @@ from coterie.policies import Policy
 Told = Callable[[int, int], None]  # records done, and all records
 MOST_WINDOWS = 12
 IN_WINDOW = 50  # records, at least
-UNSUPPORTED = 0.05  # the share of a policy's choices that a log may lack
+UNSUPPORTED = 0.05  # the largest share of a policy's choices with probability 0 in the log
 
 
 @final
@@ -41,7 +41,7 @@ class Window:
 @final
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What a log says about one policy."""
+    """The results of one policy."""
 
     name: str
     evidence: Evidence
@@ -50,14 +50,14 @@ class Result:
 
     @property
     def best_estimate(self) -> Estimate:
-        """The doubly robust one."""
+        """The doubly robust estimate."""
         return self.estimates["dr"]
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What a log says about each policy, best first. `str()` of it is the verdict with a table."""
+    """The results of all policies, best first. `str()` gives the verdict with a table."""
 
     log: InteractionLog
     results: list[Result]
@@ -89,21 +89,22 @@ def evaluate(
     told: Told = lambda done, records: None,
     skip_unsupported: bool = False,
 ) -> Evaluation:
-    """Estimate what each policy would have earned a decision on a log.
+    """Estimate each policy's mean reward per decision on a log.
 
-    `log` is what `open_interactions` takes or returns. `policies` names what is evaluated: "uniform",
-    "baseline" (what the application would have shown) and "logged" (what was shown), or a mapping of names to
-    these and to policies, which are copied, and learn as the log is replayed. A policy made with `n_features`
-    gets its actions' and contexts' features hashed into that many numbers.
+    `log` is what `open_interactions` takes or returns. `policies` are the names of fixed policies: "uniform",
+    "baseline" (what the application would have shown) and "logged" (what was shown); or a mapping of names to
+    these and to policies, which are copied and learn as the log is replayed. A policy made with `n_features`
+    gets features of actions and contexts hashed into that many numbers.
 
-    `level` is how often intervals hold the truth. `clip` cuts weights: estimates become steadier and lean to
-    one side, intervals stay valid. `rewards` are the least and the largest possible reward; by default 0 and 1,
-    or −1 and 1 if any is negative. A policy that draws without telling its probabilities draws `draws` times a
-    record, from the stream that `seed` starts. `told(done, records)` is called now and then, and may raise to stop.
-    With `skip_unsupported`, a policy that the log has no support for is left out with a note.
+    `level` is the coverage of the intervals. `clip` limits weights: this reduces the variance of estimates
+    and adds bias; intervals stay valid. `rewards` are the least and the largest possible reward; by default 0
+    and 1, or −1 and 1 if any is negative. For a policy that cannot give its probabilities, they are estimated
+    from `draws` draws per record, seeded by `seed`. `told(done, records)` is called from time to time, and
+    may raise to stop. With `skip_unsupported`, a policy that the log has no support for is left out with a
+    note.
 
-    Raises FileError if the log cannot be read, and ParameterError if a setting cannot be, or if the log could
-    not have shown what a policy asks for.
+    Raises FileError if the log cannot be read, and ParameterError if a setting is not valid or the log does
+    not support a policy's actions.
 
     >>> feedback = {"action": [0, 1] * 50, "reward": [1, 0] * 50, "pscore": [0.5] * 100}
     >>> found = evaluate(feedback, ["logged", "baseline"])
@@ -224,7 +225,7 @@ def _evidence(
 
 
 def _largest(log: InteractionLog, largest: float, clip: float | None) -> float:
-    """Return what no weight can exceed: as the log tells, or one over its least probability."""
+    """Return the largest possible weight: from the log's probabilities, or one over the least of them."""
     if not log.has_chances and largest != 1.0:
         largest = max(largest, 1 / min(one.probability for one in log.interactions))
     return largest if clip is None else min(largest, clip)
@@ -264,5 +265,5 @@ def _notes(
             "shown all that the policies ask for."
         )
     if any(isinstance(policy, Policy) for policy in named.values()):
-        notes.append("Policies that learn were taught every record, in order, after they had decided on it.")
+        notes.append("Learning policies learned every record, in order, after they had decided on it.")
     return notes

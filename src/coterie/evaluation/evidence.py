@@ -1,13 +1,13 @@
-"""What a log says about a policy: one weight, one reward and two predictions a record.
+"""The data for evaluating a policy: per record a weight, a reward and two predictions.
 
-With p the logged probability of the shown action, π the policy's, q̂ what the reward model predicted before the
+p is the logged probability of the shown action, π the policy's, q̂ the reward model's prediction before the
 record:
 
     weight       w = π(shown) / p, at most `clip`
     direct       Σ_a π(a)·q̂(a)
     predicted    q̂(shown)
 
-Where weights are clipped, or the policy asks for actions that the log could not show, only the share Σ_a min(π,
+If weights are clipped, or the policy chooses actions that the log could not show, only the share Σ_a min(π,
 clip·p) of the policy is observed. `lost` is the mean of the rest.
 """
 
@@ -29,25 +29,25 @@ class Span(NamedTuple):
 
     @property
     def size(self) -> float:
-        """How far apart they are."""
+        """Their difference."""
         return self.high - self.low
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """All arrays are (records,), in the order of time."""
+    """The data for one policy; all arrays are (records,), in time order."""
 
     weights: Floats  # clipped, if there is a clip
     rewards: Floats
     direct: Floats
     predicted: Floats
-    largest: float  # what no weight can exceed
+    largest: float  # the largest possible weight
     span: Span
-    clipped: int = 0  # weights that were above the clip
+    clipped: int = 0  # number of weights above the clip
     clip: float | None = None
     lost: float = 0.0  # the share of the policy that is not observed
-    unsupported: float = 0.0  # the part of it that asks for what could not be shown
+    unsupported: float = 0.0  # the part of it on actions that could not be shown
 
     @property
     def n(self) -> int:
@@ -56,7 +56,7 @@ class Evidence:
 
     @property
     def residuals(self) -> Floats:
-        """What the reward model did not predict."""
+        """The rewards minus the predictions."""
         return self.rewards - self.predicted
 
     @property
@@ -66,7 +66,7 @@ class Evidence:
 
     @property
     def effective(self) -> float:
-        """The effective sample size (Σw)²/Σw²: how many records of the policy's own would tell as much."""
+        """The effective sample size (Σw)²/Σw²: how many records of the policy itself would be equally informative."""
         squares = float(self.weights @ self.weights)
         return float(self.weights.sum()) ** 2 / squares if squares else 0.0
 
@@ -80,7 +80,7 @@ class Evidence:
 
 
 class Weighed(NamedTuple):
-    """What one record says."""
+    """The data of one record."""
 
     weight: float
     direct: float
@@ -98,9 +98,9 @@ def weigh(
     guess: Floats,
     clip: float | None,
 ) -> Weighed:
-    """Return what a record says of a policy that would have shown the actions with these probabilities.
+    """Return the data of a record for a policy with these probabilities of the actions.
 
-    None is the log's own policy, where the log does not tell its other probabilities.
+    None is the log's own policy, if the log does not contain its other probabilities.
     """
     if policy is None:
         return Weighed(1.0, float(guess[chosen]), 1.0, False, 0.0, 0.0)

@@ -1,15 +1,16 @@
-"""Intervals that hold at small samples, on top of `vw-estimators`.
+"""Confidence intervals that are valid for small samples, on top of `vw-estimators`.
 
 **Clopper–Pearson**, for IPS. With rewards scaled to [0, 1] and no weight above W, the terms w·r/W lie in [0,
-1], and no such terms vary more than Bernoulli ones. So the lower end of their mean's Clopper–Pearson interval,
-times W, is a lower bound of the value, and the same for w·(1 − r) gives the upper bound. Both hold for clipped
-weights, too, which make each side smaller. (The library's own class takes n/W trials instead of n,
-and for W the largest weight seen: its intervals are too narrow where the weights add up to more than n.)
+1], and no such terms have a larger variance than Bernoulli ones. So the lower end of their mean's
+Clopper–Pearson interval, times W, is a lower bound of the value, and the same for w·(1 − r) gives the upper
+bound. Both also hold for clipped weights, which make each side smaller. (The library's own class uses n/W
+trials instead of n, and the largest weight seen as W: its intervals are too narrow if the weights sum to more
+than n.)
 
 **Cressie–Read** (Karampatziakis, Langford, Mineiro 2020), for SNIPS and the doubly robust estimate: all
 distributions of (w, r) whose weights average 1 and that fit the log, with one more record that has the largest
-possible weight. Where all weights are near 1 that record says nothing, so one more with weight 1 and the worst
-reward is added to each side; without it the interval of 0 rewards in 20 would be a single point.
+possible weight. If all weights are near 1, that record has no effect, so another one with weight 1 and the
+worst reward is added on each side; without it the interval of 0 rewards in 20 would be a single point.
 """
 
 from importlib.util import find_spec
@@ -26,21 +27,21 @@ if find_spec("estimators") is None:
 from estimators.bandits import cressieread
 from estimators.math import clopper_pearson
 
-ABOVE_ONE = 1 + 1e-6  # the library wants the largest possible weight to exceed 1
+ABOVE_ONE = 1 + 1e-6  # the library requires a largest possible weight above 1
 
 
 class Interval(NamedTuple):
-    """Where a value lies."""
+    """A confidence interval."""
 
     low: float
     high: float
 
     def around(self, value: float) -> "Interval":
-        """Return the interval, wide enough to hold an estimate."""
+        """Return the interval, extended to contain an estimate."""
         return Interval(min(self.low, value), max(self.high, value))
 
     def wider(self, by: float, span: Span) -> "Interval":
-        """Return the interval with that much more at both ends, within the possible rewards."""
+        """Return the interval, wider by `by` on both sides, within the possible rewards."""
         return Interval(max(span.low, self.low - by), min(span.high, self.high + by))
 
 
@@ -60,7 +61,7 @@ def clopper_pearson_interval(
 
 
 def cressie_read(weights: Floats, values: Floats, largest: float, span: Span) -> Any:
-    """Return the library's interval with the records added: such intervals can be added up."""
+    """Return the library's interval object with the records added; such objects can be summed."""
     made = cressieread.Interval(0, max(largest, ABOVE_ONE), span.low, span.high)
     for weight, value in zip(weights.tolist(), np.clip(values, span.low, span.high).tolist(), strict=True):
         made.add_example(1.0, value, weight)
@@ -68,7 +69,7 @@ def cressie_read(weights: Floats, values: Floats, largest: float, span: Span) ->
 
 
 def cressie_read_interval(made: Any, largest: float, span: Span, alpha: float) -> Interval:
-    """Return the interval of a weighted mean from what `cressie_read` returned."""
+    """Return the interval of a weighted mean from the result of `cressie_read`."""
     ends = []
     for side, worst in enumerate((span.low, span.high)):
         more = cressieread.Interval(0, max(largest, ABOVE_ONE), span.low, span.high)

@@ -1,5 +1,4 @@
-"""The page of an evaluation: the verdict, one figure to see it at a glance, the course of time, then the
-numbers."""
+"""The page of an evaluation: the verdict, a figure of the estimates, the estimates over time, the numbers."""
 
 import os
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from coterie.evaluation.words import LOGGED, headline, lead, table
 from coterie.report.page import FAINT, INK, SERIES, draw, figure, paragraphs, write_page
 from coterie.report.page import table as html_table
 
-LINES = 4  # policies drawn over time: more cannot be told apart
+LINES = 4  # policies drawn over time; more would be hard to distinguish
 HOW = (
     "IPS weighs each reward by how much likelier the policy was to show the action than the log was. SNIPS divides "
     "by the sum of the weights, which steadies it. The direct method predicts rewards with a model of the records "
@@ -50,7 +49,7 @@ def write_evaluation(evaluation: Evaluation, path: str | os.PathLike[str]) -> Pa
 
 
 def ranking(evaluation: Evaluation) -> str:
-    """Draw one line a policy, best on top: the doubly robust estimate and its interval."""
+    """Draw one line per policy, best on top: the doubly robust estimate and its interval."""
     results = evaluation.results
     earned = float(results[0].evidence.rewards.mean())
 
@@ -105,7 +104,7 @@ def over_time(evaluation: Evaluation) -> str:
 
 
 def _time(evaluation: Evaluation) -> tuple[Callable[[int], Any], str]:
-    """Return where a window stands on the axis, and what the axis shows: dates where the log has them."""
+    """Return a window's position on the axis, and the axis label: time if the log has times."""
     windows = evaluation.results[0].windows
     moments = [window.at for window in windows]
     known = [at for at in moments if at is not None]

@@ -1,8 +1,7 @@
-"""The reward model of the direct method: what each action would earn, predicted from the records before.
+"""The reward model of the direct method: predicts the reward of each action from earlier records.
 
 It is `SparseHierarchical`, which learns users, actions, features and contexts together without settings. A
-prediction for a record is made before the record is learned, so it owes nothing to the reward that it is
-compared with.
+prediction for a record is made before the record is learned, so it is independent of that record's reward.
 """
 
 import math
@@ -15,13 +14,13 @@ from coterie.evaluation.evidence import Span
 from coterie.models.encoded import Encoded
 from coterie.policies import SparseHierarchical
 
-PER_RECORD = 64  # effects that a record may bring; in a full table old ones make room
+PER_RECORD = 64  # new effects per record; in a full table they replace old ones
 MOST_SLOTS = 1 << 22
 
 
 @final
 class RewardModel:
-    """Predicts, then learns."""
+    """Predicts the rewards of a record, then learns it."""
 
     def __init__(self, span: Span, records: int) -> None:
         self.span = span
@@ -29,10 +28,10 @@ class RewardModel:
         self.policy = SparseHierarchical(slots=slots, explore=0.0, gap=math.inf, floor=0.0)
 
     def predict(self, one: Interaction, encoded: Encoded) -> Floats:
-        """Return what each action is expected to earn: (actions,), within the possible rewards."""
-        told = self.policy.weigh(one.user, encoded, encoded)
-        return np.clip(told.estimate, self.span.low, self.span.high)
+        """Return the expected reward of each action: (actions,), within the possible rewards."""
+        decision = self.policy.weigh(one.user, encoded, encoded)
+        return np.clip(decision.estimate, self.span.low, self.span.high)
 
     def learn(self, one: Interaction, encoded: Encoded) -> None:
-        """Learn what the shown action earned."""
+        """Learn the shown action's reward."""
         self.policy.learn(one.user, encoded[one.chosen], one.reward)

@@ -1,4 +1,4 @@
-"""What is evaluated: fixed policies by name, and policies that learn while the log is replayed."""
+"""The evaluated policies: fixed ones by name, and policies that learn while the log is replayed."""
 
 import copy
 from collections.abc import Sequence
@@ -19,22 +19,22 @@ ABOUT = {
     "baseline": "always shows what the application would have shown",
     "logged": "is what was shown",
 }
-DRAWS = 20  # of a policy that cannot tell its probabilities
+DRAWS = 20  # of a policy that cannot give its probabilities
 
 
 @runtime_checkable
 class Target(Protocol):
-    """Something that says how likely it would show each action."""
+    """A policy under evaluation, with its probabilities of actions."""
 
     def probabilities(self, t: int, one: Interaction, encoded: Encoded) -> Floats | None:
-        """Return how likely each action is to be shown; None for what was shown, where the log tells no more."""
+        """Return the probability of each action; None for the logged policy if the log does not contain them."""
 
     def learn(self, one: Interaction, encoded: Encoded) -> None:
-        """Learn what the logged action earned."""
+        """Learn the logged action's reward."""
 
 
 def make_target(policy: Any, draws: int = DRAWS, seed: int = 0) -> Target:
-    """Return the target for a name, a policy, which is copied and goes on from what it knows, or a target."""
+    """Return the target for a name, a policy or a target. A policy is copied with what it has learned."""
     if isinstance(policy, str):
         if policy not in FIXED:
             raise ParameterError(
@@ -58,7 +58,7 @@ class Fixed:
         self.name = name
 
     def probabilities(self, t: int, one: Interaction, encoded: Encoded) -> Floats | None:
-        """Return how likely each action is to be shown."""
+        """Return the probability of each action."""
         n = len(one.actions)
         if self.name == "uniform":
             return np.full(n, 1 / n)
@@ -81,7 +81,7 @@ class Learner:
         self.one_hot = bool(getattr(policy, "one_hot", False))
 
     def probabilities(self, t: int, one: Interaction, encoded: Encoded) -> Floats:
-        """Return how likely each action is to be shown; shares of draws, where the policy cannot tell."""
+        """Return the probability of each action; shares of draws if the policy cannot give it."""
         policy = self.policy
         if policy.rng is not None:
             policy.rng = np.random.default_rng([self.seed, t])
@@ -90,11 +90,11 @@ class Learner:
         return np.asarray(found, dtype=np.float64)
 
     def learn(self, one: Interaction, encoded: Encoded) -> None:
-        """Learn what the logged action earned."""
+        """Learn the logged action's reward."""
         self.policy.learn(one.user, self._contexts(one, encoded)[one.chosen], one.reward)
 
     def _contexts(self, one: Interaction, encoded: Encoded) -> Any:
-        """Return the actions as the policy takes them."""
+        """Return the actions in the policy's format."""
         if self.n_features is None:
             return list(one.actions) if self.one_hot else encoded
         vectors = hash_flat(_with_ids(one), one.context, self.n_features)
@@ -102,7 +102,7 @@ class Learner:
 
 
 def encode_interaction(one: Interaction) -> Encoded:
-    """Return the actions by hashes, as the service's model of all reads them."""
+    """Return the actions as hashes, the format of the service's sparse model."""
     context = check_features("the context", one.context)
     features: Sequence[Any] = one.features if one.features is not None else ({},) * len(one.actions)
     return encode(

@@ -1,10 +1,10 @@
-"""Whether a policy is ahead of the others, or whether chance is enough to explain it.
+"""Tests whether a policy is ahead of the others by more than chance explains.
 
-Two policies are compared record by record, by the difference d_t of their doubly robust terms: what both would
-have done cancels. One more record is added that speaks against the leader as strongly as any could, with the
-largest possible weight: where the log hardly ever shows what the leader asks for, that record decides. The mean
-of d over its standard error is compared with Student's t, whose degrees of freedom are the number of records
-that carry the difference, (Σ e²)²/Σ e⁴ with e = d − mean.
+Two policies are compared record by record, by the difference d_t of their doubly robust terms, in which
+common choices cancel. One more record is added: the worst possible one for the leader, with the largest
+possible weight. It decides if the log rarely shows the leader's choices. The mean of d over its standard
+error is compared with Student's t, whose degrees of freedom are the number of records that carry the
+difference, (Σ e²)²/Σ e⁴ with e = d − mean.
 """
 
 import math
@@ -13,12 +13,12 @@ import numpy as np
 
 from coterie.evaluation.evidence import Evidence
 
-LEVEL = 0.01  # in no more than this share of logs where all earn the same is a winner named
-FEW = 30  # effective records, below which a log says nothing about a policy
+LEVEL = 0.01  # the largest share of logs with equal policies in which a winner is named
+FEW = 30  # the fewest effective records for a statement about a policy
 
 
 def chance(first: Evidence, second: Evidence) -> float:
-    """Return in which share of logs the first would be this far ahead, or farther, if both earned the same."""
+    """Return the share of logs in which the first would be ahead by this much or more, if both earned the same."""
     worst = max(first.largest, second.largest) * first.span.size
     unseen = (first.lost + second.lost) * first.span.size
     apart = np.append(first.terms - second.terms - unseen, -worst)
@@ -27,16 +27,16 @@ def chance(first: Evidence, second: Evidence) -> float:
         return 1.0
     squares = (apart - ahead) ** 2
     total = float(squares.sum())
-    from scipy.special import stdtr  # late: it takes a while to import
+    from scipy.special import stdtr  # imported late: it is slow to import
 
     carriers = total * total / float(squares @ squares)
     return float(stdtr(carriers, -ahead * len(apart) / math.sqrt(total)))
 
 
 def chance_of_best(first: Evidence, others: list[Evidence]) -> float:
-    """Return in which share of logs, at most, some policy would be this far ahead of all, if all earned the same.
+    """Return an upper bound on the share of logs in which some policy leads by this much, if all earn the same.
 
-    Any of them could have come first, so the chance that one does is counted for each (Bonferroni's bound).
+    Any policy could have come first, so its chance is counted for each (Bonferroni's bound).
     """
     if not others:
         return 1.0
@@ -44,6 +44,6 @@ def chance_of_best(first: Evidence, others: list[Evidence]) -> float:
 
 
 def is_ahead(first: Evidence, others: list[Evidence]) -> bool:
-    """Tell whether the first is ahead of all others by more than chance explains."""
+    """Return whether the first is ahead of all others by more than chance explains."""
     enough = min(one.effective for one in (first, *others)) >= FEW
     return bool(others) and enough and chance_of_best(first, others) <= LEVEL

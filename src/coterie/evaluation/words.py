@@ -11,7 +11,7 @@ LOGGED = "logged"
 
 
 def headline(evaluation: Evaluation) -> str:
-    """Return who would have earned most, in a few words, or that nobody can tell."""
+    """Return which policy would have earned most, in a few words, or that there is no clear winner."""
     first, *others = evaluation.results
     if not others:
         return f"{first.name} on its own"
@@ -21,13 +21,13 @@ def headline(evaluation: Evaluation) -> str:
 
 
 def is_clear(evaluation: Evaluation) -> bool:
-    """Tell whether the first is ahead of all others beyond doubt."""
+    """Return whether the first is significantly ahead of all others."""
     first, *others = [result.evidence for result in evaluation.results]
     return is_ahead(first, others)
 
 
 def ahead_of_logged(evaluation: Evaluation) -> list[str]:
-    """Return the policies that would have earned more than what was shown, beyond doubt."""
+    """Return the policies that would have earned significantly more than the logged one."""
     shown = next((result.evidence for result in evaluation.results if result.name == LOGGED), None)
     if shown is None:
         return []
@@ -82,7 +82,7 @@ def _within(value: Estimate) -> str:
 
 
 def table(evaluation: Evaluation) -> tuple[list[str], list[list[str]]]:
-    """Return the head and one line a policy, best first."""
+    """Return the head and one line per policy, best first."""
     head = ["policy", *(TITLES[name] for name in reversed(METHODS)), "worth (records)", "largest weight"]
     body = [
         [
@@ -97,7 +97,7 @@ def table(evaluation: Evaluation) -> tuple[list[str], list[list[str]]]:
 
 
 def short_table(evaluation: Evaluation) -> tuple[list[str], list[list[str]]]:
-    """Return the same for a narrow terminal: the interval of the doubly robust estimate alone."""
+    """Return the same for a narrow terminal, with the interval of the doubly robust estimate only."""
     head = ["policy", "earned", f"{evaluation.level:.0%} interval", "direct", "SNIPS", "IPS", "worth"]
     body = []
     for result in evaluation.results:
@@ -128,7 +128,7 @@ def as_text(evaluation: Evaluation) -> str:
 
 
 def as_json(evaluation: Evaluation) -> dict[str, Any]:
-    """Return the evaluation as JSON values; null where a number has no meaning."""
+    """Return the evaluation as JSON values; null where a number is undefined."""
     return {
         "log": evaluation.log.name,
         "records": len(evaluation.log.interactions),

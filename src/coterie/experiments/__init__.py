@@ -1,4 +1,4 @@
-"""Experiments: play policies on worlds and logs, keep traces, draw figures, write reports."""
+"""Experiments: play policies on worlds and logs, write traces, draw figures, write reports."""
 
 from importlib.util import find_spec
 

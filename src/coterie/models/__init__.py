@@ -5,16 +5,16 @@ from typing import Any, get_args
 from coterie.errors import ParameterError
 from coterie.models.checks import check_count
 from coterie.models.protocol import Eligible, Models, Movable, Near, View
-from coterie.models.rows.bank import Bank
 from coterie.models.rows.means import Means
+from coterie.models.rows.ridge_rows import RidgeRows
 from coterie.models.rows.ridges import Ridges
 from coterie.models.users.dense import Dense
 from coterie.models.users.fading import Fading
 from coterie.models.users.one_hot import OneHot
 
 __all__ = [
-    "Bank", "Dense", "Eligible", "Fading", "Means", "Models", "Movable", "Near", "OneHot", "Ridges", "View",
-    "make_bank", "make_fading", "make_models",
+    "Dense", "Eligible", "Fading", "Means", "Models", "Movable", "Near", "OneHot", "RidgeRows", "Ridges", "View",
+    "make_fading", "make_models", "make_rows",
 ]  # fmt: skip
 
 
@@ -32,10 +32,10 @@ def make_models(
 def make_fading(n_features: int | None, one_hot: bool, eligible: Any, keep: float) -> Models:
     """Return models where a payoff counts `keep` of what it did after each later one of the same user."""
     _check_eligible(eligible)
-    return Fading(make_bank(n_features, one_hot), eligible, keep)
+    return Fading(make_rows(n_features, one_hot), eligible, keep)
 
 
-def make_bank(n_features: int | None, one_hot: bool) -> Bank:
+def make_rows(n_features: int | None, one_hot: bool) -> RidgeRows:
     """Return numbered models for vectors of `n_features`, or for item ids."""
     _check_kind(n_features, one_hot)
     return Means() if one_hot else Ridges(check_count("n_features", n_features))

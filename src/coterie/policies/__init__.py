@@ -1,4 +1,4 @@
-"""The policies: CAB and its rivals, one algorithm a file, all over the same user models."""
+"""The policies: CAB and others, one algorithm per file."""
 
 import os
 from typing import Any
@@ -47,7 +47,7 @@ __all__ = [
     "load",
 ]
 
-# In the order in which they are listed: what we recommend, the paper's own, its rivals, an outsider, the yardstick.
+# In the order of lists: the recommended ones, the paper's own, its competitors, Vowpal Wabbit, the random baseline.
 KINDS: tuple[type[Policy], ...] = (
     Hierarchical, SparseHierarchical, CAB, SparseCAB, LinUCB, CLUB, DynUCB, SCLUB, COFIBA, GOBLin, CoLin, DCCB, VW,
     Random,
@@ -56,10 +56,10 @@ POLICIES: dict[str, type[Policy]] = {kind.name: kind for kind in KINDS}
 
 
 def load(path: str | os.PathLike[str], **functions: Any) -> Policy:
-    """Read the saved policy at `path`, of any kind; `functions` are those parameters that a file cannot hold.
+    """Read the saved policy at `path`, of any kind; `functions` are the parameters that a file cannot hold.
 
-    Returns a policy that goes on exactly where the saved one stopped. Raises FileError if there is no such file or it
-    is damaged, ParameterError if `functions` is not what it needs. Loading a file never runs code.
+    Returns a policy that continues exactly where the saved one stopped. Raises FileError if there is no such
+    file or it is damaged, ParameterError if `functions` is not what it needs. Loading a file never runs code.
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "policy.safetensors")

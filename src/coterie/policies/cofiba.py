@@ -2,30 +2,30 @@
 
 paper                    here
 M_i, b_i, w_i            a row of `table`
-G^I_t, Î_{h,t}           the items' web and `_cluster`, the cluster h of each item
-G^U_{t,h}                the users' web on layer h of `_layers`
+G^I_t, Î_{h,t}           `_item_graph` and `_cluster`, the cluster h of each item
+G^U_{t,h}                `_user_graph` on layer h of `_layers`
 N_k, M̄_{N_k}, b̄_{N_k}    the user's connected component on the layer of candidate k's cluster, its pooled rows
 CB_{N_k}(x)              alpha's scale * spread of the pool
 CB_i(x) in both tests    alpha2's scale * spread of the user alone
 N^U_{ℓ,t+1}(i)           the users that agree with i on item ℓ: |w_i·x − w_j·x| ≤ CB_i(x) + CB_j(x)
 
 Both scales are α·√log(1+t). After each payoff, the user's edges to those who disagree on the item are deleted on the
-layer of the item's cluster; then the item's edges to items on which the user agrees with other people are deleted. If
-the item's cluster falls apart, its largest part (the item's own, if as large) keeps the layer, and every other part
-gets a new one with all edges. All layers start from one random graph, so memory follows the edges once and then one
-byte an edge and layer; no n × n matrix is made unless `complete` asks for all edges.
+layer of the item's cluster; then the item's edges to items on which the user agrees with different users are
+deleted. If the item's cluster splits, its largest part (the item's own, if as large) keeps the layer, and
+every other part gets a new one with all edges. All layers start from one random graph, so memory is one list
+of edges plus one byte per edge and layer; there is no n × n matrix unless `complete` requests all edges.
 
-The paper knows all users and items in advance. Here they appear on first sight: a user gets edges by the rule the
-graph started with, on every layer; an item gets edges by the same rule into the largest cluster (the oldest, if two
-are as large). Until the first payoff, or `add`, a user belongs to everybody's component on every layer, as all users
-do when the paper's algorithm starts, and an item is treated as one of the largest cluster. An item is its id or, over
-vectors, exactly its feature vector: this is for a finite set of items, because each new vector that is learned from
-is remembered as an item.
+The paper knows all users and items in advance. Here they are added when first seen: a user gets edges by the
+same random rule on every layer; an item gets edges by the same rule into the largest cluster (the oldest of
+equals). Until the first payoff, or `add`, a user belongs to the component of all users on every layer, as at
+the start of the paper's algorithm, and an item is treated as one of the largest cluster. An item is its id
+or, for vectors, exactly its feature vector: this is for a finite set of items, because each new vector that
+is learned is stored as an item.
 
-The paper leaves open whose neighbourhood of the played item is compared with that of another item. Here both are
-those of the served user, with the statistics that hold the new payoff, over all known users. To take the user's
-neighbours in the graph for the played item's instead would delete nearly every edge at once: a sparse graph has few
-of those who agree.
+The paper does not say whose neighbourhoods of the two items are compared. Here both are those of the served
+user, with statistics that include the new payoff, over all known users. Using the user's neighbours in the
+graph for the played item instead would delete nearly every edge at once: a sparse graph contains few of those
+who agree.
 
 Dropping a user removes the user's payoffs from every pool and the user's edges from every layer. Items, and the
 clusters they are in by then, stay.
@@ -37,11 +37,11 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.errors import FileError, ParameterError, UserError
-from coterie.models.checks import check_number, check_user, read_payoff
+from coterie.errors import FileError, UserError
+from coterie.models.checks import check_flag, check_number, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.protocol import ROUNDING
-from coterie.models.rows.layered_graph import EVERYWHERE, NO_LABELS, Alive, Numbers, Web
+from coterie.models.rows.layered_graph import ALL_ALIVE, NO_LABELS, Alive, LayeredGraph, Numbers
 from coterie.models.rows.tables import make_table
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.exploration import Alpha, check_alpha, scale_at
@@ -51,22 +51,22 @@ from coterie.policies.random import Seed, make_rng
 
 @final
 class COFIBA(Policy):
-    """Clusters items by whom they divide, and users anew for every cluster of items.
+    """Clusters items by how they divide the users, and users separately for every cluster of items.
 
     n_features
         How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
     one_hot
         True if contexts are item ids. Give either this or `n_features`.
     alpha
-        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t) whole.
+        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t).
     alpha2
-        How wide the bounds are in the two tests that delete edges: the smaller, the sooner users and items part.
+        How wide the bounds are in the two tests that delete edges: smaller values separate users and items sooner.
     complete
         Start from all edges, not from 3·log(n)/n of them: for small numbers of users.
     seed
-        Starts the stream that edges come from: an integer, or a numpy.random.Generator.
+        Seed of the random edges: an integer, or a numpy.random.Generator.
 
-    Raises ParameterError if a setting cannot be.
+    Raises ParameterError if a setting is not valid.
 
     >>> policy = COFIBA(one_hot=True)
     >>> policy.learn("ann", "jazz", 1.0)
@@ -94,28 +94,24 @@ class COFIBA(Policy):
         self.one_hot = one_hot
         self.alpha = check_alpha(alpha)
         self.alpha2 = check_number("alpha2", alpha2)
-        if complete is not True and complete is not False:
-            raise ParameterError(f"complete is {complete!r}, expected True or False")
-        self.complete = complete
+        self.complete = check_flag("complete", complete)
         self.seed = seed
         self.rng = make_rng(seed)
         self.table = make_table(n_features, one_hot)
         self._row: dict[Hashable, int] = {}  # users
-        self._users_web = Web()
+        self._user_graph = LayeredGraph()
         self._layers: dict[int, Alive] = {
-            0: EVERYWHERE
-        }  # which of the users' edges are alive, by item cluster
-        self._labels: dict[
-            int, Numbers
-        ] = {}  # the users' components on a layer: forgotten when it loses edges
+            0: ALL_ALIVE
+        }  # which edges between users are alive, by item cluster
+        self._labels: dict[int, Numbers] = {}  # the users' components on a layer, until it loses edges
         self._item: dict[Hashable, int] = {}  # items: ids, or the bytes of vectors
         self._item_keys: list[Hashable] = []
-        self._items_web = Web()
-        self._items_alive = EVERYWHERE
+        self._item_graph = LayeredGraph()
+        self._items_alive = ALL_ALIVE
         self._cluster: Numbers = np.empty(0, dtype=np.int64)  # of each item
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
-        """Score each candidate by the pool of the users in the user's component, in the candidate's own layer."""
+        """Score each candidate by the pooled users of the user's component, on the candidate's layer."""
         check_user(user)
         contexts = self.table.read(contexts)
         scale = scale_at(self.alpha, self.learned)
@@ -144,7 +140,7 @@ class COFIBA(Policy):
         check_user(user)
         contexts = self.table.read([context])
         payoff = read_payoff(payoff)
-        scale_at(self.alpha, self.learned)  # an alpha that fails must fail before anything changes
+        scale_at(self.alpha, self.learned)  # raises for a bad alpha before anything changes
         scale = scale_at(self.alpha2, self.learned)
         self.add(user)
         row, item = self._row[user], self._add_item(contexts[0])
@@ -157,32 +153,32 @@ class COFIBA(Policy):
     def _part_users(self, row: int, item: int, contexts: Any, scale: float) -> None:
         """Delete the user's edges to those who disagree on the item, on the layer of the item's cluster."""
         cluster = int(self._cluster[item])
-        edges, others = self._users_web.touching(row, self._layers[cluster])
+        edges, others = self._user_graph.touching(row, self._layers[cluster])
         apart = ~self._agreeing(row, contexts, scale, others)[:, 0]
         if apart.any():
-            self._layers[cluster] = self._users_web.without(self._layers[cluster], edges[apart])
+            self._layers[cluster] = self._user_graph.without(self._layers[cluster], edges[apart])
             self._labels.pop(cluster, None)
 
     def _part_items(self, row: int, item: int, scale: float) -> None:
-        """Delete the item's edges to items on which the user agrees with other people; split its cluster."""
-        edges, others = self._items_web.touching(item, self._items_alive)
+        """Delete the item's edges to items on which the user agrees with different users; split its cluster."""
+        edges, others = self._item_graph.touching(item, self._items_alive)
         if not len(edges):
             return
         agree = self._agreeing(row, self._contexts_of([item, *others.tolist()]), scale)
         differ = (agree[:, 1:] != agree[:, :1]).any(axis=0)
         if not differ.any():
             return
-        self._items_alive = self._items_web.without(self._items_alive, edges[differ])
+        self._items_alive = self._item_graph.without(self._items_alive, edges[differ])
         cluster = int(self._cluster[item])
         inside = np.flatnonzero(self._cluster == cluster)
-        labels = self._items_web.labels(self._items_alive)
+        labels = self._item_graph.labels(self._items_alive)
         parts = [inside[labels[inside] == label] for label in dict.fromkeys(labels[inside].tolist())]
         stays = max(parts, key=lambda part: (len(part), item in part))  # the first of equals
         for part in parts:
             if part is not stays:
                 new = max(self._layers) + 1
                 self._cluster[part] = new
-                self._layers[new] = EVERYWHERE
+                self._layers[new] = ALL_ALIVE
 
     def _agreeing(
         self, row: int, contexts: Any, scale: float, others: Numbers | None = None
@@ -198,19 +194,19 @@ class COFIBA(Policy):
         return cluster if len(self._layers[cluster]) else -1
 
     def _component(self, row: int, layer: int) -> Numbers:
-        """Return the users who are connected with this one on a layer."""
+        """Return the users connected with this one on a layer."""
         labels = self._labels.get(layer, NO_LABELS)
-        if len(labels) < self._users_web.n_nodes:
-            labels = self._users_web.labels(self._layers.get(layer, EVERYWHERE), labels)
+        if len(labels) < self._user_graph.n_nodes:
+            labels = self._user_graph.labels(self._layers.get(layer, ALL_ALIVE), labels)
             self._labels[layer] = labels
         return np.flatnonzero(labels == labels[row])
 
     def _keys(self, contexts: Any) -> list[Hashable]:
-        # Adding 0.0 turns -0.0 into 0.0, which has other bytes but is the same number.
+        # Adding 0.0 turns -0.0 into 0.0: the same number with different bytes.
         return contexts if self.one_hot else [(x + 0.0).tobytes() for x in contexts]
 
     def _contexts_of(self, items: Sequence[int]) -> Any:
-        """Return known items as the table takes them."""
+        """Return known items in the table's format."""
         found: list[Any] = [self._item_keys[item] for item in items]
         return found if self.one_hot else np.array([np.frombuffer(key) for key in found])
 
@@ -231,7 +227,7 @@ class COFIBA(Policy):
         if key not in self._item:
             largest = self._largest_cluster()
             among = np.flatnonzero(self._cluster == largest)
-            self._item[key] = self._items_web.arrive(None if self.complete else self.rng, among)
+            self._item[key] = self._item_graph.arrive(None if self.complete else self.rng, among)
             self._item_keys.append(key)
             self._cluster = np.append(self._cluster, largest)
         return self._item[key]
@@ -240,7 +236,7 @@ class COFIBA(Policy):
         """Register a user, with edges to some of the others on every layer."""
         check_user(user)
         if user not in self._row:
-            self._users_web.arrive(None if self.complete else self.rng)
+            self._user_graph.arrive(None if self.complete else self.rng)
             self._row[user] = self.table.grow()
 
     def drop(self, user: Hashable) -> None:
@@ -251,10 +247,10 @@ class COFIBA(Policy):
         row = self._row.pop(user)
         self._row = {name: r - (r > row) for name, r in self._row.items()}
         self.table.delete(row)
-        full = {cluster: self._users_web.alive(layer) for cluster, layer in self._layers.items()}
-        stays = self._users_web.leave(row)
+        full = {cluster: self._user_graph.alive(layer) for cluster, layer in self._layers.items()}
+        stays = self._user_graph.leave(row)
         self._layers = {
-            cluster: EVERYWHERE if alive.all() else alive
+            cluster: ALL_ALIVE if alive.all() else alive
             for cluster, alive in ((cluster, alive[stays]) for cluster, alive in full.items())
         }
         self._labels.clear()
@@ -265,7 +261,7 @@ class COFIBA(Policy):
         return list(self._row)
 
     def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
-        """Return the users who decide with `user` on `context` now, `user` among them."""
+        """Return the users whose models decide for `user` on `context` now, including `user`."""
         check_user(user)
         contexts = self.table.read([context])
         names = list(self._row)
@@ -297,13 +293,13 @@ class COFIBA(Policy):
             "layers": np.array(used, dtype=np.int64),
             "deleted_counts": np.array([len(edges) for edges in deleted], dtype=np.int64),
             "deleted": np.concatenate([np.empty(0, dtype=np.int64), *deleted]),
-            **self._users_web.tensors("users"),
-            **self._items_web.tensors("items"),
+            **self._user_graph.tensors("users"),
+            **self._item_graph.tensors("items"),
             **self.table.tensors(),
         }
 
     def restore(self, tensors: Tensors) -> None:
-        """Take over what `tensors` returned."""
+        """Restore what `tensors` returned."""
         names = unpack_ids(tensors, "users")
         if self.one_hot:
             keys = unpack_ids(tensors, "items")
@@ -314,23 +310,23 @@ class COFIBA(Policy):
         used = take(tensors, "layers", "i", (None,)).tolist()
         counts = take(tensors, "deleted_counts", "i", (len(used),))
         deleted = take(tensors, "deleted", "i", (int(counts.sum()),))
-        users_web, items_web = Web(), Web()
-        users_web.restore("users", tensors, len(names))
-        items_web.restore("items", tensors, len(keys))
+        user_graph, item_graph = LayeredGraph(), LayeredGraph()
+        user_graph.restore("users", tensors, len(names))
+        item_graph.restore("items", tensors, len(keys))
         gone = take(tensors, "items_deleted", "i", (None,))
-        for edges, web in ((deleted, users_web), (gone, items_web)):
-            if not ((edges >= 0) & (edges < len(web.ends))).all():
+        for edges, graph in ((deleted, user_graph), (gone, item_graph)):
+            if not ((edges >= 0) & (edges < len(graph.ends))).all():
                 raise FileError("the model file deletes edges that are not there")
         if len(set(keys)) != len(keys) or not set(cluster.tolist()) <= set(used):
             raise FileError("the items in the model file contradict each other")
         self.table.restore(tensors, len(names))
         self._row = {name: row for row, name in enumerate(names)}
         self._item, self._item_keys = {key: item for item, key in enumerate(keys)}, keys
-        self._users_web, self._items_web, self._cluster = users_web, items_web, cluster
-        self._items_alive = items_web.without(EVERYWHERE, gone) if len(gone) else EVERYWHERE
+        self._user_graph, self._item_graph, self._cluster = user_graph, item_graph, cluster
+        self._items_alive = item_graph.without(ALL_ALIVE, gone) if len(gone) else ALL_ALIVE
         parts = np.split(deleted, np.cumsum(counts)[:-1])
         self._layers = {
-            c: users_web.without(EVERYWHERE, edges) if len(edges) else EVERYWHERE
+            c: user_graph.without(ALL_ALIVE, edges) if len(edges) else ALL_ALIVE
             for c, edges in zip(used, parts, strict=True)
         }
         self._labels = {}

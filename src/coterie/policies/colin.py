@@ -1,21 +1,21 @@
 """CoLin: contextual bandits in a collaborative environment (Wu, Wang, Gu, Wang, 2016, Algorithm 1).
 
 paper                 here
-Θ = (θ_1 … θ_N)       not kept: what is kept is w_u = Θ·(column u of W), which is all that payoffs and scores see
+Θ = (θ_1 … θ_N)       not stored: only w_u = Θ·(column u of W), on which payoffs and scores depend
 W, column u           how much every user's θ counts for user u: `self_weight` for the user's own, the edge's weight
                       for each neighbour's, divided by their sum, so that a column sums to 1
 A_t, λ                λI + Σ z zᵀ with z = vec(x ⊗ column u); its inverse, seen through W, is `covariance`; `ridge`
 zᵀA_t⁻¹z              spread²: xᵀC_uu x, because Wᵀ⊗A⁻¹W⊗ = ((WᵀW ⊗ I/λ)⁻¹ + Σ φφᵀ)⁻¹ = C with φ = e_u ⊗ x
 α_t √(zᵀA_t⁻¹z)       scale * spread with scale = α·√log(1+t) instead of the theory's α_t
 
-C falls apart into the graph's connected components; each has its own matrix, of (m·d)² numbers for m users, made
-with the first payoff. That is exact, and the authors name no cheaper variant, so a component that needs more than
-`limit` rows is an error that says so: with d = 25 the default allows components of 200 users, and any number of
-components. With item ids a component has one m × m matrix an item, and the default allows m = 5,000.
+C splits into the graph's connected components; each has its own matrix of (m·d)² numbers for m users, created
+with the first payoff. That is exact. The authors give no cheaper variant, so a component that needs more than
+`limit` rows is an error: with d = 25 the default allows components of 200 users, and any number of
+components. With item ids a component has one m × m matrix per item, and the default allows m = 5,000.
 
-Whoever is not in the graph has W = 1, which is LinUCB. A dropped user's part of the joint belief is left out: the
-others keep all that they learned. A dropped user who returns is new, and outside the graph. `estimate` and
-`near_estimate` are the same: the model of a user is the mixture over the user's neighbours.
+A user who is not in the graph has W = 1, which is LinUCB. A dropped user is removed from the joint posterior:
+the others keep all that they learned. A dropped user who returns is new, and outside the graph. `estimate`
+and `near_estimate` are the same: the model of a user is the mixture over the user's neighbours.
 """
 
 from collections.abc import Hashable, Iterable
@@ -28,12 +28,12 @@ from coterie.models import make_models
 from coterie.models.checks import check_count, check_number
 from coterie.models.rows.joint import Block, Joint
 from coterie.policies.base.exploration import Alpha, check_alpha
-from coterie.policies.base.joint import Coupled
+from coterie.policies.base.joint import JointPolicy
 from coterie.policies.base.social_graph import (
     Edge,
     Floats,
     Graph,
-    Social,
+    SocialGraph,
     check_size,
     components,
     read_graph,
@@ -41,28 +41,28 @@ from coterie.policies.base.social_graph import (
 
 
 @final
-class CoLin(Coupled):
-    """A user's payoff is a mixture of the user's own taste and the neighbours', with given weights.
+class CoLin(JointPolicy):
+    """A user's payoff is a mixture of the user's own model and the neighbours', with given weights.
 
     n_features
         How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
     one_hot
         True if contexts are item ids. Give either this or `n_features`.
     alpha
-        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t) whole.
+        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t).
     graph
         Edges (user, user) or (user, user, weight), {user: neighbours} or {(user, user): weight}. Its users are known
         from the start.
     users
-        Who may be in the graph; None for whoever is.
+        All users who may be in the graph; None for no restriction.
     self_weight
-        How much a user's own taste counts, beside an edge of weight 1.
+        The weight of a user's own model, relative to an edge of weight 1.
     ridge
-        How strongly estimates are drawn to 0.
+        The ridge parameter λ: larger values shrink estimates more.
     limit
         The most rows a matrix may have.
 
-    Raises ParameterError if a setting cannot be, or if a part of the graph is too large.
+    Raises ParameterError if a setting is not valid, or if a part of the graph is too large.
 
     >>> policy = CoLin(one_hot=True, graph=[("ann", "bob")])
     >>> policy.learn("ann", "jazz", 1.0)
@@ -101,8 +101,8 @@ class CoLin(Coupled):
         self.graph: list[Edge] = social.edges
         self.models = Joint(n_features, self._blocks(social), alone=1 / self.ridge)
 
-    def _blocks(self, social: Social) -> list[Block]:
-        """Return one block a connected component."""
+    def _blocks(self, social: SocialGraph) -> list[Block]:
+        """Return one block per connected component."""
         weights = social.matrix()
         found = components(weights)
         check_size(max(map(len, found), default=0), self.n_features, self.limit, "raise limit")
@@ -116,7 +116,7 @@ class CoLin(Coupled):
 
 
 def mixture_kernel(weights: Floats, self_weight: float) -> Floats:
-    """Return WᵀW for the W that symmetric weights between users give."""
+    """Return WᵀW for the W of symmetric weights between users."""
     w = weights + self_weight * np.eye(len(weights))
     w /= w.sum(axis=0)  # columns sum to 1
     kernel: Floats = w.T @ w

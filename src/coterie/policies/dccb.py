@@ -2,7 +2,7 @@
 
 paper                 here
 agent i of V          a user; all peers are simulated in this process
-V^i_t                 i's local cluster: all peers but those it has parted from, `_parted`, one bit a peer
+V^i_t                 i's local cluster: all peers except those it has separated from, `_parted`, one bit per peer
 A_local, b_local      `local`: the peer's own payoffs, all of them
 Ã^i_t, b̃^i_t          `shared`: what gossip has brought, averaged, so a peer's payoffs weigh about 1/m with m sharers
 A^i_t, B^i_t          the buffers: payoffs that still wait, and each peer's `share` of them
@@ -13,19 +13,20 @@ c_thresh              alpha2·√((1 + log(1+T))/(1 + T)) with T the peer's own 
 confidence ball       scale * spread with scale = α·√log(1+t), for M = I + m·shared, b = m·shared
 
 A round is one payoff, by one peer; then all gossip. Each peer is tested against the next on the cycle, if that one
-is in its local cluster; if their local estimates are further apart than the threshold, both strike the other off and
-start over from their own payoffs. Then each takes the average of its own and another's shared statistics and buffers:
-of the next on the cycle that has the same local cluster, so that averaging loses nothing. Then the new payoff enters
-its peer's buffer, and payoffs that have waited long enough enter `shared`. Multiplying the averages with m, the
-number of peers that have the same local cluster, makes them the sums that perfect gossip would give.
+is in its local cluster; if their local estimates are further apart than the threshold, each removes the other
+and restarts from its own payoffs. Then each takes the average of its own and another's shared statistics and
+buffers: the next on the cycle with the same local cluster, so that averaging loses nothing. Then the
+new payoff enters its peer's buffer, and payoffs that have waited long enough enter `shared`. Multiplying the
+averages with m, the number of peers that have the same local cluster, makes them the sums that perfect gossip
+would give.
 
-A peer is simulated in O(d²) a round, so a round costs O(n·d²): this is for thousands of users. Over items every peer
-comes to hold every item that was learned from: n × items numbers. Local clusters take n²/8 bytes.
+A peer is simulated in O(d²) per round, so a round costs O(n·d²): this is for thousands of users. With item
+ids every peer finally stores every learned item: n × items numbers. Local clusters take n²/8 bytes.
 
-A user is a peer from the first payoff, or `add`, on; a newcomer has parted from nobody. Before that a stranger
-belongs to everybody's component, as all peers do when the paper's algorithm starts, and decides with the sum of what
-gossip has brought to the peers. A dropped user's own statistics go with the user; what has reached other peers stays
-with them.
+A user is a peer from the first payoff, or `add`, on; a newcomer is separated from no peer. Before that, an
+unknown user belongs to the component of all peers, as at the start of the paper's algorithm, and decides with
+the sum of the peers' shared statistics. Dropping a user removes the user's own statistics; what has reached
+other peers stays.
 """
 
 import math
@@ -41,7 +42,7 @@ from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.protocol import Floats
 from coterie.models.rows.gossip import Buffers, Gossip, Payoff
 from coterie.models.rows.sums import make_sums
-from coterie.policies.base.decision import Decision
+from coterie.policies.base.decision import Decision, decide_with
 from coterie.policies.base.exploration import Alpha, check_alpha, scale_at
 from coterie.policies.base.policy import Policy
 from coterie.policies.random import Seed, make_rng
@@ -52,22 +53,22 @@ STATISTICS = ("local_gram", "local_moment", "shared_gram", "shared_moment")
 
 @final
 class DCCB(Policy):
-    """Peers average what they know with one other peer a round, and part from those who are too different.
+    """Peers average their statistics with one other peer per round, and separate from those too different.
 
     n_features
         How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
     one_hot
         True if contexts are item ids. Give either this or `n_features`.
     alpha
-        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t) whole.
+        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t).
     alpha2
-        How far apart two peers' models may be, in units of their uncertainty, before they part.
+        How far apart two peers' models may be, in units of their uncertainty, before they separate.
     delay
-        How long payoffs travel before they are used: delay·log₂(n^1.5·t) rounds.
+        How long payoffs wait before they are used: delay·log₂(n^1.5·t) rounds.
     seed
-        Starts the stream that says who meets whom: an integer, or a numpy.random.Generator.
+        Seed of the random meetings of peers: an integer, or a numpy.random.Generator.
 
-    Raises ParameterError if a setting cannot be.
+    Raises ParameterError if a setting is not valid.
 
     >>> policy = DCCB(one_hot=True, delay=0)
     >>> policy.learn("ann", "jazz", 1.0)
@@ -106,14 +107,14 @@ class DCCB(Policy):
         self._weights = np.empty(
             (0, self.sums.widths[1])
         )  # follows from `_local`; `_learn_locally` writes both
-        self._parted: list[int] = []  # bit j of the i-th: i and j have parted
+        self._parted: list[int] = []  # bit j of the i-th: i and j are separated
         self._buffers = Buffers()
         self._sharers: tuple[Numbers, Numbers] | None = (
             None  # each peer's group and its size; None: to be found
         )
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
-        """Score each candidate by what gossip has brought to the user."""
+        """Score each candidate by the user's shared statistics."""
         check_user(user)
         contexts = self.sums.read(contexts)
         scale = scale_at(self.alpha, self.learned)
@@ -129,21 +130,10 @@ class DCCB(Policy):
             own = self.sums.view(self._local[0][row], self._local[1][row], contexts)
             gram, moment = (sharers * shared.rows[row] for shared in self._shared)
             near = self.sums.view(gram, moment, contexts)
-        members = np.full(len(contexts), sharers, dtype=np.int64)
-        width = scale * near.spread
-        return Decision(
-            user,
-            contexts,
-            own.estimate,
-            scale * own.spread,
-            members,
-            near.estimate,
-            width,
-            near.estimate + width,
-        )
+        return decide_with(user, contexts, own, near, scale, sharers)
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
-        """Let the peer learn, then let all peers gossip."""
+        """Update the peer, then make all peers gossip."""
         check_user(user)
         contexts = self.sums.read([context])
         payoff = read_payoff(payoff)
@@ -157,7 +147,7 @@ class DCCB(Policy):
         restarted = self._part(cycle)
         self._share(cycle)
         share = np.zeros(len(self._row))
-        share[row] = row not in restarted  # who starts over has it already
+        share[row] = row not in restarted  # a restarted peer already has it
         self._buffers.put(Payoff(column, payoff), share)
         self._release()
         self.learned += 1
@@ -170,7 +160,7 @@ class DCCB(Policy):
         self._times[row] += 1
 
     def _part(self, cycle: Numbers) -> set[int]:
-        """Part peers from the next on the cycle if they are too different; return those who start over."""
+        """Separate peers from the next on the cycle if they are too different; return the restarted peers."""
         following = np.roll(cycle, -1)
         radius = self.alpha2 * np.sqrt((1 + np.log1p(self._times)) / (1 + self._times))
         gap = np.linalg.norm(self._weights[cycle] - self._weights[following], axis=1)
@@ -205,7 +195,7 @@ class DCCB(Policy):
         self._buffers.average(meets)
 
     def _release(self) -> None:
-        """Let payoffs that have waited long enough count."""
+        """Add payoffs that have waited long enough."""
         t = self.learned + 1
         length = math.ceil(self.delay * math.log2(len(self._row) ** 1.5 * t))
         while len(self._buffers) > length:
@@ -221,14 +211,14 @@ class DCCB(Policy):
         return self._sharers
 
     def _widen(self) -> None:
-        """Give every peer the columns of items that are new."""
+        """Add columns for new items to every peer."""
         for k, width in enumerate(self.sums.widths):
             self._local[k] = _with_columns(self._local[k], width)
             self._shared[k].rows = _with_columns(self._shared[k].rows, width)
         self._weights = _with_columns(self._weights, self.sums.widths[1])
 
     def add(self, user: Hashable) -> None:
-        """Register a user: a peer who knows nothing and has parted from nobody."""
+        """Register a user: a peer without data, separated from no other."""
         check_user(user)
         if user in self._row:
             return
@@ -265,7 +255,7 @@ class DCCB(Policy):
         return list(self._row)
 
     def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
-        """Return the peers who share with `user` now, `user` among them: the same for every context."""
+        """Return the peers who share with `user` now, including `user`: the same for every context."""
         check_user(user)
         self.sums.read([context])
         if user not in self._row:
@@ -294,7 +284,7 @@ class DCCB(Policy):
         }
 
     def restore(self, tensors: Tensors) -> None:
-        """Take over what `tensors` returned."""
+        """Restore what `tensors` returned."""
         names = unpack_ids(tensors, "users")
         n = len(names)
         sums = make_sums(self.n_features, self.one_hot)

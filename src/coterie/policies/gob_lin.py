@@ -8,8 +8,8 @@ M_t, w_t         M⁻¹ is `covariance` and w is `weights`, both multiplied with
 φ̃ᵀM⁻¹φ̃           spread²: xᵀC_ii x, because A⊗^{-1/2}M⁻¹A⊗^{-1/2} = (A⊗ + Σ φφᵀ)⁻¹ = C
 CB               scale * spread with scale = α·√log(1+t), as in the paper's experiments
 
-The (n·d)² matrix of a whole graph is never formed. C falls apart into the graph's connected components, so for
-components of up to `largest` users the algorithm is exact; larger ones follow one of the paper's own variants:
+The (n·d)² matrix of a whole graph is never formed. C splits into the graph's connected components, so for
+components of up to `largest` users the algorithm is exact; larger ones follow one of the paper's variants:
 
 variant    what it does with a component of more than `largest` users
 "block"    GOB.Lin.BLOCK: cuts it into clusters of up to `largest` users and ignores the edges between them
@@ -17,10 +17,10 @@ variant    what it does with a component of more than `largest` users
            as there are between the clusters (smaller components are one node each)
 "exact"    nothing: it is one block, if its matrix has no more than `limit` rows; else an error
 
-The paper clusters with Graclus; here `clusters` are given, or found by normalised cuts, seeded. Whoever is not in
-the graph is a block of one, which is LinUCB. A dropped user's part of the joint belief is left out, which is what
-the others would believe of themselves anyway: they keep all that they learned. A dropped user who returns is new,
-and outside the graph. `estimate` and `near_estimate` are the same: there is no model of the user alone.
+The paper clusters with Graclus; here `clusters` are given, or found by seeded normalised cuts. A user who is
+not in the graph is a block of one, which is LinUCB. A dropped user is removed from the joint posterior by
+marginalisation: the others keep all that they learned. A dropped user who returns is new, and outside the
+graph. `estimate` and `near_estimate` are the same: there is no model of the user alone.
 """
 
 from collections.abc import Hashable, Iterable
@@ -34,12 +34,12 @@ from coterie.models import make_models
 from coterie.models.checks import check_count
 from coterie.models.rows.joint import Block, Joint
 from coterie.policies.base.exploration import Alpha, check_alpha
-from coterie.policies.base.joint import Coupled
+from coterie.policies.base.joint import JointPolicy
 from coterie.policies.base.social_graph import (
     Edge,
     Floats,
     Graph,
-    Social,
+    SocialGraph,
     check_size,
     components,
     cut,
@@ -53,7 +53,7 @@ Variant = Literal["block", "macro", "exact"]
 
 
 @final
-class GOBLin(Coupled):
+class GOBLin(JointPolicy):
     """Neighbours in a given social graph learn from each other's payoffs.
 
     n_features
@@ -61,12 +61,12 @@ class GOBLin(Coupled):
     one_hot
         True if contexts are item ids. Give either this or `n_features`.
     alpha
-        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t) whole.
+        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t).
     graph
         Edges (user, user) or (user, user, weight), {user: neighbours} or {(user, user): weight}. Its users are known
         from the start.
     users
-        Who may be in the graph; None for whoever is.
+        All users who may be in the graph; None for no restriction.
     variant
         What to do with parts of more than `largest` users: "block", "macro" or "exact" (see above).
     clusters
@@ -76,9 +76,9 @@ class GOBLin(Coupled):
     limit
         The most rows a matrix may have.
     seed
-        Starts the search for clusters: an integer, or a numpy.random.Generator.
+        Seed of the search for clusters: an integer, or a numpy.random.Generator.
 
-    Raises ParameterError if a setting cannot be, or if a part of the graph is too large.
+    Raises ParameterError if a setting is not valid, or if a part of the graph is too large.
 
     >>> policy = GOBLin(one_hot=True, graph=[("ann", "bob")])
     >>> policy.learn("ann", "jazz", 1.0)
@@ -125,8 +125,8 @@ class GOBLin(Coupled):
         rng = make_rng(seed)
         self.models = Joint(n_features, self._blocks(social, rng))
 
-    def _blocks(self, social: Social, rng: np.random.Generator) -> list[Block]:
-        """Return the blocks in which the joint matrix is kept."""
+    def _blocks(self, social: SocialGraph, rng: np.random.Generator) -> list[Block]:
+        """Return the blocks in which the joint matrix is stored."""
         weights = social.matrix()
         n = len(social.users)
         if self.variant == "exact":
@@ -140,7 +140,7 @@ class GOBLin(Coupled):
             kept = label[edges.row] == label[edges.col]
             weights = csr_array((edges.data[kept], (edges.row[kept], edges.col[kept])), shape=(n, n))
             label = np.arange(n)
-        # From here on a node is what has one number in `label`.
+        # From here on a node is the set of users with one number in `label`.
         groups: dict[int, list[Hashable]] = {}
         for user, number in zip(social.users, label.tolist(), strict=True):
             groups.setdefault(number, []).append(user)

@@ -33,8 +33,8 @@ from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.hierarchy.fetched import ROWS as DESK
 from coterie.models.hierarchy.fetched import Arrays, Desk, Part, People
 from coterie.models.hierarchy.population import Population
-from coterie.models.rows.bank import kernels
 from coterie.models.rows.loops import Chunk, Items, Log
+from coterie.models.rows.ridge_rows import kernels
 from coterie.policies.base.batch import Batch, Outcome, read_batch, run_one_by_one
 from coterie.policies.base.compiled import CHUNK
 from coterie.policies.base.decision import Decision

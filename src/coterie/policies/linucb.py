@@ -1,29 +1,28 @@
-"""LinUCB (Chu et al., 2011), one model for all users or one for each.
+"""LinUCB (Chu et al., 2011), one model for all users or one per user.
 
 `shared=True` is the paper's LinUCB-SINGLE, `shared=False` its LinUCB-MULTIPLE. The bound is the same as
 CAB's, α·√(xᵀM⁻¹x·log(1+t)), with t counting the payoffs of all users. With `thompson=True` the score is w̃·x
-for one draw w̃ ~ N(w, α²·log(1+t)·M⁻¹) a decision, shared by all its candidates.
+for one draw w̃ ~ N(w, α²·log(1+t)·M⁻¹) per decision, shared by all its candidates.
 
 With `half_life`, M = I + Σ λ^age·x xᵀ and b = Σ λ^age·y x, where age counts the later payoffs of the same model and
-λ = 2^(−1/half_life): what is old is forgotten, the prior is not (discounted LinUCB, Russac, Vernade, Cappé 2019).
+λ = 2^(−1/half_life): old payoffs fade, the prior does not (discounted LinUCB, Russac, Vernade, Cappé 2019).
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import Any, final
 
 import numpy as np
 
-from coterie.errors import FileError, UserError
-from coterie.models import make_bank
+from coterie.errors import FileError
+from coterie.models import make_rows
 from coterie.models.checks import check_flag, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, unpack_ids
-from coterie.models.forget import without_item
-from coterie.models.rows.loops import Chunk, Items, entries, play
+from coterie.models.rows.loops import Chunk, Items, play
 from coterie.policies.base.batch import Batch, Outcome
 from coterie.policies.base.compiled import run_chunks
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.exploration import Alpha, check_alpha, check_half_life, keep_of, scale_at
-from coterie.policies.base.policy import Policy
+from coterie.policies.base.known_users import KnownUsers
 from coterie.policies.base.roster import Roster
 from coterie.policies.random import Seed, make_rng
 
@@ -31,7 +30,7 @@ EVERYBODY = 0  # the one row when the model is shared
 
 
 @final
-class LinUCB(Policy):
+class LinUCB(KnownUsers):
     """Ridge regression with an upper confidence bound: all users together, or each user alone.
 
     n_features
@@ -39,18 +38,18 @@ class LinUCB(Policy):
     one_hot
         True if contexts are item ids. Give either this or `n_features`.
     alpha
-        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t) whole.
+        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t).
     shared
-        True for one model of all users, False for one of each.
+        True for one model of all users, False for one per user.
     half_life
-        After how many further payoffs of the same model (the user's, or everybody's if `shared`) one counts half;
-        None if all count alike for good. For tastes that change.
+        The number of later payoffs of the same model (the user's, or the shared one) after which a payoff
+        counts half; None if all payoffs always count the same. For users whose preferences change.
     thompson
         Rank by a draw from the posterior, N(w, scale²·M⁻¹), not by the bound.
     seed
-        Starts the draws: an integer, or a numpy.random.Generator.
+        Seed of the draws: an integer, or a numpy.random.Generator.
 
-    Raises ParameterError if a setting cannot be.
+    Raises ParameterError if a setting is not valid.
 
     >>> policy = LinUCB(n_features=2, shared=True)
     >>> policy.learn("ann", [1.0, 0.0], 1.0)
@@ -61,6 +60,7 @@ class LinUCB(Policy):
 
     name = "linucb"
     reference = "Chu, Li, Reyzin, Schapire 2011: Contextual bandits with linear payoff functions"
+    item_tensors = ("model",)
     rng: np.random.Generator
 
     def __init__(
@@ -83,46 +83,46 @@ class LinUCB(Policy):
         self._keep = keep_of(self.half_life)
         self.seed = seed
         self.rng = make_rng(seed)
-        self.bank = make_bank(n_features, one_hot)
+        self.ridges = make_rows(n_features, one_hot)
         if shared:
-            self.bank.take()
+            self.ridges.take()
         self._known: dict[Hashable, None] = {}
         self._learners = Roster()  # the users with a row of their own: none if the model is shared
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
         """Score each candidate by estimate and bound, or by a draw."""
         check_user(user)
-        contexts = self.bank.read(contexts)
-        items = self.bank.numbers(contexts)
+        contexts = self.ridges.read(contexts)
+        items = self.ridges.numbers(contexts)
         row = EVERYBODY if self.shared else self._learners.row(user)
         scale = scale_at(self.alpha, self.learned)
-        estimate, spread = self.bank.view(row, items)
+        estimate, spread = self.ridges.view(row, items)
         width = scale * spread
-        score = self.bank.draw(row, items, scale, self.rng) if self.thompson else estimate + width
+        score = self.ridges.draw(row, items, scale, self.rng) if self.thompson else estimate + width
         pooled = len(self._known) + (user not in self._known) if self.shared else 1
         members = np.full(len(estimate), pooled, dtype=np.int64)
         return Decision(user, contexts, estimate, width, members, estimate, width, score)
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
-        """Update the one model concerned."""
+        """Update the user's model, or the shared one."""
         check_user(user)
-        contexts = self.bank.read([context])
+        contexts = self.ridges.read([context])
         payoff = read_payoff(payoff)
-        scale_at(self.alpha, self.learned)  # an alpha that fails must fail before anything changes
+        scale_at(self.alpha, self.learned)  # raises for a bad alpha before anything changes
         self._known.setdefault(user)
         if not self.shared and user not in self._learners:
             self._learners.join(user)
-            self.bank.take()
+            self.ridges.take()
         row = EVERYBODY if self.shared else self._learners.row(user)
         if self._keep < 1:
-            self.bank.fade(row, self._keep)
-        self.bank.update(row, self.bank.learnable(contexts), payoff)
+            self.ridges.fade(row, self._keep)
+        self.ridges.update(row, self.ridges.learnable(contexts), payoff)
         self.learned += 1
         return 1
 
     def run(self, batch: Batch) -> Outcome:
         """Play many rounds in a compiled loop."""
-        return run_chunks(self, self.bank, self._row, batch, self._play)
+        return run_chunks(self, self.ridges, self._row, batch, self._play)
 
     def _row(self, user: Hashable) -> int:
         if self.shared:
@@ -133,9 +133,9 @@ class LinUCB(Policy):
         so_far = np.array([0, self.learned, len(self._known)])
 
         def arguments() -> tuple[Any, ...]:
-            self.bank.fit(int(self.bank.rows.size[0]) + 1, entries(self.bank) + 1)
+            self.ridges.fit(int(self.ridges.rows.size[0]) + 1, self.ridges.entries + 1)
             return (
-                self.bank.rows, items.numbers, items.named, chunk.rounds, chunk.people, so_far,
+                self.ridges.rows, items.numbers, items.named, chunk.rounds, chunk.people, so_far,
                 self.shared, self._keep, self.alpha, self.thompson, self.rng,
             )  # fmt: skip
 
@@ -147,36 +147,16 @@ class LinUCB(Policy):
                 self._learners.join(user)
 
     def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
-        """Return the users whose payoffs decide for `user`: all, `user` among them, or `user` alone."""
+        """Return the users whose payoffs decide for `user`: all, including `user`, or `user` alone."""
         check_user(user)
-        self.bank.read([context])
+        self.ridges.read([context])
         return list(self._known | {user: None}) if self.shared else [user]
-
-    def drop_item(self, item: Hashable) -> None:
-        """Forget an item: what was learned of it goes, and so does what it said about users."""
-        if not self.one_hot:
-            super().drop_item(item)
-        self.bank.read([item])
-        self.restore(without_item(self.tensors(), item, ("model",)))
-
-    def add(self, user: Hashable) -> None:
-        """Register a user."""
-        check_user(user)
-        self._known.setdefault(user)
 
     def drop(self, user: Hashable) -> None:
         """Forget a user; what the shared model learned from the user stays."""
-        check_user(user)
-        if user not in self._known:
-            raise UserError(f"user {user!r} is not known, so cannot be dropped")
-        del self._known[user]
+        super().drop(user)
         if user in self._learners:
-            self.bank.replace(self._learners.leave(user))
-
-    @property
-    def users(self) -> Sequence[Hashable]:
-        """The known users."""
-        return list(self._known)
+            self.ridges.replace(self._learners.leave(user))
 
     def tensors(self) -> Tensors:
         """Return all that was learned, as arrays."""
@@ -184,13 +164,13 @@ class LinUCB(Policy):
         return {
             "known": pack_ids(self._known),
             "learners": pack_ids(self._learners.names),
-            **self.bank.tensors("model", rows),
+            **self.ridges.tensors("model", rows),
         }
 
     def restore(self, tensors: Tensors) -> None:
-        """Take over what `tensors` returned."""
+        """Restore what `tensors` returned."""
         known, learners = (unpack_ids(tensors, name) for name in ("known", "learners"))
         if not set(learners) <= set(known) or (self.shared and learners):
             raise FileError("the model file names a user who learned but is not known")
-        self.bank.rows = self.bank.restore("model", tensors, 1 if self.shared else len(learners))
+        self.ridges.rows = self.ridges.restore("model", tensors, 1 if self.shared else len(learners))
         self._known, self._learners = dict.fromkeys(known), Roster(learners)

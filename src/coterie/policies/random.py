@@ -1,12 +1,12 @@
-"""RAN: a candidate uniformly at random, the yardstick of every comparison."""
+"""RAN: a candidate uniformly at random, the baseline of every comparison."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from itertools import compress
 from typing import Any, final
 
 import numpy as np
 
-from coterie.errors import ParameterError, UserError
+from coterie.errors import ParameterError
 from coterie.models import make_models
 from coterie.models.checks import check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, unpack_ids
@@ -14,13 +14,13 @@ from coterie.models.protocol import TIE
 from coterie.policies.base.batch import Batch, Outcome, read_batch
 from coterie.policies.base.compiled import CHUNK
 from coterie.policies.base.decision import Decision
-from coterie.policies.base.policy import Policy
+from coterie.policies.base.known_users import KnownUsers
 
 Seed = int | np.random.Generator
 
 
 def make_rng(seed: Any) -> np.random.Generator:
-    """Return the generator for a seed; a generator is taken as it is."""
+    """Return the generator for a seed; a generator is returned unchanged."""
     try:
         return np.random.default_rng(seed)
     except (TypeError, ValueError) as error:
@@ -30,7 +30,7 @@ def make_rng(seed: Any) -> np.random.Generator:
 
 
 @final
-class Random(Policy):
+class Random(KnownUsers):
     """Learns nothing and picks uniformly.
 
     n_features
@@ -38,9 +38,9 @@ class Random(Policy):
     one_hot
         True if contexts are item ids. Give either this or `n_features`.
     seed
-        Starts the choices: an integer, or a numpy.random.Generator.
+        Seed of the choices: an integer, or a numpy.random.Generator.
 
-    Raises ParameterError if a setting cannot be.
+    Raises ParameterError if a setting is not valid.
 
     >>> Random(one_hot=True).decide("ann", ["jazz", "news"]).probability
     array([0.5, 0.5])
@@ -55,7 +55,7 @@ class Random(Policy):
         self.one_hot = one_hot
         self.seed = seed
         self.rng = make_rng(seed)
-        self.models = make_models(n_features, one_hot)  # to check contexts; it stays empty
+        self.models = make_models(n_features, one_hot)  # checks contexts; it stays empty
         self._known: dict[Hashable, None] = {}
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
@@ -71,7 +71,7 @@ class Random(Policy):
         )
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
-        """Remember that the user exists, and nothing else."""
+        """Register the user, and learn nothing else."""
         check_user(user)
         self.models.read([context])
         read_payoff(payoff)
@@ -86,7 +86,7 @@ class Random(Policy):
         n, width = candidates.shape
         choice = np.zeros(n, dtype=np.int64)
         for start in range(0, n, CHUNK):
-            score = self.rng.random((min(CHUNK, n - start), width))  # the stream that `decide` draws from
+            score = self.rng.random((min(CHUNK, n - start), width))  # the same random numbers as `decide`
             choice[start : start + CHUNK] = np.argmax(score.max(axis=1, keepdims=True) - score < TIE, axis=1)
         kept = (served < 0) | (choice == served)
         users = batch.users.tolist() if isinstance(batch.users, np.ndarray) else batch.users
@@ -100,32 +100,15 @@ class Random(Policy):
         return True
 
     def drop_item(self, item: Hashable) -> None:
-        """Do nothing: nothing is learned of items."""
+        """Do nothing: nothing is learned about items."""
         if not self.one_hot:
             super().drop_item(item)
         self.models.read([item])
 
-    def add(self, user: Hashable) -> None:
-        """Register a user."""
-        check_user(user)
-        self._known.setdefault(user)
-
-    def drop(self, user: Hashable) -> None:
-        """Forget a user."""
-        check_user(user)
-        if user not in self._known:
-            raise UserError(f"user {user!r} is not known, so cannot be dropped")
-        del self._known[user]
-
-    @property
-    def users(self) -> Sequence[Hashable]:
-        """The known users."""
-        return list(self._known)
-
     def tensors(self) -> Tensors:
-        """Return who is known."""
+        """Return the known users."""
         return {"known": pack_ids(self._known)}
 
     def restore(self, tensors: Tensors) -> None:
-        """Take over what `tensors` returned."""
+        """Restore what `tensors` returned."""
         self._known = dict.fromkeys(unpack_ids(tensors, "known"))

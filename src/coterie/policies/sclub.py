@@ -1,4 +1,4 @@
-"""SCLUB: clusters as plain sets that split and merge (Li, Chen, Li, Leung, 2019).
+"""SCLUB: clusters as sets that split and merge (Li, Chen, Li, Leung, 2019).
 
 paper                    here
 i, τ                     user, the number of payoffs learned
@@ -8,16 +8,17 @@ F(T)                     √((1 + log(1+T)) / (1+T))
 α_θ, α_p                 alpha_theta, alpha_p
 
 All users start in one cluster. A round chooses by the cluster's bound and updates the user. The user leaves
-the cluster, for one of its own, if ‖w_i − w_j‖ > α_θ·(F(T_i) + F(T_j)) or |p̂_i − p̂_j| > 2·α_p·F(τ). Time goes
-in phases of 2, 4, 8, … rounds. A user who was served in this phase is checked, and so is a cluster of checked
-users. Two checked clusters merge if ‖w_j − w_l‖ < α_θ/2·(F(T_j) + F(T_l)) and |p̂_j − p̂_l| < α_p·F(τ).
+the cluster, for one of its own, if ‖w_i − w_j‖ > α_θ·(F(T_i) + F(T_j)) or |p̂_i − p̂_j| > 2·α_p·F(τ). Time is
+divided into phases of 2, 4, 8, … rounds. A user who was served in this phase is checked, and so is a cluster
+of checked users. Two checked clusters merge if ‖w_j − w_l‖ < α_θ/2·(F(T_j) + F(T_l)) and |p̂_j − p̂_l| <
+α_p·F(τ).
 
-Whether a user leaves is decided by the statistics of now; the paper compares with those at the start of the phase,
-which would need a second copy of every cluster's, carried through splits, merges and files, so it is not offered.
-A user is compared with the cluster as a whole, not with each of its members: a round then costs the same
-whatever the cluster's size. Only clusters that this round has changed look for a partner, the user's first,
-and take the oldest that fits; the other pairs looked when they changed. A newcomer joins the oldest cluster,
-and a stranger decides with it. Who is dropped takes the statistics along: the cluster is summed anew.
+Whether a user leaves depends on the current statistics; the paper uses those at the start of the phase, which
+would need a second copy for every cluster, through splits, merges and files, so it is not offered. A user is
+compared with the cluster as a whole, not with each of its members: so the cost of a round does not depend on
+the cluster's size. Only clusters changed in this round look for a partner, the user's cluster first, and take
+the oldest that fits; other pairs were compared when they changed. A newcomer joins the oldest cluster, and an
+unknown user decides with it. Dropping a user removes the user's statistics: the cluster is summed again.
 """
 
 import math
@@ -27,39 +28,38 @@ from typing import Any, final
 import numpy as np
 
 from coterie.errors import FileError
-from coterie.models import make_bank
+from coterie.models import make_rows
 from coterie.models.checks import check_number, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.models.forget import without_item
 from coterie.models.protocol import ROUNDING
 from coterie.models.rows.loops import partner
-from coterie.policies.base.decision import Decision
+from coterie.policies.base.decision import Decision, decide_with
 from coterie.policies.base.exploration import Alpha, check_alpha, scale_at
 from coterie.policies.base.policy import Policy
 from coterie.policies.base.roster import Roster
 
 
 def certainty(times: int) -> float:
-    """Return F(T): how far what T payoffs say may be from the truth."""
+    """Return F(T): how far an estimate from T payoffs may be from the truth."""
     return math.sqrt((1 + math.log(1 + times)) / (1 + times))
 
 
 @final
 class SCLUB(Policy):
-    """Decides with a cluster that the user leaves when unlike it, and that merges with clusters like it.
+    """Decides with a cluster that the user leaves if too different, and that merges with similar clusters.
 
     n_features
         How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
     one_hot
         True if contexts are item ids. Give either this or `n_features`.
     alpha
-        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t) whole.
+        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t).
     alpha_theta
         How far apart profiles may be, in units of their uncertainty, before a user leaves or clusters stay apart.
     alpha_p
-        The same for how often users come.
+        The same for how often users visit.
 
-    Raises ParameterError if a setting cannot be.
+    Raises ParameterError if a setting is not valid.
 
     >>> policy = SCLUB(one_hot=True)
     >>> policy.learn("ann", "jazz", 1.0)
@@ -71,6 +71,7 @@ class SCLUB(Policy):
     name = "sclub"
     finds_neighbours = True
     reference = "Li, Chen, Li, Leung 2019: Improved algorithm on online clustering of bandits"
+    item_tensors = ("user", "cluster")
 
     def __init__(
         self,
@@ -86,50 +87,44 @@ class SCLUB(Policy):
         self.alpha = check_alpha(alpha)
         self.alpha_theta = check_number("alpha_theta", alpha_theta)
         self.alpha_p = check_number("alpha_p", alpha_p)
-        self.people = make_bank(n_features, one_hot)
-        self.pools = self.people.sibling()
+        self.user_rows = make_rows(n_features, one_hot)
+        self.pools = self.user_rows.sibling()
         self._roster = Roster()
         self._home: list[int] = []  # each row's cluster
         self._checked: set[int] = set()  # the rows served in this phase
         self._clusters: dict[int, set[int]] = {}  # each pool's rows, the oldest first
-        self._born = 0  # clusters ever made
-        # What `partner` looks at, one element a pool; `_note` writes it from the above.
+        self._born = 0  # clusters created so far
+        # The input of `partner`, one element per pool; `_note` computes it from the above.
         self._whole = np.zeros(16, dtype=np.bool_)  # is the cluster checked?
         self._age = np.zeros(16, dtype=np.int64)
-        self._rate = np.zeros(16)  # payoffs a member
+        self._rate = np.zeros(16)  # payoffs per member
         self._near = np.zeros(16)  # α_θ/2·F(T)
         self._unchecked: dict[int, int] = {}  # rows of each pool that are not checked
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
         """Score each candidate by the cluster's estimate and bound."""
         check_user(user)
-        contexts = self.people.read(contexts)
-        items = self.people.numbers(contexts)
+        contexts = self.user_rows.read(contexts)
+        items = self.user_rows.numbers(contexts)
         scale = scale_at(self.alpha, self.learned)
         row = self._roster.row(user)
         c = self._home[row] if row >= 0 else next(iter(self._clusters), -1)
-        own, near = self.people.view(row, items), self.pools.view(c, items)
-        width = scale * near.spread
-        size = len(self._clusters.get(c, ())) + (row < 0)
-        members = np.full(len(width), size, dtype=np.int64)
-        score = near.estimate + width
-        return Decision(
-            user, contexts, own.estimate, scale * own.spread, members, near.estimate, width, score
-        )
+        own, near = self.user_rows.view(row, items), self.pools.view(c, items)
+        return decide_with(user, contexts, own, near, scale, len(self._clusters.get(c, ())) + (row < 0))
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
-        """Update the user and the cluster, then see whether the user leaves it and clusters merge."""
+        """Update the user and the cluster, then test whether the user leaves it and clusters merge."""
         check_user(user)
-        contexts = self.people.read([context])
+        contexts = self.user_rows.read([context])
         payoff = read_payoff(payoff)
-        scale_at(self.alpha, self.learned)  # an alpha that fails must fail before anything changes
+        scale_at(self.alpha, self.learned)  # raises for a bad alpha before anything changes
         self.add(user)
         self.learned += 1
         if (self.learned + 1).bit_count() == 1:  # rounds 1, 3, 7, 15, … begin a phase
             self._begin_phase()
-        items, row = self.people.learnable(contexts), self._roster.row(user)
+        items, row = self.user_rows.learnable(contexts), self._roster.row(user)
         c = self._home[row]
-        self.people.update(row, items, payoff)
+        self.user_rows.update(row, items, payoff)
         self.pools.update(c, items, payoff)
         self._check(row)
         changed = [c]
@@ -144,23 +139,23 @@ class SCLUB(Policy):
 
     def _unlike(self, row: int, c: int) -> bool:
         """Return whether a user's profile or frequency is too far from the cluster's."""
-        times, pooled = self.people.times(row), self.pools.times(c)
-        distance = self.people.apart(row, self.pools, c)
+        times, pooled = self.user_rows.times(row), self.pools.times(c)
+        distance = self.user_rows.apart(row, self.pools, c)
         if distance > self.alpha_theta * (certainty(times) + certainty(pooled)) + ROUNDING:
             return True
         rate = abs(times - pooled / len(self._clusters[c])) / self.learned
         return rate > 2 * self.alpha_p * certainty(self.learned) + ROUNDING
 
     def _split(self, row: int) -> None:
-        """Send a user to a cluster of its own."""
+        """Move a user to a new cluster."""
         old, new = self._home[row], self._found()
-        self.pools.pool(old, self.people, row, -1)
-        self.pools.pool(new, self.people, row)
+        self.pools.pool(old, self.user_rows, row, -1)
+        self.pools.pool(new, self.user_rows, row)
         self._leave(row)
         self._enter(row, new)
 
     def _merge(self, c: int) -> None:
-        """Merge a cluster with the oldest one like it, and the result again, until there is none."""
+        """Merge a cluster with the oldest similar one, and the result again, until there is none."""
         while c in self._clusters and self._whole[c]:
             alike = self.alpha_p * certainty(self.learned) * self.learned
             other = partner(self.pools, c, self._whole, self._age, self._rate, self._near, alike)
@@ -188,7 +183,7 @@ class SCLUB(Policy):
     def _close(self, c: int) -> None:
         del self._clusters[c], self._unchecked[c]
         self._whole[c] = False
-        self.pools.give(c)
+        self.pools.release(c)
 
     def _enter(self, row: int, c: int) -> None:
         self._home[row] = c
@@ -211,27 +206,20 @@ class SCLUB(Policy):
         self._whole[:] = False
 
     def _note(self, c: int) -> None:
-        """Write what merging looks at after a cluster has changed."""
+        """Update the input of `partner` after a cluster has changed."""
         times = self.pools.times(c)
         self._whole[c] = not self._unchecked[c]
         self._rate[c] = times / len(self._clusters[c])
         self._near[c] = self.alpha_theta / 2 * certainty(times)
 
     def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
-        """Return the users of the user's cluster, the user among them: the same for every context."""
+        """Return the users of the user's cluster, including the user: the same for every context."""
         check_user(user)
-        self.people.read([context])
+        self.user_rows.read([context])
         row = self._roster.row(user)
         c = self._home[row] if row >= 0 else next(iter(self._clusters), -1)
         names = [self._roster.names[i] for i in sorted(self._clusters.get(c, ()))]
         return names if row >= 0 else [*names, user]
-
-    def drop_item(self, item: Hashable) -> None:
-        """Forget an item: what was learned of it goes, and so does what it said about users."""
-        if not self.one_hot:
-            super().drop_item(item)
-        self.people.read([item])
-        self.restore(without_item(self.tensors(), item, ("user", "cluster")))
 
     def add(self, user: Hashable) -> None:
         """Register a user in the oldest cluster."""
@@ -239,19 +227,19 @@ class SCLUB(Policy):
         if user in self._roster:
             return
         row = self._roster.join(user)
-        self.people.take()
+        self.user_rows.take()
         self._home.append(-1)
         c = next(iter(self._clusters)) if self._clusters else self._found()
         self._enter(row, c)
         self._note(c)
 
     def drop(self, user: Hashable) -> None:
-        """Forget a user: the cluster is summed anew from those who stay, so nothing of the user remains."""
+        """Forget a user: the cluster is summed again from the others, so nothing of the user remains."""
         check_user(user)
         row = self._roster.leave(user)
         c, last = self._home[row], len(self._home) - 1
         self._leave(row)
-        self.people.replace(row)
+        self.user_rows.replace(row)
         moved = self._home.pop()
         if row != last:
             self._clusters[moved].remove(last)
@@ -262,7 +250,7 @@ class SCLUB(Policy):
             self._close(c)
             return
         self.pools.clear(c)
-        self.pools.pool_all(c, self.people, np.array(sorted(self._clusters[c]), dtype=np.int64))
+        self.pools.pool_all(c, self.user_rows, np.array(sorted(self._clusters[c]), dtype=np.int64))
         self._note(c)
 
     @property
@@ -280,23 +268,23 @@ class SCLUB(Policy):
             "users": pack_ids(self._roster.names),
             "home": np.array([order[c] for c in self._home], dtype=np.int64),
             "checked": checked,
-            **self.people.tensors("user", np.arange(n)),
+            **self.user_rows.tensors("user", np.arange(n)),
             **self.pools.tensors("cluster", np.array(list(order), dtype=np.int64)),
         }
 
     def restore(self, tensors: Tensors) -> None:
-        """Take over what `tensors` returned."""
+        """Restore what `tensors` returned."""
         names = unpack_ids(tensors, "users")
         home = take(tensors, "home", "i", (len(names),))
         checked = take(tensors, "checked", "u", (len(names),))
         n_clusters = int(home.max(initial=-1)) + 1
         if not np.array_equal(np.unique(home), np.arange(n_clusters)):
             raise FileError("the clusters in the model file are not numbered without gaps")
-        self.people.rows = self.people.restore("user", tensors, len(names))
+        self.user_rows.rows = self.user_rows.restore("user", tensors, len(names))
         pools = self.pools.restore("cluster", tensors, n_clusters)
         self._roster, self._home = Roster(names), [-1] * len(names)
         self._checked = set(np.flatnonzero(checked).tolist())
-        self.pools, self._clusters, self._unchecked, self._born = self.people.sibling(), {}, {}, 0
+        self.pools, self._clusters, self._unchecked, self._born = self.user_rows.sibling(), {}, {}, 0
         self._whole[:] = False
         for _ in range(n_clusters):
             self._found()

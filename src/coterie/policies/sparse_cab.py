@@ -2,17 +2,16 @@
 Models").
 
 paper            here
-w_{i,t-1}        found by `coterie.sparse_recovery` on all of user i's history, from the last support on
+w_{i,t-1}        found by `coterie.sparse_recovery` on user i's whole history, starting from the last support
 Ŝ_{i,t-1}        the features where it is not zero: at most `sparsity` of them
 sCB_j(x)         scale * spread
 M^Ŝ              I + XᵀX between the features of Ŝ
-α_sp(t)          scale: alpha·√log(1+t), or alpha(t) where alpha is a function
+α_sp(t)          scale: alpha·√log(1+t), or alpha(t) if alpha is a function
 
 Neighbourhoods, averages and the γ/4 rule are CAB's. Here M has the identity that the ridge objective implies;
 the appendix leaves it out of the bound, whose inverse would not exist for a short history. As in the appendix
-the bound looks at the estimated support alone: to features outside it a user pays no attention, neither in
-the estimate nor in the bound, and other features come in through the recovery, which looks at all of them
-after every payoff.
+the bound uses only the estimated support: features outside it affect neither the estimate nor the bound.
+Other features enter through the recovery, which considers all of them after every payoff.
 """
 
 from collections.abc import Hashable, Sequence
@@ -31,7 +30,7 @@ from coterie.policies.base.policy import Policy
 
 @final
 class SparseCAB(Policy):
-    """CAB where thousands of features are known and few of them, others for each user, matter.
+    """CAB for thousands of features, of which a few matter, different ones for each user.
 
     n_features
         How many features a context has. Contexts are arrays (candidates, n_features), norms at most 1.
@@ -42,7 +41,7 @@ class SparseCAB(Policy):
     method
         How the features are found: "cosamp" or "subspace-pursuit".
 
-    Raises ParameterError if a setting cannot be.
+    Raises ParameterError if a setting is not valid.
 
     >>> policy = SparseCAB(n_features=4, sparsity=1)
     >>> policy.learn("ann", [1.0, 0.0, 0.0, 0.0], 1.0)
@@ -50,16 +49,16 @@ class SparseCAB(Policy):
     >>> policy.choose("ann", [[0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
     1
 
-    The bound sees only the support, so it is
-    about √(sparsity/n_features) of CAB's, and so are payoffs if contexts use all features alike: hence the
-    smaller `alpha`. For the same reason users do not learn together by default: any `gamma` that is large
-    against the payoffs takes all users for sure neighbours before their models differ, for good.
+    The bound uses only the support, so it is about √(sparsity/n_features) of CAB's, and so are payoffs if
+    contexts use all features equally: hence the smaller `alpha`. For the same reason updates are not shared
+    by default: any `gamma` that is large relative to the payoffs would treat all users as certain neighbours
+    before their models differ, permanently.
 
     A user without history, or whose support is empty because every payoff was 0, has the estimate 0 and the
-    bound of CAB's prior, scale·‖x‖: such a user explores whatever is long, decides with everybody whose
-    estimate is small, and shares only where scale·‖x‖ is below γ/4. With the first payoff that is not 0 the
-    support fills up, at first with features that happen to be large, and from then on the user explores
-    candidates with much weight on the support.
+    bound of CAB's prior, scale·‖x‖: such a user explores contexts with a large norm, decides with all users
+    whose estimates are small, and shares only if scale·‖x‖ is below γ/4. With the first nonzero payoff the
+    support is filled, at first with features that happen to be large, and from then on the user explores
+    candidates with large values on the support.
     """
 
     name = "sparse-cab"
@@ -108,7 +107,7 @@ class SparseCAB(Policy):
         )
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
-        """Update the user alone, or with all sure neighbours if sure."""
+        """Update the user alone, or with all certain neighbours if the user is certain."""
         check_user(user)
         contexts = self.models.read([context])
         payoff = read_payoff(payoff)
@@ -123,18 +122,18 @@ class SparseCAB(Policy):
         return updated
 
     def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
-        """Return the users who decide with `user` on `context` now, `user` among them."""
+        """Return the users whose models decide for `user` on `context` now, including `user`."""
         check_user(user)
         contexts = self.models.read([context])
         scale = scale_at(self.alpha, self.learned)
         return self.models.neighbours(user, contexts, self.models.view(user, contexts), scale)
 
     def add(self, user: Hashable) -> None:
-        """Register a user; with `eligible="all"` others count the user as a neighbour from now on."""
+        """Register a user; with `eligible="all"` the user can be a neighbour of others from now on."""
         self.models.add(user)
 
     def drop(self, user: Hashable) -> None:
-        """Forget a user: nothing of the user stays but what neighbours learned with the user."""
+        """Forget a user. Only updates that were shared with neighbours stay."""
         self.models.drop(user)
 
     @property
@@ -147,5 +146,5 @@ class SparseCAB(Policy):
         return self.models.tensors()
 
     def restore(self, tensors: Tensors) -> None:
-        """Take over what `tensors` returned."""
+        """Restore what `tensors` returned."""
         self.models.restore(tensors)

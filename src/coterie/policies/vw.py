@@ -1,19 +1,20 @@
-"""VW: Vowpal Wabbit's contextual bandits, the rival from outside (Agarwal et al., 2014; Foster, Rakhlin, 2020).
+"""VW: Vowpal Wabbit's contextual bandits, for comparison (Agarwal et al., 2014; Foster, Rakhlin, 2020).
 
-A round is one multiline example. The namespace U holds the user's id, A an item's id where it is known and its
-features where it has any; `-q UA` pairs them. A cost is minus a payoff. VW answers with probabilities; the choice is
-drawn from them with our own generator, so that a run depends on its seed alone.
+A round is one multiline example. The namespace U holds the user's id, A an item's id and features, if it has
+them; `-q UA` pairs them. A cost is minus a payoff. VW returns probabilities; the choice is drawn from them
+with our own generator, so that a run depends only on its seed.
 
-Examples are text: Vowpal Wabbit's package has nothing faster. `run` parses a list once, to predict and to learn, and
-keeps the lines of items with features. So it plays 9,600 rounds a second on LastFM and 23,500 on `movielens-repeat`;
-the package's `predict` and `learn`, each of which parses for itself, come to 1,400 and 5,200.
+Examples are text: Vowpal Wabbit's package has nothing faster. `run` parses a list once for both predicting
+and learning, and caches the lines of items with features. So it plays 9,600 rounds per second on LastFM and
+23,500 on `movielens-repeat`; the package's `predict` and `learn`, which parse separately, reach 1,400 and
+5,200.
 """
 
 import copy
 import os
 import tempfile
 from bisect import bisect_right
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import accumulate
@@ -22,16 +23,16 @@ from urllib.parse import quote
 
 import numpy as np
 
-from coterie.errors import FileError, MissingExtraError, ParameterError, UserError
+from coterie.errors import FileError, MissingExtraError, ParameterError
 from coterie.models.candidates import Candidates, read_both, read_one, read_table
 from coterie.models.checks import check_count, check_flag, check_user, read_items, read_payoff
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.policies.base.batch import Batch, Outcome, read_batch
 from coterie.policies.base.decision import Decision
-from coterie.policies.base.policy import Policy
+from coterie.policies.base.known_users import KnownUsers
 from coterie.policies.random import Seed, make_rng
 
-# Azure Personalizer's default of old, and four settings that do well in one place or another.
+# Azure Personalizer's old default, and four settings that do well on some datasets.
 SETTINGS: dict[str, str] = {
     "personalizer": "--cb_explore_adf --epsilon 0.1 --power_t 0 -l 0.001 --cb_type mtr -q ::",
     "epsilon": "--cb_explore_adf --epsilon 0.05 -q UA",
@@ -39,16 +40,17 @@ SETTINGS: dict[str, str] = {
     "squarecb": "--cb_explore_adf --squarecb -q UA",
     "slow": "--cb_explore_adf --epsilon 0.02 -l 0.1 -q UA",
 }
-# With VW's default of 18 bits too many pairs of users and items share a weight: on MovieLens the best setting comes
-# to 0.744 (new lists) and 0.362 (repeated ones) of RAN's regret, with 22 to 0.732 and 0.350. 24 bring no more.
+# With VW's default of 18 bits too many pairs of users and items share a weight: on MovieLens the best setting
+# has 0.744 (new lists) and 0.362 (repeated ones) of RAN's regret, with 22 bits 0.732 and 0.350. 24 bits are
+# no better.
 FIXED = ["-b", "22", "--random_seed", "1"]
-MANY = 50_000  # items whose lines are kept
-# Counters are kept with the model, so that a model that was read and written again is the same file.
+MANY = 50_000  # items whose lines are cached
+# Counters are saved with the model, so that reading and writing a model gives the same file.
 ALWAYS = ["--quiet", "--preserve_performance_counters"]
 
 
 class Shown(NamedTuple):
-    """A decision: to whom, which candidates as lines of text, and with which probabilities."""
+    """A decision: the user, the candidates as lines of text, and their probabilities."""
 
     user: Hashable
     lines: list[str]
@@ -57,8 +59,8 @@ class Shown(NamedTuple):
 
 
 @final
-class VW(Policy):
-    """Vowpal Wabbit: one linear model over pairs of users and items, explored by chance.
+class VW(KnownUsers):
+    """Vowpal Wabbit: one linear model over pairs of users and items, with random exploration.
 
     n_features
         How many features a context has; they may have any norm.
@@ -68,18 +70,18 @@ class VW(Policy):
         One of five: Personalizer's old default, epsilon 0.05, a fast and a slow learning rate with epsilon 0.02, and
         SquareCB.
     seed
-        Starts the choices: an integer, or a numpy.random.Generator.
+        Seed of the choices: an integer, or a numpy.random.Generator.
 
-    Raises ParameterError if a setting cannot be, MissingExtraError if vowpalwabbit is not installed.
+    Raises ParameterError if a setting is not valid, MissingExtraError if vowpalwabbit is not installed.
 
     >>> policy = VW(one_hot=True)
     >>> policy.learn("ann", "jazz", 1.0)
     1
 
-    `learn` gives Vowpal Wabbit the whole list of the last decision, with its probabilities,
-    where it was made for this user and holds this context, as it always does in `run`. Otherwise it learns from the
-    context alone, as if there had been no choice (probability 1); so it does with a decision that was made before the
-    policy was saved. Dropping a user leaves what the hashed weights have learned: VW cannot take it out.
+    If the last decision was for this user and contains this context, as always in `run`, `learn` gives Vowpal
+    Wabbit its whole list with the probabilities. Otherwise, and for decisions from before the policy was
+    saved, it learns from the context alone, with probability 1. Dropping a user does not change the hashed
+    weights: VW cannot remove what they learned.
     """
 
     name = "vw"
@@ -112,9 +114,7 @@ class VW(Policy):
         self._label_type = self._vw.get_label_type().value
         self._known: dict[Hashable, None] = {}
         self._last: Shown | None = None
-        self._texts: dict[
-            tuple[Hashable, bytes], str
-        ] = {}  # items with features as lines: numbers are slow to write
+        self._texts: dict[tuple[Hashable, bytes], str] = {}  # cached lines of items with features
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
         """Draw a candidate from Vowpal Wabbit's probabilities. They are the scores; the one drawn has 1 more."""
@@ -146,7 +146,7 @@ class VW(Policy):
         return True
 
     def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
-        """Return all users, `user` among them: there is one model."""
+        """Return all users, including `user`: there is one model."""
         check_user(user)
         self._read_one(context)
         return list(self._known | {user: None})
@@ -160,7 +160,7 @@ class VW(Policy):
             self._last = before
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
-        """Learn from the last decision's list, or from `context` alone where it is not about that decision."""
+        """Learn from the last decision's list, or from `context` alone if it does not belong to that decision."""
         check_user(user)
         [line] = self._lines(self._read_one(context))
         payoff = read_payoff(payoff)
@@ -176,7 +176,7 @@ class VW(Policy):
         return 1
 
     def run(self, batch: Batch) -> Outcome:
-        """Play many rounds, in Python: all that takes time happens in Vowpal Wabbit."""
+        """Play many rounds in Python: most of the time is spent in Vowpal Wabbit."""
         candidates, payoffs, served = read_batch(batch)
         lines: dict[int, str] = {}
         table = self._read(batch.items) if len(candidates) else batch.items
@@ -189,7 +189,7 @@ class VW(Policy):
                 if item not in lines:
                     [lines[item]] = self._lines(table[item : item + 1])
             texts = [_shared(user), *(lines[item] for item in row)]
-            # What comes from the parser goes back with a note in the model's counters, so it must be learned from.
+            # Examples from the parser change the model's counters when returned, so they must be learned.
             examples = self._parse(texts) if place < 0 else self._own(texts)
             chances = self._predict(examples)
             k = _draw(chances, self.rng.random())
@@ -208,13 +208,13 @@ class VW(Policy):
         return len(self._known) + (user not in self._known)
 
     def _read(self, contexts: Any) -> Any:
-        """Return candidates as this policy was made for: ids, features or both."""
+        """Return candidates in this policy's format: ids, features or both."""
         if self.n_features is None:
             return read_items(contexts)
         return (read_both if self.one_hot else read_table)(contexts, self.n_features)
 
     def _read_one(self, context: Any) -> Any:
-        """Return what `learn` got, as a list of one candidate."""
+        """Return the context of `learn` as a list of one candidate."""
         if self.n_features is not None and self.one_hot:
             return read_one(context, self.n_features)
         return self._read([context])
@@ -238,12 +238,12 @@ class VW(Policy):
         return lines
 
     def _parse(self, lines: list[str]) -> list[Any]:
-        """Return examples from Vowpal Wabbit's store, which `_teach` puts back."""
+        """Return examples from Vowpal Wabbit's pool, which `_teach` returns to it."""
         examples: list[Any] = self._vw._parse("\n".join(lines))
         return examples
 
     def _own(self, lines: list[str]) -> list[Any]:
-        """Return examples that leave no trace: slower than `_parse`."""
+        """Return examples that do not change the model's counters: slower than `_parse`."""
         library = import_module("pylibvw")
         return [library.example(self._vw, self._label_type, line) for line in lines]
 
@@ -254,40 +254,27 @@ class VW(Policy):
         return chances
 
     def _teach(self, examples: list[Any], k: int, payoff: float, chance: float) -> None:
-        """Let Vowpal Wabbit learn what candidate k paid, which was chosen with probability `chance`."""
+        """Learn the payoff of candidate k, which was chosen with probability `chance`."""
         examples[1 + k].set_label_string(self._vw, f"0:{-payoff!r}:{chance!r}", self._label_type)
         self._vw.learn_multi(examples)
         self._vw._finish_example_multi_ex(examples)
 
-    def add(self, user: Hashable) -> None:
-        """Register a user."""
-        check_user(user)
-        self._known.setdefault(user)
-
     def drop(self, user: Hashable) -> None:
         """Forget that a user is known; the weights stay."""
-        check_user(user)
-        if user not in self._known:
-            raise UserError(f"user {user!r} is not known, so cannot be dropped")
-        del self._known[user]
+        super().drop(user)
         if self._last is not None and self._last.user == user:
             self._last = None
 
-    @property
-    def users(self) -> Sequence[Hashable]:
-        """The known users."""
-        return list(self._known)
-
     def tensors(self) -> Tensors:
-        """Return who is known, and Vowpal Wabbit's model file as bytes."""
+        """Return the known users, and Vowpal Wabbit's model file as bytes."""
         model = np.frombuffer(_saved(self._vw), dtype=np.uint8)
         return {"known": pack_ids(self._known), "model": model}
 
     def restore(self, tensors: Tensors) -> None:
-        """Take over what `tensors` returned."""
+        """Restore what `tensors` returned."""
         known = dict.fromkeys(unpack_ids(tensors, "known"))
         model = take(tensors, "model", "u", (None,)).tobytes()
-        # A model file holds options, which could name files to write: only our own may come in.
+        # A model file holds options, which could name files to write: only our own options are allowed.
         if _options(model) != _options(_saved(self._vw)):
             raise FileError(
                 f"the model in the file is not Vowpal Wabbit's with setting={self.setting!r}, or of another version"
@@ -296,7 +283,7 @@ class VW(Policy):
         self._known, self._last = known, None
 
     def _copied(self, memo: dict[int, Any]) -> dict[str, Any]:
-        """Return what copies and pickles hold: of Vowpal Wabbit its model file."""
+        """Return the state for copies and pickles, with Vowpal Wabbit's model file."""
         with self._lock:
             rest = {name: value for name, value in vars(self).items() if name not in ("_lock", "_vw")}
             return {**copy.deepcopy(rest, memo), "_vw": _saved(self._vw)}
@@ -322,7 +309,7 @@ def _saved(vw: Any) -> bytes:
 
 
 def _reopened(model: bytes) -> Any:
-    """Return a Vowpal Wabbit that goes on from a model file. It reads from paths only."""
+    """Return a Vowpal Wabbit that continues from a model file. It reads from paths only."""
     with tempfile.TemporaryDirectory(prefix="coterie-") as folder:
         path = os.path.join(folder, "model")
         with open(path, "wb") as file:
@@ -334,13 +321,13 @@ def _reopened(model: bytes) -> Any:
 
 
 def _options(model: bytes) -> tuple[bytes, bytes]:
-    """Return the version and the options that a model file begins with."""
+    """Return the version and the options at the start of a model file."""
     version, _, rest = model[4:1000].partition(b"\0")
     return version, rest[rest.find(b" --") :].partition(b"\0")[0]
 
 
 def _text(name: Hashable) -> str:
-    """Return an id as text without blanks, colons and bars, which mean something to Vowpal Wabbit."""
+    """Return an id as text without blanks, colons and bars, which are special in Vowpal Wabbit's format."""
     return quote(repr(name.item() if isinstance(name, np.generic) else name), safe="'(),")
 
 
@@ -349,6 +336,6 @@ def _shared(user: Hashable) -> str:
 
 
 def _draw(chances: list[float], point: float) -> int:
-    """Return the candidate at a point of [0, 1), each taking up as much of it as its probability."""
+    """Return the candidate at a point of [0, 1), divided in proportion to the probabilities."""
     ends = list(accumulate(chances))
     return min(bisect_right(ends, point * ends[-1]), len(chances) - 1)

@@ -1,1 +1,1 @@
-"""Pages, figures and tables, for every room above."""
+"""Pages, figures and tables, for all kinds of reports."""

@@ -1,9 +1,9 @@
-"""A page that works offline: plain words first, then figures, then numbers."""
+"""A page that works offline: first words, then figures, then numbers."""
 
 import io
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,14 +12,14 @@ from typing import Any
 from coterie.errors import MissingExtraError
 from coterie.models.files import written_whole
 
-# Figures are drawn in these stand-ins, which become the style sheet's variables: one picture, light and dark.
+# Figures are drawn in these placeholders, which become variables of the style sheet, for light and dark.
 INK, FAINT, GRID = "#010101", "#020202", "#030303"
 SERIES = ("#0400a1", "#0400a2", "#0400a3", "#0400a4")
 VARIABLES = {INK: "--ink", FAINT: "--faint", GRID: "--grid"} | {
     colour: f"--series-{number}" for number, colour in enumerate(SERIES)
 }
 STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",  # text stays text: it can be searched, and takes the page's font
+    "svg.fonttype": "none",  # text stays text: it can be searched, and uses the page's font
     "svg.hashsalt": "coterie",
     "font.family": "sans-serif",
     "font.size": 10,
@@ -58,7 +58,7 @@ pre { background: var(--card); border: 1px solid var(--grid); border-radius: 12p
 
 
 def draw(title: str, plot: Callable[[Any], None], size: tuple[float, float] = (6.6, 3.4)) -> str:
-    """Return what `plot` draws on matplotlib axes as an `<svg>` element; `title` is read aloud."""
+    """Return what `plot` draws on matplotlib axes as an `<svg>` element; `title` is for screen readers."""
     if find_spec("matplotlib") is None:
         raise MissingExtraError("figures need matplotlib: pip install 'coterie[experiments]'")
     from matplotlib import rc_context
@@ -72,13 +72,17 @@ def draw(title: str, plot: Callable[[Any], None], size: tuple[float, float] = (6
         plot(axes)
         out = io.StringIO()
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
-    text = out.getvalue()
-    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    return as_element(out.getvalue(), escape(title), VARIABLES)
+
+
+def as_element(svg: str, label: str, variables: Mapping[str, str]) -> str:
+    """Return an SVG file as an `<svg>` element: without metadata and size, its colours as CSS variables."""
+    text = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r' xmlns(:xlink)?="[^"]*"| (width|height)="[\d.]+pt"', "", text)
     text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)
-    for colour, variable in VARIABLES.items():
+    for colour, variable in variables.items():
         text = text.replace(colour, f"var({variable})")
-    return text.replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1).strip()
+    return text.replace("<svg", f'<svg role="img" aria-label="{label}"', 1).strip()
 
 
 def figure(svg: str, caption: str) -> str:
@@ -92,14 +96,19 @@ def paragraphs(lines: Iterable[str]) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table; the first column is names."""
+    """Return a table that scrolls; the first column has names."""
+    return f'<div class="scroll">{plain_table(head, rows)}</div>'
+
+
+def plain_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table."""
     top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     body = "\n".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def write_page(path: str | os.PathLike[str], *, kicker: str, title: str, body: Iterable[str]) -> Path:
-    """Write a page, whole or not at all, and return its path."""
+    """Write a page atomically, and return its path."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     text = (

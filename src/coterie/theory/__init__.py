@@ -1,4 +1,4 @@
-"""The paper's analysis, executable: how hard data is, what is guaranteed, and whether sharing is worth it."""
+"""The paper's analysis as code: the hardness of data, the bounds, and whether sharing feedback is worth it."""
 
 from coterie.theory.bounds import (
     Terms,

@@ -1,4 +1,4 @@
-"""Advice on a log of one's own: who is in it, whether they differ, whether sharing is likely to pay, how to start."""
+"""Advice on a user's own log: whether users differ, whether sharing is likely to pay, and how to start."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, final
@@ -13,18 +13,18 @@ from coterie.theory.records import Records
 from coterie.theory.sharing import Sharing, measure_sharing
 from coterie.theory.standings import APART, COIN, NEAR, NOTHING, ONE, PRIOR, WORTH, recommend
 
-PAPER_GAMMA = 0.2  # what the paper used throughout
+PAPER_GAMMA = 0.2  # the paper's value
 
 
 @final
 @dataclass(frozen=True)
 class Advice:
-    """What a log says."""
+    """The results of analysing a log."""
 
     name: str
     records: Records
     sharing: Sharing
-    groups: Groups | None  # None where no user saw an item twice
+    groups: Groups | None  # None if no user saw an item twice
     distances: Distances
 
     @property
@@ -43,11 +43,11 @@ class Advice:
 
     @property
     def recommended(self) -> str:
-        """The policy that records kept aside speak for; "random" where no policy is better than a coin."""
+        """The policy with the best predictions on held-out records; "random" if none beats chance."""
         return recommend(self.sharing.standings)
 
     def numbers(self) -> dict[str, Any]:
-        """All figures, ready for JSON."""
+        """All numbers, ready for JSON."""
         records, shared = self.records, self.sharing
         per_user = records.per_user
         return {
@@ -106,21 +106,21 @@ class Advice:
     def words(self) -> list[str]:
         """The advice in plain sentences, the conclusion first."""
         shared, first = self.sharing, int(self.sharing.first[0])
-        told = {
-            "pays": "Let users teach each other: sharing feedback is likely to pay here.",
-            "does not pay": "Keep users apart: sharing feedback is not likely to pay here.",
-            "unclear": "This log cannot tell whether sharing feedback pays; try both.",
+        verdict = {
+            "pays": "Share feedback between users: it is likely to pay here.",
+            "does not pay": "Keep users separate: sharing feedback is not likely to pay here.",
+            "unclear": "This log does not show whether sharing feedback pays; try both.",
         }[shared.verdict]
         records = "record" if first == 1 else "records"
         lines = [
-            told,
-            f"Of two things shown to a user of which one paid more, a model that has seen {first} {records} of each "
+            verdict,
+            f"Of two items shown to a user of which one paid more, a model that has seen {first} {records} of each "
             f"user finds the better one {_of_100(shared.own[0])} if it knows only this user, and "
             f"{_of_100(shared.shared[0])} if users share. From {int(shared.first[-1])} records on it is "
-            f"{_of_100(shared.own[-1])} and {_of_100(shared.shared[-1])}. A coin finds it 50 times in 100.",
+            f"{_of_100(shared.own[-1])} and {_of_100(shared.shared[-1])}. By chance it is 50 times in 100.",
             f"Averaged over these sizes sharing gains {100 * shared.gain:.1f} in 100 "
-            f"(95 % interval {100 * shared.low:.1f} to {100 * shared.high:.1f}); below {100 * WORTH:g} we would not "
-            "bother.",
+            f"(95 % interval {100 * shared.low:.1f} to {100 * shared.high:.1f}); a gain below {100 * WORTH:g} is "
+            "not worth the effort.",
             self.because(),
         ]
         if self.groups is not None:
@@ -143,8 +143,8 @@ class Advice:
     def because(self) -> str:
         """Why the recommended policy is recommended, in a sentence or two."""
         standings, chosen = self.sharing.standings, self.recommended
-        told = ", ".join(f"{one.policy} {100 * one.score:.1f}" for one in standings)
-        found = f"On records kept aside, the better of two was found so many times in 100: {told}."
+        scores = ", ".join(f"{one.policy} {100 * one.score:.1f}" for one in standings)
+        found = f"On held-out records, the better of two was found this many times in 100: {scores}."
         if chosen == NOTHING:
             return (
                 f"{found} None is better than a coin ({100 * COIN:g}) beyond doubt, so this log says nothing about "
@@ -175,7 +175,7 @@ class Advice:
 
 
 def advise(records: Records, *, name: str = "log", splits: int = 3, seed: int = 0) -> Advice:
-    """Look into a log and say what to do with it."""
+    """Analyse a log and return advice on it."""
     try:
         groups: Groups | None = count_groups(records, seed=seed)
     except ParameterError:

@@ -1,7 +1,7 @@
-"""The paper's guarantees as functions: each states its formula and what it assumes, and refuses the rest.
+"""The paper's guarantees as functions: each states its formula and assumptions, and rejects other input.
 
 paper                       here
-Theorem 1                   theorem_1, and `regret_bound` with the constants that a proof gives
+Theorem 1                   theorem_1, and `regret_bound` with proved constants
 Lemma 1 (hardness)          lemma_1, and `hardness_bound`, which is proved
 Lemma 2 (Σ 1/|N|)           lemma_2
 Lemma 3 (confidence, α(t))  confidence
@@ -18,7 +18,7 @@ from coterie.models.checks import check_count, check_number
 
 
 class Terms(NamedTuple):
-    """A regret bound in two parts: what is lost before the data suffice, and what grows with time."""
+    """A regret bound in two terms: the loss before the data suffice, and the part that grows with time."""
 
     start: float
     growth: float
@@ -48,12 +48,12 @@ def confidence(
 
     Both are Theorem 2 of Abbasi-Yadkori, Pál and Szepesvári (2011), at confidence δ/n for a union over n users:
     the first its second display, the second its first display with the determinant bounded by the trace.
-    The first follows from the second only for d ≥ 2 (d·log(n/δ) must be at least 2·log(n/δ)), so d = 1 is refused.
+    The first follows from the second only for d ≥ 2 (d·log(n/δ) must be at least 2·log(n/δ)), so d = 1 is rejected.
 
     Assumes payoffs u_j·x + ε with ε conditionally zero-mean and σ-sub-Gaussian (`noise`; payoffs in [-1, 1] have
     σ = 1, by Hoeffding's lemma), ‖x‖ ≤ L (`length`), ‖u_j‖ ≤ S (`norm`), M starting at λI (`ridge`).
-    A user may learn from others' payoffs, as in CAB, as long as their expectation is the user's own: it is,
-    until the bound first fails (surer than γ/4 both, users in one estimated neighbourhood are γ-close).
+    A user may learn from others' payoffs, as in CAB, if their expectation equals the user's own. That holds
+    until the bound first fails: two users with bounds below γ/4 in one estimated neighbourhood are γ-close.
 
     >>> round(confidence(100, n_features=2, n_users=1, delta=0.05, form="printed"), 3)
     4.902
@@ -85,22 +85,22 @@ def theorem_1(
     hardness: float,
     inverse_sizes: float,
 ) -> Terms:
-    """Return Theorem 1's bound on CAB's regret, as printed, its two terms apart.
+    """Return Theorem 1's bound on CAB's regret, as printed, as two terms.
 
         9α·( c·n·HD(16α²/γ²)  +  √(d·log T·Σ_t n/|N_{i_t}(x̄_t)|) )
 
     `alpha` is α(T), `hardness` HD at level 16α(T)²/γ² (or any upper bound on it), `inverse_sizes` Σ_t 1/|N|.
-    Assumes the confidence condition, the γ-gap, ‖u‖ = 1 and an α(t) that never falls.
+    Assumes the confidence condition, the γ-gap, ‖u‖ = 1 and an α(t) that never decreases.
 
-    The proof's constant is 8α + 4, which is at most 9α only from α = 4 on, and it counts HD rounds where HD + 1 can
-    be unsure (the matrix of round t is that of t - 1). The bound holds nonetheless for T ≥ 2 and α ≥ 1, by
-    `regret_bound`: in a round nobody loses more than 2. At T = 1 it is 0, so T = 1 is refused; so is α < 1, with
-    which the confidence condition cannot hold at the start, where w = 0, M = I and ‖u‖ = 1.
+    The proof's constant is 8α + 4, which is at most 9α only from α = 4 on, and it counts HD rounds where HD +
+    1 can be unsure (the matrix of round t is that of t - 1). The bound still holds for T ≥ 2 and α ≥ 1, by
+    `regret_bound`: the loss of a round is at most 2. At T = 1 the bound is 0, so T = 1 is rejected; so is α <
+    1, for which the confidence condition cannot hold at the start, where w = 0, M = I and ‖u‖ = 1.
     """
     _check_run(alpha, n_rounds, n_users, n_features, hardness, inverse_sizes)
     check_count("n_candidates", n_candidates)
     if n_rounds < 2:
-        raise ParameterError("n_rounds is 1, where Theorem 1 would promise no regret at all; it needs 2")
+        raise ParameterError("n_rounds is 1, for which Theorem 1's bound is 0; expected at least 2")
     return Terms(
         9 * alpha * n_candidates * n_users * hardness,
         9 * alpha * math.sqrt(n_features * math.log(n_rounds) * n_users * inverse_sizes),
@@ -123,7 +123,7 @@ def regret_bound(
 
     Proof. Round t is unsure if some CB_{j,t-1}(x_{t,k}) ≥ γ/4. Then λ_min(M_{j,t-1}) ≤ 16α(T)²/γ², and as M_{j,t-1}
     contains all of j's own rounds up to t - 1, HD ≥ t - 1 (or t = 1): at most HD + 1 rounds are unsure, and each
-    loses at most L = 2 (`largest_loss`; 1 where expected payoffs are in [0, 1]). In all others N̂ = N for every
+    loses at most L = 2 (`largest_loss`; 1 if expected payoffs are in [0, 1]). In all others N̂ = N for every
     candidate, so r_t ≤ 2·CB_N(x̄_t) and exactly N is updated; Cauchy-Schwarz, the log-determinant bound and
     det M ≤ (1 + T/d)^d give the second term as in the paper. ∎
     """
@@ -150,11 +150,11 @@ def lemma_1(
         B(x, δ) = (λ/4)·x - 8·(log(x/δ) + √(x·log(x/δ)))
 
     Assumes users drawn uniformly, and contexts drawn i.i.d. from X with ‖X‖ ≤ 1, least eigenvalue λ of E[XXᵀ], and
-    variance parameter ν² ≤ λ²/(8·ln 4c). Input that breaks the last is refused, and that is every
+    variance parameter ν² ≤ λ²/(8·ln 4c). Input that violates the last condition is rejected, which is every
     input with d ≥ 2. For a sub-Gaussian X, λ ≤ max Var(z·X) ≤ ν² in some direction across the mean, which
-    with the condition gives λ ≥ 8·ln 4c > 1. Read as in Gentile et al. 2014, where ν² belongs to (z·X)²: averaged
-    over directions z, Var((z·X)²) ≥ 2·Σ_{a≠b} λ_a·λ_b / (d(d+2)) ≥ 2(d-1)/(d+2)·λ² ≥ λ²/2, above λ²/(8·ln 4).
-    Use `hardness_bound`.
+    with the condition gives λ ≥ 8·ln 4c > 1. Read as in Gentile et al. 2014, where ν² belongs to (z·X)²:
+    averaged over directions z, Var((z·X)²) ≥ 2·Σ_{a≠b} λ_a·λ_b / (d(d+2)) ≥ 2(d-1)/(d+2)·λ² ≥ λ²/2, above
+    λ²/(8·ln 4). Use `hardness_bound`.
     """
     _check_lemma(eta, n_rounds, n_users, n_features, delta)
     _check_positive("least_eigenvalue", least_eigenvalue)
@@ -196,10 +196,10 @@ def hardness_bound(
     visits ΣY < μx/2 with probability at most exp(-μx/8). Changing z by ε changes each Y by at most 2ε; a cover
     with ε = μ/8 has at most (1 + 16/μ)^d points, so min_z ΣY ≥ μx/4 but for (1 + 16/μ)^d·exp(-μx/8). That
     minimum is the least eigenvalue under the worst choices (see `sphere`), and it only grows with x, so one x
-    a user suffices. D(x) rounds bring each user x visits (Bernstein). ∎
+    per user suffices. D(x) rounds bring each user x visits (Bernstein). ∎
 
     The paper's sketch has no factor d in front of the logarithm: it applies a bound for one adapted choice of
-    candidates to all choices made in hindsight, as HD has them.
+    candidates to all choices in hindsight, which HD considers.
     """
     _check_lemma(eta, n_rounds, n_users, n_features, delta)
     if not 0 < floor <= 1 / n_features + 1e-12:
@@ -207,7 +207,7 @@ def hardness_bound(
             f"floor is {floor}, expected above 0 and at most 1/n_features = {1 / n_features:g}"
         )
     cover = n_features * math.log1p(16 / floor) + math.log(2 * n_users / delta)
-    # One more visit where 4(η - 1)/μ is reached exactly: the eigenvalue must be above η.
+    # One more visit if 4(η - 1)/μ is reached exactly: the eigenvalue must be above η.
     visits = max(math.floor(4 * max(0.0, eta - 1) / floor) + 1, math.ceil(8 / floor * cover))
     return _arrivals(visits, n_rounds, n_users, delta / 2)
 
@@ -217,10 +217,10 @@ def lemma_2(*, n_rounds: int, n_candidates: int, n_users: int, clusters: float, 
 
         2T·c·E[m(X)]/n + 12·log(log T/δ)
 
-    `clusters` is E[m(X)]. Assumes contexts drawn i.i.d., c_t ≤ c, and users drawn uniformly: the last is used
-    in the proof and missing from the statement, without it one lonely user who always comes breaks it. The
-    tail bound behind it (Kakade and Tewari 2008, Theorem 3 in the appendix) needs T ≥ 3 and gives
-    3·log(4·log T/δ), at most the printed term while log T/δ ≥ 4^(1/3); the rest is refused.
+    `clusters` is E[m(X)]. Assumes contexts drawn i.i.d., c_t ≤ c, and users drawn uniformly: the proof uses
+    the last condition, which the statement omits; one user in a cluster alone who visits every time would
+    break it. The tail bound behind it (Kakade and Tewari 2008, Theorem 3 in the appendix) needs T ≥ 3 and
+    gives 3·log(4·log T/δ), at most the printed term while log T/δ ≥ 4^(1/3); other input is rejected.
     """
     check_count("n_rounds", n_rounds), check_count("n_candidates", n_candidates)
     check_count("n_users", n_users)
@@ -272,7 +272,7 @@ def theorem_3(
 
         c·n²·s²√s/(λ²γ²)·log^2.5(Tnd/(δs))    and    √(s·d·T·c·E[m(X)])
 
-    Where contexts lie in a space of r dimensions (`rank`), r takes the place of d in the second term.
+    If contexts lie in a space of r dimensions (`rank`), r replaces d in the second term.
     """
     _check_orders(n_rounds, n_users, n_features, n_candidates, clusters, gap, least_eigenvalue, delta)
     width = n_features if rank is None else rank
@@ -285,12 +285,12 @@ def theorem_3(
 
 
 def _arrivals(visits: float, n_rounds: int, n_users: int, delta: float) -> float:
-    """Return D(visits), at most T: after it each user has come more than `visits` times, but for chance δ."""
+    """Return D(visits), at most T: by then each user has visited more than `visits` times, with probability 1 - δ."""
     return min(float(n_rounds), 2 * n_users * (visits + 5 / 3 * math.log(n_rounds * n_users / delta)))
 
 
 def _first(enough: Callable[[float], bool]) -> float:
-    """Return a number from which on `enough` is true, by doubling and halving."""
+    """Return a number from which on `enough` is true, by doubling and bisection."""
     high = 1.0
     while not enough(high):
         high *= 2

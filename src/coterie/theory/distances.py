@@ -1,4 +1,4 @@
-"""How far apart are users' models? The paper's Figure 3, and what of it is only noise."""
+"""Distances between users' models: the paper's Figure 3, and how much of it is noise."""
 
 from dataclasses import dataclass
 from typing import final
@@ -18,15 +18,15 @@ class Distances:
     """Mean Euclidean distances between users' regularised least-squares models."""
 
     times: Floats  # (points,) rounds
-    served: Floats  # (points,) from the users served around then to all others, as in Figure 3
+    served: Floats  # (points,) from the users served at that time to all others, as in Figure 3
     mean: float  # over all records
-    paid: float  # the same with models from paying records only, as the paper has them
-    between: float  # from one half of a user's records to the other half of another's
-    within: float  # to the other half of the same user's: what noise alone makes
+    paid: float  # the same with models from paying records only, as in the paper
+    between: float  # from one half of a user's records to the other half of another user's
+    within: float  # to the other half of the same user's records: noise alone
 
     @property
     def ratio(self) -> float:
-        """How many times further apart two users are than a user is from itself; 1 where users do not differ."""
+        """The distance between users relative to the noise within a user; 1 if users do not differ."""
         return self.between / self.within if self.within > 0 else float("inf")
 
 

@@ -1,10 +1,10 @@
-"""How many groups of users are there for an item, and how far apart? Answered by splitting the data.
+"""The number of groups of users per item, and their distance, estimated by splitting the data.
 
-Each user's records are cut in two halves at random. From one half users are put into k groups by what they are
-expected to pay for the item; on the other half each user's value is predicted by the mean of the other members of
-its group. Too few groups mix users who differ, too many follow noise: the k that predicts best, or the smallest
-within one standard error of it, is how many groups the data can tell apart. There may be more; with more records
-more show.
+Each user's records are split into two random halves. On one half, users are put into k groups by their
+expected payoffs for the item; on the other half, each user's value is predicted by the mean of the other
+members of the group. Too few groups mix users who differ, too many fit noise. The result is the k that
+predicts best, or the smallest k within one standard error of it. There may be more groups than the data can
+distinguish.
 """
 
 from dataclasses import dataclass
@@ -31,15 +31,15 @@ class Groups:
     number: float  # the mean number of groups
     low: float  # the smallest and the largest mean over splits
     high: float
-    gap: float  # how far apart neighbouring groups are, on records that did not form them; 0 for one group
+    gap: float  # distance between adjacent groups, on records not used to form them; 0 for one group
     gap_low: float
     gap_high: float
     counts: Ints  # (MOST_GROUPS,) how many items, over all splits, have 1, 2, … groups
-    items: int  # items looked at
+    items: int  # items examined
 
 
 def count_groups(records: Records, *, splits: int = 5, seed: int = 0) -> Groups:
-    """Estimate how many groups of users there are per item, and how strongly they differ."""
+    """Estimate how many groups of users there are per item, and how much they differ."""
     numbers, gaps, all_counts = [], [], np.zeros(MOST_GROUPS, dtype=np.int64)
     looked = 0
     for split in range(splits):
@@ -78,7 +78,7 @@ def halves(records: Records, rng: np.random.Generator, *, by_item: bool = False)
     key = records.users * records.n_items + records.items if by_item else records.users
     order = order[np.argsort(key[order], kind="stable")]
     rank = np.arange(len(order)) - np.searchsorted(key[order], key[order])
-    # Who has an odd number of records has the odd one in either half by chance.
+    # With an odd number of records, the odd one goes to a random half.
     coin = rng.integers(2, size=int(key.max()) + 1)[key[order]] if key.max() < 10**7 else 0
     odd = (rank + coin) % 2 == 1
     first, second = Fitted(records).add(order[odd]), Fitted(records).add(order[~odd])
@@ -88,7 +88,7 @@ def halves(records: Records, rng: np.random.Generator, *, by_item: bool = False)
 
 
 def _items(records: Records, rng: np.random.Generator) -> Ints:
-    """Draw items, those shown often more often: without features only they have users who saw them twice."""
+    """Draw items; without features, take the most shown ones, as only they have users who saw them twice."""
     counts = np.bincount(records.items, minlength=records.n_items)
     seen = np.flatnonzero(counts)
     if records.vectors is None:
@@ -103,7 +103,7 @@ def _values(fitted: Fitted, item: int) -> tuple[Floats, Floats]:
         counts = fitted.counts[:, item]
         return fitted.sums[:, item] / np.maximum(counts, 1), counts
     x = fitted.records.vectors[item]
-    # Towards the model of all users instead of 0, so that users with few records are not a group by themselves.
+    # Shrink to the model of all users instead of 0, so that users with few records do not form a group.
     pooled = fitted.everyone()
     one = np.array([item])
     square = fitted.spread(one, np.arange(fitted.records.n_users))[0] ** 2
@@ -120,7 +120,7 @@ def _pull(fitted: Fitted, x: Floats, pooled: Floats) -> Floats:
 
 
 def _one_item(first: Fitted, second: Fitted, item: int) -> tuple[int, float] | None:
-    """Return the number of groups and how far apart they are; None where too few users saw the item."""
+    """Return the number of groups and how far apart they are; None if too few users saw the item."""
     value, weight = _values(first, item)
     other, sure = _values(second, item)
     both = (weight > 0) & (sure > 0)
@@ -151,7 +151,7 @@ def _means(group: Ints, value: Floats, weight: Floats) -> Floats:
 
 
 def _losses(group: Ints, value: Floats, weight: Floats) -> Floats:
-    """Return each user's squared error when predicted by the rest of its group; alone, by everybody's mean."""
+    """Return each user's squared error when predicted by the rest of the group, or by all users if alone."""
     mass, moment = np.bincount(group, weight)[group], np.bincount(group, value * weight)[group]
     rest = mass - weight
     whole = (weight @ value - weight * value) / np.maximum(weight.sum() - weight, 1e-300)
@@ -160,9 +160,9 @@ def _losses(group: Ints, value: Floats, weight: Floats) -> Floats:
 
 
 def split_line(value: Floats, weight: Floats, k: int) -> Ints:
-    """Return the k groups of numbers on a line with the least weighted squares within groups, from low to high.
+    """Return the k groups of numbers with the least weighted squares within groups, from low to high.
 
-    Exact up to 120 different numbers; more are first gathered in 120 bins of equal size.
+    Exact for up to 120 different numbers; more are first put into 120 bins of equal size.
 
     >>> split_line(np.array([0.0, 5.0, 0.1, 5.2]), np.ones(4), 2).tolist()
     [0, 1, 0, 1]

@@ -6,9 +6,9 @@ spHD({i_t, C_t}, η), s*                 hardness(users, contexts, eta, sparsity
 min over k of λ_min(I + Σ x x^T)        ridge + min over z of G(z), see `sphere`
 
 HD is the last round t at which some user j could still have a matrix with an eigenvalue of at most η, if all of
-j's rounds up to t had been answered with the worst candidates. More rounds only add to a matrix, so for
-each user there is a number of visits that the worst choices survive, and HD is the last round before the
-visit after those; T, if some user never gets that far (or never comes at all).
+j's rounds up to t had chosen the worst candidates. More rounds only add to a matrix, so each user has a
+number of visits up to which the worst choices keep the eigenvalue small. HD is the last round before the next
+visit; it is T if some user never gets that far, or never visits.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -26,14 +26,14 @@ from coterie.theory.sphere import ROUNDING, Floats, Lists, compare, descend, fal
 @final
 @dataclass(frozen=True)
 class Hardness:
-    """HD lies from `lower` to `upper`, both proved (up to 1e-9 in an eigenvalue); equal, they are HD itself."""
+    """HD lies from `lower` to `upper`, both proved (up to 1e-9 in an eigenvalue); if equal, they are HD."""
 
     lower: int
     upper: int
     lower_by: str  # what proves it
     upper_by: str
-    user: Hashable | None = None  # whose matrix can stay small until `lower`
-    direction: Floats | None = field(default=None, compare=False)  # along which it does
+    user: Hashable | None = None  # the user whose matrix can stay small until `lower`
+    direction: Floats | None = field(default=None, compare=False)  # in which it stays small
 
     @property
     def kind(self) -> Literal["exact", "bounds"]:
@@ -42,7 +42,7 @@ class Hardness:
 
     @property
     def value(self) -> int:
-        """HD, where it is known exactly."""
+        """HD, if it is known exactly."""
         if self.kind != "exact":
             raise ParameterError(
                 f"the hardness is only known to lie from {self.lower} to {self.upper}; use either, or more effort"
@@ -52,7 +52,7 @@ class Hardness:
 
 @dataclass
 class _Visitor:
-    """One user's visits: when, and with what lists."""
+    """One user's visits: their rounds and candidate lists."""
 
     name: Hashable
     times: NDArray[np.int64]  # (visits,) rounds counted from 1
@@ -79,14 +79,14 @@ def hardness(
     effort: int = 4000,
     seed: int = 0,
 ) -> Hardness:
-    """Return what can be proved about HD at level `eta` for rounds with these users and candidate vectors.
+    """Return proved bounds on HD at level `eta` for rounds with these users and candidate vectors.
 
-    `everyone` names all users, should some of them never come; `ridge` is what multiplies the identity that
-    matrices start from (1 in CAB; the paper's sparse appendix leaves it out: 0). With `sparsity` s the
-    eigenvalues are restricted ones: the least over all s-by-s diagonal blocks.
+    `everyone` names all users, if some of them never visit; matrices start from `ridge` times the identity (1
+    in CAB; 0 in the paper's sparse appendix). With `sparsity` s the eigenvalues are restricted ones: the
+    least over all s-by-s diagonal blocks.
 
     The lower bound names a user and a direction; the upper one is proved by bounding all directions at once,
-    looking at no more than `effort` pieces of the sphere for a user. Up to about four features the two
+    examining at most `effort` cells of the sphere per user. Up to about four features the two
     usually meet. With many features and lists of very different candidates the upper bound may be T.
 
     >>> hardness(["ann", "ann", "ann"], [[[1.0]], [[1.0]], [[1.0]]], eta=2.5).value
@@ -121,7 +121,7 @@ def _read(
 ) -> tuple[list[_Visitor], int, Hashable | None]:
     if len(users) != len(contexts):
         raise ParameterError(
-            f"there are {len(users)} users and {len(contexts)} candidate lists; one each a round"
+            f"there are {len(users)} users and {len(contexts)} candidate lists; expected one of each per round"
         )
     if not len(users):
         return [], 0, None
@@ -141,7 +141,7 @@ def _read(
 
 
 def _witnesses(lists: Lists, limit: float, rng: np.random.Generator, sparsity: int | None) -> Floats:
-    """Return directions along which the worst choices stay at most `limit` for long."""
+    """Return directions in which the worst choices stay at most `limit` for many rounds."""
     tried = starts(lists, rng, sparsity)
     best = -1
     while True:
@@ -151,13 +151,13 @@ def _witnesses(lists: Lists, limit: float, rng: np.random.Generator, sparsity: i
         best = int(survived.max())
         if best >= len(lists.vectors):
             return tried
-        # From the directions that last longest, go down on the rounds that they last plus one.
+        # From the directions that last longest, minimise over the rounds they last plus one.
         longest = np.argsort(-survived, kind="stable")[:6]
         tried = np.concatenate([tried[longest], descend(lists.upto(best + 1), tried, sparsity)])
 
 
 def _survived(least: Floats, limit: float) -> NDArray[np.int64]:
-    """Return for each direction how many rounds its sum stays at most `limit`: least (n, rounds)."""
+    """Return for how many rounds each direction's sum stays at most `limit`; least is (n, rounds)."""
     level = limit + ROUNDING * max(1.0, abs(limit))
     counted: NDArray[np.int64] = (np.cumsum(least, axis=1) <= level).sum(axis=1)
     return counted
@@ -181,7 +181,7 @@ def _settle(
     sparsity: int | None,
     effort: int,
 ) -> tuple[Hardness, int, str]:
-    """Return a round after which this user's matrix is proved to be above, raising the lower bound on the way."""
+    """Return a round after which this user's matrix is proved to be above; may raise the lower bound."""
     upto = found.lower + 1
     while upto <= visitor.n_rounds:
         answer = compare(visitor.lists.upto(visitor.visits(upto)), limit, rng, sparsity, effort)
@@ -191,7 +191,7 @@ def _settle(
             found = _raise(found, visitor, answer.direction[None], limit)
             upto = max(upto, found.lower) + 1
         else:
-            # Not to be decided here; with more rounds the proof is easier.
+            # Undecided here; with more rounds the proof is easier.
             visits = visitor.visits(upto)
             upto = visitor.last(max(visits + 1, visits * 5 // 4)) + 1
     return found, visitor.n_rounds, "the number of rounds"
@@ -205,20 +205,19 @@ def one_hot_hardness(
     n_items: int,
     everyone: Iterable[Hashable] | None = None,
 ) -> Hardness:
-    """Return HD exactly where contexts are item ids, and so basis vectors of length `n_items`.
+    """Return the exact HD if contexts are item ids, that is, basis vectors of length `n_items`.
 
     Call a round forced for item a if a is its only candidate, and let F_a be user j's forced rounds for a. Then
 
         min over choices of λ_min(I + Σ x xᵀ) = 1 + min over items a of F_a.
 
     Proof. A sum of e_a e_aᵀ is diagonal with the counts of how often each item was chosen, so λ_min is 1 plus
-    the smallest count. Every sequence of choices counts a at least F_a times, so no choice gets below
-    the right side. Take the item a with the smallest F_a and, in each round that has another candidate, choose
-    that one: then a is counted exactly F_a times. ∎
+    the smallest count. Every sequence of choices counts a at least F_a times, so no choice is below the right
+    side. Take the item a with the smallest F_a and, in each round that has another candidate, choose that
+    one: then a is counted exactly F_a times. ∎
 
-    So as soon as every list offers two items, the least eigenvalue is 1 for ever and HD = T at every level
-    η ≥ 1: Theorem 1 then says nothing. Restricted eigenvalues give the same answer for any sparsity, since e_a
-    is 1-sparse.
+    So if every list offers two items, the least eigenvalue stays 1 and HD = T at every level η ≥ 1: Theorem 1
+    is then vacuous. Restricted eigenvalues give the same answer for any sparsity, since e_a is 1-sparse.
 
     >>> one_hot_hardness("aaaa", [["x"], ["y"], ["x", "y"], ["x"]], eta=1.0, n_items=2).value
     1
@@ -227,7 +226,7 @@ def one_hot_hardness(
     check_count("n_items", n_items)
     if len(users) != len(items):
         raise ParameterError(
-            f"there are {len(users)} users and {len(items)} candidate lists; one each a round"
+            f"there are {len(users)} users and {len(items)} candidate lists; expected one of each per round"
         )
     n_rounds = len(users)
     seen = {item for rows in items for item in read_items(rows)}
@@ -238,7 +237,7 @@ def one_hot_hardness(
         return Hardness(0, 0, "no matrix is so small", "no matrix is so small")
     forced: dict[Hashable, dict[Hashable, int]] = {user: {} for user in [*(everyone or ()), *users]}
     short = dict.fromkeys(forced, n_items)  # items whose forced count is still at most η - 1
-    need = int(np.floor(eta - 1 + ROUNDING)) + 1  # forced rounds that bring an item above
+    need = int(np.floor(eta - 1 + ROUNDING)) + 1  # forced rounds that raise an item above η
     done: dict[Hashable, int] = {}
     for t, (user, rows) in enumerate(zip(users, items, strict=True), start=1):
         if len(set(rows)) == 1:

@@ -1,7 +1,8 @@
-"""Do the paper's inequalities hold in the code? Each is checked in thousands of random worlds, round by round.
+"""Checks the paper's inequalities in the code, in thousands of random worlds, round by round.
 
-A world is small and drawn from its seed: users, contexts, noise, gap, candidates. CAB plays it with the α(t) of the
-confidence lemma. The matrices and truths are kept apart from CAB's own models, so that what is compared is the code.
+A world is small and drawn from its seed: users, contexts, noise, gap, candidates. CAB plays it with the α(t)
+of the confidence lemma. The matrices are computed here, separately from CAB's models, so that the code itself
+is tested.
 """
 
 import math
@@ -21,7 +22,7 @@ Floats = NDArray[np.float64]
 SLACK = 1e-9
 DELTA = 0.05
 
-# What is checked, in words. The last three are steps of the paper that do not hold as printed.
+# The claims in words. The last two are steps of the paper that do not hold as printed.
 CLAIMS = {
     "neighbourhood": "Lemma 5: all sure (CB < γ/4) and the truth within bounds, then N̂ = N",
     "updated": "Remark 2: the users then updated are exactly N",
@@ -40,13 +41,13 @@ LIKELY = ("sizes", "confidence")  # may fail in a share δ of the worlds
 
 @dataclass
 class Claim:
-    """How often an inequality was checked, how often it broke, and the seeds where it did."""
+    """How often an inequality was checked, how often it failed, and the seeds where it failed."""
 
     checked: int = 0
     broken: int = 0
     seeds: list[int] = field(default_factory=list)
 
-    def see(self, holds: bool, seed: int) -> None:
+    def count(self, holds: bool, seed: int) -> None:
         """Count one check."""
         self.checked += 1
         if not holds:
@@ -64,7 +65,7 @@ class Evidence:
     claims: dict[str, Claim]
 
     def holds(self, name: str) -> bool:
-        """Whether a claim held: everywhere, or in as many worlds as it promises."""
+        """Whether a claim held: everywhere, or in the promised share of worlds."""
         claim = self.claims[name]
         if name in LIKELY:
             # Three standard deviations above the promised share of failures.
@@ -74,7 +75,7 @@ class Evidence:
 
 
 def draw_world(seed: int) -> DenseWorld:
-    """Return the small world of this seed: one family, so that choices cannot avoid a direction for ever."""
+    """Return the small world of this seed: one family, so that choices cannot avoid a direction forever."""
     rng = np.random.default_rng([seed, 6])
     clusters = int(rng.integers(1, 4))
     common = int(rng.integers(0, 2)) if clusters > 1 else 1
@@ -94,7 +95,7 @@ def draw_world(seed: int) -> DenseWorld:
 
 
 def check(seeds: Iterable[int], n_rounds: int = 120) -> Evidence:
-    """Play the worlds of these seeds and count where each claim was checked and broke."""
+    """Play the worlds of these seeds and count where each claim was checked and failed."""
     claims = {name: Claim() for name in CLAIMS}
     worlds = 0
     for seed in seeds:
@@ -144,12 +145,12 @@ def _check_world(seed: int, n_rounds: int, claims: dict[str, Claim]) -> None:
         if confident:
             for place in range(len(X)):
                 if not unsure[:, place].any():
-                    claims["neighbourhood"].see(near[place] == true[place], seed)
+                    claims["neighbourhood"].count(near[place] == true[place], seed)
             if not unsure[:, k].any():
-                claims["updated"].see(learned == true[k], seed)
+                claims["updated"].count(learned == true[k], seed)
             wrong = (near[best] != true[best]) + (near[k] != true[k])
             own = float(np.mean([CB[users.index(j), k] for j in true[k]]))  # type: ignore[arg-type]
-            claims["instant"].see(lost <= (3 * last + 2) * wrong + 2 * own + SLACK, seed)
+            claims["instant"].count(lost <= (3 * last + 2) * wrong + 2 * own + SLACK, seed)
         for j in learned:
             potential[j] += X[k] @ inverse[j] @ X[k]
             M[j] += np.outer(X[k], X[k])
@@ -157,21 +158,21 @@ def _check_world(seed: int, n_rounds: int, claims: dict[str, Claim]) -> None:
         regret += lost
         inverse_sizes += 1 / len(true[k])
         clusters += float(np.mean([world.n_clusters(x) for x in X])) / n_rounds
-    claims["confidence"].see(always, seed)
+    claims["confidence"].count(always, seed)
     for j in users:
-        claims["determinant"].see(potential[j] <= 2 * np.linalg.slogdet(M[j])[1] + SLACK, seed)
-    claims["sizes"].see(
+        claims["determinant"].count(potential[j] <= 2 * np.linalg.slogdet(M[j])[1] + SLACK, seed)
+    claims["sizes"].count(
         inverse_sizes
         <= lemma_2(n_rounds=n_rounds, n_candidates=len(X), n_users=n, clusters=clusters, delta=DELTA),
         seed,
     )
-    claims["constant_printed"].see(8 * last + 4 <= 9 * last, seed)
+    claims["constant_printed"].count(8 * last + 4 <= 9 * last, seed)
     if not always:
-        return  # the theorem assumes it
+        return  # the theorem assumes confidence
     eta = 16 * last**2 / gamma**2
     hard = hardness([r.user for r in rounds], [r.contexts for r in rounds], eta, everyone=users, effort=400)
-    claims["unsure"].see(unsure_rounds <= hard.upper + 1, seed)
-    claims["unsure_printed"].see(unsure_sum <= len(X) * n * hard.upper, seed)
+    claims["unsure"].count(unsure_rounds <= hard.upper + 1, seed)
+    claims["unsure_printed"].count(unsure_sum <= len(X) * n * hard.upper, seed)
     run: dict[str, Any] = {
         "alpha": last,
         "n_rounds": n_rounds,
@@ -180,11 +181,11 @@ def _check_world(seed: int, n_rounds: int, claims: dict[str, Claim]) -> None:
         "hardness": hard.upper,
         "inverse_sizes": inverse_sizes,
     }
-    claims["regret"].see(regret <= regret_bound(**run).total + SLACK, seed)
-    claims["theorem"].see(regret <= theorem_1(**run, n_candidates=len(X)).total + SLACK, seed)
+    claims["regret"].count(regret <= regret_bound(**run).total + SLACK, seed)
+    claims["theorem"].count(regret <= theorem_1(**run, n_candidates=len(X)).total + SLACK, seed)
 
 
 def _spreads(policy: CAB, users: Iterable[Any], x: Floats) -> list[float]:
-    """Return √(xᵀM⁻¹x) as the policy's own models have it."""
+    """Return √(xᵀM⁻¹x) from the policy's own models."""
     contexts = policy.models.read([x])
     return [float(policy.models.view(user, contexts).spread[0]) for user in users]

@@ -1,4 +1,4 @@
-"""Every user's ridge regression at once, from part of a log: what the questions of `advise` are asked of."""
+"""The ridge regressions of all users from part of a log, for the analyses of `advise`."""
 
 from typing import final
 
@@ -12,9 +12,9 @@ CHUNK = 20_000
 
 @final
 class Fitted:
-    """M = I + Σ x xᵀ and b = Σ y x of each user of a log, as far as records were added.
+    """M = I + Σ x xᵀ and b = Σ y x of each user of a log, over the records added so far.
 
-    On items without features M is diagonal, and only counts and sums are kept.
+    For items without features M is diagonal, and only counts and sums are stored.
     """
 
     def __init__(self, records: Records) -> None:
@@ -49,7 +49,7 @@ class Fitted:
         return self
 
     def solve(self, ridge: float = 1.0) -> None:
-        """Make `weights` (n_users, n_features) and, with features, packed `inverses` from what was added."""
+        """Compute `weights` (n_users, n_features) and, with features, packed `inverses` from the added records."""
         if self.records.vectors is None:
             self.weights = self.sums / (ridge + self.counts)
             self.spreads = 1 / np.sqrt(ridge + self.counts)

@@ -1,4 +1,4 @@
-"""A log as arrays: who was shown what, and what it paid."""
+"""A log as arrays: users, shown items and payoffs."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -9,28 +9,27 @@ from numpy.typing import NDArray
 
 from coterie.data.blocks import Block
 from coterie.data.files import need
-from coterie.data.rounds import Round
 from coterie.errors import ParameterError
 from coterie.models.candidates import project
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# Distances and neighbourhoods need no more directions than this; longer vectors are projected.
+# Vectors with more features are projected on this many directions, enough for distances and neighbourhoods.
 MOST_FEATURES = 40
 
 
 @final
 @dataclass(frozen=True)
 class Records:
-    """Records in the order of time. With features, `items` are rows of `vectors`; else item ids, counted from 0."""
+    """Records in time order. With features, `items` are rows of `vectors`; else item ids, counted from 0."""
 
     users: Ints  # (records,) counted from 0
     items: Ints  # (records,)
     payoffs: Floats  # (records,)
     names: Sequence[Hashable]  # of the users
     vectors: Floats | None = None  # (items, n_features), none longer than 1
-    notes: tuple[str, ...] = ()  # what was done to read it
+    notes: tuple[str, ...] = ()  # changes made while reading
 
     @property
     def n_users(self) -> int:
@@ -44,7 +43,7 @@ class Records:
 
     @property
     def one_hot(self) -> bool:
-        """Whether items are known by id alone."""
+        """Whether items have ids only, without features."""
         return self.vectors is None
 
     @property
@@ -53,7 +52,7 @@ class Records:
         return np.bincount(self.users, minlength=self.n_users).astype(np.int64)
 
     def of_some_users(self, most: int, rng: np.random.Generator) -> "Records":
-        """Return the records of `most` users drawn at random, or of all, if there are no more."""
+        """Return the records of `most` users drawn at random, or of all if there are fewer."""
         if self.n_users <= most:
             return self
         chosen = np.sort(rng.choice(self.n_users, most, replace=False))
@@ -67,10 +66,10 @@ class Records:
 
 
 def make_records(users: Any, items: Any, payoffs: Any, vectors: Any = None) -> Records:
-    """Return records from a user, an item and a payoff each.
+    """Return records from users, items and payoffs.
 
-    With `vectors`, items are its rows. Vectors longer than 1 are all divided by the longest length; those of more
-    than 40 features are projected on the first 40 principal directions.
+    With `vectors`, items are its rows. Vectors longer than 1 are all divided by the longest length; those
+    with more than 40 features are projected on the first 40 principal directions.
     """
     names, user = _codes(users)
     paid = np.asarray(payoffs, dtype=np.float64)
@@ -100,31 +99,8 @@ def make_records(users: Any, items: Any, payoffs: Any, vectors: Any = None) -> R
     return Records(user, item, paid, names, matrix, tuple(notes))
 
 
-def from_rounds(rounds: Iterable[Round], *, served: str = "all", seed: int = 0) -> Records:
-    """Return the records of rounds whose payoffs are all known: of every candidate, or of one drawn at random.
-
-    `served` is "all", or "random": what a log of uniformly random choices would hold.
-    """
-    if served not in ("all", "random"):
-        raise ParameterError(f'served is {served!r}, expected "all" or "random"')
-    rng = np.random.default_rng(seed)
-    users: list[Hashable] = []
-    contexts: list[Any] = []
-    payoffs: list[float] = []
-    for sent in rounds:
-        places = range(len(sent.contexts)) if served == "all" else [int(rng.integers(len(sent.contexts)))]
-        for k in places:
-            users.append(sent.user)
-            contexts.append(sent.contexts[k])
-            payoffs.append(float(sent.payoffs[k]))
-    if contexts and isinstance(contexts[0], np.ndarray):
-        vectors, items = np.unique(np.array(contexts), axis=0, return_inverse=True)
-        return make_records(users, items.ravel(), payoffs, vectors)
-    return make_records(users, contexts, payoffs)
-
-
 def from_blocks(blocks: Iterable[Block]) -> Records:
-    """Return the records of a dataset's rounds: of what was served, or of every candidate where all are known."""
+    """Return the records of a dataset's rounds: served items, or every candidate if all payoffs are known."""
     users: list[Any] = []
     items: list[Ints] = []
     payoffs: list[Floats] = []
@@ -162,7 +138,7 @@ def read_log(given: Any) -> Records:
 
 
 def _codes(values: Any) -> tuple[list[Hashable], Ints]:
-    """Return the distinct values in the order of first sight, and each value's place among them."""
+    """Return the distinct values in order of appearance, and each value's position among them."""
     seen: dict[Hashable, int] = {}
     codes = np.array([seen.setdefault(value, len(seen)) for value in values], dtype=np.int64)
     return list(seen), codes

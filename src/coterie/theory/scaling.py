@@ -1,8 +1,8 @@
-"""Does regret grow as Corollary 1 says? A benchmark: time, clusters or users are doubled, all else is kept.
+"""Measures whether regret grows as in Corollary 1: time, clusters or users are doubled, all else is fixed.
 
 The corollary's growing term is d·√(T·c·E[m(X)]): a slope of at most 1/2 in the logarithm of T and of m, and none in
-that of n. Its first term, paid once at the start, grows up to n²; over few rounds for each user that is what is seen.
-All are upper bounds up to logarithms. Slopes depend on the setting: docs/theory.md lists those that were tried.
+that of n. Its first term, paid once at the start, grows up to n²; with few rounds per user it dominates. All
+are upper bounds up to logarithms. Slopes depend on the setting: docs/theory.md lists those that were tried.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from coterie.policies.base.batch import Batch
 Floats = NDArray[np.float64]
 
 VARIED: dict[str, tuple[Sequence[int], float]] = {
-    "rounds": ((1, 2, 4, 8, 16), 0.5),  # quarters of the rounds of the others
+    "rounds": ((1, 2, 4, 8, 16), 0.5),  # in quarters of the other benchmarks' rounds
     "clusters": ((2, 4, 8), 0.5),
     "users": ((16, 32, 64, 128), 2.0),
 }
@@ -40,7 +40,7 @@ NAMES = {"rounds": "n_rounds", "clusters": "clusters_per_family", "users": "n_us
 @final
 @dataclass(frozen=True)
 class Scaling:
-    """Regret at each value of what was varied, and the fitted slope of its logarithm."""
+    """Regret at each value of the varied quantity, and the fitted slope of its logarithm."""
 
     varied: str
     policy: str
@@ -72,7 +72,7 @@ def measure_scaling(
     seed: int = 0,
     alpha: float = 0.05,
 ) -> Scaling:
-    """Play a policy ("cab", or "linucb": each user alone) where one thing is doubled again and again."""
+    """Play a policy ("cab", or "linucb" per user) while one quantity is doubled repeatedly."""
     if varied not in VARIED:
         raise ParameterError(f"varied is {varied!r}, expected one of: {', '.join(VARIED)}")
     values, predicted = VARIED[varied]

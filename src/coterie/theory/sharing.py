@@ -1,15 +1,16 @@
-"""Does sharing pay? Whether users' feedback helps to predict each other, found out on records kept aside.
+"""Does sharing pay? Measures on held-out records whether users' feedback helps to predict each other.
 
-Each user's records are put into random order. From the first r of everybody's, three predictors are made: each user's
-own regression (LinUCB-MULTIPLE), one of all users (LinUCB-SINGLE), and the average of the user's neighbours by CAB's
-rule at some α. They are asked about records that were kept aside: of two that paid the same user differently, which
-paid more? The share answered rightly is the score; 0.5 is a coin. What matters is how the score grows with r: sharing
-pays where others' records stand in for those a user does not have yet.
+Each user's records are put into random order. From the first r records of every user, three predictors are
+fitted: one regression per user (LinUCB-MULTIPLE), one for all users (LinUCB-SINGLE), and the average of the
+user's neighbours by CAB's rule at some α. They are tested on pairs of held-out records of the same user with
+different payoffs: which paid more? The score is the share of correct answers; chance is 0.5. Sharing pays if
+other users' records raise the score while a user has few records.
 
-Which way of sharing is best is decided on one half of the users and scored on the other, so it owes nothing to luck.
+The best way of sharing is chosen on one half of the users and scored on the other, which avoids selection
+bias.
 
-`Hierarchical` learns the same records and answers the same questions. It does not take part in the verdict on
-sharing; which policy to start with is told by `coterie.theory.standings`.
+`Hierarchical` learns the same records and is tested on the same pairs. It is not part of the verdict on
+sharing; `coterie.theory.standings` chooses the policy to start with.
 """
 
 import math
@@ -33,9 +34,9 @@ MOST_FIRST = 64
 @final
 @dataclass(frozen=True)
 class Sharing:
-    """The scores, and what they say."""
+    """The scores and the verdict."""
 
-    first: Ints  # (sizes,) r: how many records of each user were learned from
+    first: Ints  # (sizes,) r: how many records per user were learned
     own: Floats  # (sizes,) mean score of users' own models
     everyone: Floats  # (sizes,)
     neighbours: Floats  # (sizes,) the best α for this log
@@ -44,7 +45,7 @@ class Sharing:
     error: float  # its standard error, over users and splits
     alpha: float  # the α that was best
     best: str  # the way of sharing chosen most: "everyone" or "neighbours"
-    asked: int  # users who were asked about, over all splits
+    asked: int  # users tested, over all splits
     standings: list[Standing]  # of policies, the best first
 
     @property
@@ -59,14 +60,14 @@ class Sharing:
 
     @property
     def verdict(self) -> Literal["pays", "does not pay", "unclear"]:
-        """Whether the gain is above or below what is worth having, beyond doubt."""
+        """Whether the gain is significantly above or below `WORTH`."""
         if self.low > WORTH:
             return "pays"
         return "does not pay" if self.high < WORTH else "unclear"
 
 
 def measure_sharing(records: Records, *, splits: int = 3, seed: int = 0) -> Sharing:
-    """Find out how much users' feedback helps to predict each other."""
+    """Measure how much users' feedback helps to predict each other."""
     sizes = _sizes(records)
     found = [_one_split(records, sizes, np.random.default_rng([seed, 7, split])) for split in range(splits)]
     every = np.concatenate([score for score, _ in found])  # (asked, ways and Hierarchical, sizes)
@@ -84,7 +85,7 @@ def measure_sharing(records: Records, *, splits: int = 3, seed: int = 0) -> Shar
         shared[side] = scores[side, pick]
         picks.append(pick)
     each = (shared - scores[:, 0]).mean(axis=1)
-    # A user asked about in several splits counts as one.
+    # A user tested in several splits counts once.
     users, place = np.unique(group, return_inverse=True)
     by_user = np.bincount(place, each) / np.bincount(place)
     mean = scores.mean(axis=0)  # (ways, sizes)
@@ -105,7 +106,7 @@ def measure_sharing(records: Records, *, splits: int = 3, seed: int = 0) -> Shar
 
 
 def _sizes(records: Records) -> Ints:
-    """Return r = 1, 2, 4, … up to half of what a user in the middle has."""
+    """Return r = 1, 2, 4, … up to half of the median number of records."""
     middle = float(np.median(records.per_user[records.per_user > 0]))
     if middle < 2:
         raise ParameterError(
@@ -116,9 +117,9 @@ def _sizes(records: Records) -> Ints:
 
 
 def _one_split(records: Records, sizes: Ints, rng: np.random.Generator) -> tuple[Floats, Ints]:
-    """Return the scores of one random split, (asked, ways, sizes), and who was asked about, (asked,).
+    """Return the scores of one random split, (asked, ways, sizes), and the users tested, (asked,).
 
-    The last way is Hierarchical's.
+    The last way is Hierarchical.
     """
     per_user = records.per_user
     chosen = rng.permutation(np.flatnonzero(per_user >= 2))[:MOST_USERS]
@@ -137,7 +138,7 @@ def _one_split(records: Records, sizes: Ints, rng: np.random.Generator) -> tuple
         fitted.add(order[new])
         learner.add(
             order[new[np.lexsort((order[new], rank[new]))]]
-        )  # everybody's first record, then the second, …
+        )  # the first record of every user, then the second, …
         fitted.solve()
         learned = int(size)
         known = chosen[fitted.n_records[chosen] > 0]
@@ -153,7 +154,7 @@ def _one_split(records: Records, sizes: Ints, rng: np.random.Generator) -> tuple
 def _asked(
     records: Records, order: Ints, users: Ints, held_out: NDArray[np.bool_], chosen: Ints
 ) -> list[tuple[int, Ints]]:
-    """Return the users whose records kept aside paid differently, with those records, in the order of `chosen`."""
+    """Return the users with different payoffs in held-out records, and those records, in the order of `chosen`."""
     aside = np.flatnonzero(held_out)
     first = np.searchsorted(users[aside], chosen)
     last = np.searchsorted(users[aside], chosen, side="right")
@@ -165,9 +166,9 @@ def _asked(
 
 
 def _telling(rows: Ints, payoffs: Floats) -> Ints:
-    """Return at most `MOST_HELD` of a user's rows, as many that paid well as did not: they make the most pairs.
+    """Return at most `MOST_HELD` of a user's rows, half of them with high payoffs: this gives the most pairs.
 
-    Rows are in random order already. Where few things pay, a plain draw would hold hardly one that did.
+    Rows are already in random order. If few items pay, a uniform draw would contain almost none of them.
     """
     if len(rows) <= MOST_HELD:
         return rows
@@ -182,7 +183,7 @@ def _predict(fitted: Fitted, user: int, items: Ints, known: Ints, pooled: Floats
     spreads = fitted.spread(items, known)
     own = fitted.predict(items, fitted.weights[[user]])  # (items, 1)
     reach = spreads + fitted.spread(items, np.array([user]))
-    away = (np.abs(estimates - own) - 1e-12) / (scale * reach)  # the α from which on a user is near
+    away = (np.abs(estimates - own) - 1e-12) / (scale * reach)  # the α from which on a user is a neighbour
     ways = [own[:, 0], fitted.predict(items, pooled[None])[:, 0]]
     for alpha in ALPHAS:
         near = away <= alpha
@@ -193,9 +194,9 @@ def _predict(fitted: Fitted, user: int, items: Ints, known: Ints, pooled: Floats
 
 
 def concordance(predicted: Floats, paid: Floats) -> Floats:
-    """Return, of the pairs that paid differently, the share put in the right order: a tie is half.
+    """Return the share of pairs with different payoffs that are put in the right order; a tie counts half.
 
-    `predicted` is (ways, records), `paid` (records,); the answer (ways,).
+    `predicted` is (ways, records), `paid` (records,); the result (ways,).
 
     >>> concordance(np.array([[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]]), np.array([0.0, 1.0, 0.0])).tolist()
     [0.5, 0.5]

@@ -1,13 +1,13 @@
 """Smallest eigenvalues under the worst choices, as a search over directions.
 
 The hardness asks for the least λ_min(Σ_s x_{s,k_s} x_{s,k_s}ᵀ) over all ways to choose one candidate k_s in each
-round s. Since λ_min(A) is the minimum of zᵀAz over unit vectors z, and two minima may be swapped,
+round s. Since λ_min(A) is the minimum of zᵀAz over unit vectors z, and two minima can be exchanged,
 
     min over choices of λ_min  =  min over z of G(z),     G(z) = Σ_s min_k (z·x_{s,k})².
 
-On the right the choices are made round by round, so what looks exponential in the number of rounds is a
-search over directions. Any z proves that the minimum is at most G(z). That it is above a limit is proved
-here by cutting the sphere into cells and bounding G from below on each.
+On the right the choices are made round by round, so a problem that looks exponential in the rounds becomes a
+search over directions. Any z proves that the minimum is at most G(z). To prove that it is above a limit, the
+sphere is cut into cells, and G is bounded from below on each.
 """
 
 from collections.abc import Sequence
@@ -22,13 +22,13 @@ Floats = NDArray[np.float64]
 
 # Numbers closer than this, relative to 1 or to the limit, count as equal.
 ROUNDING = 1e-9
-# More supports than this are not searched one by one.
+# With more supports than this, they are not searched one by one.
 SUPPORTS = 2000
 CHUNK = 2_000_000  # numbers at a time
 
 
 class Answer(NamedTuple):
-    """Whether min G is above a limit, and a direction that shows it is not."""
+    """Whether min G is above a limit; if not, a direction that shows it."""
 
     verdict: Literal["above", "below", "unknown"]
     direction: Floats | None
@@ -52,7 +52,7 @@ class Lists(NamedTuple):
 
 
 def pad(contexts: Sequence[Floats]) -> Lists:
-    """Put candidate lists into one array; candidates that are equal, or equal but for the sign, are one."""
+    """Put candidate lists into one array; candidates that are equal up to the sign are merged."""
     kept = [_distinct(np.asarray(rows, dtype=np.float64)) for rows in contexts]
     vectors = np.zeros((len(kept), max(map(len, kept)), kept[0].shape[1]))
     there = np.zeros(vectors.shape[:2], dtype=np.bool_)
@@ -78,7 +78,7 @@ def fall(lists: Lists, directions: Floats) -> Floats:
 
 
 def descend(lists: Lists, directions: Floats, sparsity: int | None = None, steps: int = 20) -> Floats:
-    """Return directions with smaller or equal G: by turns the worst choices and their least eigenvector."""
+    """Return directions with smaller or equal G: alternates between the worst choices and their least eigenvector."""
     found = np.array(directions)
     for row, start in enumerate(directions):
         z, value = start, np.inf
@@ -125,9 +125,9 @@ def starts(lists: Lists, rng: np.random.Generator, sparsity: int | None, n: int 
 def compare(
     lists: Lists, limit: float, rng: np.random.Generator, sparsity: int | None = None, effort: int = 4000
 ) -> Answer:
-    """Find out whether G(z) > limit for every unit z (with at most `sparsity` entries that are not 0).
+    """Decide whether G(z) > limit for every unit z (with at most `sparsity` nonzero entries).
 
-    `effort` is how many cells of the sphere may be looked at before the answer is "unknown".
+    `effort` is how many cells of the sphere are examined before the answer is "unknown".
     """
     if not len(lists.vectors):
         return Answer("below" if limit >= 0 else "above", None, "no rounds")
@@ -142,7 +142,7 @@ def compare(
     if sparsity is None or sparsity >= n_features:
         return _cells(lists, level, effort)
     if comb(n_features, sparsity) > SUPPORTS:
-        # Every sparse direction is a direction: a proof over all of them is a proof.
+        # Sparse directions are directions: a proof for all directions includes them.
         answer = _cells(lists, level, effort)
         return answer if answer.verdict == "above" else Answer("unknown", None, "too many supports")
     for support in combinations(range(n_features), sparsity):
@@ -159,7 +159,7 @@ def compare(
 
 
 def middle(lists: Lists) -> float:
-    """Return a lower bound on min G that is good when a round's candidates lie close together.
+    """Return a lower bound on min G that is good if the candidates of a round are close together.
 
     With μ_s their mean and r_s the largest distance from it, |z·x| ≥ |z·μ_s| - r_s. For 0 < θ < 1,
     (a - r)² ≥ (1-θ)a² - (1/θ - 1)r², and the right side is negative where a < r. So
@@ -173,13 +173,13 @@ def middle(lists: Lists) -> float:
 
 
 def _cells(lists: Lists, level: float, effort: int) -> Answer:
-    """Cut the sphere into cells until G is shown to be above `level` on each, or a direction is found.
+    """Cut the sphere into cells until G is proved to be above `level` on each, or a direction is found.
 
     A cell is a box on a face of the cube (antipodes have equal G, so one face for each axis). Its points lie
-    within an angle ρ of its centre z, so |z'·x| is between |z·x|·cos ρ ∓ √(|x|² - (z·x)²)·sin ρ. Where one
-    candidate is the least throughout the cell its round is decided; on the cell, G is at least the
-    least eigenvalue of the decided rounds plus the lower bounds of the others. Once all rounds are decided
-    that is the value of a real sequence of choices, so the search ends.
+    within an angle ρ of its centre z, so |z'·x| is between |z·x|·cos ρ ∓ √(|x|² - (z·x)²)·sin ρ. If one
+    candidate is the least in the whole cell, its round is decided; on the cell, G is at least the least
+    eigenvalue of the decided rounds plus the lower bounds of the others. Once all rounds are decided that is
+    the value of a real sequence of choices, so the search ends.
     """
     rounds, candidates, n_features = lists.vectors.shape
     flat = lists.vectors.reshape(rounds * candidates, n_features)
@@ -193,7 +193,7 @@ def _cells(lists: Lists, level: float, effort: int) -> Answer:
     while len(centres):
         if looked >= effort:
             return Answer("unknown", None, f"gave up after {looked} cells")
-        # The last ones first: depth first keeps the list short.
+        # The last cells first: depth-first search keeps the list short.
         now, half = centres[-batch:], halves[-batch:]
         centres, halves = centres[:-batch], halves[:-batch]
         looked += len(now)

@@ -1,8 +1,8 @@
-"""Which policy does a log speak for? The one that predicted best on records kept aside.
+"""Chooses the policy to start with: the one with the best predictions on held-out records.
 
-Four are compared on the questions of `coterie.theory.sharing`: Hierarchical with its defaults, one LinUCB per user,
-one for all, and CAB with the α that did best. Hierarchical is recommended unless a rival is ahead of it by 1 in 100
-and beyond doubt (three rivals are tried, so by 2.4 standard errors), and nothing is if no policy is ahead of a coin.
+Four are compared on the pairs of `coterie.theory.sharing`: Hierarchical with its defaults, one LinUCB per
+user, one for all, and CAB with its best α. Hierarchical is recommended unless another policy is better by
+more than 0.01 and by 2.4 standard errors (three are tried). If no policy beats chance, none is recommended.
 """
 
 import math
@@ -17,7 +17,7 @@ from coterie.theory.records import Floats, Ints, Records
 
 PRIOR, APART, ONE, NEAR, NOTHING = "hierarchical", "linucb-multiple", "linucb-single", "cab", "random"
 POLICIES = (PRIOR, APART, ONE, NEAR)
-SURE = 2.4  # standard errors: a lead that one of three equals shows by chance in 1 of 40 logs
+SURE = 2.4  # standard errors: among three equal policies, one leads by this much in 1 of 40 logs by chance
 COIN = 0.5
 # A gain in the score below this is not worth the work.
 WORTH = 0.01
@@ -27,7 +27,7 @@ class Standing(NamedTuple):
     """How well a policy predicted: the share of pairs that it put in the right order."""
 
     policy: str
-    scores: Floats  # (sizes,) by how many records of each user were learned from
+    scores: Floats  # (sizes,) by records learned per user
     score: float  # averaged over sizes and users
     error: float  # its standard error, over users
     lead: float  # over Hierarchical
@@ -35,20 +35,20 @@ class Standing(NamedTuple):
 
     @property
     def is_ahead(self) -> bool:
-        """Whether it is better than Hierarchical beyond doubt, and by enough to matter."""
+        """Whether it is better than Hierarchical, significantly and by enough to matter."""
         return self.lead > max(WORTH, SURE * self.lead_error)
 
     @property
     def learns(self) -> bool:
-        """Whether it is better than a coin beyond doubt."""
+        """Whether it is significantly better than chance."""
         return self.score - COIN > SURE * self.error
 
 
 def rank_policies(scores: Floats, users: Ints) -> list[Standing]:
     """Return the standings, the best first.
 
-    `scores` is (asked, policies, sizes), in the order of `POLICIES`; `users` (asked,) says who was asked about. A
-    user who was asked about several times counts as one.
+    `scores` is (asked, policies, sizes), in the order of `POLICIES`; `users` (asked,) are the users tested. A
+    user tested several times counts once.
     """
     _, place = np.unique(users, return_inverse=True)
     times = np.bincount(place)
@@ -71,7 +71,7 @@ def rank_policies(scores: Floats, users: Ints) -> list[Standing]:
 
 
 def recommend(standings: Sequence[Standing]) -> str:
-    """Return the policy to start with: Hierarchical, a rival that is ahead beyond doubt, or "random"."""
+    """Return the policy to start with: Hierarchical, a significantly better one, or "random"."""
     if not any(one.learns for one in standings):
         return NOTHING
     ahead = [one for one in standings if one.is_ahead]
@@ -80,7 +80,7 @@ def recommend(standings: Sequence[Standing]) -> str:
 
 @final
 class Learner:
-    """Hierarchical, made for a log: it learns some of the records and predicts others."""
+    """Hierarchical on a log: it learns some of the records and predicts others."""
 
     def __init__(self, records: Records) -> None:
         self.records = records

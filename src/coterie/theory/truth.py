@@ -1,4 +1,4 @@
-"""Truth against estimate: what CAB believes of a world, beside what is true of it, round by round."""
+"""Compares CAB's estimated neighbourhoods with a world's true ones, round by round."""
 
 import math
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Watched:
     n_features: int
     n_candidates: int
     gamma: float
-    alpha: float  # α(T): what spreads are multiplied with in the last round
+    alpha: float  # α(T): the factor of spreads in the last round
     regret: Floats  # lost in each round
     precision: Floats  # the share of the estimated neighbourhood that is true
     recall: Floats  # the share of the true neighbourhood that was found
@@ -36,7 +36,7 @@ class Watched:
     size: NDArray[np.int64]  # |N|
     updated: NDArray[np.int64]  # users who learned
     clusters: float  # E[m(X)], the mean over all candidates sent
-    hard: Hardness | None  # HD at 16·α(T)²/γ², if it was asked for
+    hard: Hardness | None  # HD at 16·α(T)²/γ², if requested
     largest_loss: float
 
     @property
@@ -46,7 +46,7 @@ class Watched:
 
     @property
     def settled(self) -> int | None:
-        """The round (from 1) from which on N̂ = N to the end; None if it is not so in the last round."""
+        """The round (from 1) from which on N̂ = N; None if the last round still differs."""
         wrong = np.flatnonzero(~self.same)
         first = int(wrong[-1]) + 2 if len(wrong) else 1
         return first if first <= self.n_rounds else None
@@ -119,7 +119,7 @@ def theory_alpha(world: World, delta: float = DELTA) -> Alpha:
 
     def alpha(t: int) -> float:
         return confidence(
-            t, n_features=d, n_users=world.crowd.n_users, delta=delta, noise=sigma, norm=max(1.0, norm)
+            t, n_features=d, n_users=world.population.n_users, delta=delta, noise=sigma, norm=max(1.0, norm)
         )
 
     return alpha
@@ -137,11 +137,12 @@ def watch(
 ) -> Watched:
     """Play CAB as printed (all users are eligible from the start) on a world, and compare it with the truth.
 
-    `gamma` is the world's gap unless given. Worlds whose users come, go or change are refused: the theory has none.
+    `gamma` is the world's gap unless given. Worlds with turnover or drift are rejected: the theory does not
+    cover them.
     """
     check_count("n_rounds", n_rounds)
     for name in ("turnover", "drift"):
-        if value := getattr(world.crowd, name):
+        if value := getattr(world.population, name):
             raise ParameterError(f"{name} is {value}; the analysis is of a fixed set of users, use 0")
     gamma = check_number("gamma", getattr(world, "gap", 0.2) if gamma is None else gamma)
     d = world.n_features or len(world.truth(0))
@@ -165,12 +166,12 @@ def watch(
         columns["size"].append(len(true))
         users.append(sent.user)
         lists.append(sent.contexts)
-        if n_sent < 2000:  # the mean number of clusters needs no more
+        if n_sent < 2000:  # enough for the mean number of clusters
             clusters += sum(world.n_clusters(context) for context in sent.contexts)
             n_sent += len(sent.contexts)
     last = scale_at(alpha, n_rounds - 1)
     return Watched(
-        n_users=world.crowd.n_users,
+        n_users=world.population.n_users,
         n_features=d,
         n_candidates=max(len(rows) for rows in lists),
         gamma=gamma,

@@ -1,1 +1,1 @@
-"""What the service costs and earns: load test, decisions, many users."""
+"""Benchmarks of the service: load test, quality of decisions, many users."""

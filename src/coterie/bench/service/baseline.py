@@ -1,4 +1,4 @@
-"""The yardstick of the load test: the same bodies through Litestar, and nothing behind it."""
+"""The baseline of the load test: the same bodies through Litestar, without a service behind it."""
 
 import argparse
 from typing import Any
@@ -15,7 +15,7 @@ from coterie.service.serve import calm_the_collector
 
 @post("/v1/rank", status_code=201)
 async def rank(data: JSONBody[RankBody]) -> Ranking:
-    """Answer with the first action, thinking nothing."""
+    """Answer with the first action, without a model."""
     chance = 1 / len(data.actions)
     ranking = [Candidate(action.id, chance) for action in data.actions]
     return Ranking(data.event_id or "none", data.actions[0].id, ranking)
@@ -23,19 +23,19 @@ async def rank(data: JSONBody[RankBody]) -> Ranking:
 
 @post("/personalizer/v1.0/rank", status_code=201)
 async def compatible(data: JSONBody[RankIn]) -> RankOut:
-    """Do the same in Personalizer's words."""
+    """Do the same in Personalizer's format."""
     chance = 1 / len(data.actions)
     ranking = [RankedOut(action.id, chance) for action in data.actions]
     return RankOut(ranking, data.event_id or "none", data.actions[0].id)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Serve the bare endpoint on loopback."""
+    """Serve the endpoint on loopback."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     options: Any = parser.parse_args(arguments)
     app = Litestar([rank, compatible], openapi_config=None, logging_config=None)
-    calm_the_collector()  # the same favour as the service gets
+    calm_the_collector()  # as the service does
     uvicorn.run(
         app,
         host="127.0.0.1",

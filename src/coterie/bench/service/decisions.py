@@ -1,8 +1,8 @@
-"""What decisions earn, through the service's engine with its defaults, beside Vowpal Wabbit on the same rounds.
+"""The quality of decisions: the service's engine with its defaults against Vowpal Wabbit on the same rounds.
 
-`coterie bench decisions` plays digits (64 pixels as context, ten actions by id), MovieLens in lists that are new and
-in lists that repeat, and two worlds like Personalizer's quickstarts. Whatever a round's request would hold, Vowpal
-Wabbit gets too: user and context in the namespace U, the action's id and features in A.
+`coterie bench decisions` plays digits (64 pixels as context, ten actions by id), MovieLens in lists that are
+new and in lists that repeat, and two worlds like Personalizer's quickstarts. Vowpal Wabbit gets the same
+information as a request: user and context in the namespace U, the action's id and features in A.
 """
 
 import csv
@@ -27,7 +27,7 @@ from coterie.models.features import flatten
 from coterie.service.core.engine import Action, Engine, Question
 from coterie.service.settings import Config
 
-# Personalizer's old default, and four settings that do well in one place or another; the best in hindsight counts.
+# Personalizer's old default, and four settings that do well on some games; the best in hindsight counts.
 VW = {
     "personalizer": "--cb_explore_adf --epsilon 0.1 --power_t 0 -l 0.001 --cb_type mtr -q ::",
     "epsilon": "--cb_explore_adf --epsilon 0.05 -q UA",
@@ -48,7 +48,7 @@ Features = Sequence[Mapping[str, Any]]
 
 
 class Round(NamedTuple):
-    """One request, and what each action would pay."""
+    """One request, and the payoff of each action."""
 
     user: str
     context: Features
@@ -57,7 +57,7 @@ class Round(NamedTuple):
 
 
 class Game(NamedTuple):
-    """Rounds, and how they are judged: by what was earned a round, or by regret over that of a random choice."""
+    """Rounds, and their measure: the mean payoff, or the regret divided by that of random choices."""
 
     name: str
     by_regret: bool
@@ -65,27 +65,25 @@ class Game(NamedTuple):
 
 
 class Score(NamedTuple):
-    """What one player came to."""
+    """The result of one player."""
 
-    value: float  # as the game judges
-    worth: (
-        float  # the effective sample size for a uniform choice, as a share of the rounds; nan where not known
-    )
+    value: float  # by the game's measure
+    worth: float  # the effective sample size for a uniform policy, as a share of the rounds; nan if unknown
 
 
 class Result(NamedTuple):
-    """One line: ours, and the best of the rival's settings."""
+    """One line: our result, and that of Vowpal Wabbit's best setting."""
 
     game: str
     by_regret: bool
     ours: float
     rival: float
-    setting: str  # of the rival
+    setting: str  # of Vowpal Wabbit
     worth: float
 
 
 def results(quick: bool, told: Callable[[str], None]) -> Iterator[Result]:
-    """Yield what each game came to; those whose data are not there are told and left out."""
+    """Yield the results of each game; games without data are reported and left out."""
     seeds = range(1 if quick else 3)
     for game in games(quick, told):
         ours = [judge(game, game.rounds(seed), play(game.rounds(seed), seed)) for seed in seeds]
@@ -108,7 +106,7 @@ def results(quick: bool, told: Callable[[str], None]) -> Iterator[Result]:
 
 
 def exploring(quick: bool, told: Callable[[str], None]) -> Iterator[tuple[str, str, Score]]:
-    """Yield what ways to explore earn, and what their logs are worth later: the table the default was chosen by."""
+    """Yield the payoff of ways to explore, and the value of their logs; the default was chosen from this table."""
     seeds = range(1 if quick else 3)
     for game in games(quick, told)[: 1 if quick else 3]:
         for name, config in EXPLORING.items():
@@ -148,7 +146,7 @@ def games(quick: bool, told: Callable[[str], None]) -> list[Game]:
 
 
 def judge(game: Game, rounds: Sequence[Round], played: tuple[list[int], list[float]]) -> Score:
-    """Return what choices and their probabilities came to."""
+    """Return the score of choices and their probabilities."""
     choices, chances = played
     earned = np.array([one.payoffs[k] for one, k in zip(rounds, choices, strict=True)])
     weights = np.array([1 / (len(one.actions) * p) for one, p in zip(rounds, chances, strict=True)])
@@ -161,7 +159,7 @@ def judge(game: Game, rounds: Sequence[Round], played: tuple[list[int], list[flo
 
 
 def play(rounds: Sequence[Round], seed: int, config: Config | None = None) -> tuple[list[int], list[float]]:
-    """Play through the engine, each reward at once; returns the choices and how likely they were."""
+    """Play through the engine with immediate rewards; return the choices and their probabilities."""
     engine = Engine()
     engine.configure(config or Config(), 0)
     choices, chances = [], []
@@ -207,7 +205,7 @@ def _numbers(features: Features) -> str:
 
 
 def digits(seed: int, passes: int) -> list[Round]:
-    """Return scikit-learn's digits: which of ten is it?"""
+    """Return scikit-learn's digits as rounds: the payoff is 1 for the right digit of ten."""
     data: Any = import_module("sklearn.datasets").load_digits()
     rng = np.random.default_rng(seed)
     actions = [Action(str(k)) for k in range(10)]
@@ -219,7 +217,7 @@ def digits(seed: int, passes: int) -> list[Round]:
 
 
 class Ratings(NamedTuple):
-    """Who rated which movies how."""
+    """The movies, and each user's ratings."""
 
     movies: dict[str, Action]
     by_user: dict[str, list[tuple[str, float]]]  # movie, and 1 for a rating of 4 or more
@@ -259,7 +257,7 @@ def new_lists(ratings: Ratings, seed: int, most: int | None) -> list[Round]:
 
 
 def repeated_lists(ratings: Ratings, seed: int, n: int) -> list[Round]:
-    """Return lists of 10 of a user's movies, drawn anew each time."""
+    """Return lists of 10 of a user's movies, drawn independently each time."""
     rng = np.random.default_rng(seed)
     users = [user for user, rated in ratings.by_user.items() if len(rated) >= 10]
     found = []
@@ -274,7 +272,7 @@ def _round(ratings: Ratings, user: str, rated: Sequence[tuple[str, float]]) -> R
 
 
 def coffee(seed: int, n: int) -> list[Round]:
-    """Return a world like Personalizer's coffee shop: everybody has one coffee for each weather and time of day."""
+    """Return a world like Personalizer's coffee shop: each user wants one coffee per weather and time of day."""
     rng = np.random.default_rng(seed)
     weathers, times = ("sunny", "rainy", "snowy"), ("morning", "afternoon", "evening")
     names = {"Cappuccino": "hot", "Cold brew": "cold", "Iced mocha": "cold", "Latte": "hot"}

@@ -1,4 +1,4 @@
-"""A load test that keeps a ledger: how fast, how slow at worst, and whether anything acknowledged was lost."""
+"""A load test: throughput, latencies, and whether any acknowledged decision or reward was lost."""
 
 import asyncio
 import os
@@ -31,28 +31,31 @@ from coterie.service.snapshots.saving import save_now
 MOST_CONNECTIONS = 256
 MOST_SECONDS = 600.0
 
+# The modules that serve: the service, and the endpoint without a service behind it.
+SERVERS = {"serve": "coterie.service.serve", "bare": "coterie.bench.service.baseline"}
+
 Dialect = Literal["native", "personalizer"]
 PATHS: dict[Dialect, str] = {"native": "/v1/rank", "personalizer": "/personalizer/v1.0/rank"}
 
 
 class Plan(Struct, frozen=True):
-    """What is sent."""
+    """The requests to send."""
 
     seconds: float = 10.0
     connections: int = 32
     users: int = 10_000
     actions: int = 20
-    rewards: float = 0.0  # how many of the decisions get a reward
+    rewards: float = 0.0  # the share of decisions that get a reward
     seed: int = 0
     key: str | None = None
-    dialect: Dialect = "native"  # whose rank is pressed; rewards are native
-    features: bool = False  # whether ranks have 6 context features and 5 features an action, or ids only
-    ranks: int = 0  # how many each connection sends, if that is done before `seconds`; 0 is no limit
+    dialect: Dialect = "native"  # the API of ranks; rewards are native
+    features: bool = False  # whether ranks have 6 context features and 5 features per action, or ids only
+    ranks: int = 0  # the most that each connection sends; 0 is no limit
 
 
 @dataclass
 class Tally:
-    """What came back."""
+    """The answers."""
 
     seconds: float = 0.0
     latencies: list[float] = field(default_factory=list)  # of ranks, seconds
@@ -62,17 +65,17 @@ class Tally:
 
     @property
     def rate(self) -> float:
-        """Ranks a second."""
+        """Ranks per second."""
         return len(self.latencies) / self.seconds if self.seconds else 0.0
 
     def percentile(self, share: float) -> float:
-        """Return the latency that `share` of the ranks stayed under, in milliseconds."""
+        """Return a quantile of the latencies of ranks, in milliseconds."""
         ordered = sorted(self.latencies)
         return 1000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")
 
 
 class _Client(asyncio.Protocol):
-    """One connection with one request under way. Reads just enough HTTP for answers with a length."""
+    """One connection with one request at a time. Parses only HTTP answers with a content length."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport
@@ -105,7 +108,7 @@ class _Client(asyncio.Protocol):
 
 
 def request_bytes(method: str, path: str, body: bytes, host: str, key: str | None) -> bytes:
-    """Return a request as it goes over the wire."""
+    """Return the bytes of a request."""
     secret = f"x-api-key: {key}\r\n" if key else ""
     head = (
         f"{method} {path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n{secret}"
@@ -145,7 +148,7 @@ CONTEXTS = 1000
 
 
 def rank_writer(plan: Plan) -> Callable[[int, str], bytes]:
-    """Return what writes the body of a rank for a user and an event."""
+    """Return a function that writes the body of a rank for a user and an event."""
     native = plan.dialect == "native"
     shown: list[dict[str, Any]] = [{"id": f"item-{k}"} for k in range(plan.actions)]
     contexts = [""]
@@ -219,7 +222,7 @@ async def press(url: str, plan: Plan, tally: Tally | None = None) -> Tally:
 
 
 def check_plan(url: str | None, plan: Plan, anywhere: bool) -> None:
-    """Raise unless the test is bounded, and aimed at this machine or at where one said so."""
+    """Raise ParameterError unless the test is limited, and its target is this machine or explicitly allowed."""
     if not 1 <= plan.connections <= MOST_CONNECTIONS or not 0 < plan.seconds <= MOST_SECONDS:
         raise ParameterError(
             f"{plan.connections} connections for {plan.seconds:g} s, expected at most {MOST_CONNECTIONS} "
@@ -233,7 +236,7 @@ def check_plan(url: str | None, plan: Plan, anywhere: bool) -> None:
 
 
 def lost(store: Path, tally: Tally) -> tuple[set[str], set[str]]:
-    """Return the acknowledged decisions and rewards that the log of a stopped service does not hold."""
+    """Return the acknowledged decisions and rewards that are missing in the log of a stopped service."""
     opened = SqliteStore(str(store))
     try:
         decided, rewarded = set(tally.decided), set(tally.rewarded)
@@ -248,7 +251,7 @@ def lost(store: Path, tally: Tally) -> tuple[set[str], set[str]]:
 
 
 class Server:
-    """A server in a process of its own, on one core if there are two, killed without warning at the end."""
+    """A server in a separate process, on one core if there are two, killed with SIGKILL at the end."""
 
     def __init__(self, arguments: Sequence[str], pin: bool = True) -> None:
         if not hasattr(os, "sched_setaffinity"):
@@ -266,7 +269,7 @@ class Server:
         self.url = f"http://127.0.0.1:{self.port}"
 
     def wait(self, seconds: float = 60.0) -> None:
-        """Return once it accepts connections."""
+        """Wait until it accepts connections."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if self.process.poll() is not None:
@@ -278,18 +281,18 @@ class Server:
         raise ParameterError(f"the server did not start within {seconds:g} s")
 
     def cpu_seconds(self) -> float:
-        """Return the processor time it has used: what a busy machine does not blur."""
+        """Return the processor time it has used, which does not depend on other load."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """Kill it without warning."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
 
 def warm_store(path: Path, plan: Plan, payoffs: int) -> None:
-    """Fill a store with a history of many users and items, so that decisions have something to think about."""
+    """Fill a store with a history of many users and items, so that decisions have a realistic cost."""
     rng = random.Random(plan.seed)
     tastes = [[rng.choice((0.1, 0.3, 0.6)) for _ in range(plan.actions)] for _ in range(4)]
     engine = Engine()
@@ -313,7 +316,7 @@ def warm_store(path: Path, plan: Plan, payoffs: int) -> None:
 
 
 def summary(tally: Tally) -> dict[str, object]:
-    """Return the figures of one tally; latencies in milliseconds."""
+    """Return the numbers of one tally; latencies in milliseconds."""
     return {
         "ranks": len(tally.latencies),
         "ranks_a_second": tally.rate,
@@ -327,7 +330,7 @@ def summary(tally: Tally) -> dict[str, object]:
 
 
 def run(plan: Plan, durability: str = "lose-nothing", rounds: int = 3, warm: int = 0) -> dict[str, object]:
-    """Press a fresh service and a bare endpoint in turns, and return all figures."""
+    """Load a new service and the baseline in turns, and return all numbers."""
     totals = {"serve": Tally(), "bare": Tally()}
     cpu = {"serve": 0.0, "bare": 0.0}
     ratios = []
@@ -342,7 +345,7 @@ def run(plan: Plan, durability: str = "lose-nothing", rounds: int = 3, warm: int
             for kind, total in totals.items():
                 options = ["--store", str(store), "--durability", durability] if kind == "serve" else []
                 bare = kind == "bare"
-                server = Server([f"coterie.service.{kind}", *options])
+                server = Server([SERVERS[kind], *options])
                 try:
                     server.wait()
                     asyncio.run(press(server.url, msgspec.structs.replace(part, seconds=0.5)))

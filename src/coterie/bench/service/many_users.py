@@ -1,6 +1,6 @@
-"""What many users cost: a start, memory, snapshots under load, and the processor time of a rank and a reward.
+"""The cost of many users: start, memory, snapshots under load, and processor time of a rank and a reward.
 
-A process fills a store, and another one starts from it: so the memory is that of a service that was just started.
+One process fills a store, and another starts from it, so the memory is that of a service after its start.
 """
 
 import asyncio
@@ -27,25 +27,23 @@ from coterie.service.settings import Config, Settings
 from coterie.service.snapshots.saving import save_now
 
 ACTIONS = 20
-BATCH = 5_000  # records written together
-TAIL = (
-    50_000  # decisions after the snapshot, each with a reward, that a start replays: as many as there may be
-)
+BATCH = 5_000  # records per write
+TAIL = 50_000  # decisions after the snapshot, each with a reward, that a start replays: the most possible
 
 
 class Figures(Struct, frozen=True):
-    """What was measured with one number of users; times of the event loop's thread are processor time."""
+    """The measurements for one number of users; times of the event loop's thread are processor time."""
 
     users: int
     effects: int
     start: float  # seconds until new work is accepted
-    memory: float  # bytes, at most, snapshots included
-    whole: float  # bytes of a snapshot of everything
-    held: float  # seconds of the longest turn of the event loop during it
-    held_before: float  # … and before it, with the same requests
-    waited: float  # seconds of the slowest request during it, by the clock on the wall
+    memory: float  # peak bytes, including snapshots
+    whole: float  # bytes of a full snapshot
+    held: float  # seconds of the longest iteration of the event loop during it
+    held_before: float  # the same before it, with the same requests
+    waited: float  # wall-clock seconds of the slowest request during it
     waited_before: float
-    part: float  # bytes that a snapshot writes after one more request
+    part: float  # bytes of a snapshot after one more request
     rank: float  # seconds
     reward: float
 
@@ -66,7 +64,7 @@ def measure(users: int, told: Any = None) -> Figures:
 
 
 def fill(path: str, users: int) -> None:
-    """Write a store in which every user paid once, with a snapshot, and a tail after it."""
+    """Write a store with one payoff per user, a snapshot, and more records after it."""
     chance, engine, store = random.Random(0), Engine(), SqliteStore(path)
     engine.configure(Config(), 0)
     sent = [
@@ -98,20 +96,20 @@ def _append(engine: Engine, store: SqliteStore) -> None:
 
 
 def question(event: str, user: int) -> Question:
-    """Return a rank as the load test sends it, with features."""
+    """Return a rank with features, as in the load test."""
     actions = [Action(f"item-{k}", action_features(k)) for k in range(ACTIONS)]
     return Question(event, f"user-{user}", actions, context_features(user % CONTEXTS))
 
 
 def figures(path: str, users: int, seconds: float = 3.0) -> Figures:
-    """Start from a store, and measure, so many seconds of it without a snapshot."""
+    """Start from a store and measure; the first `seconds` are without a snapshot."""
     return asyncio.run(_figures(path, users, seconds))
 
 
 async def _figures(path: str, users: int, seconds: float) -> Figures:
     begin = time.perf_counter()
     store = SqliteStore(path)
-    # Snapshots are made when this says so, and nothing goes before.
+    # Snapshots are made only on request, and no record expires.
     desk = Desk(Settings(store=path, snapshot_every=2**40, retention_days=-1.0), store)
     await desk.start()
     await asyncio.to_thread(warm_up, desk.engine.config)
@@ -120,7 +118,7 @@ async def _figures(path: str, users: int, seconds: float) -> Figures:
     load = _Load(desk, users)
     await load.run(asyncio.create_task(asyncio.sleep(seconds)))
     held_before, waited_before = load.held, load.waited
-    desk.engine.kept = {}  # so that everything is copied
+    desk.engine.kept = {}  # so that the next snapshot is a full one
     await load.run(asyncio.create_task(desk.snapshot(alone=True)))
     whole = _bytes(store, store.pieces())
     held, waited = load.held, load.waited
@@ -133,14 +131,14 @@ async def _figures(path: str, users: int, seconds: float) -> Figures:
     model: Any = desk.engine.model
     effects = model.effects.used
     await desk.stop()
-    rank, reward = _costs(desk.engine, users)  # none of it is stored
+    rank, reward = _costs(desk.engine, users)  # not stored
     return Figures(
         users, effects, start, memory, whole, held, held_before, waited, waited_before, part, rank, reward
     )
 
 
 class _Load:
-    """Requests one after the other, and how long each turn of the event loop takes."""
+    """Sends requests one after the other, and measures each iteration of the event loop."""
 
     def __init__(self, desk: Desk, users: int) -> None:
         self._desk, self._users, self._count = desk, users, 0
@@ -148,7 +146,7 @@ class _Load:
         self.held = self.waited = 0.0
 
     async def run(self, until: asyncio.Task[None]) -> None:
-        """Ask until something is done."""
+        """Send requests until a task is done."""
         self.held = self.waited = 0.0
         watching = asyncio.create_task(self._watch(until))
         while not until.done():
@@ -177,7 +175,7 @@ def _bytes(store: SqliteStore, names: set[bytes]) -> float:
 
 
 def _costs(engine: Engine, users: int, n: int = 3000) -> tuple[float, float]:
-    """Return the processor time of a rank and of a reward by the engine alone, the median of many."""
+    """Return the processor time of a rank and of a reward by the engine, the median of many."""
     chance = random.Random(2)
     questions = [question(f"cost-{k}", chance.randrange(users)) for k in range(n)]
     at, ranks, rewards = engine.now, [], []

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.bench.rows import Row, at_most, best_of, only_told
+from coterie.bench.rows import Row, at_most, best_of, no_limit
 from coterie.errors import MissingExtraError
 from coterie.models import make_models
 from coterie.models.files import Tensors, pack_ids
@@ -33,20 +33,20 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
     for cost in measure.costs(device, measure.QUICK if quick else measure.Sizes(), told):
         value = 1e3 * cost.seconds
         against = "" if cost.limit is None else f"{1e3 * cost.limit:g} ms"
-        keeps = only_told(1.0) if cost.limit is None or quick else at_most(1, cost.seconds / cost.limit)
+        keeps = no_limit(1.0) if cost.limit is None or quick else at_most(1, cost.seconds / cost.limit)
         name = f"{cost.name} ({cost.note})" if cost.note else cost.name
         yield Row(SUITE, name, value, "ms", against, **keeps)
         if cost.memory is not None:
             yield Row(
                 SUITE, f"{cost.name}: over memory speed", value, "ms",
-                f"{1e3 * cost.memory:.3g} ms, at memory speed", **only_told(cost.seconds / cost.memory),
+                f"{1e3 * cost.memory:.3g} ms, at memory speed", **no_limit(cost.seconds / cost.memory),
             )  # fmt: skip
         what = cost.name.partition(",")[0] if "batches" not in cost.name else "batches"
         if cost.users is not None and what in core:
             alone = core[what] * cost.users
             yield Row(
                 SUITE, f"{cost.name}: one core over the device", value, "ms", f"{1e3 * alone:.4g} ms, one core",
-                **only_told(alone / cost.seconds),
+                **no_limit(alone / cost.seconds),
             )  # fmt: skip
 
 

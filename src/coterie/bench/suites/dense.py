@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie import CAB
-from coterie.bench.rows import Row, at_least, at_most, best_of, only_told
+from coterie.bench.rows import Row, at_least, at_most, best_of, no_limit
 from coterie.policies.base.batch import Batch
 
 USERS, FEATURES, CANDIDATES = 1892, 25, 25
@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 
 class Setting(NamedTuple):
-    """A policy whose users have all learned, and rounds to go on with."""
+    """A policy in which all users have learned, and rounds to play next."""
 
     policy: CAB
     batch: Batch
@@ -59,7 +59,7 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
     many = best_of(repeats, lambda: together.policy.run(together.batch)) / rounds
     bytes_moved = (
         outcome.updated.mean() * PAIRS * (8 + 4) * 2
-    )  # read and write M⁻¹ and what rounding took of it
+    )  # read and write M⁻¹ and its rounding compensation
     memory = bytes_moved / copy_rate()
     yield Row(
         "dense", f"a round that updates {outcome.updated.mean():.0f} users, without the updates at memory speed",
@@ -80,11 +80,11 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
         best_of(repeats, lambda: [calls.policy.choose(u, x) for u, x in zip(users, lists, strict=True)]) / 64
     )
     yield Row("dense", "choose_many for 64 users, each", 1e3 * batch, "ms", "choose, one by one",
-              **only_told(batch / single))  # fmt: skip
+              **no_limit(batch / single))  # fmt: skip
 
 
 def prepare(gamma: float, n_rounds: int) -> Setting:
-    """Return a CAB in which every user has learned, and rounds of users at random."""
+    """Return a CAB in which every user has learned, and rounds of random users."""
     rng = np.random.default_rng(0)
     items = rng.normal(size=(5000, FEATURES))
     items /= np.linalg.norm(items, axis=1, keepdims=True)
@@ -102,7 +102,7 @@ def random_batch(rng: np.random.Generator, users: NDArray[np.int64], items: Floa
 
 
 def one_by_one(setting: Setting) -> None:
-    """Play the batch with a call of `choose` and one of `learn` a round."""
+    """Play the batch with one call of `choose` and one of `learn` per round."""
     policy, batch = setting
     for t, user in enumerate(batch.users):
         contexts = batch.items[batch.candidates[t]]
@@ -111,21 +111,21 @@ def one_by_one(setting: Setting) -> None:
 
 
 def product_rate() -> float:
-    """Return the multiply-adds a second of a large square matrix product."""
+    """Return the multiply-adds per second of a large square matrix product."""
     size = 1500
     a = np.random.default_rng(0).random((size, size))
     return float(size**3 / best_of(5, lambda: a @ a))
 
 
 def copy_rate() -> float:
-    """Return the bytes a second, read and written, of a copy as large as the models."""
-    a = np.ones(USERS * PAIRS * 12 // 8)  # zeros would be one page, read over and over
+    """Return the bytes per second, read and written, of a copy as large as the models."""
+    a = np.ones(USERS * PAIRS * 12 // 8)  # zeros would be one page, read repeatedly
     b = np.zeros_like(a)
     return float(2 * a.nbytes / best_of(20, lambda: np.copyto(b, a)))
 
 
 class Transcription:
-    """Algorithm 1 in NumPy, as one would write it: full inverses, einsum for all users and candidates."""
+    """Algorithm 1 in straightforward NumPy: full inverses, einsum over all users and candidates."""
 
     def __init__(self, policy: CAB) -> None:
         saved = policy.tensors()
@@ -155,12 +155,12 @@ class Transcription:
         return k
 
     def seconds(self, batch: Batch, n_rounds: int) -> float:
-        """Return the seconds of a round."""
+        """Return the seconds per round."""
         return best_of(3, lambda: [self.play(batch, t) for t in range(n_rounds // 4)]) / (n_rounds // 4)
 
 
 def identical(setting: Setting, n_rounds: int, told: Callable[[str], None]) -> int:
-    """Return how many choices of the compiled loop the transcription makes too."""
+    """Return how many choices the compiled loop and the transcription have in common."""
     fresh = prepare(gamma=0.0, n_rounds=n_rounds)
     twin = Transcription(fresh.policy)
     choice = fresh.policy.run(fresh.batch).choice

@@ -64,7 +64,7 @@ def cost_of(
     n_candidates: int = CANDIDATES,
     played: int = 0,
 ) -> float:
-    """Return the microseconds of a round once every user has learned, and `played` rounds more."""
+    """Return the microseconds per round after every user has learned and `played` more rounds."""
     rng = np.random.default_rng(0)
     items = rng.normal(size=(2000, n_features))
     items /= np.linalg.norm(items, axis=1, keepdims=True)

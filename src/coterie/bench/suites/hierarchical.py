@@ -1,7 +1,7 @@
 """Hierarchical at LastFM's size, against CAB and Vowpal Wabbit on the same rounds; then with a million users.
 
-A run has LastFM's length, 50,000 rounds from the first payoff on, and the cost of a round is the mean over all of
-them. So the first rounds count, in which refits visit more users per payoff than later.
+A run has LastFM's length, 50,000 rounds from the first payoff on, and the cost of a round is the mean over
+all of them. This includes the first rounds, in which refits visit more users per payoff than later.
 """
 
 import time
@@ -13,7 +13,7 @@ import numpy as np
 
 from coterie import CAB, VW, Hierarchical
 from coterie.bench.crowd import CANDIDATES, FEATURES, Crowd
-from coterie.bench.rows import Row, at_least, at_most, only_told
+from coterie.bench.rows import Row, at_least, at_most, no_limit
 from coterie.bench.suites import hierarchical_growth
 from coterie.policies.base.batch import Batch
 from coterie.policies.vw import FIXED, SETTINGS
@@ -47,7 +47,7 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
 
 
 def compile_all(crowd: Crowd) -> None:
-    """Play a few rounds with each policy, so that nothing is compiled on the clock."""
+    """Play a few rounds with each policy, so that no compilation is timed."""
     few = crowd.batch(np.arange(5), CANDIDATES)
     for policy in (Hierarchical(n_features=FEATURES), CAB(n_features=FEATURES, alpha=0.1, gamma=0.0)):
         policy.run(few)
@@ -74,24 +74,24 @@ def against_cab(ours: list[float], cab: list[float], limited: bool) -> Iterator[
     ):
         ratio = sum(ours[part]) / sum(cab[part])
         cost = 1e6 * sum(ours[part]) / (len(ours[part]) * PART)
-        promise = at_most(0.1, ratio) if limited and part == slice(None) else only_told(ratio)
+        promise = at_most(0.1, ratio) if limited and part == slice(None) else no_limit(ratio)
         yield Row(SUITE, name, cost, "µs", "CAB on the same rounds", **promise)
 
 
 def against_vw(ours: float, plain: float, tuned: float, n_rounds: int, limited: bool) -> Iterator[Row]:
-    """Yield rounds per second against Vowpal Wabbit's, by its package alone and in our own loop."""
+    """Yield rounds per second against Vowpal Wabbit's, by its package and in our own loop."""
     speed = n_rounds / ours
-    promise = at_least(10, plain / ours) if limited else only_told(plain / ours)
+    promise = at_least(10, plain / ours) if limited else no_limit(plain / ours)
     against = f"VW, {SETTING}: predict and learn of its package, {n_rounds / plain:,.0f} rounds/s"
     yield Row(SUITE, "rounds per second", speed, "rounds/s", against, **promise)
     against = f"VW, {SETTING}: our loop, which parses once, {n_rounds / tuned:,.0f} rounds/s"
-    yield Row(SUITE, "rounds per second", speed, "rounds/s", against, **only_told(tuned / ours))
+    yield Row(SUITE, "rounds per second", speed, "rounds/s", against, **no_limit(tuned / ours))
 
 
 class Plain:
     """Vowpal Wabbit as its package offers it: examples as lists of text, `predict`, then `learn`.
 
-    Items are turned into text before the clock starts.
+    Items are converted to text before the timing starts.
     """
 
     def __init__(self, batch: Batch) -> None:

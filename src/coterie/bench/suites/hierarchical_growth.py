@@ -1,14 +1,14 @@
-"""Hierarchical on the way to a million users: the cost of a round, the slowest call, memory.
+"""Hierarchical with up to a million users: the cost of a round, the slowest call, memory.
 
-One policy grows. Every user joins with one payoff, and at each size rounds of random users are timed. So users have
-as many payoffs at every size, one or two, and a payoff pays for as many visits of users as it ever does (8): the
-dearest time in a policy's life. A trial with one more group, which doubles the cost of a visit, is on at every
-size: where it is not, the benchmark begins one.
+One policy grows. Every user joins with one payoff, and at each size rounds of random users are timed. So at
+every size users have one or two payoffs, and a payoff leads to the maximum of 8 visits of users: the most
+expensive state of a policy. A trial with one more group, which doubles the cost of a visit, is active at
+every size; if not, the benchmark starts one.
 
-A single call is timed in processor time of its thread: garbage collection, pages that are touched for the first time
-and refits are in it, what other programs take is not. A pass over a million users ends once in 125,000 payoffs, so
-the benchmark plays up to shortly before an end and then calls through it: three ends, so that variances are renewed
-and a trial is judged in one of them, and means are renewed and a trial begins in another.
+A single call is timed in processor time of its thread: this includes garbage collection, first accesses to
+memory pages and refits, but no other programs. A pass over a million users ends every 125,000 payoffs, so the
+benchmark plays until shortly before an end and then times single calls through it: three ends, so that one
+renews variances and judges a trial, and another renews means and starts a trial.
 """
 
 import gc
@@ -26,12 +26,12 @@ import numpy as np
 from coterie import Hierarchical
 from coterie.bench.crowd import CANDIDATES, FEATURES, Crowd, name
 from coterie.bench.fit import fit
-from coterie.bench.rows import Row, at_most, best_of, only_told
+from coterie.bench.rows import Row, at_most, best_of, no_limit
 from coterie.policies.base.roster import Roster
 
 SUITE = "hierarchical"
-FILL = 20_000  # users that join between two looks at the progress
-TIMED, REPEATS = 100, 10  # rounds; at 1,000 users a pass ends every 125, so that most timings have none
+FILL = 20_000  # users that join between two progress reports
+TIMED, REPEATS = 100, 10  # rounds; at 1,000 users a pass ends every 125, so most timings contain no end
 CALLS = 1_000  # before and after the end of a pass
 LIMIT_MS, LIMIT_BYTES = 5, 6 * 1024
 
@@ -43,11 +43,11 @@ class Slowest(NamedTuple):
     learn: float
 
 
-NEWCOMERS = 50_000  # more than up to the next power of two, where arrays that double would be copied
+NEWCOMERS = 50_000  # beyond the next power of two, where doubling arrays would be copied
 
 
 def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
-    """Let a policy grow to a million users, or to 10,000, and measure on the way."""
+    """Let a policy grow to a million users, or to 10,000, and measure at several sizes."""
     sizes = (1_000, 10_000) if quick else (1_000, 10_000, 100_000, 1_000_000)
     crowd, policy = Crowd(), Hierarchical(n_features=FEATURES)
     gc.collect()
@@ -74,20 +74,20 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
     yield Row(SUITE, what, 1e3 * wait, "ms", "1 ms", **at_most(LIMIT_MS, 1e3 * wait))
     what = f"memory per user, {FEATURES} features, id included"
     yield Row(SUITE, what, held, "bytes", "6 KiB", **at_most(1, held / LIMIT_BYTES))
-    if not quick:  # else the peak is the compiler's
+    if not quick:  # else the peak is that of the compiler
         what = "memory per user at most, while room is made"
-        yield Row(SUITE, what, peak, "bytes", "6 KiB", **only_told(peak / LIMIT_BYTES))
+        yield Row(SUITE, what, peak, "bytes", "6 KiB", **no_limit(peak / LIMIT_BYTES))
 
 
 def fill(policy: Hierarchical, crowd: Crowd, size: int, told: Callable[[str], None]) -> None:
-    """Let users join until there are `size`, each with one payoff."""
+    """Add users until there are `size`, each with one payoff."""
     for first in range(len(policy.users), size, FILL):
         told(f"{first:,} of {size:,} users")
         policy.run(crowd.batch(np.arange(first, min(first + FILL, size)), 1))
 
 
 def seconds_of_a_round(policy: Hierarchical, crowd: Crowd) -> float:
-    """Return the seconds of a round of the compiled loop, for random users, while a trial is on."""
+    """Return the seconds per round of the compiled loop, for random users, during a trial."""
     population, n_users = policy._many, len(policy.users)
     shortest = float("inf")
     for _ in range(REPEATS):
@@ -102,9 +102,9 @@ def growth(sizes: tuple[int, ...], costs: list[float], limited: bool) -> Iterato
     """Yield the cost of a round at each size, and the exponent of its growth."""
     for size, cost in zip(sizes, costs, strict=True):
         against = f"{sizes[0]:,} users"
-        yield Row(SUITE, f"a round, {size:,} users", 1e6 * cost, "µs", against, **only_told(cost / costs[0]))
+        yield Row(SUITE, f"a round, {size:,} users", 1e6 * cost, "µs", against, **no_limit(cost / costs[0]))
     exponent = fit(sizes, costs)
-    promise = at_most(0.05, exponent) if limited else only_told(exponent)
+    promise = at_most(0.05, exponent) if limited else no_limit(exponent)
     yield Row(SUITE, f"cost ~ users ** exponent, to {sizes[-1]:,}", exponent, "", "1", **promise)
 
 
@@ -126,13 +126,13 @@ def slowest_calls(
         while int(place[code.PHASE]) == phase:
             found.append(call_one_by_one(policy, crowd, calls))
         found.append(call_one_by_one(policy, crowd, calls))
-        if place[code.PHASE] == 1:  # variances were renewed: end the trial, so that the next end begins one
+        if place[code.PHASE] == 1:  # variances were renewed: end the trial, so that the next end starts one
             place[code.TRIAL], place[code.NEXT] = 0, 0
     return Slowest(max(one.choose for one in found), max(one.learn for one in found))
 
 
 def call_one_by_one(policy: Hierarchical, crowd: Crowd, calls: int) -> Slowest:
-    """Return the longest of so many calls of `choose` and `learn`."""
+    """Return the longest of `calls` calls of `choose` and `learn`."""
     batch = crowd.batch(crowd.rng.integers(len(policy.users), size=calls), CANDIDATES)
     choose = learn = 0.0
     for t, user in enumerate(batch.users):
@@ -146,7 +146,7 @@ def call_one_by_one(policy: Hierarchical, crowd: Crowd, calls: int) -> Slowest:
 
 
 def slowest_rows(found: Slowest, size: str) -> Iterator[Row]:
-    """Yield the longest calls, which must keep 5 ms."""
+    """Yield the longest calls, with the limit of 5 ms."""
     for what, seconds in found._asdict().items():
         yield Row(
             SUITE, f"the slowest call of {what}, {size}, ends of passes among them", 1e3 * seconds, "ms", "1 ms",
@@ -155,7 +155,7 @@ def slowest_rows(found: Slowest, size: str) -> Iterator[Row]:
 
 
 def slowest_newcomer(policy: Hierarchical, crowd: Crowd, n_users: int) -> float:
-    """Let so many users join with a payoff each, and return the longest `learn`."""
+    """Add `n_users` users with one payoff each, and return the longest `learn`."""
     longest, known = 0.0, len(policy.users)
     for user in range(known, known + n_users):
         start = time.thread_time()
@@ -165,7 +165,7 @@ def slowest_newcomer(policy: Hierarchical, crowd: Crowd, n_users: int) -> float:
 
 
 def slowest_join(n_users: int) -> float:
-    """Return the longest registration of an id: the dictionary of ids makes room now and then."""
+    """Return the longest registration of an id: the dictionary of ids is resized from time to time."""
     roster, longest = Roster(), 0.0
     for user in range(n_users):
         known_as = name(user)
@@ -176,7 +176,7 @@ def slowest_join(n_users: int) -> float:
 
 
 def resident() -> int:
-    """Return this process's resident memory in bytes; its peak where the system does not tell."""
+    """Return this process's resident memory in bytes; its peak if the system does not report it."""
     path = Path("/proc/self/statm")
     if path.exists():
         return int(path.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -184,5 +184,5 @@ def resident() -> int:
 
 
 def peak_resident() -> int:
-    """Return the most resident memory that this process ever had, in bytes."""
+    """Return the peak resident memory of this process, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

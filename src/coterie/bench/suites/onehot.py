@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from coterie import CAB
 from coterie.bench.click_log import Clicks, Log
 from coterie.bench.direct import Direct
-from coterie.bench.rows import Row, at_least, at_most, best_of, only_told
+from coterie.bench.rows import Row, at_least, at_most, best_of, no_limit
 from coterie.experiments.run.replay import Replay, replay
 
 ALPHAS = (0.01, 0.05, 0.1, 0.2)
@@ -46,7 +46,7 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
 
 
 def late(alpha: float, records: int, told: Callable[[str], None]) -> Iterator[Row]:
-    """Replay a Tuenti-sized log; near its end, time both ways on the same records from the same state."""
+    """Replay a Tuenti-sized log; at its end, time both loops on the same records from the same state."""
     world, compared = Clicks(**TUENTI), min(20_000, records // 200)
     policy = CAB(one_hot=True, alpha=alpha, gamma=GAMMA)
     began, wall = time.thread_time(), time.monotonic()
@@ -94,13 +94,13 @@ def late(alpha: float, records: int, told: Callable[[str], None]) -> Iterator[Ro
         whole / 60,
         "min",
         "10 minutes",
-        **(at_most(1, whole / 600) if records >= 15_000_000 else only_told(whole / 600)),
+        **(at_most(1, whole / 600) if records >= 15_000_000 else no_limit(whole / 600)),
     )
     told(f"α = {alpha:g}: done in {time.monotonic() - wall:.0f} s")
 
 
 def peak(size: dict[str, int], records: int) -> dict[str, float]:
-    """Replay in a process of its own and return its peak memory in GiB, its seconds and the records kept."""
+    """Replay in a separate process and return its peak memory in GiB, its seconds and the kept records."""
     code = f"from coterie.bench.suites.onehot import in_child; in_child({size!r}, {records!r})"
     said = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True).stdout
     found: dict[str, float] = json.loads(said)
@@ -108,7 +108,7 @@ def peak(size: dict[str, int], records: int) -> dict[str, float]:
 
 
 def in_child(size: dict[str, int], records: int) -> None:
-    """Replay and print what it took, as JSON."""
+    """Replay and print memory, time and kept records as JSON."""
     import resource
 
     policy = CAB(one_hot=True, alpha=0.1, gamma=GAMMA)

@@ -1,7 +1,7 @@
-"""What shards cost `Hierarchical`: decisions and payoffs in one process, and with users in 1, 2 and 4 shards.
+"""The cost of shards for `Hierarchical`: decisions and payoffs in one process, and with 1, 2 and 4 shards.
 
-A decision asks one shard for one user's facts and is computed in the calling process, so more shards bring no more
-decisions per second to one caller: they bring memory.
+A decision fetches one user's facts from one shard and is computed in the calling process, so more shards give
+one caller more memory, not more decisions per second.
 """
 
 import time
@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie import Hierarchical
-from coterie.bench.rows import Row, only_told
+from coterie.bench.rows import Row, no_limit
 
 SHARDS = (1, 2, 4)
 FEATURES, CANDIDATES, BATCH = 25, 25, 64
 
 
 class Found(NamedTuple):
-    """What was measured, in calls per second, and bytes."""
+    """The measurements, in calls per second and bytes."""
 
     alone: float  # decisions one by one
     together: float  # decisions in batches
@@ -49,15 +49,15 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
         ):  # fmt: skip
             rate = getattr(found, name)
             what = f"learned prior, d = {FEATURES}: {n_users:,} users, {where}"
-            yield Row("shards", what, rate, unit, "one process", **only_told(rate / getattr(one, name)))
+            yield Row("shards", what, rate, unit, "one process", **no_limit(rate / getattr(one, name)))
         if shards is not None:
             what = f"learned prior, d = {FEATURES}: memory per user, {where}"
             each = (found.memory - empty) / n_users
-            yield Row("shards", what, each, "bytes", "empty shards", **only_told(found.memory / empty))
+            yield Row("shards", what, each, "bytes", "empty shards", **no_limit(found.memory / empty))
 
 
 def measure(engine: Any, n_users: int) -> Found:
-    """Fill a policy, and call it. One process is timed by its processor time, shards by the clock on the wall."""
+    """Fill a policy, and call it. One process is timed by its processor time, shards by wall-clock time."""
     clock = time.process_time if engine is None else time.perf_counter
     rng = np.random.default_rng(0)
     items = rng.normal(size=(2000, FEATURES))
@@ -79,7 +79,7 @@ def measure(engine: Any, n_users: int) -> Found:
 
 
 def memory_of(policy: Hierarchical) -> int:
-    """Return the memory of all shards, in bytes, without what processes share."""
+    """Return the memory of all shards, in bytes, without memory shared by processes."""
     crew = policy.models._keeper.crew
     return sum(crew.take(crew.ask(shard, "memory")) for shard in range(policy.models.shards))
 
@@ -89,7 +89,7 @@ def _some(items: NDArray[np.float64], rng: np.random.Generator, n: int) -> NDArr
 
 
 def _rate(clock: Callable[[], float], work: Callable[[int], Any], times: int) -> float:
-    """Return calls per second, from the fastest tenth: other programs may be at work on the machine."""
+    """Return calls per second, from the fastest tenth, because other programs may run on the machine."""
     taken = []
     for k in range(times):
         start = clock()

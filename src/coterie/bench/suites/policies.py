@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie import CLUB, SCLUB, DynUCB, LinUCB, Policy, Random
-from coterie.bench.rows import Row, at_least, at_most, best_of, only_told
+from coterie.bench.rows import Row, at_least, at_most, best_of, no_limit
 from coterie.policies.base.batch import Batch
 
 FEATURES, CANDIDATES, GROUPS = 25, 25, 10
@@ -35,11 +35,11 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
             policy, batches = prepare(make(), n_users, visits)
             costs[n_users] = min(seconds_one_by_one(policy, batch) for batch in batches)
         speed = 1 / costs[MANY]
-        promise = at_least(1000, speed) if name in PROMISED else only_told(speed)
+        promise = at_least(1000, speed) if name in PROMISED else no_limit(speed)
         size = f"{MANY:,} users"
         yield Row("policies", f"{name}: {size}, choose and learn", speed, "rounds/s", "1 round/s", **promise)
         growth = costs[MANY] / costs[FEW]
-        promise = at_most(1.5, growth) if name in PROMISED else only_told(growth)
+        promise = at_most(1.5, growth) if name in PROMISED else no_limit(growth)
         against = f"{FEW:,} users, as often visited"
         yield Row("policies", f"{name}: a round, {size}", 1e6 * costs[MANY], "µs", against, **promise)
         if type(policy).run is not Policy.run:
@@ -47,7 +47,7 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
             compiled = min(seconds_compiled(policy, batch) for batch in batches)
             yield Row(
                 "policies", f"{name}: a round of the compiled loop, {size}", 1e6 * compiled, "µs",
-                "choose and learn", **only_told(compiled / costs[MANY]),
+                "choose and learn", **no_limit(compiled / costs[MANY]),
             )  # fmt: skip
     round_ = costs[MANY]  # LinUCB's, the shortest
     cost = WAITS * seconds_of_a_turn()
@@ -58,7 +58,7 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
 
 
 def prepare(policy: Policy, n_users: int, visits: int) -> tuple[Policy, list[Batch]]:
-    """Return a policy that knows its users for a while, and rounds to go on with."""
+    """Return a policy after several visits of each user, and rounds to play next."""
     rng = np.random.default_rng(0)
     items = unit(rng.normal(size=(5000, FEATURES)))
     means = np.clip(unit(rng.normal(size=(GROUPS, FEATURES))) @ items.T, -1, 1)  # (groups, items)
@@ -77,7 +77,7 @@ def prepare(policy: Policy, n_users: int, visits: int) -> tuple[Policy, list[Bat
 
 
 def seconds_one_by_one(policy: Policy, batch: Batch) -> float:
-    """Return the processor's seconds for one `choose` and one `learn`."""
+    """Return the processor time in seconds of one `choose` and one `learn`."""
     shown = [batch.items[row] for row in batch.candidates]
     start = time.thread_time()
     for t, user in enumerate(batch.users):
@@ -87,14 +87,14 @@ def seconds_one_by_one(policy: Policy, batch: Batch) -> float:
 
 
 def seconds_compiled(policy: Policy, batch: Batch) -> float:
-    """Return the processor's seconds for one round of the compiled loop."""
+    """Return the processor time in seconds of one round of the compiled loop."""
     start = time.thread_time()
     policy.run(batch)
     return (time.thread_time() - start) / len(batch.users)
 
 
 def seconds_of_a_turn(calls: int = 20_000) -> float:
-    """Return the processor's seconds that holding the lock adds to one call."""
+    """Return the processor time in seconds that the lock adds to one call."""
     policy = Random(one_hot=True)
     held, bare = type(policy).add, unwrap(type(policy).add)
     policy.add("ann")

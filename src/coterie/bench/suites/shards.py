@@ -1,7 +1,8 @@
-"""What shards cost and when they pay: the same decisions in one process and through Ray, compute apart from messages.
+"""The cost of shards, and when they pay: the same decisions in one process and through Ray.
 
-Everything runs on this machine, so shards save no time here; what is measured is the compute a user costs and the
-messages a decision costs. From the two follows the number of users from which a given number of machines pays.
+All shards run on this machine, so they save no time here; measured are the computation per user and the
+messages per decision. Together they give the number of users from which on a given number of machines saves
+time.
 """
 
 import time
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coterie import CAB
-from coterie.bench.rows import Row, best_of, only_told
+from coterie.bench.rows import Row, best_of, no_limit
 from coterie.bench.suites import people_shards
 from coterie.engines.placement import slot_of
 from coterie.engines.shard import Change, Kind
@@ -24,11 +25,11 @@ SUITE = "shards"
 SHARDS = 4
 BATCH = 64
 MACHINES = (2, 4, 16)
-CHUNK = 50_000  # users that are made at once
+CHUNK = 50_000  # users created at once
 
 
 class Case(NamedTuple):
-    """What users look like, and what they are shown."""
+    """The models of users, and their candidates."""
 
     title: str
     kind: Kind
@@ -54,7 +55,7 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
             names = ("a decision", f"a decision, in batches of {BATCH}")
             for name, wall in zip(names, messages, strict=True):
                 what = f"{case.title}: messages of {name}, {SHARDS} shards"
-                yield Row(SUITE, what, 1e6 * wall, "µs", "", **only_told(1.0))
+                yield Row(SUITE, what, 1e6 * wall, "µs", "", **no_limit(1.0))
         for n_users in sizes:
             told(f"{case.title}: {n_users:,} users in one process")
             alone = _alone(case, n_users)
@@ -65,13 +66,13 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
                 walls, memory = cluster.walls(n_users), cluster.memory()
             for name, one, wall in zip(names, alone, walls, strict=True):
                 what = f"{case.title}: {name}, {n_users:,} users"
-                yield Row(SUITE, f"{what}, one process", 1e6 * one, "µs", "", **only_told(1.0))
+                yield Row(SUITE, f"{what}, one process", 1e6 * one, "µs", "", **no_limit(1.0))
                 against = "one process"
                 yield Row(
-                    SUITE, f"{what}, {SHARDS} shards", 1e6 * wall, "µs", against, **only_told(wall / one)
+                    SUITE, f"{what}, {SHARDS} shards", 1e6 * wall, "µs", against, **no_limit(wall / one)
                 )
             what = f"{case.title}: memory of {SHARDS} shards, {n_users:,} users"
-            yield Row(SUITE, what, memory / 2**20, "MiB", "empty shards", **only_told(memory / empty))
+            yield Row(SUITE, what, memory / 2**20, "MiB", "empty shards", **no_limit(memory / empty))
         yield from _break_even(case, sizes, costs, messages)
     yield from people_shards.rows(quick, told)
 
@@ -79,15 +80,15 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
 def _break_even(
     case: Case, sizes: Sequence[int], costs: Sequence[tuple[float, float]], messages: tuple[float, float]
 ) -> Iterator[Row]:
-    """Say from which number of users on machines save time: compute ÷ machines + messages < compute."""
+    """Yield the number of users from which machines save time: compute ÷ machines + messages < compute."""
     for which, name in enumerate(("a decision", f"batches of {BATCH}")):
-        slope = (costs[-1][which] - costs[0][which]) / (sizes[-1] - sizes[0])  # seconds a user
+        slope = (costs[-1][which] - costs[0][which]) / (sizes[-1] - sizes[0])  # seconds per user
         for machines in MACHINES:
             pays = messages[which] / (slope * (1 - 1 / machines)) if slope > 0 else float("inf")
             if pays > 1e9:
-                continue  # compute does not grow with users: shards are for memory, not for time
+                continue  # compute does not grow with users: shards save memory, not time
             what = f"{case.title}: {machines} machines pay from, {name}"
-            yield Row(SUITE, what, pays, "users", "", **only_told(pays / sizes[-1]))
+            yield Row(SUITE, what, pays, "users", "", **no_limit(pays / sizes[-1]))
 
 
 def _alone(case: Case, n_users: int) -> tuple[float, float]:
@@ -101,12 +102,12 @@ def _alone(case: Case, n_users: int) -> tuple[float, float]:
     ask.one()  # compiled before it is timed
     ask.many()
     few = 20 if n_users < 200_000 or case.kind.one_hot else 3
-    clock = time.process_time  # of all threads: what one core would take
+    clock = time.process_time  # of all threads: the time one core would need
     return best_of(few, ask.one, clock), best_of(few, ask.many, clock) / BATCH
 
 
 class _Asker:
-    """Asks a policy for decisions, of users and candidates drawn ahead."""
+    """Requests decisions from a policy, for users and candidates drawn before."""
 
     def __init__(self, case: Case, n_users: int, policy: CAB) -> None:
         rng = np.random.default_rng(1)
@@ -122,7 +123,7 @@ class _Asker:
 
 
 class _Made:
-    """An engine that hands out models made before."""
+    """An engine that returns existing models."""
 
     def __init__(self, made: Models) -> None:
         self.made = made
@@ -132,7 +133,7 @@ class _Made:
 
 
 class _Cluster:
-    """Shards on Ray, filled past the log: nobody dies here."""
+    """Shards on Ray, filled without the change log, as no shard fails here."""
 
     def __init__(self, case: Case) -> None:
         from coterie.engines.cluster import connect
@@ -167,7 +168,7 @@ class _Cluster:
         self.policy.learned = n_users
 
     def walls(self, n_users: int) -> tuple[float, float]:
-        """Return the seconds by the clock of a decision: alone, and in a batch; the median of several."""
+        """Return the wall-clock seconds of a decision, alone and in a batch; the median of several."""
         ask = _Asker(self.case, n_users, self.policy)
         for work in (ask.one, ask.many):
             for _ in range(3):
@@ -176,7 +177,7 @@ class _Cluster:
         return _median(few, ask.one), _median(max(5, few // 4), ask.many) / BATCH
 
     def memory(self) -> int:
-        """Return the memory of all shards, in bytes, with what Python and its libraries take of their own."""
+        """Return the memory of all shards, in bytes, including Python and its libraries."""
         return sum(self.crew.take(self.crew.ask(shard, "memory")) for shard in range(SHARDS))
 
 
@@ -197,7 +198,7 @@ def _candidates(case: Case, rng: np.random.Generator) -> Any:
 
 
 def _parts(case: Case, users: Sequence[int]) -> Iterator[Tensors]:
-    """Yield users who have learned, some at a time."""
+    """Yield users who have learned, in parts."""
     rng = np.random.default_rng(0)
     for start in range(0, len(users), CHUNK):
         names = users[start : start + CHUNK]
@@ -222,7 +223,7 @@ def _items_part(case: Case, users: Sequence[int], rng: np.random.Generator) -> T
 
 
 def _vectors_part(case: Case, users: Sequence[int], rng: np.random.Generator) -> Tensors:
-    """A hundred different users, over and over: the arithmetic does not care."""
+    """Return copies of a hundred different users; the amount of computation is the same."""
     few = make_models(*case.kind)
     for user in range(min(100, len(users))):
         for context in _candidates(case, rng)[: case.per_user]:

@@ -2,9 +2,9 @@
 
 All play the same rounds, one after the other within each round, and only `choose` and `learn` are timed, in
 seconds of processor time.
-Each has the alpha that served it best of 0, 0.001, 0.01 and 0.1 in this world, and nobody shares updates
-(gamma = 0): the clusters' payoffs differ by some 0.03 here, and with gamma = 0.2 both CAB and SparseCAB would
-take all users for one cluster from the first rounds on.
+Each has its best alpha of 0, 0.001, 0.01 and 0.1 in this world, and updates are not shared (gamma = 0): the
+clusters' payoffs differ by about 0.03 here, and with gamma = 0.2 both CAB and SparseCAB would treat all users
+as one cluster from the first rounds on.
 """
 
 import gc
@@ -16,7 +16,7 @@ from typing import Any, final
 
 import numpy as np
 
-from coterie.bench.rows import Row, at_most, only_told
+from coterie.bench.rows import Row, at_most, no_limit
 from coterie.data.rounds import Round
 from coterie.data.worlds.sparse_world import SparseWorld
 from coterie.policies import CAB, LinUCB, Policy, SparseCAB
@@ -27,7 +27,7 @@ SUITE = "sparse"
 @final
 @dataclass
 class Played:
-    """One policy, and what it cost so far."""
+    """One policy, with its regret and time so far."""
 
     policy: Policy
     regret: float = 0.0
@@ -35,12 +35,12 @@ class Played:
 
     @property
     def megabytes(self) -> float:
-        """What the policy holds now."""
+        """The policy's memory now."""
         return held_bytes(self.policy) / 1e6
 
 
 def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
-    """Play 10,000 rounds at d = 2,000, or 1,500 at d = 400, and yield what came out. CAB takes long."""
+    """Play 10,000 rounds at d = 2,000, or 1,500 at d = 400, and yield the results. CAB takes long."""
     world = (
         SparseWorld(n_features=400, n_users=8, clusters_per_family=2, n_candidates=10)
         if quick
@@ -67,7 +67,7 @@ def contestants(world: SparseWorld) -> dict[str, Played]:
 
 
 def play(played: dict[str, Played], rounds: Iterable[Round]) -> None:
-    """Let every policy choose and learn in each round."""
+    """Make every policy choose and learn in each round."""
     for sent in rounds:
         for one in played.values():
             start = process_time()
@@ -78,7 +78,7 @@ def play(played: dict[str, Played], rounds: Iterable[Round]) -> None:
 
 
 def compared(played: dict[str, Played], time_limit: float | None) -> Iterator[Row]:
-    """Yield all figures, with SparseCAB's as ratios to the rivals'. What it saves in time grows with d."""
+    """Yield all results, SparseCAB's as ratios to the others'. The saving in time grows with d."""
     ours = played["SparseCAB"]
     rivals = {name: one for name, one in played.items() if one is not ours}
     best = min(rivals, key=lambda name: rivals[name].regret)
@@ -87,14 +87,14 @@ def compared(played: dict[str, Played], time_limit: float | None) -> Iterator[Ro
     yield Row(SUITE, "regret of SparseCAB", ours.regret, "regret", best, **at_most(0.5, ratio))
     for name, one in rivals.items():
         ratio = one.regret / ours.regret
-        yield Row(SUITE, f"regret of {name}", one.regret, "regret", "SparseCAB", **only_told(ratio))
+        yield Row(SUITE, f"regret of {name}", one.regret, "regret", "SparseCAB", **no_limit(ratio))
 
     ratio = ours.seconds / rivals["CAB"].seconds
-    keeps = only_told(ratio) if time_limit is None else at_most(time_limit, ratio)
+    keeps = no_limit(ratio) if time_limit is None else at_most(time_limit, ratio)
     yield Row(SUITE, "time of SparseCAB", ours.seconds, "s", "CAB", **keeps)
     for name, one in rivals.items():
         yield Row(
-            SUITE, f"time of {name}", one.seconds, "s", "SparseCAB", **only_told(one.seconds / ours.seconds)
+            SUITE, f"time of {name}", one.seconds, "s", "SparseCAB", **no_limit(one.seconds / ours.seconds)
         )
 
     held = {name: one.megabytes for name, one in played.items()}
@@ -102,7 +102,7 @@ def compared(played: dict[str, Played], time_limit: float | None) -> Iterator[Ro
     yield Row(SUITE, "memory of SparseCAB", held["SparseCAB"], "MB", "CAB", **at_most(1.0, ratio))
     for name in rivals:
         ratio = held[name] / held["SparseCAB"]
-        yield Row(SUITE, f"memory of {name}", held[name], "MB", "SparseCAB", **only_told(ratio))
+        yield Row(SUITE, f"memory of {name}", held[name], "MB", "SparseCAB", **no_limit(ratio))
 
 
 def held_bytes(root: Any) -> int:

@@ -1,4 +1,4 @@
-"""How long a stranger waits: import, and the first decision of a fresh process."""
+"""Startup time: the import, and the first decision of a new process."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ for policy, contexts in ((coterie.CAB(n_features=25), numpy.eye(25)), (coterie.C
 
 
 def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
-    """Time fresh processes with a warm compilation cache; the interpreter's own start is taken off."""
+    """Time new processes with a warm compilation cache; the interpreter's own start is subtracted."""
     told("starting fresh processes")
     seconds(DECIDE)  # fills the compilation cache if it is cold
     times = 3 if quick else 7
@@ -56,7 +56,7 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
 
 
 def seconds(code: str, **environment: str) -> float:
-    """Return how much processor time a fresh process takes for `code`."""
+    """Return the processor time of a new process that runs `code`."""
     command = [sys.executable, "-c", code]
     before, start = os.times(), time.perf_counter()
     subprocess.run(command, check=True, env={**os.environ, **environment}, stdout=subprocess.DEVNULL)

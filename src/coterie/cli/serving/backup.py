@@ -1,4 +1,4 @@
-"""`coterie backup`: a copy of what a service keeps."""
+"""`coterie backup`: copies a service's store."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`coterie keys`: who may use the service."""
+"""`coterie keys`: the API keys of a service."""
 
 import json
 from contextlib import closing
@@ -72,5 +72,5 @@ def _opened(store: str, create: bool = True) -> Any:
 
     try:
         return closing(open_store(store, create=create))
-    except InUseError:  # by the service, which looks at its keys again and again
+    except InUseError:  # by the service, which rereads its keys regularly
         return closing(open_store(store, beside_owner=True, create=create))

@@ -1,4 +1,4 @@
-"""`coterie loadtest`: how fast the service is here, and whether anything acknowledged is lost."""
+"""`coterie loadtest`: the service's speed, and whether acknowledged events are lost."""
 
 import asyncio
 import json
@@ -16,8 +16,8 @@ def loadtest(
     url: Annotated[
         str | None, typer.Option(help="A running service. [default: a fresh one, killed at the end]")
     ] = None,
-    seconds: Annotated[float, typer.Option(help="How long, in all.")] = 30.0,
-    connections: Annotated[int, typer.Option(help="Requests under way at once.")] = 32,
+    seconds: Annotated[float, typer.Option(help="The total duration.")] = 30.0,
+    connections: Annotated[int, typer.Option(help="Requests at the same time.")] = 32,
     users: Annotated[int, typer.Option(help="How many different users.")] = 10_000,
     actions: Annotated[int, typer.Option(help="Actions of each rank.")] = 20,
     rewards: Annotated[float, typer.Option(help="The share of decisions that get a reward.")] = 0.0,
@@ -28,19 +28,19 @@ def loadtest(
     features: Annotated[
         bool | None,
         typer.Option(
-            "--features/--ids", help="Send 6 context features and 5 an action, or ids only. [default: both]"
+            "--features/--ids", help="Send 6 context features and 5 per action, or ids only. [default: both]"
         ),
     ] = None,
-    dialect: Annotated[str, typer.Option(help="Whose rank is pressed: native or personalizer.")] = "native",
-    key: Annotated[str | None, typer.Option(help="A key, if the service wants one.")] = None,
+    dialect: Annotated[str, typer.Option(help="The API of ranks: native or personalizer.")] = "native",
+    key: Annotated[str | None, typer.Option(help="A key, if the service requires one.")] = None,
     anywhere: Annotated[bool, typer.Option("--anywhere", help="Allow a URL beyond this machine.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Press a service with ranks, and look for what was lost.
 
     Prints throughput and latencies, by ids and with features.
-    Without --url, a fresh service and a bare Litestar endpoint with the same bodies are pressed in turns, each
-    on one core; the service is killed without warning, and every acknowledged event is looked for in its log.
+    Without --url, a new service and a plain Litestar endpoint with the same bodies are loaded in turns, each
+    on one core; the service is killed without warning, and every acknowledged event is searched in its log.
     """
     need_service()
     from coterie.bench.service.loadtest import Plan, check_plan, press, run, summary
@@ -51,8 +51,8 @@ def loadtest(
         each = seconds / len(kinds)
         plan = Plan(each, connections, users, actions, rewards, key=key, dialect=dialect, features=kind)  # type: ignore[arg-type]
         check_plan(url, plan, anywhere)
-        told = run(plan, durability, warm=warm) if url is None else summary(asyncio.run(press(url, plan)))
-        found["features" if kind else "ids"] = told
+        result = run(plan, durability, warm=warm) if url is None else summary(asyncio.run(press(url, plan)))
+        found["features" if kind else "ids"] = result
     if as_json:
         print(json.dumps(found if features is None else next(iter(found.values())), indent=2))
         return
@@ -60,7 +60,7 @@ def loadtest(
     for name in ("", *found):
         table.add_column(name)
     for name in next(iter(found.values())):
-        table.add_row(name.replace("_", " "), *(_cell(told[name]) for told in found.values()))
+        table.add_row(name.replace("_", " "), *(_cell(result[name]) for result in found.values()))
     Console().print(table)
 
 

@@ -1,4 +1,4 @@
-"""`coterie restore`: a backup in place of a store."""
+"""`coterie restore`: makes a store from a backup."""
 
 from pathlib import Path
 from typing import Annotated

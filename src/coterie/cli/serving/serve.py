@@ -37,7 +37,7 @@ def serve(
     ] = None,
     demo: Annotated[
         bool,
-        typer.Option("--demo", help="Add a simulated crowd that ranks and rewards, on a store of its own."),
+        typer.Option("--demo", help="Add simulated users that rank and reward, with a separate store."),
     ] = False,
 ) -> None:
     """Serve decisions over HTTP: rank and reward.

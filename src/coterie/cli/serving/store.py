@@ -1,4 +1,4 @@
-"""`coterie store`: look at what a service keeps, take it out, bring a log in, and repair it."""
+"""`coterie store`: checks, exports, imports and repairs a service's store."""
 
 import json
 from contextlib import closing
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from coterie.cli.shared.extras import need_service
-from coterie.cli.shared.options import JsonOption, SettingsOption, StoreOption, split_settings, tell_old
+from coterie.cli.shared.options import JsonOption, SettingsOption, StoreOption, split_settings, warn_old
 from coterie.errors import ParameterError
 
 store = typer.Typer(
@@ -163,7 +163,7 @@ def repair(
     """
     need_service()
     if path is not None:
-        tell_old(f"coterie store repair {path}", f"coterie store repair --store {path}")
+        warn_old(f"coterie store repair {path}", f"coterie store repair --store {path}")
         store = str(path)
     import shutil
 
@@ -172,7 +172,7 @@ def repair(
 
     wal = Path(f"{store}-wal")
     if not yes:
-        typer.confirm(f"Give up what lies behind the damage in {wal}? A copy is kept.", abort=True)
+        typer.confirm(f"Give up everything after the damage in {wal}? A copy is kept.", abort=True)
     if wal.exists():
         with wal.open("rb") as damaged, open_private(Path(f"{wal}.damaged")) as kept:
             shutil.copyfileobj(damaged, kept)

@@ -1,1 +1,1 @@
-"""What commands share: options, bars, tables and errors."""
+"""Shared parts of commands: options, progress bars, tables and errors."""

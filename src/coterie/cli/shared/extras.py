@@ -1,4 +1,4 @@
-"""What to say when the service's libraries are not installed."""
+"""The error for missing libraries of the service."""
 
 from importlib.util import find_spec
 
@@ -6,7 +6,7 @@ from coterie.errors import MissingExtraError
 
 
 def need_service() -> None:
-    """Raise unless the service extra is installed."""
+    """Raise MissingExtraError unless the service extra is installed."""
     for name in ("litestar", "msgspec", "uvicorn", "prometheus_client"):
         if find_spec(name) is None:
             raise MissingExtraError(f"this command needs {name}: pip install 'coterie[service]'")

@@ -1,4 +1,4 @@
-"""Options that mean the same in every command, and what is said of old names."""
+"""Options with the same meaning in every command, and warnings about old names."""
 
 import json
 import tomllib
@@ -10,7 +10,7 @@ import typer
 
 from coterie.errors import ParameterError
 
-VARIABLE = "COTERIE_DATA"  # as in `coterie.data.files`, which a command of the service need not import
+VARIABLE = "COTERIE_DATA"  # as in `coterie.data.files`, which commands of the service do not import
 
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print the result as JSON on stdout, and nothing else there.")
@@ -30,27 +30,27 @@ SettingsOption = Annotated[
 RunsOption = Annotated[int | None, typer.Option(help="Runs of each policy. [default: 5; quick: 2]")]
 SeedOption = Annotated[int, typer.Option(help="Seed of the first run; the next has seed + 1.")]
 TuningRunsOption = Annotated[int, typer.Option(help="Runs over which each setting is tuned.")]
-WorkersOption = Annotated[int | None, typer.Option(help="Processes at work. [default: one a core]", min=1)]
+WorkersOption = Annotated[int | None, typer.Option(help="Worker processes. [default: one per core]", min=1)]
 OldWorldOption = Annotated[str | None, typer.Option("--world", hidden=True)]
 
 
-def tell_old(old: str, new: str) -> None:
-    """Say on stderr that an old name was used; docs/versions.md lists them all."""
+def warn_old(old: str, new: str) -> None:
+    """Warn on stderr that an old name was used; docs/versions.md lists them all."""
     typer.echo(f"warning: {old} is now {new}; the old name goes with 0.3", err=True)
 
 
 def chosen_world(given: str | None, world: str | None, command: str) -> str | None:
-    """Return what a command is to play on: its argument, or what the old option --world says."""
+    """Return the world of a command: its argument, or the value of the old option --world."""
     if world is None:
         return given
-    tell_old(f"coterie {command} --world {world}", f"coterie {command} {world}")
+    warn_old(f"coterie {command} --world {world}", f"coterie {command} {world}")
     if given is not None:
         raise ParameterError(f"{given!r} and --world {world!r} are given; choose one")
     return world
 
 
 def read_pairs(texts: Sequence[str]) -> dict[str, Any]:
-    """Return the settings of texts name=value, whose values are JSON or else plain text; later ones count."""
+    """Return the settings of texts name=value, whose values are JSON or else plain text; the last one counts."""
     found = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -64,12 +64,12 @@ def read_pairs(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def is_file(text: str) -> bool:
-    """Tell whether a text given as a setting names a file of settings."""
+    """Return whether a setting is the name of a file of settings."""
     return "=" not in text and text.endswith(".toml")
 
 
 def read_settings_given(texts: Sequence[str]) -> dict[str, Any]:
-    """Return all settings of files and of texts name=value; later ones count."""
+    """Return all settings of files and of texts name=value; the last one counts."""
     found: dict[str, Any] = {}
     for text in texts:
         if not is_file(text):
@@ -83,7 +83,7 @@ def read_settings_given(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def split_settings(texts: Sequence[str]) -> tuple[Path | None, dict[str, Any]]:
-    """Return the one file among the service's settings, and those that are given as name=value."""
+    """Return the file among the service's settings, and the settings given as name=value."""
     files = [text for text in texts if is_file(text)]
     if len(files) > 1:
         raise ParameterError(f"{len(files)} files of settings are given, expected one: {', '.join(files)}")

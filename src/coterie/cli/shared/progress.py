@@ -1,4 +1,4 @@
-"""Progress bars for a comparison: one a policy, over all its runs."""
+"""Progress bars for a comparison: one per policy, over all its runs."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from coterie.experiments.run.parallel import Told
 
 @contextmanager
 def bars(plan: Plan, console: Console) -> Iterator[Told]:
-    """Show bars on `console`, and yield what is to be told the rounds done of each run."""
+    """Show bars on `console`, and yield a function that takes the rounds done of each run."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

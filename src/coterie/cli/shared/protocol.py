@@ -1,4 +1,4 @@
-"""What `reproduce` and `tune` share: play a protocol with bars, write its report, and print the closing table."""
+"""The part that `reproduce` and `tune` share: run a protocol with bars, write its report, print the table."""
 
 import os
 import shlex
@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from coterie.cli.shared.tables import closing_table
-from coterie.experiments import Plan
+from coterie.cli.shared.tables import result_table
+from coterie.experiments import Plan, Spec
 from coterie.experiments.report.evidence import final_table, warnings, write_evidence
 from coterie.experiments.run.parallel import Told, Workers
 from coterie.experiments.study.protocol import QUICK_RUNS, Protocol
@@ -21,24 +21,40 @@ from coterie.experiments.study.reproduce import Evidence, title_of
 from coterie.experiments.study.reproduce import reproduce as do_all
 
 
-def folder_of(out: Path, name: str, quick: bool) -> Path:
-    """Return the folder of a dataset or a log below `out`."""
-    return out / (f"{Path(name).stem}-quick" if quick else Path(name).stem)
-
-
-def runs_of(given: int | None, quick: bool) -> int:
-    """Return how many runs each policy has."""
-    return given if given is not None else QUICK_RUNS if quick else 5
+def make_protocol(
+    data: Any,
+    specs: Sequence[Spec],
+    *,
+    out: Path,
+    quick: bool,
+    runs: int | None,
+    rounds: int | None,
+    seed: int,
+    tuning_runs: int,
+) -> Protocol:
+    """Return the protocol for a dataset or a log, with a folder of its own below `out`."""
+    stem = Path(data.name).stem
+    return Protocol(
+        data.name,
+        data,
+        specs,
+        out / (f"{stem}-quick" if quick else stem),
+        n_runs=runs if runs is not None else QUICK_RUNS if quick else 5,
+        seed=seed,
+        tuning_runs=tuning_runs,
+        n_rounds=rounds,
+        quick=quick,
+    )
 
 
 def do(protocol: Protocol, notes: Console, workers: int | Workers | None, silent: bool) -> Evidence:
-    """Play all of it and write the report; print the table unless `silent`. Ctrl-C says how to go on."""
+    """Run the protocol and write the report; print the table unless `silent`. Ctrl-C prints how to continue."""
     try:
         with _bars(protocol, notes) as (tuning, reporting):
             evidence = do_all(protocol, tuning, reporting, workers)
     except KeyboardInterrupt:
         again = shlex.join(["coterie", *sys.argv[1:]])
-        notes.print(f"\nInterrupted. What was done is kept in {protocol.out}; to go on: [bold]{again}[/]")
+        notes.print(f"\nInterrupted. Finished runs are kept in {protocol.out}; to continue: [bold]{again}[/]")
         raise typer.Exit(130) from None
     report = write_evidence(evidence, ["coterie", *sys.argv[1:]])
     if not silent:
@@ -77,7 +93,7 @@ def _print(evidence: Evidence, report: Path) -> None:
         f"{'sampling error' if protocol.data.is_log else 'spread'}"
     )
     console = Console()
-    console.print(closing_table(title, *final_table(evidence)))
+    console.print(result_table(title, *final_table(evidence)))
     for text in warnings(evidence):
         console.print(f"Note: {text}", highlight=False)
     console.print(f"Report: {os.path.relpath(report)}", soft_wrap=True, highlight=False)

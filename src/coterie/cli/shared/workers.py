@@ -1,4 +1,4 @@
-"""Who does the work of `compare` and `reproduce`: processes of this machine, or a Ray cluster."""
+"""The workers of `compare`, `tune` and `reproduce`: processes of this machine, or a Ray cluster."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,8 +21,8 @@ RayOption = Annotated[
 
 
 @contextmanager
-def at_work(workers: int | None, ray: str | None) -> Iterator[int | Workers | None]:
-    """Yield what `record_all` takes as its workers."""
+def open_workers(workers: int | None, ray: str | None) -> Iterator[int | Workers | None]:
+    """Yield the workers for `record_all`."""
     if ray is None:
         yield workers
         return

@@ -1,4 +1,4 @@
-"""`coterie advise`: what a log says about sharing."""
+"""`coterie advise`: whether sharing feedback pays on a log."""
 
 import json
 import os
@@ -29,9 +29,9 @@ def advise(
 ) -> None:
     """Say whether users of a log should learn from each other.
 
-    And which policy to start with. It counts users and records, estimates how many groups of users there are per item
-    and how strongly they differ, and finds out on records kept aside whether other users' feedback helps to predict
-    a user's payoffs, and which policy predicts them best.
+    And which policy to start with. It counts users and records, estimates how many groups of users there are
+    per item and how much they differ, and tests on held-out records whether other users' feedback helps to
+    predict a user's payoffs, and which policy predicts them best.
     """
     from coterie.theory.advice import advise as look_into
     from coterie.theory.pages.advice_page import write_advice
@@ -50,7 +50,7 @@ def advise(
 
 
 def _records(log: str, data: Path | None, seed: int) -> "Records":
-    """Read a file, or the lists that the paper's protocol makes of a dataset."""
+    """Read a file, or the rounds of a dataset."""
     from coterie.theory.records import from_blocks, read_log
 
     if Path(log).suffix:

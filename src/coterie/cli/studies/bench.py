@@ -1,4 +1,4 @@
-"""`coterie bench`: how fast, as ratios within one run."""
+"""`coterie bench`: speed, as ratios within one run."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -13,9 +13,9 @@ from threadpoolctl import threadpool_limits
 
 from coterie.bench import SUITES, describe_machine, run_suites, write_rows
 from coterie.bench.plots import draw_growth
-from coterie.bench.rows import Row, at_most, only_told
+from coterie.bench.rows import Row, at_most, no_limit
 from coterie.cli.shared.extras import need_service
-from coterie.cli.shared.options import JsonOption, tell_old
+from coterie.cli.shared.options import JsonOption, warn_old
 
 DECISIONS = "decisions"
 SNAPSHOTS = "snapshots"
@@ -75,11 +75,11 @@ def bench(
 
 
 def _without_file(suites: list[str], as_json: bool) -> tuple[list[str], Path | None]:
-    """Return the suites, and the file that --json had before it was a flag."""
+    """Return the suites, and the file that --json took before it was a flag."""
     files = [name for name in suites if as_json and name.endswith(".json")]
     if not files:
         return suites, None
-    tell_old(f"coterie bench --json {files[0]}", f"coterie bench --json > {files[0]}")
+    warn_old(f"coterie bench --json {files[0]}", f"coterie bench --json > {files[0]}")
     return [name for name in suites if name not in files], Path(files[0])
 
 
@@ -94,7 +94,7 @@ def _rows(suites: list[str], quick: bool, told: Callable[[str], None], notes: Co
 
 
 def snapshot_rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
-    """Yield what many users cost: 20,000 if quick, else a million."""
+    """Yield the cost of many users: 20,000 if quick, else a million."""
     need_service()
     from coterie.bench.service.many_users import measure
 
@@ -112,16 +112,16 @@ def snapshot_rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
     )  # fmt: skip
     yield row(
         "the same without a snapshot",
-        1000 * many.held_before, "ms of processor time", "50 ms", **only_told(many.held_before / 0.05),
+        1000 * many.held_before, "ms of processor time", "50 ms", **no_limit(many.held_before / 0.05),
     )  # fmt: skip
     yield row(
         f"slowest rank and reward during a snapshot, {users}",
         1000 * many.waited, "ms", f"{1000 * many.waited_before:.3g} ms, the slowest without one",
-        **only_told(many.waited / many.waited_before),
+        **no_limit(many.waited / many.waited_before),
     )  # fmt: skip
     yield row(
         "written by a snapshot after one more rank and reward",
-        many.part / 1e6, "MB", f"{many.whole / 1e6:.4g} MB, all of it", **only_told(many.part / many.whole),
+        many.part / 1e6, "MB", f"{many.whole / 1e6:.4g} MB, all of it", **no_limit(many.part / many.whole),
     )  # fmt: skip
     yield row(
         f"a rank with features, {users}",
@@ -131,12 +131,12 @@ def snapshot_rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
     yield row(
         f"a reward, {users}",
         1e6 * many.reward, "µs of processor time", f"{1e6 * few.reward:.3g} µs with 100 users",
-        **only_told(many.reward / few.reward),
+        **no_limit(many.reward / few.reward),
     )  # fmt: skip
 
 
 def decision_rows(quick: bool, told: Callable[[str], None], left_out: Callable[[str], None]) -> Iterator[Row]:
-    """Yield what the service's decisions earn beside the best of Vowpal Wabbit's settings, then ways to explore."""
+    """Yield the payoffs of the service's decisions against Vowpal Wabbit's best setting, then ways to explore."""
     need_service()
     from coterie.bench.service.decisions import exploring, results
 

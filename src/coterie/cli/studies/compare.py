@@ -1,4 +1,4 @@
-"""`coterie compare`: policies side by side on a world or a log."""
+"""`coterie compare`: compares policies on a world or a log."""
 
 import json
 import shlex
@@ -11,8 +11,8 @@ from rich.console import Console
 
 from coterie.cli.shared.options import JsonOption, OldWorldOption, SeedOption, chosen_world
 from coterie.cli.shared.progress import bars
-from coterie.cli.shared.tables import closing_table
-from coterie.cli.shared.workers import RayOption, at_work
+from coterie.cli.shared.tables import result_table
+from coterie.cli.shared.workers import RayOption, open_workers
 from coterie.cli.tracking import MlflowOption, opened
 from coterie.data import WORLDS
 from coterie.experiments import Comparison, Plan, open_world, parse_specs, write_report
@@ -40,7 +40,7 @@ def compare(
         str,
         typer.Option(
             help=f"Policies, separated by commas: {', '.join(names())}. Parameters follow with colons: "
-            "cab:alpha=0.05:gamma=0.1. items=features, ids or both says what of the items a policy is shown."
+            "cab:alpha=0.05:gamma=0.1. items=features, ids or both sets which part of the items a policy sees."
         ),
     ] = DEFAULT,
     rounds: Annotated[
@@ -51,7 +51,7 @@ def compare(
     out: Annotated[Path, typer.Option(help="Folder for the report and the traces.")] = Path("out/compare"),
     as_json_: JsonOption = False,
     workers: Annotated[
-        int | None, typer.Option(help="Processes at work.", show_default="one a core", min=1)
+        int | None, typer.Option(help="Worker processes.", show_default="one per core", min=1)
     ] = None,
     ray: RayOption = None,
     mlflow: MlflowOption = None,
@@ -60,7 +60,7 @@ def compare(
     """Compare policies on a world or a log of your own.
 
     Prints a table and writes a report. Without options: Hierarchical, CAB, DynUCB, CLUB, both LinUCBs and a random
-    choice, on a built-in world. Runs that were interrupted go on where they stopped, and finished ones are not run
+    choice, on a built-in world. Interrupted runs continue where they stopped, and finished ones are not run
     again.
     """
     world = chosen_world(given, world, "compare") or FIRST_WORLD
@@ -72,13 +72,13 @@ def compare(
     log = opened(mlflow)
     before = sum(path.exists() for _, path in plan.all_tasks())
     try:
-        with at_work(workers, ray) as them, bars(plan, notes) as told:
+        with open_workers(workers, ray) as them, bars(plan, notes) as told:
             comparison = play_all(plan, told, them)
         report = write_report(comparison, out / "report.html")
         write_curves(comparison, out / "curves.svg")
     except KeyboardInterrupt:
         again = shlex.join(["coterie", *sys.argv[1:]])
-        _say(notes, f"\nInterrupted. What was played is kept in {out}. To go on:\n{again}")
+        _say(notes, f"\nInterrupted. Finished runs are kept in {out}. To continue:\n{again}")
         raise typer.Exit(130) from None
     (out / "result.json").write_text(json.dumps(as_json(comparison), indent=2))
     log(comparison, [out / name for name in ("report.html", "curves.svg", "result.json")])
@@ -94,7 +94,7 @@ def compare(
 
 
 def _say(console: Console, text: str) -> None:
-    """Print as it is: no markup, no colours, no line breaks within a path or a command."""
+    """Print text unchanged: no markup, no colours, no line breaks within a path or a command."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -104,7 +104,7 @@ def _print(comparison: Comparison, report: Path) -> None:
     shown = "mean ± sampling error" if plan.is_log else "mean ± spread" if plan.n_runs > 1 else "no spread"
     title = f"{plan.name}: {plan.n_rounds:,} rounds, {runs}, {shown}"
     console = Console()
-    console.print(closing_table(title, *table(comparison)))
+    console.print(result_table(title, *table(comparison)))
     _say(
         console, f"{headline(comparison)}. {lead(comparison)}" if plan.is_log else headline(comparison) + "."
     )

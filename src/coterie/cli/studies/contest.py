@@ -54,7 +54,7 @@ def contest(
 
 
 def _leaders(line: Line) -> Iterator[str]:
-    """Yield name and value of the two who came first: regret over RAN's, or a log's click-through rate."""
+    """Yield name and value of the two best policies: regret over RAN's, or a log's click-through rate."""
     sign = -1 if line.is_log else 1
     for score in sorted(line.scores.values(), key=lambda score: sign * score.mean)[:2]:
         yield score.title

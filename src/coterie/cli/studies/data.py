@@ -1,4 +1,4 @@
-"""`coterie data`: get the published files, and check what is there."""
+"""`coterie data`: downloads the published files, and checks existing ones."""
 
 import json
 from pathlib import Path

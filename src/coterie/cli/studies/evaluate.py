@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.progress import Progress
 
 from coterie.cli.shared.options import JsonOption
-from coterie.cli.shared.tables import closing_table
+from coterie.cli.shared.tables import result_table
 
 if TYPE_CHECKING:
     from coterie.data.logs.interactions import InteractionLog
 
 DEFAULT = "logged,baseline,uniform,sparse-hierarchical"
-DIMENSIONS = 32  # what features are hashed into, as in the service
+DIMENSIONS = 32  # the size of hashed features, as in the service
 
 
 def evaluate(
@@ -35,9 +35,9 @@ def evaluate(
         ),
     ] = DEFAULT,
     clip: Annotated[
-        float | None, typer.Option(help="Cut larger weights to this.", show_default="none are cut")
+        float | None, typer.Option(help="Limit weights to this.", show_default="no limit")
     ] = None,
-    level: Annotated[float, typer.Option(help="How often intervals hold the truth.")] = 0.95,
+    level: Annotated[float, typer.Option(help="The coverage of the intervals.")] = 0.95,
     rewards: Annotated[
         tuple[float, float] | None,
         typer.Option(
@@ -45,10 +45,10 @@ def evaluate(
         ),
     ] = None,
     user_path: Annotated[
-        str, typer.Option(help="Where the context of a dsjson file names the user.")
+        str, typer.Option(help="The path of the user's id in the context of a dsjson file.")
     ] = "user.id",
     draws: Annotated[
-        int, typer.Option(help="Draws a decision of policies that cannot tell their probabilities.", min=1)
+        int, typer.Option(help="Draws per decision for policies that cannot give their probabilities.", min=1)
     ] = 20,
     seed: Annotated[int, typer.Option(help="Seed of the policies.", min=0)] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the page and the numbers.")] = Path("out/evaluate"),
@@ -57,8 +57,8 @@ def evaluate(
     """Estimate what other policies would have earned on a log.
 
     Off-policy evaluation by IPS, self-normalised IPS, the direct method and doubly robust, each with an
-    interval, and a page. The log must tell how likely its choices were. A store is only read, also while its
-    service runs.
+    interval, and a page. The log must contain the probabilities of its choices. A store is only read, even
+    while its service runs.
     """
     from coterie.evaluation import as_json, open_interactions, write_evaluation
     from coterie.evaluation import evaluate as look_into
@@ -86,13 +86,13 @@ def evaluate(
         return
     head, body = short_table(found)
     console = Console()
-    console.print(closing_table(f"{opened.name}: {len(opened.interactions):,} decisions", head, body))
+    console.print(result_table(f"{opened.name}: {len(opened.interactions):,} decisions", head, body))
     for line in (f"{headline(found)}. {lead(found)}", *found.notes, f"Page: {os.path.relpath(page)}"):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def make_policies(text: str, log: "InteractionLog", seed: int) -> dict[str, Any]:
-    """Return the policies that a text names, by their specs, made for the actions of a log."""
+    """Return the policies that a text names, by their specs, for the actions of a log."""
     from coterie.errors import ParameterError
     from coterie.evaluation.targets import FIXED
     from coterie.experiments.run.specs import KINDS, Spec, make_policy, names, parse_spec
@@ -123,7 +123,7 @@ def make_policies(text: str, log: "InteractionLog", seed: int) -> dict[str, Any]
 
 
 class _Known:
-    """What a log of interactions knows of its actions, as `Spec.view` asks."""
+    """The properties of a log's items, for `Spec.view`."""
 
     def __init__(self, has_features: bool) -> None:
         self.n_features = DIMENSIONS if has_features else None

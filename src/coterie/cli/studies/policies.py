@@ -1,4 +1,4 @@
-"""`coterie policies`: what there is to choose from."""
+"""`coterie policies`: lists the policies."""
 
 import inspect
 import json

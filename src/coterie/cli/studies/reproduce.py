@@ -1,4 +1,4 @@
-"""`coterie reproduce`: the paper's evidence for a dataset, from one command."""
+"""`coterie reproduce`: the paper's experiments on a dataset."""
 
 import json
 import os
@@ -18,10 +18,10 @@ from coterie.cli.shared.options import (
     TuningRunsOption,
     WorkersOption,
     read_settings_given,
-    tell_old,
+    warn_old,
 )
-from coterie.cli.shared.protocol import do, folder_of, runs_of
-from coterie.cli.shared.workers import RayOption, at_work
+from coterie.cli.shared.protocol import do, make_protocol
+from coterie.cli.shared.workers import RayOption, open_workers
 from coterie.cli.tracking import MlflowOption, opened
 from coterie.data import WORLDS, make_world
 from coterie.data.datasets import DATASETS, open_dataset
@@ -32,12 +32,11 @@ from coterie.data.worlds.stage import N_ROUNDS, Stage
 from coterie.errors import CoterieError
 from coterie.experiments import Run, Spec, parse_spec, parse_specs
 from coterie.experiments.run.specs import names
-from coterie.experiments.study.protocol import Protocol
 from coterie.experiments.study.reproduce import numbers
 from coterie.policies import POLICIES
 
 PAPER = ("cab", "club", "dynucb", "linucb-single", "linucb-multiple", "random")
-VERIFIED = ("lastfm", "delicious", "movielens", "movielens-repeat")  # their files are known by hash
+VERIFIED = ("lastfm", "delicious", "movielens", "movielens-repeat")  # their files have known hashes
 ALL = ("lastfm", "delicious", "tuenti", "kddcup", "avazu")
 
 
@@ -51,7 +50,7 @@ def reproduce(
     ],
     data: DataOption = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A small honest version; the report says what was left out.")
+        bool, typer.Option("--quick", help="A small version; the report says what was left out.")
     ] = False,
     policies: Annotated[
         str | None,
@@ -60,7 +59,7 @@ def reproduce(
     runs: RunsOption = None,
     rounds: Annotated[
         int | None,
-        typer.Option(help=f"Use only so many rounds of the data. [default: all; {N_ROUNDS} of a world]"),
+        typer.Option(help=f"Use only this many rounds of the data. [default: all; {N_ROUNDS} of a world]"),
     ] = None,
     seed: SeedOption = 0,
     tuning_runs: TuningRunsOption = 1,
@@ -80,42 +79,34 @@ def reproduce(
     """Do the paper's experiments on a dataset.
 
     All of section 5: tune on the first fifth, report the rest, draw the figures. Settings are another reading of the
-    data, such as pool=all or untagged=drop; for a world, one of its parameters. An interrupted reproduction goes on
-    where it stopped.
+    data, such as pool=all or untagged=drop; for a world, one of its parameters. An interrupted reproduction
+    continues where it stopped.
     """
     if setting:
-        tell_old("--setting", "--settings")
+        warn_old("--setting", "--settings")
     if Path(dataset).suffix.lower() in READERS:
-        tell_old(f"coterie reproduce {dataset}", f"coterie tune {dataset}")
+        warn_old(f"coterie reproduce {dataset}", f"coterie tune {dataset}")
     chosen_settings = read_settings_given([*(settings or []), *(setting or [])])
     if data is not None:
-        os.environ[VARIABLE] = str(data)  # the processes at work look there
+        os.environ[VARIABLE] = str(data)  # worker processes read it
     notes = Console(stderr=True)
     plans = []
     for name in ALL if dataset == "all" else [dataset]:
         place = _open(name, chosen_settings, unverified, notes, rounds, fall_back=dataset == "all")
-        name = getattr(place, "name", name)
         chosen = _all(place, seed) if policies == "all" else parse_specs(policies or ",".join(_known(PAPER)))
-        protocol = Protocol(
-            name,
-            place,
-            chosen,
-            folder_of(out, name, quick),
-            n_runs=runs_of(runs, quick),
-            seed=seed,
-            tuning_runs=tuning_runs,
-            n_rounds=rounds,
-            quick=quick,
-        )
+        protocol = make_protocol(
+            place, chosen,
+            out=out, quick=quick, runs=runs, rounds=rounds, seed=seed, tuning_runs=tuning_runs,
+        )  # fmt: skip
         plans.append(protocol)
     log_evidence = opened(mlflow)
-    with at_work(workers, ray) as them:
+    with open_workers(workers, ray) as them:
         found = [do(protocol, notes, them, as_json) for protocol in plans]
     for evidence in found:
         log_evidence(evidence.comparison, evidence.protocol.out.iterdir())
     if as_json:
-        told = [numbers(evidence) for evidence in found]
-        print(json.dumps(told if dataset == "all" else told[0], indent=2))
+        results = [numbers(evidence) for evidence in found]
+        print(json.dumps(results if dataset == "all" else results[0], indent=2))
 
 
 def _known(names: Sequence[str]) -> list[str]:
@@ -124,7 +115,7 @@ def _known(names: Sequence[str]) -> list[str]:
 
 
 def _all(place: Any, seed: int) -> list[Spec]:
-    """Return every policy that can play these data as they are: without a graph, and with items as they come."""
+    """Return every policy that can play these data without further settings, such as a graph."""
     able = []
     for spec in (parse_spec(name) for name in names()):
         try:
@@ -156,7 +147,7 @@ def _open(
         chosen["told"] = lambda what: notes.print(f"{name}: {what}", highlight=False)
     try:
         place: Any = open_dataset(name, **chosen)
-        _ = place.n_users  # so that whatever is wrong with the files is told now
+        _ = place.n_users  # so that errors in the files are raised now
         if not fall_back or place.provenance == "real" or name == "delicious":
             return place
     except CoterieError:
@@ -164,5 +155,5 @@ def _open(
             raise
     if f"{name}-twin" not in DATASETS:
         return place
-    notes.print(f"The whole of {name} is not at hand: its generated twin is taken.", highlight=False)
+    notes.print(f"The full {name} data are missing; its generated twin is used.", highlight=False)
     return open_dataset(f"{name}-twin")

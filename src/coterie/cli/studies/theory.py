@@ -1,4 +1,4 @@
-"""`coterie theory`: the paper's analysis, executable."""
+"""`coterie theory`: the paper's analysis as code."""
 
 import json
 import os
@@ -131,7 +131,7 @@ def _tell(numbers: object, path: Path, page: Path, as_json: bool) -> None:
 
 
 def _lines(numbers: Any, indent: str = "") -> Iterator[str]:
-    """Yield a line per number, with those that belong together indented below their name."""
+    """Yield a line per number; groups of numbers are indented below their name."""
     for name, value in numbers.items():
         words = name.replace("_", " ")
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""`coterie tune`: the settings that do best on a log of one's own."""
+"""`coterie tune`: the best settings on a user's own log."""
 
 import json
 from pathlib import Path
@@ -16,14 +16,13 @@ from coterie.cli.shared.options import (
     WorkersOption,
     read_settings_given,
 )
-from coterie.cli.shared.protocol import do, folder_of, runs_of
-from coterie.cli.shared.workers import RayOption, at_work
+from coterie.cli.shared.protocol import do, make_protocol
+from coterie.cli.shared.workers import RayOption, open_workers
 from coterie.cli.tracking import MlflowOption, opened
 from coterie.data.logs.log import open_log
 from coterie.errors import ParameterError
 from coterie.experiments import parse_specs
 from coterie.experiments.run.specs import DEFAULT
-from coterie.experiments.study.protocol import Protocol
 from coterie.experiments.study.reproduce import numbers
 
 
@@ -43,7 +42,7 @@ def tune(
         bool, typer.Option("--quick", help="A few settings and rounds; the report says what was left out.")
     ] = False,
     runs: RunsOption = None,
-    rounds: Annotated[int | None, typer.Option(help="Use only so many records. [default: all]")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Use only this many records. [default: all]")] = None,
     seed: SeedOption = 0,
     tuning_runs: TuningRunsOption = 1,
     settings: SettingsOption = None,
@@ -58,27 +57,20 @@ def tune(
     """Find each policy's best settings on a log of your own.
 
     They are tried on the first fifth of the log, and the best is played on the rest, where the policies are compared.
-    Settings of a log: candidates=5 (how many in each list). Tuning that was interrupted goes on where it stopped.
+    Settings of a log: candidates=5 (how many in each list). Interrupted tuning continues where it stopped.
     """
     if not Path(log).suffix:
         raise ParameterError(
             f"{log!r} is not a .csv or .parquet file; for a dataset, `coterie reproduce {log}`"
         )
     notes = Console(stderr=True)
-    place = open_log(log, **read_settings_given(settings or []))
-    protocol = Protocol(
-        getattr(place, "name", log),
-        place,
+    protocol = make_protocol(
+        open_log(log, **read_settings_given(settings or [])),
         parse_specs(policies),
-        folder_of(out, log, quick),
-        n_runs=runs_of(runs, quick),
-        seed=seed,
-        tuning_runs=tuning_runs,
-        n_rounds=rounds,
-        quick=quick,
-    )
+        out=out, quick=quick, runs=runs, rounds=rounds, seed=seed, tuning_runs=tuning_runs,
+    )  # fmt: skip
     log_evidence = opened(mlflow)
-    with at_work(workers, ray) as them:
+    with open_workers(workers, ray) as them:
         evidence = do(protocol, notes, them, as_json)
     log_evidence(evidence.comparison, protocol.out.iterdir())
     if as_json:

@@ -1,1 +1,1 @@
-"""Logs of one's own: formats, checks and candidate lists."""
+"""Users' own logs: formats, checks and candidate lists."""

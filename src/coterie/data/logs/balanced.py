@@ -1,4 +1,4 @@
-"""The compiled walk around the circle of items, see `coterie.data.logs.lists`."""
+"""Balanced candidate lists by systematic sampling, compiled; see `coterie.data.logs.lists`."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 def _compile(function: Compiled) -> Compiled:
     try:
         compiled: Compiled = njit(cache=True, error_model="numpy")(function)
-    except RuntimeError:  # nowhere to keep the machine code: each process compiles anew
+    except RuntimeError:  # no folder for the machine code: each process compiles it again
         compiled = njit(error_model="numpy")(function)
     return compiled
 
@@ -26,9 +26,10 @@ def walk(
     n_candidates: int,
     stretch: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return for each record the items at every whole step from a point of the served one, and its place.
+    """Return each record's candidate list, and the served item's position in it.
 
-    The order of the circle is drawn anew every `stretch` records. Lists are shuffled.
+    A list holds the items at every whole step around the circle, from a random point of the served item. The
+    order of the circle is drawn again every `stretch` records. Lists are shuffled.
     """
     n_records, n_items = len(items), len(shares)
     lists = np.empty((n_records, n_candidates), dtype=np.int64)
@@ -66,7 +67,7 @@ def walk(
                 else:
                     low = middle + 1
             item = order[low]
-            while seen[item] == t:  # an item of exactly one step, met twice by rounding: take any other
+            while seen[item] == t:  # an item of length one step, met twice by rounding: take any other
                 item = int(rng.random() * n_items)
             lists[t, step] = item
             seen[item] = t

@@ -1,9 +1,9 @@
-"""Bandit feedback as the Open Bandit Pipeline (`obp`) has it: a dict of arrays, or the same arrays in an .npz file.
+"""Bandit feedback of the Open Bandit Pipeline (`obp`): a dict of arrays, or the same arrays in an .npz file.
 
-Needed are action, reward and pscore: the shown action's number, what it earned, and how likely it was. context,
-action_context, position, n_actions and pi_b are taken where they are there. Saito et al., arXiv:2008.07146.
+Required are action, reward and pscore: the shown action's number, its reward and its propensity. Optional are
+context, action_context, position, n_actions and pi_b. Saito et al., arXiv:2008.07146.
 
-obp knows neither users nor names. `coterie.bridges.to_obp` adds them, and they are read here: user (one per round),
+obp has neither users nor names. `coterie.bridges.to_obp` adds them, and they are read here: user (one per round),
 action_names, context_names and action_context_names.
 """
 
@@ -22,7 +22,7 @@ NEEDED = ("action", "reward", "pscore")
 
 
 def read_npz(path: Path) -> InteractionLog:
-    """Read the arrays of a bandit feedback from an .npz file."""
+    """Read bandit feedback from an .npz file."""
     try:
         with np.load(path, allow_pickle=False) as found:
             arrays = {name: found[name] for name in found.files}
@@ -32,15 +32,15 @@ def read_npz(path: Path) -> InteractionLog:
 
 
 def from_feedback(feedback: Mapping[str, Any], name: str) -> InteractionLog:
-    """Return the interactions of a bandit feedback."""
+    """Return the interactions of bandit feedback."""
     missing = [key for key in NEEDED if feedback.get(key) is None]
     if missing:
-        raise FileError(f"{name} has no {missing[0]!r}; a bandit feedback has {', '.join(NEEDED)}")
+        raise FileError(f"{name} has no {missing[0]!r}; bandit feedback has {', '.join(NEEDED)}")
     action = np.asarray(feedback["action"])
     n = len(action)
     if action.ndim != 1 or action.dtype.kind not in "iu" or not n or action.min() < 0:
         raise FileError(
-            f"{name}: action is {action.dtype} {action.shape}, expected numbers from 0 on, one a round"
+            f"{name}: action is {action.dtype} {action.shape}, expected numbers from 0 on, one per round"
         )
     rewards, scores = (_numbers(name, feedback, key, (n,)) for key in ("reward", "pscore"))
     assert rewards is not None
@@ -84,7 +84,7 @@ def _named(names: Sequence[str], row: NDArray[np.float64]) -> dict[str, float]:
 
 
 def _names(name: str, feedback: Mapping[str, Any], key: str, n: int, letter: str) -> tuple[str, ...]:
-    """Return the names that the feedback gives, or numbers after a letter."""
+    """Return the names in the feedback, or else a letter and numbers."""
     if feedback.get(key) is None:
         return tuple(f"{letter}{k}" for k in range(n))
     given = tuple(str(one) for one in feedback[key])
@@ -94,7 +94,7 @@ def _names(name: str, feedback: Mapping[str, Any], key: str, n: int, letter: str
 
 
 def _users(name: str, feedback: Mapping[str, Any], n: int) -> Sequence[Hashable]:
-    """Return who each round was for; one user for all where the feedback does not say."""
+    """Return the user of each round; one user for all if the feedback has none."""
     if feedback.get("user") is None:
         return [SHARED] * n
     given: list[Hashable] = np.asarray(feedback["user"]).tolist()

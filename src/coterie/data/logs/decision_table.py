@@ -1,14 +1,14 @@
-"""Decisions as a table, one row per decision, in the order of time: from pandas, polars or Arrow, and back.
+"""Decisions as a table, one row per decision, in time order: from pandas, polars or Arrow, and back.
 
 column         what it holds
-user           whom the decision was for; without it, all rows are of one user
-action         the id of what was shown
-probability    how likely it was
-reward         what it earned, in [-1, 1]
-actions        the ids of all that could be shown, as a list; without it, all ids of the table
-probabilities  how likely each of them was, as a list
+user           the user of the decision; without it, all rows are of one user
+action         the id of the shown action
+probability    its probability
+reward         its reward, in [-1, 1]
+actions        the ids of all possible actions, as a list; without it, all ids of the table
+probabilities  the probability of each of them, as a list
 context        named numbers and texts: a struct, or a list of keys and values (how polars shows Arrow's maps)
-context_…      one number or text each, in place of `context`
+context_…      one number or text each, instead of `context`
 features       a list with, for each of `actions`, what `context` may hold
 """
 
@@ -131,7 +131,7 @@ def _user(user: Hashable) -> Hashable:
 
 
 def _named(where: str, given: Any) -> Named:
-    """Return a struct, or a list of keys and values, as named numbers; a text is a name of its own, worth 1."""
+    """Return a struct, or a list of keys and values, as named numbers; a text becomes a name with the value 1."""
     if given is None:
         return {}
     if isinstance(given, list):

@@ -1,7 +1,8 @@
-"""dsjson: one line of JSON a decision, as Vowpal Wabbit, Personalizer and our own export write it.
+"""dsjson: one line of JSON per decision, as Vowpal Wabbit, Personalizer and our own export write it.
 
-It does not tell an action that was excluded from one that was never explored: both have probability 0, and count as
-actions that the log could not show. The service's store and its Parquet export know the difference.
+The format does not distinguish excluded actions from actions that were never explored: both have probability
+0, and count as actions that could not be shown. The service's store and its Parquet export do distinguish
+them.
 """
 
 import json
@@ -18,11 +19,11 @@ from coterie.errors import ContextError, FileError
 from coterie.models.features import flatten, id_at, without
 
 LONGEST_LINE = 10_000_000  # characters
-OWN = "_coterie"  # where our own export names the user
+OWN = "_coterie"  # the key under which our own export names the user
 
 
 def read_dsjson(path: Path, user_path: str = "user.id") -> InteractionLog:
-    """Read the decisions of a file; lines without one (rewards that came alone, activations) are passed over."""
+    """Read the decisions of a file; other lines (separate rewards, activations) are skipped."""
     found: list[Interaction] = []
     skipped = slots = 0
     try:
@@ -34,12 +35,12 @@ def read_dsjson(path: Path, user_path: str = "user.id") -> InteractionLog:
                 try:
                     if len(line) > LONGEST_LINE:
                         raise ValueError(f"it has more than {LONGEST_LINE} characters")
-                    told = _interactions(json.loads(line), user_path)
+                    decisions = _interactions(json.loads(line), user_path)
                 except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
                     raise FileError(f"{where} is not a decision in dsjson: {error}") from error
-                skipped += not told
-                slots += len(told) if len(told) > 1 else 0
-                found += [check_interaction(where, one) for one in told]
+                skipped += not decisions
+                slots += len(decisions) if len(decisions) > 1 else 0
+                found += [check_interaction(where, one) for one in decisions]
     except (OSError, UnicodeError) as error:
         raise FileError(f"{path} cannot be read: {error}") from error
     if not found:
@@ -55,7 +56,7 @@ def read_dsjson(path: Path, user_path: str = "user.id") -> InteractionLog:
 
 
 def _interactions(line: Any, user_path: str) -> list[Interaction]:
-    """Return the decision of a line, or one for each of its slots; none if it tells of no decision that was shown."""
+    """Return the decision of a line, or one per slot; none if the line has no decision that was shown."""
     if not isinstance(line, dict):
         raise ValueError("it is not an object")
     has_slots = "_outcomes" in line
@@ -102,7 +103,7 @@ def _only_one(line: Mapping[str, Any], whole: Interaction) -> Interaction:
 
 
 def _slots(line: Mapping[str, Any], whole: Interaction, around: Mapping[str, Any]) -> list[Interaction]:
-    """Return a decision for each slot: `_a` are the actions that were left, the shown one first, counted from 0."""
+    """Return a decision for each slot: `_a` are the actions that remained, the shown one first, counted from 0."""
     outcomes, described = line["_outcomes"], line["c"].get("_slots") or []
     found = []
     for number, outcome in enumerate(outcomes):
@@ -131,7 +132,7 @@ def _name(action: Mapping[str, Any], k: int) -> str:
 
 
 def _features(action: Mapping[str, Any]) -> dict[str, float]:
-    """Return an action's features: in j, as Personalizer and we write them, and in any other namespace."""
+    """Return an action's features, from j (as Personalizer and we write them) and all other namespaces."""
     parts = [part for part in _listed(action.get("j")) if isinstance(part, Mapping)]
     rest = {key: part for key, part in action.items() if key not in ("i", "j") and not key.startswith("_")}
     return _flat(*parts, rest)
@@ -149,7 +150,7 @@ def _flat(*parts: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _take_user(context: dict[str, Any], keys: Sequence[str]) -> tuple[Any, dict[str, Any]]:
-    """Return the user, and the context without the user's id, which is no feature."""
+    """Return the user, and the context without the user's id, which is not a feature."""
     value = id_at(context, keys)
     if value is None:
         for key, part in context.items():  # a list of feature objects under one key
@@ -163,7 +164,7 @@ def _take_user(context: dict[str, Any], keys: Sequence[str]) -> tuple[Any, dict[
 
 
 def _moment(text: Any) -> float | None:
-    """Return an ISO time as seconds since 1970; None if there is none that can be read."""
+    """Return an ISO time as seconds since 1970; None if it cannot be parsed."""
     if not isinstance(text, str):
         return None
     try:

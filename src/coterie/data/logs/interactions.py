@@ -1,6 +1,6 @@
-"""Interactions: who was offered what, what was shown with which probability, and what it earned.
+"""Interactions: a user, the actions offered, the shown action with its propensity, and its reward.
 
-A log of interactions is what off-policy evaluation needs: it tells how likely the shown action was.
+Off-policy evaluation needs such a log, because it contains the propensity of the shown action.
 `open_interactions` reads the service's store and exports, Vowpal Wabbit's dsjson, tables of decisions, and the
 bandit feedback of the Open Bandit Pipeline.
 """
@@ -20,16 +20,16 @@ from coterie.data.files import need
 from coterie.errors import FileError, ParameterError
 
 Floats = NDArray[np.float64]
-SHARED = "(shared)"  # the user of interactions that name none
+SHARED = "(shared)"  # the user of interactions without a user
 SLOTS = "{:,} decisions are slots of a larger one; each is evaluated by itself, beside what the other slots showed."
 DECISIONS = ("action", "probability", "reward")  # the columns that make a table one of decisions
-ROUNDING = 1e-6  # by which written probabilities may miss their sum of 1
+ROUNDING = 1e-6  # tolerance for probabilities, which are rounded in files
 
 Named = Mapping[str, float]  # features: names to numbers
 
 
 class Interaction(NamedTuple):
-    """One decision and what it earned. Actions that could not be shown are not listed."""
+    """One decision and its reward. Actions that could not be shown are not listed."""
 
     user: Hashable
     actions: tuple[str, ...]  # ids
@@ -37,20 +37,20 @@ class Interaction(NamedTuple):
     context: Named
     chosen: int  # the position of the shown action
     probability: float  # of the shown action
-    chances: Floats | None  # (actions,) how likely each was; None if the log tells the shown one's alone
+    chances: Floats | None  # (actions,) each one's probability; None if only that of the shown one is logged
     reward: float
-    baseline: int = 0  # the position of what the application would have shown
+    baseline: int = 0  # the position of the action the application would have shown
     at: float | None = None  # seconds since 1970
 
 
 @final
 @dataclass(frozen=True)
 class InteractionLog:
-    """Interactions in the order of time."""
+    """Interactions in time order."""
 
     name: str
     interactions: Sequence[Interaction]
-    notes: tuple[str, ...] = ()  # what a reader of results must know
+    notes: tuple[str, ...] = ()  # remarks for readers of results
 
     @property
     def has_features(self) -> bool:
@@ -59,7 +59,7 @@ class InteractionLog:
 
     @property
     def has_chances(self) -> bool:
-        """Whether the log tells how likely every action was."""
+        """Whether the log has the probabilities of all actions."""
         return all(one.chances is not None for one in self.interactions)
 
 
@@ -67,12 +67,12 @@ def open_interactions(log: Any, *, user_path: str = "user.id") -> InteractionLog
     """Read a log of interactions.
 
     `log` is a path: a service's SQLite store, its Parquet or dsjson export, a dsjson file of Vowpal Wabbit or
-    Personalizer (`user_path` says where its context names the user), a Parquet file of decisions, or an .npz file
-    with the arrays of an `obp` bandit feedback; or such a feedback itself, a mapping with action, reward and
-    pscore; or a table of decisions from pandas, polars or Arrow (`decision_table.py` tells the columns). A store is
-    opened read-only, also while a service writes to it.
+    Personalizer (`user_path` is the path of the user's id in its context), a Parquet file of decisions, or an .npz
+    file with the arrays of `obp` bandit feedback; or that feedback itself, a mapping with action, reward and pscore;
+    or a table of decisions from pandas, polars or Arrow (`decision_table.py` lists the columns). A store is opened
+    read-only, even while a service writes to it.
 
-    Raises FileError, with the record or line and the way out, if the log cannot be read.
+    Raises FileError, which names the record or line and the fix, if the log cannot be read.
 
     >>> log = open_interactions({"action": [0, 1], "reward": [1, 0], "pscore": [0.5, 0.5], "n_actions": 2})
     >>> len(log.interactions), log.interactions[0].actions
@@ -115,7 +115,7 @@ def _read_decisions(path: Path) -> InteractionLog:
 
 
 def _tables(what: str) -> Any:
-    """Import what reads tables; that needs polars, which a service does without."""
+    """Import the reader of tables, which needs polars; a service does not need it."""
     need("polars", what)
     return import_module("coterie.data.logs.decision_table")
 
@@ -137,7 +137,7 @@ def _reader(path: Path) -> Any:
 
 
 def check_interaction(where: str, one: Interaction) -> Interaction:
-    """Return an interaction as it is, or say what is wrong with it."""
+    """Return an interaction unchanged, or raise FileError if it is not valid."""
     n = len(one.actions)
     if not 0 <= one.chosen < n:
         raise FileError(f"{where} chose action {one.chosen + 1} of {n}")

@@ -1,8 +1,8 @@
-"""A log of one's own: who was shown what, and what it paid, replayed as rounds.
+"""A user's own log: users, shown items and payoffs, replayed as rounds.
 
-A log knows only the payoff of what was shown. So a round offers the shown item among others, and a policy
-that picks another one is told nothing: the record does not count. This is the paper's protocol for its
-advertising data (section 5); how the other candidates are drawn is told in `coterie.data.logs.lists`.
+A log has only the payoff of the shown item. So a round offers the shown item among others; if a policy picks
+another one, it learns nothing and the record does not count. This is the paper's protocol for its advertising
+data (section 5); `coterie.data.logs.lists` explains how the other candidates are drawn.
 """
 
 import hashlib
@@ -30,16 +30,18 @@ def open_log(
     draw: str = "balanced",
     sha256: str | None = None,
 ) -> Logged:
-    """Open a log: a CSV or Parquet file, or any table with the Arrow interface, in the order of time.
+    """Open a log: a CSV or Parquet file, or any table with the Arrow interface, in time order.
 
     Columns are `user`, `payoff` (in [-1, 1]), and `item` or features: a column `features` of lists, or several
     named `feature_…` (see `read_log_file`). Items with equal features are the same item. `candidates` is the
-    length of lists, by default half the number of items, at most 20. With `draw="balanced"` records of an item
-    that takes up more than 1/candidates of the log are left out at random, and a note says how many; "uniform" and
-    "all" are told in `coterie.data.logs.lists`. `sha256` is what the file must have, None for anything.
+    length of lists, by default half the number of items, at most 20. With `draw="balanced"` records of an
+    item that takes up more than 1/candidates of the log are left out at random, and a note says how many;
+    `coterie.data.logs.lists` explains "uniform" and "all". `sha256` is the file's expected hash; None skips
+    the check.
 
-    Returns a `Logged`: rounds for `compare` and `replay`, and all records for `Policy.fit`. Raises FileError, with
-    the record, its line and the way out, if the log cannot be read, and ParameterError if a setting cannot be.
+    Returns a `Logged`: rounds for `compare` and `replay`, and all records for `Policy.fit`. Raises FileError,
+    which names the record, its line and the fix, if the log cannot be read, and ParameterError if a setting
+    is not valid.
 
     >>> log = open_log(pl.DataFrame({"user": ["u", "v", "u"], "item": ["a", "b", "c"], "payoff": [1, 0, 1]}))
     >>> log.n_rounds, log.n_users, log.items
@@ -85,12 +87,12 @@ def open_log(
 
 
 def path_of(log: Any) -> Path:
-    """Return the path of a log, which may be a table with the Arrow interface: it is then kept as a file."""
+    """Return the path of a log; a table with the Arrow interface is first written to a file."""
     return _kept(log) if hasattr(log, "__arrow_c_stream__") else Path(log).absolute()
 
 
 def _kept(table: Any) -> Path:
-    """Write a table to the cache, named by its content, so that other processes can open it too."""
+    """Write a table to the cache, named after its hash, so that other processes can open it too."""
     frame = pl.DataFrame(table)
     place = cache_folder() / "logs"
     try:

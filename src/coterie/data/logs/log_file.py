@@ -1,7 +1,7 @@
-"""A log as a file: its columns, read and checked, so that nothing odd is found in the middle of a run.
+"""Log files: reads and checks all columns first, so that no run fails midway.
 
-`compare`, `reproduce` and `advise` all read a log through `read_log_file`. Messages name the record, its line in a
-CSV file, the columns found, and the way out.
+`compare`, `reproduce` and `advise` all read a log through `read_log_file`. Messages name the record, its line
+in a CSV file, the columns found, and the fix.
 """
 
 import csv
@@ -23,7 +23,7 @@ from coterie.models.checks import ABOVE, NORM
 
 
 def _read_decisions(path: Path) -> pl.DataFrame:
-    """Return what was shown to whom, and what it earned, of decisions with their probabilities."""
+    """Return the user, shown item and reward of each decision of an interaction log."""
     log = open_interactions(path).interactions
     return pl.DataFrame(
         {
@@ -52,17 +52,17 @@ WORDS = "a log has the columns user, item (or features) and payoff"
 
 
 class LogFile(NamedTuple):
-    """The records of a log, in the order of time."""
+    """The records of a log, in time order."""
 
     users: NDArray[Any]  # (records,) ids
-    items: Any  # the different items: ids as a list in order of first sight, or features (items, n_features)
+    items: Any  # the distinct items: ids as a list in order of appearance, or features (items, n_features)
     served: Ints  # (records,) positions in `items`
     payoffs: Floats  # (records,)
-    notes: list[str]  # what was done to read it
+    notes: list[str]  # changes made while reading
 
     @property
     def has_features(self) -> bool:
-        """Whether items are known by their features."""
+        """Whether items are given by their features."""
         return isinstance(self.items, np.ndarray)
 
 
@@ -70,9 +70,9 @@ def read_log_file(path: Path) -> LogFile:
     """Read a CSV or Parquet file with the columns user, payoff, and item or features, or a service's export.
 
     Features are one column `features` of equally long lists, or several columns `feature_…` (or `feature0`,
-    `feature1`, …); with them `item` is not looked at. Features with a norm above 1 are all divided by the largest
-    norm, and a note says so; norms within 1e-4 of 1 count as 1. Of an export (.parquet or .dsjson) are read the user,
-    the id of the action that was shown, and what it earned.
+    `feature1`, …); then `item` is ignored. Features with a norm above 1 are all divided by the largest
+    norm, and a note says so; norms within 1e-4 of 1 count as 1. Of an export (.parquet or .dsjson) the user,
+    the shown action's id and its reward are read.
     """
     reader = READERS.get(path.suffix.lower())
     if reader is None:
@@ -91,7 +91,7 @@ def read_log_file(path: Path) -> LogFile:
 
 
 def _check_header(path: Path) -> None:
-    """Raise if the first line of a CSV file is not one of names, each once, separated by commas."""
+    """Raise FileError unless the first line of a CSV file has distinct names separated by commas."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         names = next(csv.reader(file), [])
     if not names:
@@ -112,7 +112,7 @@ def _check_header(path: Path) -> None:
 
 
 def _trouble(path: Path) -> str:
-    """Return which line of a CSV file cannot be read, why, and the way out; nothing if no line is at fault."""
+    """Return which line of a CSV file cannot be read, why, and the fix; empty if all lines are good."""
     if path.suffix.lower() != ".csv" or not path.is_file():
         return ""
     for line, content in enumerate(path.read_bytes().split(b"\n"), start=1):
@@ -165,7 +165,7 @@ def _way_out(missing: str, columns: list[str]) -> str:
     """Return what to do about a missing column."""
     alike = next((name for name in columns if name.strip().lower() == missing), None)
     if alike is not None:
-        return f", but {alike!r}; rename it: names are written in small letters, without spaces"
+        return f", but {alike!r}; rename it: names are lower case, without spaces"
     return f"; {WORDS}; this one has {_listed(columns)}"
 
 
@@ -183,7 +183,7 @@ def _as_list(path: Path, table: pl.DataFrame, names: list[str]) -> pl.Series:
 
 
 def _record(path: Path, row: int) -> str:
-    """Name a record, counted from 1, and its line where the file has lines."""
+    """Name a record, counted from 1, and its line if the file is CSV."""
     return f"record {row + 1}" + (f" (line {row + 2})" if path.suffix.lower() == ".csv" else "")
 
 
@@ -224,7 +224,7 @@ def _with_numeric_payoffs(path: Path, table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _items(path: Path, table: pl.DataFrame) -> tuple[Any, Ints, list[str]]:
-    """Return the items, the place of each record's item in them, and what was done to the features."""
+    """Return the items, the position of each record's item, and notes on changed features."""
     if "features" not in table.columns:
         places: dict[Hashable, int] = {}
         served = [places.setdefault(item, len(places)) for item in table["item"].to_list()]
@@ -248,7 +248,7 @@ def _items(path: Path, table: pl.DataFrame) -> tuple[Any, Ints, list[str]]:
 
 
 def _scaled(vectors: Floats) -> tuple[Floats, list[str]]:
-    """Return vectors of norm 1 at most: all divided by the largest norm, unless only rounding is in the way."""
+    """Return vectors of norm 1 at most: all divided by the largest norm, unless norms exceed 1 only by rounding."""
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     longest = float(norms.max(initial=0))
     if longest <= ABOVE:
@@ -261,7 +261,7 @@ def _scaled(vectors: Floats) -> tuple[Floats, list[str]]:
 
 
 def _ids(ids: pl.Series) -> NDArray[Any]:
-    """Return ids as an array; integers that NumPy has no type for as Python's own."""
+    """Return ids as an array; integers too large for NumPy become Python objects."""
     if ids.dtype.is_integer() and ids.dtype not in NUMPY_INTEGERS:
         return np.array(ids.to_list(), dtype=object)
     return ids.to_numpy()

@@ -1,6 +1,6 @@
-"""Rounds from a log: what was served to whom and what it paid, each record among a list of candidates.
+"""Rounds from a log: each record is a user, a served item in a list of candidates, and its payoff.
 
-Which lists, and why they make replay an honest estimate, is told in `coterie.data.logs.lists`.
+`coterie.data.logs.lists` explains the lists, and why they make replay unbiased.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,18 +10,17 @@ from typing import Any, ClassVar, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.data.blocks import Block
+from coterie.data.blocks import Block, BlockSource
 from coterie.data.logs.lists import DRAWS, draw_lists
 from coterie.data.published.tags import Floats, Ints, check_choice
-from coterie.data.rounds import Round
 from coterie.data.worlds.world import check_count
 from coterie.errors import ParameterError
 
-BLOCK = 50_000  # records whose lists are drawn together; a reader may begin at any block
+BLOCK = 50_000  # records whose lists are drawn together; reading may start at any block
 
 
 class Records(NamedTuple):
-    """Some records of a log, in the order of time."""
+    """Some records of a log, in time order."""
 
     users: NDArray[Any]  # (records,) ids
     items: Ints  # (records,) positions in `Logged.items`
@@ -30,21 +29,21 @@ class Records(NamedTuple):
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Logged:
-    """A log with candidate lists: one round a record."""
+class Logged(BlockSource):
+    """A log with candidate lists: one round per record."""
 
     name: str
-    described: dict[str, Any]  # all it takes to open the same log again
+    described: dict[str, Any]  # all parameters needed to open the same log again
     provenance: str  # "real", "real, partial" or "generated twin"
     items: Any  # ids as a list, or features (items, n_features)
-    shares: Floats  # (items,) how often each item is served
+    shares: Floats  # (items,) each item's share of the records
     n_users: int
     n_rounds: int
     records: Callable[[int, int], Records]  # from a record up to another
     n_candidates: int
     draw: str = "balanced"
-    notes: Sequence[str] = ()  # what a reader of results must know
-    everything: Records | None = None  # all records, where some were left out of the rounds
+    notes: Sequence[str] = ()  # remarks for readers of results
+    everything: Records | None = None  # all records, if some were left out of the rounds
 
     is_log: ClassVar[bool] = True
     every: ClassVar[int] = 500_000  # records that a policy plays between two commits
@@ -62,12 +61,12 @@ class Logged:
 
     @property
     def one_hot(self) -> bool:
-        """Whether items are known by id alone."""
+        """Whether items have ids only, without features."""
         return not isinstance(self.items, np.ndarray)
 
     @property
     def n_features(self) -> int | None:
-        """How many features an item has; None if it is known by id alone."""
+        """How many features an item has; None if items have ids only."""
         return None if self.one_hot else int(self.items.shape[1])
 
     @property
@@ -76,11 +75,11 @@ class Logged:
         return len(self.shares)
 
     def parameters(self) -> dict[str, Any]:
-        """Return all it takes to make the same rounds again."""
+        """Return all parameters needed to make the same rounds again."""
         return dict(self.described)
 
     def every_record(self) -> Records:
-        """Return all records in the order of time, also those that were left out of the rounds."""
+        """Return all records in time order, including those left out of the rounds."""
         return self.records(0, self.n_rounds) if self.everything is None else self.everything
 
     def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Block]:
@@ -95,16 +94,11 @@ class Logged:
             block = Block(users, lists, self.items, payoffs, served)
             yield block.cut(max(start - first, 0), min(n_rounds, last) - first)
 
-    def rounds(self, n_rounds: int, seed: int = 0) -> Iterator[Round]:
-        """Yield the first rounds one by one, or all if there are fewer."""
-        for block in self.blocks(n_rounds, seed):
-            yield from block.rounds()
-
 
 def from_arrays(
     users: NDArray[Any], items: NDArray[Any], payoffs: NDArray[Any]
 ) -> Callable[[int, int], Records]:
-    """Return what `Logged.records` asks for, from whole arrays of any compact type."""
+    """Return a function for `Logged.records` over whole arrays of any compact type."""
 
     def records(first: int, last: int) -> Records:
         return Records(

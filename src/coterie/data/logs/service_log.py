@@ -1,8 +1,8 @@
 """The service's own log as interactions: its SQLite store, opened read-only, and its Parquet export.
 
-Both hold the records of `coterie.service.core.records`, as MessagePack and as JSON; here they are plain dicts. A
-decision is settled when no reward can be applied to it any more: at the first tick after its wait, or when too
-many newer ones are known. Until then it keeps what it has; one without a reward earns the default.
+Both hold the records of `coterie.service.core.records`, as MessagePack and as JSON; here they are plain
+dicts. A decision is settled when no further reward can be applied: at the first tick after its wait, or when
+there are too many newer decisions. A decision without a reward gets the default reward.
 """
 
 import base64
@@ -33,7 +33,7 @@ APPLICATION = 0x636F7465  # "cote": SQLite's application id of a store
 VERSION = 1  # of records
 FORMAT = "1"  # of the Parquet export
 SQLITE = b"SQLite format 3\0"
-# The rules in force before the log says otherwise.
+# The settings in force until the log changes them.
 RULES: dict[str, Any] = {"wait": 600.0, "default-reward": 0.0, "max-events": 200_000}
 
 Record = Mapping[str, Any]
@@ -51,7 +51,7 @@ def is_export(path: Path) -> bool:
 
 
 def columns_of(path: Path) -> list[str]:
-    """Return the columns of a Parquet file; none if it cannot be read."""
+    """Return the columns of a Parquet file; empty if it cannot be read."""
     try:
         return list(_parquet().read_schema(path).names)
     except (OSError, ValueError):
@@ -59,7 +59,7 @@ def columns_of(path: Path) -> list[str]:
 
 
 def read_store(path: Path) -> InteractionLog:
-    """Read a service's SQLite store. Nothing is written or created, and a service may go on writing to it."""
+    """Read a service's SQLite store. It is opened read-only; a service may continue to write to it."""
     names: dict[int, str] = {}
     try:
         connection = sqlite3.connect(_address(path), uri=True)
@@ -81,8 +81,8 @@ def read_export(path: Path) -> InteractionLog:
     found = _export_format(path)
     if found != FORMAT:
         raise FileError(
-            f"{path} has log format {found!r}, expected {FORMAT!r}: a log to evaluate tells how likely its choices "
-            "were, as `coterie store export log.parquet` writes it"
+            f"{path} has log format {found!r}, expected {FORMAT!r}: a log to evaluate has the probabilities of its "
+            "choices, as `coterie store export log.parquet` writes it"
         )
     parquet = _parquet()
     names: dict[int, str] = {}
@@ -103,9 +103,10 @@ def read_export(path: Path) -> InteractionLog:
 
 
 def _address(path: Path) -> str:
-    """Return the URL by which SQLite opens a file without creating any other beside it."""
+    """Return the URL with which SQLite opens a file without creating other files beside it."""
     place = quote(str(path.absolute()))
-    # Without a write-ahead log nobody is writing; SQLite would make one to read, unless the file is immutable.
+    # Without a write-ahead log no process is writing; SQLite would create one to read, unless `immutable` is
+    # set.
     waiting = Path(f"{path}-wal")
     return f"file:{place}?mode=ro" + ("" if waiting.exists() else "&immutable=1")
 
@@ -135,7 +136,7 @@ def _unpacked(path: Path, rows: Iterable[Any]) -> Iterator[tuple[int, Record]]:
         yield from enumerate(found, first)
 
 
-class _Open(NamedTuple):
+class _Pending(NamedTuple):
     """A decision that may still get a reward."""
 
     position: int
@@ -147,7 +148,7 @@ class _Open(NamedTuple):
 def from_records(
     where: str, records: Iterable[tuple[int, Record]], names: Mapping[int, str]
 ) -> InteractionLog:
-    """Return the interactions of records, each a dict with its position; `where` they come from is told in errors."""
+    """Return the interactions of records, each a dict with its position; errors name `where` they come from."""
     left_out: Counter[str] = Counter()
     found = [one for one in _settled(where, records, names, left_out) if one is not None]
     if not found:
@@ -175,9 +176,9 @@ def from_records(
 def _settled(
     where: str, records: Iterable[tuple[int, Record]], names: Mapping[int, str], left_out: Counter[str]
 ) -> Iterator[Interaction | None]:
-    """Yield the decisions in order, each once nothing can change what it earned."""
+    """Yield the decisions in order, each when its reward is final."""
     rules = RULES
-    held: OrderedDict[str, _Open] = OrderedDict()
+    held: OrderedDict[str, _Pending] = OrderedDict()
     earned: dict[str, float] = {}
     shown: set[str] = set()  # deferred decisions that were activated
 
@@ -206,7 +207,7 @@ def _settled(
         elif kind == "rank":
             event = record["event"]
             wait = math.ceil(rules["wait"] * 1000)
-            held[event] = _Open(position, record, record["at"] + wait, rules["default-reward"])
+            held[event] = _Pending(position, record, record["at"] + wait, rules["default-reward"])
             while len(held) > rules["max-events"]:
                 yield close(False)
         elif kind == "reward":
@@ -221,11 +222,11 @@ def _settled(
         yield close(True)
 
 
-def _interaction(source: str, one: _Open, reward: float, names: Mapping[int, str]) -> Interaction:
+def _interaction(source: str, one: _Pending, reward: float, names: Mapping[int, str]) -> Interaction:
     record = one.record
     where = f"log record {one.position} of {source}"
     excluded = set(record.get("excluded", ()))
-    open_to = [k for k in range(len(record["actions"])) if k not in excluded]
+    allowed = [k for k in range(len(record["actions"])) if k not in excluded]
     sent = (
         json.loads(_bytes(record["features"])) if record.get("features") else {"context": [], "actions": []}
     )
@@ -236,32 +237,32 @@ def _interaction(source: str, one: _Open, reward: float, names: Mapping[int, str
         raise FileError(f"{where}: {error}") from error
     found = Interaction(
         user=names.get(record["user"], SHARED if not names else f"user {record['user']}"),
-        actions=tuple(record["actions"][k] for k in open_to),
-        features=tuple(flat[k] for k in open_to) if any(flat) else None,
+        actions=tuple(record["actions"][k] for k in allowed),
+        features=tuple(flat[k] for k in allowed) if any(flat) else None,
         context=context,
-        chosen=open_to.index(record["choice"]),
+        chosen=allowed.index(record["choice"]),
         probability=float(record["probability"]),
-        chances=_chances(record, open_to),
+        chances=_chances(record, allowed),
         reward=reward,
-        baseline=open_to.index(record["baseline"]),
+        baseline=allowed.index(record["baseline"]),
         at=record["at"] / 1000,
     )
     return check_interaction(where, found)
 
 
-def _chances(record: Record, open_to: list[int]) -> Floats:
-    """Return how likely each action was that is not excluded."""
+def _chances(record: Record, allowed: list[int]) -> Floats:
+    """Return the probability of each action that is not excluded."""
     if record.get("chances"):
         return np.frombuffer(_bytes(record["chances"])).copy()
-    n = len(open_to)
+    n = len(allowed)
     if record.get("shown") == "baseline":
-        return np.array([float(k == record["choice"]) for k in open_to])
+        return np.array([float(k == record["choice"]) for k in allowed])
     share = record["exploration"]
-    return np.array([share / n + (1 - share if k == record["best"] else 0.0) for k in open_to])
+    return np.array([share / n + (1 - share if k == record["best"] else 0.0) for k in allowed])
 
 
 def _bytes(value: Any) -> bytes:
-    """Return bytes as they were: JSON has them as base64."""
+    """Return the original bytes, which JSON holds as base64."""
     return base64.b64decode(value) if isinstance(value, str) else value
 
 

@@ -1,4 +1,4 @@
-"""What the published click logs have in common, once users and ads are chosen."""
+"""The part that the published click logs share: from the selected records to a log."""
 
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,7 @@ def ad_log(
         f"{selection.n_users:,} most active users on the {selection.n_items:,} most served ads."
     ]
     if not is_whole:
-        notes.append(
-            f"{path.name} is a small sample of {title}: fit for trying things out, not for findings."
-        )
+        notes.append(f"{path.name} is a small sample of {title}: for trying things out, not for results.")
     if draw == "balanced":
         keep = thinned(items.astype(np.int64), selection.n_items, n_candidates)
         if not keep.all():

@@ -1,9 +1,9 @@
-"""Avazu: mobile ads, the `train` file of the Kaggle competition, 40 million records in the order of time.
+"""Avazu: mobile ads, the `train` file of the Kaggle competition, 40 million records in time order.
 
-There is no user id. As is customary a user is the device_id, or device_ip with device_model where the
-device_id is the one that means "none". The paper does not say what an ad is, nor how it came to 48,723 users
-and 5,099 ads. C14 is customarily read as the ad; it is said to take fewer values than that, so an ad here is
-C14 in a place (site and app); `ad="C14"` takes it alone. Users and ads are those with most records.
+There is no user id. As usual for this dataset, a user is the device_id, or device_ip with device_model if the
+device_id is the one that means "none". The paper does not say what an ad is, nor how its 48,723 users and
+5,099 ads were chosen. C14 is usually read as the ad, but has fewer values than that; so an ad here is C14 in
+a place (site and app), and `ad="C14"` uses C14 alone. The users and ads with the most records are kept.
 """
 
 import os
@@ -35,7 +35,7 @@ def avazu(
     told: Callable[[str], None] = lambda what: None,
     file: str | None = None,
 ) -> Logged:
-    """Return the log of the chosen users and ads; from `train`, or from the small sample if that is there."""
+    """Return the log of the chosen users and ads; from `train`, or else from the small sample."""
     check_choice("ad", ad, tuple(ADS))
     known = source("avazu")
     names = [file] if file else ["train", "train.csv", "train_sample_8999.csv"]

@@ -1,7 +1,7 @@
-"""What is known about published files: where they come from, how long they are, what they hash to.
+"""The published files: where they come from, their number of rows, and their hashes.
 
-Hashes are of the unpacked content with lines that end in LF. The published archives end most of these files'
-lines in CRLF; nothing else differs, so a file hashes alike whichever way its lines end.
+Hashes are of the unpacked content with LF line ends. The published archives have CRLF in most of these files;
+nothing else differs, so the hash does not depend on the line ends.
 """
 
 from pathlib import Path
@@ -18,10 +18,10 @@ class File(NamedTuple):
     """One file of a dataset."""
 
     name: str
-    rows: int | None = None  # without the header; None where it is not known
-    sha256: str | None = None  # None where it is not known: then rows are what is checked
+    rows: int | None = None  # without the header; None if unknown
+    sha256: str | None = None  # None if unknown: then only the rows are checked
     needed: bool = True  # whether coterie reads it
-    editions: tuple[int, ...] = ()  # rows of other published editions, whose hashes are not known here
+    editions: tuple[int, ...] = ()  # rows of other published editions, whose hashes are unknown
 
 
 class Source(NamedTuple):
@@ -30,10 +30,10 @@ class Source(NamedTuple):
     title: str
     places: tuple[str, ...]  # folders below the data folder, the first is where `get` puts files
     files: tuple[File, ...]  # as published
-    archive: str | None = None  # the address of the published zip file, if anybody may fetch it
+    archive: str | None = None  # the URL of the published zip file, if it can be downloaded
     terms: str = ""
-    by_hand: str = ""  # how to get what cannot be fetched
-    partial: tuple[File, ...] = ()  # in place of the published files, where those are not at hand
+    by_hand: str = ""  # how to get files that cannot be downloaded
+    partial: tuple[File, ...] = ()  # used instead of the published files if those are missing
 
 
 SOURCES: dict[str, Source] = {
@@ -107,7 +107,7 @@ SOURCES: dict[str, Source] = {
         "MovieLens, ml-latest-small",
         ("ml-latest-small", "movielens"),
         (
-            # Ours is of October 2016; the address gives the edition of September 2018.
+            # The hashes are of the edition of October 2016; the URL gives that of September 2018.
             File(
                 "ratings.csv",
                 100_004,
@@ -166,18 +166,18 @@ SOURCES: dict[str, Source] = {
         ),
     ),
 }
-LARGE = 1_000_000  # rows: longer files are not read to be checked, only looked for
+LARGE = 1_000_000  # rows: for longer files, only their existence is checked
 
 
 def source(dataset: str) -> Source:
-    """Return what is known about a dataset."""
+    """Return the entry of a dataset."""
     if dataset not in SOURCES:
         raise ParameterError(f"unknown dataset {dataset!r}; choose among {', '.join(SOURCES)}")
     return SOURCES[dataset]
 
 
 def read_known(dataset: str, name: str, folder: Path, verify: bool) -> tuple[Path, bytes]:
-    """Return where a dataset's file lies, and its content, which must be the published one if `verify`."""
+    """Return the path and content of a dataset's file; if `verify`, it must be the published content."""
     known = source(dataset)
     path = find_needed(folder, known.places, [name], dataset)
     content = read_bytes(path)
@@ -192,16 +192,16 @@ def read_known(dataset: str, name: str, folder: Path, verify: bool) -> tuple[Pat
 
 
 class Finding(NamedTuple):
-    """What `check` found of one file."""
+    """What `check` found out about one file."""
 
     dataset: str
     file: str
-    state: str  # "ok", "missing", "differs", "unreadable" or "there" (there, but nothing to check it by)
+    state: str  # "ok", "missing", "differs", "unreadable" or "there" (exists, but cannot be checked)
     note: str
 
 
 def check(dataset: str, folder: Path) -> list[Finding]:
-    """Look for each file of a dataset, and compare what is there with what was published."""
+    """Look for each file of a dataset, and compare it with the published one."""
     known = source(dataset)
     whole = [_check_file(dataset, known, file, folder) for file in known.files]
     if known.partial and (not whole or any(f.state == "missing" for f in whole)):
@@ -223,9 +223,7 @@ def _check_file(dataset: str, known: Source, file: File, folder: Path) -> Findin
         note = "" if file.needed else "not needed"
         return Finding(dataset, file.name, "missing", note)
     if file.rows is not None and file.rows >= LARGE:
-        return Finding(
-            dataset, file.name, "there", "too long to be read through; errors are told when it is used"
-        )
+        return Finding(dataset, file.name, "there", "too long to check; errors are reported when it is used")
     try:
         wrong = mismatch(file, read_bytes(path))
     except FileError as error:
@@ -234,7 +232,7 @@ def _check_file(dataset: str, known: Source, file: File, folder: Path) -> Findin
 
 
 def mismatch(file: File, content: bytes) -> str | None:
-    """Say how `content` differs from the published file; None if it does not, as far as is known."""
+    """Return how `content` differs from the published file; None if no difference is known."""
     rows = content.count(b"\n") - 1 + (not content.endswith(b"\n"))
     if rows in file.editions or (file.sha256 is not None and sha256(content) == file.sha256):
         return None

@@ -1,8 +1,8 @@
 """Delicious: who bookmarked which URL, and how URLs were tagged (HetRec 2011 Delicious 2k).
 
-The published files are read where they are at hand: an item's tags are those of `bookmark_tags.dat`, each
-as often as it was given. Otherwise a partial reconstruction of them is read, and says so: 97,351 of the
-104,799 likes, tags without their weights, and a link from tags to URLs that was inferred.
+The published files are read if they exist: an item's tags are those of `bookmark_tags.dat`, with their
+counts. Otherwise a partial reconstruction is read, and results say so: 97,351 of the 104,799 likes, tags
+without counts, and an inferred link from tags to URLs.
 """
 
 from pathlib import Path
@@ -20,11 +20,11 @@ CONTACTS = read_friends("delicious", "user_contacts-timestamps.dat", ["userID", 
 
 def delicious(**settings: Any) -> Labelled:
     """Return Delicious: a payoff is 1 if the user bookmarked the URL."""
-    return Labelled(name="delicious", reader=read, befriended=CONTACTS, **settings)
+    return Labelled(name="delicious", reader=read, friends_reader=CONTACTS, **settings)
 
 
 def read(folder: Path, verify: bool) -> Likes:
-    """Read the likes and the tags, from the published files if they are there, else from the partial ones."""
+    """Read the likes and the tags, from the published files if they exist, else from the partial ones."""
     places = source("delicious").places
     partial = find_file(folder, places, ["user_bookmarks_partial.tsv"])
     published = find_file(folder, places, ["user_taggedbookmarks.dat"])
@@ -52,7 +52,7 @@ def _read_partial(folder: Path, verify: bool) -> Likes:
     name = "bookmark_index.tsv"
     index, link = read_published("delicious", name, folder, verify, ["itemRow", "bookmarkID"])
     names, named = read_tag_names("delicious", folder, verify, "id", "value")
-    # Where the published id of a URL is unknown nobody's like can be known either: the URL gets a negative id.
+    # A URL without a published id has no known likes: it gets a negative id.
     row, published = index["itemRow"].to_numpy(), index["bookmarkID"].to_numpy()
     of_row = np.zeros(int(row.max()) + 1, dtype=np.int64)
     of_row[row] = np.where(published < 0, -1 - row, published)

@@ -1,4 +1,4 @@
-"""Fetching the published archives, and keeping only files that are what they should be."""
+"""Downloads the published archives, and keeps only files that pass the check."""
 
 import tempfile
 import urllib.error
@@ -12,8 +12,8 @@ from coterie.data.published.catalogue import File, Source, mismatch, source
 from coterie.errors import FileError
 from coterie.models.files import written_whole
 
-LARGEST = 200 * 2**20  # bytes: the archives have a few MB; anything beyond this is something else
-PATIENCE = 60.0  # seconds without an answer
+LARGEST = 200 * 2**20  # bytes: the archives have a few MB; anything larger is not one of them
+TIMEOUT = 60.0  # seconds without an answer
 Told = Callable[[int, int | None], None]
 
 
@@ -26,8 +26,8 @@ def get(
 ) -> list[Path]:
     """Download a dataset into `folder`, check it, and return its files.
 
-    Each file is checked before it takes its place, and takes it whole; files that were there and are right
-    stay, and if all are, nothing is downloaded. `told` hears the bytes done and, if known, all there are.
+    Each file is checked before it is written, and written atomically. If all files exist and are correct,
+    nothing is downloaded. `told` is called with the bytes done and the total (None if unknown).
     """
     known = source(dataset)
     address = url or known.archive
@@ -52,9 +52,9 @@ def _is_right(path: Path, file: File) -> bool:
 
 
 def _fetch(address: str, archive: IO[bytes], told: Told) -> None:
-    """Write what lies at `address` to a file."""
+    """Write the content of `address` to a file."""
     try:
-        with urllib.request.urlopen(address, timeout=PATIENCE) as answer:
+        with urllib.request.urlopen(address, timeout=TIMEOUT) as answer:
             length = answer.headers.get("Content-Length")
             total, done = int(length) if length else None, 0
             while part := answer.read(1 << 18):
@@ -72,7 +72,7 @@ def _fetch(address: str, archive: IO[bytes], told: Told) -> None:
 
 
 def _unpack(archive: IO[bytes], known: Source, place: Path, address: str) -> list[Path]:
-    """Take the known files out of the archive, by name, whatever folders are in it."""
+    """Extract the known files from the archive, by name, from any folder in it."""
     try:
         with zipfile.ZipFile(archive) as members:
             names = {name.rsplit("/", 1)[-1]: name for name in members.namelist()}

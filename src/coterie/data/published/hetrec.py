@@ -1,4 +1,4 @@
-"""What the HetRec 2011 files have in common: tab-separated, tags in Latin-1, known by their hashes."""
+"""Reads the HetRec 2011 files: tab-separated, tags in Latin-1, checked by their hashes."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -56,7 +56,7 @@ def read_tag_names(
 def tagging_of(
     item_ids: Ints, tagged: Ints, tags: Ints, counts: Floats | None, names: dict[int, str]
 ) -> Tagging:
-    """Return the tags of known items; a tag on any other item, or without a name, is left out."""
+    """Return the tags of known items; tags on other items and tags without a name are left out."""
     place = np.minimum(np.searchsorted(item_ids, tagged), len(item_ids) - 1)
     known = (item_ids[place] == tagged) & np.isin(tags, np.fromiter(names, dtype=np.int64))
     counts = np.ones(len(tagged)) if counts is None else counts

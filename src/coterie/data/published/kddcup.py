@@ -1,10 +1,10 @@
 """KDD Cup 2012, track 2: ads served by a search engine, `training.txt`, 150 million records.
 
-A line is already what the paper calls an instance: clicks and impressions of one ad for one user and query.
-It pays 1 if it was clicked at all. Users are known by UserID (0 means unknown, and is left out), ads by AdID,
-and the order of the file is taken as the order of time, for it has no other. The paper does not say how it
-came to 10,333 users and 6,780 ads: here they are the ads with most instances, then the users with most
-instances of those.
+A line is what the paper calls an instance: clicks and impressions of one ad for one user and query. Its
+payoff is 1 if there was any click. Users have a UserID (0 means unknown, and is left out), ads an AdID. The
+file has no times, so its order is used as the time order. The paper does not say how its 10,333 users and
+6,780 ads were chosen: here they are the ads with the most instances, then the users with the most instances
+of those ads.
 """
 
 import os
@@ -36,7 +36,7 @@ def kddcup(
     told: Callable[[str], None] = lambda what: None,
     file: str | None = None,
 ) -> Logged:
-    """Return the log of the chosen users and ads; from `training.txt`, or from the small sample if that is there."""
+    """Return the log of the chosen users and ads; from `training.txt`, or else from the small sample."""
     known = source("kddcup")
     names = [file] if file else ["training.txt", "Click_prediction_small.csv"]
     path = find_needed(data_folder(folder), known.places, names, "kddcup")

@@ -1,13 +1,14 @@
-"""Rounds from likes: users, items with features, and which user likes which item (the paper's LastFM, Delicious).
+"""Rounds from likes: users, items with features, and the items each user likes (the paper's LastFM,
+Delicious).
 
 A round is a user drawn uniformly, one item this user likes drawn uniformly, and other items drawn from those
-available up to that round. Payoffs are the true labels, so an item of the others may pay as well. With
-`pool="growing"` the items available are 25 drawn at the start and every liked item that has come up since;
-with "all" they are all items from the first round on.
+available at that round. Payoffs are the true labels, so the other items may pay too. With `pool="growing"`
+the available items are 25 drawn at the start and every liked item drawn since; with "all" all items are
+available from the first round on.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -16,34 +17,32 @@ from typing import Any, ClassVar, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.data.blocks import Block, draw_distinct
-from coterie.data.files import data_folder
+from coterie.data.blocks import Block, DrawnSource, draw_distinct
+from coterie.data.files import check_fingerprint, data_folder
 from coterie.data.published.tags import Floats, Ints, Tagging, check_choice, features
-from coterie.data.rounds import Round
 from coterie.data.worlds.world import check_count
-from coterie.errors import FileError, ParameterError
+from coterie.errors import ParameterError
 from coterie.models.candidates import Candidates
 
 POOLS = ("growing", "all")
 UNTAGGED = ("keep", "drop")
-STEP = 250  # rounds in a block
 
 
 class Likes(NamedTuple):
-    """What a dataset's files say."""
+    """The content of a dataset's files."""
 
     users: Ints  # (likes,) ids
     items: Ints  # (likes,) ids
-    item_ids: Ints  # all items, liked or not, rising
+    item_ids: Ints  # all items, liked or not, ascending
     tagging: Tagging  # of positions in `item_ids`
     fingerprint: str  # of the files
-    whole: bool  # whether these are the published files, complete
+    whole: bool  # whether these are the complete published files
 
 
 class Prepared(NamedTuple):
-    """What rounds are drawn from."""
+    """The data that rounds are drawn from."""
 
-    user_ids: Ints  # (n_users,) those who like something
+    user_ids: Ints  # (n_users,) users with at least one like
     starts: Ints  # (n_users + 1,) where each user's likes begin
     liked: Ints  # (likes,) positions of items, by user
     item_ids: Ints  # (n_items,)
@@ -54,7 +53,7 @@ class Prepared(NamedTuple):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Labelled:
+class Labelled(DrawnSource):
     """A dataset of likes. The defaults are how we read the paper's section 5; `docs/reproduce.md` says why."""
 
     name: str
@@ -68,12 +67,12 @@ class Labelled:
     n_candidates: int = 25
     n_rounds: int = 50_000
     verify: bool = True
-    fingerprint: str | None = None  # of the files: if given, they must be the same
-    befriended: Callable[[Path, bool], list[tuple[int, int]]] | None = None  # reads who is whose friend
+    fingerprint: str | None = None  # of the files; if given, it must match
+    friends_reader: Callable[[Path, bool], list[tuple[int, int]]] | None = None  # reads the pairs of friends
     folder: str | os.PathLike[str] | None = None
 
     one_hot: ClassVar[bool] = False
-    has_ids: ClassVar[bool] = True  # items are known by their ids too
+    has_ids: ClassVar[bool] = True  # items have ids too
     is_log: ClassVar[bool] = False
     every: ClassVar[int] = 2_000  # rounds that a policy plays between two commits
 
@@ -90,7 +89,7 @@ class Labelled:
         return self.components
 
     def parameters(self) -> dict[str, Any]:
-        """Return all it takes to make the same rounds again, wherever the files lie."""
+        """Return all parameters needed to make the same rounds again, without the folder of the files."""
         names = ("components", "centre", "scale", "tags", "untagged", "pool", "n_candidates", "n_rounds")
         settings = {name: getattr(self, name) for name in names}
         return {
@@ -110,11 +109,7 @@ class Labelled:
             self.untagged,
             (self.components, self.centre, self.scale, self.tags),
         )
-        if self.fingerprint not in (None, found.fingerprint):
-            raise FileError(
-                f"{self.name}: the files in {data_folder(self.folder)} are not those of the run described "
-                f"(fingerprint {found.fingerprint}, expected {self.fingerprint})"
-            )
+        check_fingerprint(self.name, data_folder(self.folder), found.fingerprint, self.fingerprint)
         return found
 
     @property
@@ -129,15 +124,15 @@ class Labelled:
 
     @property
     def provenance(self) -> str:
-        """Say whether the data are the published ones."""
+        """Whether the data are the published ones."""
         return "real" if self.prepared.whole else "real, partial"
 
     def friends(self) -> list[tuple[int, int]]:
-        """Return the pairs of users who know each other, each once, of those who like something."""
-        if self.befriended is None:
-            raise ParameterError(f"{self.name} does not say who is whose friend")
+        """Return the pairs of friends among users with likes, each pair once."""
+        if self.friends_reader is None:
+            raise ParameterError(f"{self.name} has no list of friends")
         known = set(self.prepared.user_ids.tolist())
-        pairs = self.befriended(data_folder(self.folder), self.verify)
+        pairs = self.friends_reader(data_folder(self.folder), self.verify)
         return sorted(
             {(min(pair), max(pair)) for pair in pairs if known.issuperset(pair) and pair[0] != pair[1]}
         )
@@ -146,19 +141,6 @@ class Labelled:
         """Return all rounds; the same for the same seed."""
         check_count("seed", seed, least=0)
         return _draw(self, seed)
-
-    def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Block]:
-        """Yield the rounds from `start` up to `n_rounds`, some at a time."""
-        if n_rounds > self.n_rounds:
-            raise ParameterError(
-                f"{n_rounds:,} rounds are asked of {self.name}, which was opened with n_rounds={self.n_rounds:,}"
-            )
-        yield from self.block(seed).pieces(start, n_rounds, STEP)
-
-    def rounds(self, n_rounds: int, seed: int = 0) -> Iterator[Round]:
-        """Yield the first rounds one by one."""
-        for block in self.blocks(n_rounds, seed):
-            yield from block.rounds()
 
 
 @lru_cache(maxsize=4)
@@ -178,7 +160,7 @@ def _prepare(
         users, items = users[of_kept], items[of_kept]
     components, centre, scale, tags = how
     vectors = features(tagging, len(item_ids), components=components, centre=centre, scale=scale, tags=tags)
-    pairs = np.unique(np.stack([users, items], axis=1), axis=0)  # a like counts once, by user and item
+    pairs = np.unique(np.stack([users, items], axis=1), axis=0)  # a like counts once per user and item
     user_ids, first = np.unique(pairs[:, 0], return_index=True)
     starts = np.append(first, len(pairs)).astype(np.int64)
     liked = np.searchsorted(item_ids, pairs[:, 1])
@@ -201,7 +183,7 @@ def _draw(data: Labelled, seed: int) -> Block:
     else:
         first = rng.choice(n_items, data.n_candidates, replace=False)
         order, size, place = _grow(first, one)
-    # The liked item is left out of the draw: numbers from its place on mean the next one.
+    # The liked item is left out of the draw: drawn numbers from its position on are shifted by one.
     inside = place < size
     drawn = draw_distinct(rng, size - inside, n_others)
     others = order[drawn + (inside[:, None] & (drawn >= place[:, None]))]
@@ -211,13 +193,13 @@ def _draw(data: Labelled, seed: int) -> Block:
 
 
 def _grow(first: Ints, one: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return the items in the order they become available, how many are in each round, and each `one`'s place."""
+    """Return the items in order of availability, how many are available per round, and each liked item's place."""
     came = np.concatenate([first, one])
     items, when, which = np.unique(came, return_index=True, return_inverse=True)
     rank = np.argsort(np.argsort(when))
     is_new = np.zeros(len(came), dtype=np.int64)
     is_new[when] = 1
-    size = np.cumsum(is_new)[len(first) - 1 : -1]  # before the round's own item joins
+    size = np.cumsum(is_new)[len(first) - 1 : -1]  # before the round's own item is added
     return items[np.argsort(when)], size, rank[which[len(first) :]]
 
 
@@ -225,7 +207,7 @@ def _labels(ready: Prepared, user: Ints, candidates: Ints) -> NDArray[np.float64
     """Return 1 where the round's user likes the candidate, else 0."""
     n_items = len(ready.item_ids)
     of_user = np.repeat(np.arange(len(ready.user_ids)), np.diff(ready.starts))
-    known = of_user * n_items + ready.liked  # rising
+    known = of_user * n_items + ready.liked  # ascending
     asked = user[:, None] * n_items + candidates
     place = np.minimum(np.searchsorted(known, asked), len(known) - 1)
     return np.asarray(known[place] == asked, dtype=np.float64)

@@ -14,11 +14,11 @@ FRIENDS = read_friends("lastfm", "user_friends.dat", ["userID", "friendID"])
 
 def lastfm(**settings: Any) -> Labelled:
     """Return LastFM: a payoff is 1 if the user ever listened to the artist."""
-    return Labelled(name="lastfm", reader=read, befriended=FRIENDS, **settings)
+    return Labelled(name="lastfm", reader=read, friends_reader=FRIENDS, **settings)
 
 
 def read(folder: Path, verify: bool) -> Likes:
-    """Read the likes and the tags. Artists are those that anybody listened to: all 17,632."""
+    """Read the likes and the tags. The artists are those with at least one listener: all 17,632."""
     listened, own = read_published("lastfm", "user_artists.dat", folder, verify, ["userID", "artistID"])
     tagged, tag = read_published(
         "lastfm", "user_taggedartists.dat", folder, verify, ["userID", "artistID", "tagID"]

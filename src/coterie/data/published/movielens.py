@@ -1,14 +1,14 @@
-"""MovieLens: who rated which movie how (GroupLens, ml-latest-small). A payoff is 1 for a rating of 4 or more.
+"""MovieLens: users' ratings of movies (GroupLens, ml-latest-small). A payoff is 1 for a rating of 4 or more.
 
-`movielens` cuts each user's rated movies into lists of 5, each movie once: every list is new. `movielens-repeat`
-draws lists of 10 from a user's rated movies, so that movies come back. What a user thinks of every candidate is
-known. Items are known by their ids and by features: an indicator for each genre and one for the decade of release.
+`movielens` cuts each user's rated movies into lists of 5, each movie once, so no list repeats.
+`movielens-repeat` draws lists of 10 from a user's rated movies, so movies repeat. The payoff of every
+candidate is known. Items have ids and features: an indicator for each genre and one for the decade of
+release.
 """
 
 import io
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -16,43 +16,41 @@ from typing import Any, ClassVar, NamedTuple, final
 
 import numpy as np
 
-from coterie.data.blocks import Block, draw_distinct
-from coterie.data.files import data_folder, need, sha256
+from coterie.data.blocks import Block, DrawnSource, draw_distinct
+from coterie.data.files import check_fingerprint, data_folder, need, sha256
 from coterie.data.published.catalogue import read_known
 from coterie.data.published.tags import Floats, Ints
-from coterie.data.rounds import Round
 from coterie.data.worlds.world import check_count
 from coterie.errors import FileError, ParameterError
 from coterie.models.candidates import Candidates
 
-STEP = 250  # rounds in a block
 LIKED = 4.0  # stars, at least
 NO_GENRES = "(no genres listed)"
 YEAR = re.compile(r"\((\d{4})\)\s*$")  # at the end of a title
 
 
 class Ratings(NamedTuple):
-    """What the files say."""
+    """The content of the files."""
 
-    user_ids: Ints  # (n_users,) rising
+    user_ids: Ints  # (n_users,) ascending
     starts: Ints  # (n_users + 1,) where each user's ratings begin
     rated: Ints  # (ratings,) positions of movies, by user
     liked: Floats  # (ratings,) 1 for a rating of at least LIKED, else 0
-    movies: Candidates  # (n_items,) ids rising
+    movies: Candidates  # (n_items,) ids ascending
     feature_names: tuple[str, ...]
     fingerprint: str  # of the files
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class MovieLens:
-    """MovieLens as rounds. With `n_draws`, so many lists are drawn; else each user's movies are cut into lists."""
+class MovieLens(DrawnSource):
+    """MovieLens as rounds: `n_draws` random lists, or, if that is 0, each user's movies cut into lists."""
 
     name: str
     n_candidates: int
     n_draws: int = 0
     verify: bool = True
-    fingerprint: str | None = None  # of the files: if given, they must be the same
+    fingerprint: str | None = None  # of the files; if given, it must match
     folder: str | os.PathLike[str] | None = None
 
     one_hot: ClassVar[bool] = False
@@ -67,7 +65,7 @@ class MovieLens:
 
     @property
     def about(self) -> str:
-        """What a round is, for a reader of reports."""
+        """A description of a round, for reports."""
         which = "drawn from the movies" if self.n_draws else "of movies, none of them twice, among those"
         return (
             f"The rounds are made from what {self.n_users:,} users of MovieLens rated. In each, one of them is "
@@ -79,11 +77,7 @@ class MovieLens:
     def ratings(self) -> Ratings:
         """The users, what they rated, and the movies."""
         found = _prepare(data_folder(self.folder), self.verify)
-        if self.fingerprint not in (None, found.fingerprint):
-            raise FileError(
-                f"{self.name}: the files in {data_folder(self.folder)} are not those of the run described "
-                f"(fingerprint {found.fingerprint}, expected {self.fingerprint})"
-            )
+        check_fingerprint(self.name, data_folder(self.folder), found.fingerprint, self.fingerprint)
         return found
 
     @property
@@ -103,11 +97,11 @@ class MovieLens:
 
     @property
     def n_rounds(self) -> int:
-        """How many rounds there are, whatever the seed."""
+        """How many rounds there are; the same for every seed."""
         return self.n_draws or int((np.diff(self.ratings.starts) // self.n_candidates).sum())
 
     def parameters(self) -> dict[str, Any]:
-        """Return all it takes to make the same rounds again, wherever the files lie."""
+        """Return all parameters needed to make the same rounds again, without the folder of the files."""
         settings = {"n_candidates": self.n_candidates} | ({"n_draws": self.n_draws} if self.n_draws else {})
         return {
             "kind": self.name,
@@ -121,22 +115,9 @@ class MovieLens:
         check_count("seed", seed, least=0)
         return _draw(self, seed)
 
-    def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Block]:
-        """Yield the rounds from `start` up to `n_rounds`, some at a time."""
-        if n_rounds > self.n_rounds:
-            raise ParameterError(
-                f"{n_rounds:,} rounds are asked of {self.name}, which has {self.n_rounds:,}; ask for fewer"
-            )
-        yield from self.block(seed).pieces(start, n_rounds, STEP)
-
-    def rounds(self, n_rounds: int, seed: int = 0) -> Iterator[Round]:
-        """Yield the first rounds one by one."""
-        for block in self.blocks(n_rounds, seed):
-            yield from block.rounds()
-
 
 def movielens(*, n_candidates: int = 5, **settings: Any) -> MovieLens:
-    """Return MovieLens in lists that are all new: each user's rated movies, each once."""
+    """Return MovieLens in lists that do not repeat: each user's rated movies, each once."""
     return MovieLens(name="movielens", n_candidates=n_candidates, **settings)
 
 
@@ -202,17 +183,17 @@ def _read(name: str, folder: Path, verify: bool, columns: dict[str, Any]) -> tup
 def features(titles: list[str], genres: list[str]) -> tuple[Floats, tuple[str, ...]]:
     """Return each movie's genres and decade as indicators, (movies, features), and the features' names.
 
-    All are divided by one number, such that the longest vector has norm 1.
+    All are divided by the same number, so that the longest vector has norm 1.
     """
-    told: list[set[str]] = []
+    named: list[set[str]] = []
     for title, text in zip(titles, genres, strict=True):
         year = YEAR.search(title)
         decade = {f"{year[1][:3]}0s"} if year else set()
-        told.append(decade | (set() if text == NO_GENRES else set(text.split("|"))))
-    names = tuple(sorted(set().union(*told)))
+        named.append(decade | (set() if text == NO_GENRES else set(text.split("|"))))
+    names = tuple(sorted(set().union(*named)))
     place = {name: column for column, name in enumerate(names)}
-    vectors = np.zeros((len(told), max(len(names), 1)))
-    for row, own in enumerate(told):
+    vectors = np.zeros((len(named), max(len(names), 1)))
+    for row, own in enumerate(named):
         vectors[row, [place[name] for name in own]] = 1
     longest = np.linalg.norm(vectors, axis=1).max()
     return vectors / (longest or 1), names
@@ -220,13 +201,13 @@ def features(titles: list[str], genres: list[str]) -> tuple[Floats, tuple[str, .
 
 @lru_cache(maxsize=4)
 def _draw(data: MovieLens, seed: int) -> Block:
-    """Make all rounds: who comes, and which places among the user's ratings are listed."""
+    """Make all rounds: the user of each, and which of the user's ratings are its candidates."""
     ready, width = data.ratings, data.n_candidates
     n_rated = np.diff(ready.starts)
     rng = np.random.default_rng([seed, 12])
     able = np.flatnonzero(n_rated >= width)
     if not len(able):
-        raise ParameterError(f"n_candidates is {width}, but nobody in {data.name} rated so many movies")
+        raise ParameterError(f"n_candidates is {width}, but no user in {data.name} rated that many movies")
     if data.n_draws:
         user = able[rng.integers(len(able), size=data.n_draws)]
         place = ready.starts[user][:, None] + draw_distinct(rng, n_rated[user], width)

@@ -1,8 +1,8 @@
-"""The Open Bandit Dataset: a fashion shop's log, served by a policy that really was uniform over all items.
+"""The Open Bandit Dataset: a fashion shop's log, served by a policy that was uniform over all items.
 
-Here nothing has to be made up for replay: a list holds all items of the campaign, and the served one was
-drawn uniformly from them. There is no user id; users with the same four features count as one. The three
-places on the page are taken as three records. Saito et al., arXiv:2008.07146.
+Replay needs no generated lists here: a list holds all items of the campaign, and the served one was drawn
+uniformly from them. There is no user id; users with the same four features count as one. The three positions
+on the page are three records. Saito et al., arXiv:2008.07146.
 """
 
 import os
@@ -45,7 +45,7 @@ def open_bandit(
     missing = [name for name in needed if name not in header]
     if missing:
         raise FileError(
-            f"{path}, line 1: no column {missing[0]!r}; this is no log of the Open Bandit Dataset"
+            f"{path}, line 1: no column {missing[0]!r}; this is not a log of the Open Bandit Dataset"
         )
     table = pl.concat(list(pieces(path, Layout(",", header, True), needed)))
     items = np.unique(table["item_id"].to_numpy())
@@ -79,5 +79,5 @@ def _check_uniform(path: Any, propensity: Any, n_items: int) -> None:
     if len(odd):
         raise FileError(
             f"{path}, line {odd[0] + 2}: propensity_score is {propensity[odd[0]]:g}, expected {1 / n_items:g} "
-            "for a uniform policy; take the log of the policy `random`"
+            "for a uniform policy; use the log of the policy `random`"
         )

@@ -1,4 +1,4 @@
-"""Reading files that are larger than memory, some lines at a time, and choosing users and ads from them."""
+"""Reads files that are larger than memory in pieces, and selects users and ads from them."""
 
 import gzip
 import hashlib
@@ -20,7 +20,7 @@ from coterie.errors import FileError
 from coterie.models.files import written_whole
 
 PIECE = 32 * 2**20  # bytes read at a time
-FORMAT = 1  # of the kept selection
+FORMAT = 1  # of the cached selection
 
 
 class Layout(NamedTuple):
@@ -43,7 +43,7 @@ class Selection(NamedTuple):
 
 
 def cache_folder() -> Path:
-    """Return where prepared data are kept: COTERIE_CACHE, or `coterie` in the user's cache folder."""
+    """Return the folder for prepared data: COTERIE_CACHE, or `coterie` in the user's cache folder."""
     named = os.environ.get("COTERIE_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(named) if named else Path(base) / "coterie"
@@ -58,7 +58,7 @@ def first_line(path: Path) -> str:
 def pieces(path: Path, layout: Layout, columns: dict[str, str], size: int = PIECE) -> Iterator[Any]:
     """Yield some columns as Polars frames, a few hundred thousand records at a time.
 
-    `columns` maps names to "number" or "text". The file is never in memory as a whole.
+    `columns` maps names to "number" or "text". The file is never read as a whole.
     """
     pl = need("polars", "reading logs")
     read = 1  # the number of the next line
@@ -111,7 +111,7 @@ def _lines(path: Path, file: IO[bytes], size: int) -> Iterator[bytes]:
 
 
 def _refuse(path: Path, piece: bytes, first: int, layout: Layout, columns: dict[str, str]) -> NoReturn:
-    """Raise the error that names the first line that cannot be read."""
+    """Raise an error that names the first line that cannot be read."""
     for number, line in enumerate(piece.decode("latin-1").splitlines(), first):
         if number == 1 and layout.has_header:
             continue
@@ -128,11 +128,11 @@ def _refuse(path: Path, piece: bytes, first: int, layout: Layout, columns: dict[
 def select(
     frames: Callable[[], Iterator[Any]], n_users: int, n_items: int, told: Callable[[str], None]
 ) -> Selection:
-    """Choose the `n_items` ads served most, then the `n_users` users served most of those, and their records.
+    """Select the `n_items` most served ads, then the `n_users` users with the most records of those ads.
 
-    `frames()` begins anew each time and yields frames with the columns user, item and click; records without
-    a known user are not in it. Of equals the one with the lower id is taken. Three passes over the file, each
-    holding counts only.
+    Each call of `frames()` reads from the start and yields frames with the columns user, item and click,
+    without records of unknown users. Ties go to the lower id. The file is read three times; only counts are
+    held in memory.
     """
     pl = need("polars", "reading logs")
     told("counting ads")
@@ -149,7 +149,7 @@ def select(
     ]
     table = pl.concat(parts) if parts else None
     if table is None or not len(table):
-        raise FileError("no records are left after choosing users and ads; choose more of them")
+        raise FileError("no records are left after selecting users and ads; select more of them")
     used, codes = np.unique(table["item_row"].to_numpy(), return_inverse=True)
     return Selection(
         table["user_row"].to_numpy(),
@@ -162,7 +162,7 @@ def select(
 
 
 def _most(pl: Any, frames: Iterator[Any], column: str, n: int) -> tuple[Any, int]:
-    """Return the `n` values that come most often, and how many records there are."""
+    """Return the `n` most frequent values, and the number of records."""
     counts, read, waiting = None, 0, []
     for frame in frames:
         read += len(frame)
@@ -185,7 +185,7 @@ def _numbered(pl: Any, values: Any, column: str) -> Any:
 
 
 def kept_selection(path: Path, settings: dict[str, Any], make: Callable[[], Selection]) -> Selection:
-    """Return the selection kept from an earlier call for the same file and settings, or make and keep it."""
+    """Return the cached selection for the same file and settings, or make and cache it."""
     stat = path.stat()
     key = json.dumps([FORMAT, path.name, stat.st_size, stat.st_mtime_ns, settings], sort_keys=True)
     kept = cache_folder() / f"{path.name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.npz"
@@ -195,7 +195,7 @@ def kept_selection(path: Path, settings: dict[str, Any], make: Callable[[], Sele
             return Selection(found["users"], found["items"], found["clicks"], *sizes)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         made = make()
-    with suppress(OSError):  # nowhere to keep it: the next call makes it anew
+    with suppress(OSError):  # no cache folder: the next call makes it again
         kept.parent.mkdir(parents=True, exist_ok=True)
         sizes_now = np.array([made.n_users, made.n_items, made.n_read])
         with written_whole(kept) as draft, draft.open("wb") as file:

@@ -1,4 +1,4 @@
-"""Items as vectors, from their tags: tf-idf, then the first principal components, then norms of at most 1."""
+"""Item vectors from tags: tf-idf, then the first principal components, scaled to norms of at most 1."""
 
 import re
 from typing import Any, NamedTuple
@@ -14,13 +14,13 @@ Ints = NDArray[np.int64]
 
 SCALES = ("largest", "unit")
 TAGS = ("whole", "words")
-# Features are rounded to this many decimals, so that another machine's last bits change no choice.
+# Features are rounded to this many decimals, so that the last bits of another machine change no choice.
 DECIMALS = 9
 SEPARATORS = re.compile(r"[\W_]+")
 
 
 class Tagging(NamedTuple):
-    """How often each tag was put on each item: three arrays of the same length, and the tags' names."""
+    """How often each item was given each tag: three arrays of the same length, and the tags' names."""
 
     items: Ints  # positions of items, from 0
     tags: Ints  # tag ids
@@ -33,9 +33,9 @@ def features(
 ) -> Floats:
     """Return a vector for each item: (n_items, components), rounded, each of norm at most 1.
 
-    `centre` takes the mean item away first, as principal components are defined; without it they are the
-    right singular vectors of the tf-idf matrix itself. `scale="largest"` divides all by the largest norm,
-    "unit" each by its own (a vector of zeros stays). `tags="words"` splits tags into words first.
+    `centre` subtracts the mean first, as in principal component analysis; without it the components are the
+    right singular vectors of the tf-idf matrix. `scale="largest"` divides all vectors by the largest norm,
+    "unit" each by its own (zero vectors stay). `tags="words"` splits tags into words first.
     """
     check_choice("scale", scale, SCALES)
     check_choice("tags", tags, TAGS)
@@ -55,12 +55,12 @@ def features(
     vectors = np.asarray(reduce.fit_transform(weighted), dtype=np.float64)
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     by = norms.max() if scale == "largest" else np.where(norms > 0, norms, 1.0)
-    room = 1 + components * 10.0**-DECIMALS  # rounding must not lift a norm above 1
+    room = 1 + components * 10.0**-DECIMALS  # rounding must not raise a norm above 1
     return np.asarray(np.round(vectors / (by * room), DECIMALS) + 0.0, dtype=np.float64)  # + 0.0: no -0.0
 
 
 def _counted(tagging: Tagging, n_items: int, tags: str) -> Any:
-    """Return how often each tag, or each word of a tag, was put on each item: a sparse (n_items, n_tags)."""
+    """Return how often each item was given each tag, or each word of a tag: a sparse (n_items, n_tags)."""
     sparse = need("scipy.sparse", "preparing items from tags")
     if tags == "whole":
         used, column = np.unique(tagging.tags, return_inverse=True)
@@ -71,7 +71,7 @@ def _counted(tagging: Tagging, n_items: int, tags: str) -> Any:
 
 
 def _by_words(tagging: Tagging) -> tuple[Ints, Ints, Floats, int]:
-    """Return items, words and counts: a tag put on an item counts once for each of its words."""
+    """Return items, words and counts: a tag counts once for each of its words."""
     used, place = np.unique(tagging.tags, return_inverse=True)
     vocabulary: dict[str, int] = {}
     words = [
@@ -88,7 +88,7 @@ def _by_words(tagging: Tagging) -> tuple[Ints, Ints, Floats, int]:
 
 
 def split(tag: str) -> list[str]:
-    """Return the words of a tag in lower case; a tag without letters or digits is a word by itself."""
+    """Return the words of a tag in lower case; a tag without letters or digits is one word."""
     return [word for word in SEPARATORS.split(tag.lower()) if word] or [tag]
 
 

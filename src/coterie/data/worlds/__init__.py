@@ -1,1 +1,1 @@
-"""Synthetic worlds that know their truth."""
+"""Synthetic worlds, whose expected payoffs are known."""

@@ -9,21 +9,19 @@ from typing import Any, ClassVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.data.worlds.population import Crowd
 from coterie.data.worlds.world import (
     Floats,
     World,
     check_count,
     check_noise,
     check_world,
-    parameters_of,
     refuse_gap,
 )
 from coterie.errors import ContextError, ParameterError
 
-# Payoffs come out of a rotation, so gaps and lengths keep this far from their limits.
+# The rotation rounds payoffs, so gaps and lengths keep this distance from their limits.
 MARGIN = 1e-9
-# The part of ‖u_i‖² that all users have in common, where there are features for it.
+# The part of ‖u_i‖² that all users share, if there are features left for it.
 COMMON = 0.2
 
 
@@ -32,12 +30,12 @@ COMMON = 0.2
 class DenseWorld(World):
     """Items with features: u_i and every context mix all of them, and ‖u_i‖ = 1, ‖x‖ ≤ 1 as in the paper.
 
-    Seen without the rotation that hides it, each family has one axis for each cluster, and the axes left
-    over are common ground. A user is r on the axis of its cluster in each family, plus a common part that is
-    the same for everybody. A context is `clusters_per_family` numbers on the axes of one family, any two at
-    least gap/r apart and in random order, plus any direction of the common ground; it is new every time. So
-    u_i·x = r·(the number on i's axis) + (what the common ground pays). Payoffs add uniform noise in
-    [-noise, noise]; contexts are kept short enough for that to stay in [-1, 1].
+    Before a random rotation, each family has one axis per cluster, and the remaining axes are common to all
+    users. A user's vector is r on the axis of the user's cluster in each family, plus a common part that is
+    the same for all users. A context has `clusters_per_family` numbers on the axes of one family, any two at
+    least gap/r apart and in random order, plus a random direction on the common axes. Contexts never repeat.
+    So u_i·x = r·(the number on i's axis) + (the payoff of the common axes). Payoffs add uniform noise in
+    [-noise, noise]; contexts are short enough to keep payoffs in [-1, 1].
     """
 
     n_users: int = 200
@@ -85,26 +83,14 @@ class DenseWorld(World):
         return min(1.0, (1 - self.noise) / math.sqrt(self._r**2 + self._common)) - MARGIN
 
     @property
-    def _ladder(self) -> Floats:
-        """The shortest numbers that keep the gap: (clusters_per_family,), rising, around 0."""
+    def _steps(self) -> Floats:
+        """The smallest numbers that keep the gap: (clusters_per_family,), ascending, centred on 0."""
         steps = np.arange(self.clusters_per_family) - (self.clusters_per_family - 1) / 2
         return np.asarray((self.gap + MARGIN) / self._r * steps, dtype=np.float64)
 
     @property
     def _shortest(self) -> float:
-        return float(np.linalg.norm(self._ladder))
-
-    @cached_property
-    def crowd(self) -> Crowd:
-        return Crowd(
-            n_users=self.n_users,
-            n_families=self.n_families,
-            clusters_per_family=self.clusters_per_family,
-            popularity=self.popularity,
-            turnover=self.turnover,
-            drift=self.drift,
-            seed=self.seed,
-        )
+        return float(np.linalg.norm(self._steps))
 
     @cached_property
     def _rotation(self) -> Floats:
@@ -119,12 +105,11 @@ class DenseWorld(World):
         ground: Floats = _directions(rng, 1, self.n_features - self._n_axes)[0]
         return math.sqrt(self._common) * ground
 
-    def parameters(self) -> dict[str, Any]:
-        return parameters_of(self)
-
     def truth(self, user: Hashable) -> Floats:
         plain = np.zeros(self.n_features)
-        plain[np.arange(self.n_families) * self.clusters_per_family + self.crowd.clusters(user)] = self._r
+        plain[np.arange(self.n_families) * self.clusters_per_family + self.population.clusters(user)] = (
+            self._r
+        )
         plain[self._n_axes :] = self._ground
         turned: Floats = self._rotation @ plain
         return turned
@@ -132,7 +117,7 @@ class DenseWorld(World):
     def expected(self, user: Hashable, contexts: Any) -> Floats:
         plain = self._plain(contexts)
         families = self._families(plain)
-        axes = families * self.clusters_per_family + self.crowd.clusters(user)[families]
+        axes = families * self.clusters_per_family + self.population.clusters(user)[families]
         paid: Floats = self._r * plain[np.arange(len(plain)), axes] + plain[:, self._n_axes :] @ self._ground
         return paid
 
@@ -156,7 +141,7 @@ class DenseWorld(World):
             k = int(np.argmax(used.sum(axis=1) != 1))
             raise ContextError(
                 f"context {k} belongs to {used[k].sum()} families, expected one; "
-                "ask about contexts that this world has sent"
+                "use only contexts that this world generated"
             )
         families: NDArray[np.int64] = np.argmax(used, axis=1)
         return families
@@ -164,15 +149,15 @@ class DenseWorld(World):
     def candidates(self, rng: np.random.Generator) -> Floats:
         n_candidates, n_axes = self.n_candidates, self._n_axes
         n_common = self.n_features - n_axes
-        square = np.full(n_candidates, self._length**2)  # of the length within the family
+        square = np.full(n_candidates, self._length**2)  # of the length on the family's axes
         if n_common:
             square = rng.uniform(self._shortest**2, square)
-        # A rising ladder plus a rising wiggle keeps the ladder's gaps. Stretch the wiggle until
-        # ‖ladder + stretch·wiggle‖² is `square`: the positive root of a quadratic.
-        wiggle = np.sort(rng.standard_normal((n_candidates, self.clusters_per_family)), axis=1)
-        a, b, c = (wiggle**2).sum(axis=1), wiggle @ self._ladder, self._shortest**2 - square
+        # Ascending steps plus ascending offsets keep the gaps between the steps. Scale the offsets until
+        # ‖steps + stretch·offsets‖² is `square`: the positive root of a quadratic.
+        offsets = np.sort(rng.standard_normal((n_candidates, self.clusters_per_family)), axis=1)
+        a, b, c = (offsets**2).sum(axis=1), offsets @ self._steps, self._shortest**2 - square
         stretch = (np.sqrt(b**2 - a * np.minimum(c, 0)) - b) / a
-        numbers = rng.permuted(self._ladder + stretch[:, None] * wiggle, axis=1)
+        numbers = rng.permuted(self._steps + stretch[:, None] * offsets, axis=1)
         families = rng.integers(self.n_families, size=n_candidates)
         axes = families[:, None] * self.clusters_per_family + np.arange(self.clusters_per_family)
         plain = np.zeros((n_candidates, self.n_features))
@@ -186,6 +171,6 @@ class DenseWorld(World):
 
 
 def _directions(rng: np.random.Generator, n: int, n_features: int) -> Floats:
-    """Draw `n` vectors of length 1, uniform over the sphere: (n, n_features), which may be 0 features."""
+    """Draw `n` vectors of length 1, uniform over the sphere: (n, n_features); n_features may be 0."""
     drawn = rng.standard_normal((n, n_features))
     return drawn / np.linalg.norm(drawn, axis=1, keepdims=True) if n_features else drawn

@@ -1,4 +1,4 @@
-"""A synthetic world of items without features, each known by its id alone."""
+"""A synthetic world of items that have ids but no features."""
 
 import math
 from collections.abc import Hashable
@@ -8,14 +8,13 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
-from coterie.data.worlds.population import Crowd, is_whole
+from coterie.data.worlds.population import is_whole
 from coterie.data.worlds.world import (
     Floats,
     World,
     check_count,
     check_noise,
     check_world,
-    parameters_of,
     refuse_gap,
 )
 from coterie.errors import ContextError, ParameterError
@@ -27,14 +26,15 @@ GRID = 2**30
 @final
 @dataclass(frozen=True, kw_only=True)
 class OneHotWorld(World):
-    """Items without features: item k belongs to family k mod n_families, and is liked by cluster.
+    """Items without features: item k belongs to family k mod n_families, and its value depends on the
+    cluster.
 
-    Each item has its own value for each cluster of its family, the values at least `gap` apart. With
-    `noise="clicks"` payoffs are 0 or 1 and the value is the chance of a 1; with a number they are the value
-    plus uniform noise in [-noise, noise], and values keep within ±(1 - noise).
+    Each item has one value per cluster of its family, and the values are at least `gap` apart. With
+    `noise="clicks"` payoffs are 0 or 1 and the value is the probability of a 1; with a number they are the
+    value plus uniform noise in [-noise, noise], and values stay within ±(1 - noise).
 
-    The paper has ‖u_i‖ = 1. Over many items that leaves no room for a gap (the squares of all values would
-    sum to 1), so here only |u_i·x| ≤ 1 holds.
+    The paper has ‖u_i‖ = 1. With many items that leaves no room for a gap (the squares of all values would
+    sum to 1), so this world only keeps |u_i·x| ≤ 1.
     """
 
     n_users: int = 300
@@ -81,20 +81,8 @@ class OneHotWorld(World):
         return -high, high
 
     @cached_property
-    def crowd(self) -> Crowd:
-        return Crowd(
-            n_users=self.n_users,
-            n_families=self.n_families,
-            clusters_per_family=self.clusters_per_family,
-            popularity=self.popularity,
-            turnover=self.turnover,
-            drift=self.drift,
-            seed=self.seed,
-        )
-
-    @cached_property
     def _values(self) -> Floats:
-        """What each cluster pays for each item: (n_items, clusters_per_family)."""
+        """The expected payoff of each item in each cluster: (n_items, clusters_per_family)."""
         rng = np.random.default_rng([self.seed, 0])
         low, high = self._range
         ladder = math.ceil(self.gap * GRID) * np.arange(self.clusters_per_family)
@@ -104,15 +92,12 @@ class OneHotWorld(World):
         values: Floats = rng.permuted(np.sort(slack, axis=1) + ladder, axis=1) / GRID
         return values
 
-    def parameters(self) -> dict[str, Any]:
-        return parameters_of(self)
-
     def truth(self, user: Hashable) -> Floats:
         return self.expected(user, range(self.n_items))
 
     def expected(self, user: Hashable, contexts: Any) -> Floats:
         items = [self._item(context) for context in contexts]
-        clusters = self.crowd.clusters(user)
+        clusters = self.population.clusters(user)
         return self._values[items, [clusters[item % self.n_families] for item in items]]
 
     def family(self, context: Any) -> int:

@@ -1,4 +1,4 @@
-"""A crowd: who is there, who visits next, and which cluster each user belongs to for each family of items."""
+"""The users of a world: who is present, who visits next, and each user's cluster per family of items."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, NamedTuple, final
@@ -8,26 +8,26 @@ from numpy.typing import NDArray
 
 from coterie.errors import UserError
 
-POPULARITIES = ("even", "zipf")  # every user as often as the next; or the k-th in proportion to 1/k
+POPULARITIES = ("even", "zipf")  # all users equally often; or the k-th user in proportion to 1/k
 
 
 class Visit(NamedTuple):
-    """The user who comes now, and who came and went since the visit before."""
+    """The user who visits now, and the users who joined and left since the visit before."""
 
     user: int
     joined: Sequence[int]
     left: Sequence[int]
-    taste: int  # whose tastes the user has now: the own at first, after a change those of somebody never seen
+    taste: int  # the id whose clusters apply now: the user's own at first, a new unused id after each change
 
 
 @final
-class Crowd:
-    """A population of constant size, in seats: whoever leaves is replaced by a newcomer with a fresh id.
+class Population:
+    """A population of constant size, in slots: a user who leaves is replaced by a newcomer with a new id.
 
-    A newcomer inherits the seat and how often it is called, nothing else. With `popularity="zipf"` seat s is
-    called in proportion to 1/(s+1), where user s starts in seat s. Before each visit but the first, every
-    user leaves with probability `turnover`/1000, and every user who stays is dealt into clusters anew with
-    probability `drift`/1000, under the same id and without a word.
+    A newcomer takes over the slot and how often it is drawn, nothing else. User s starts in slot s; with
+    `popularity="zipf"` slot s is drawn in proportion to 1/(s+1). Before each visit except the first, every
+    user leaves with probability `turnover`/1000, and every user who stays gets new random clusters with
+    probability `drift`/1000. The user's id does not change, and the policy is not informed.
     """
 
     def __init__(
@@ -51,57 +51,59 @@ class Crowd:
         self._generations: dict[int, NDArray[np.int64]] = {}
 
     def clusters(self, user: Hashable) -> NDArray[np.int64]:
-        """Return the cluster in each family that a user starts with: (n_families,)."""
+        """Return the user's initial cluster in each family: (n_families,)."""
         generation, place = divmod(checked_user(user), self.n_users)
         table = self._generations.get(generation)
         if table is None:
-            table = self._generations[generation] = self._deal(generation)
+            table = self._generations[generation] = self._assign(generation)
         row: NDArray[np.int64] = table[:, place]
         return row
 
-    def _deal(self, generation: int) -> NDArray[np.int64]:
-        """Deal `n_users` users into clusters of equal size (to within one), anew for each family."""
+    def _assign(self, generation: int) -> NDArray[np.int64]:
+        """Assign `n_users` users to clusters of equal size (to within one), independently for each family."""
         rng = np.random.default_rng([self.seed, 1, generation])
         order = np.tile(np.arange(self.n_users), (self.n_families, 1))
-        dealt: NDArray[np.int64] = rng.permuted(order, axis=1) % self.clusters_per_family
-        return dealt  # (n_families, n_users)
+        assigned: NDArray[np.int64] = rng.permuted(order, axis=1) % self.clusters_per_family
+        return assigned  # (n_families, n_users)
 
     def visits(self, rng: np.random.Generator) -> Iterator[Visit]:
         """Yield visits without end."""
-        seats = list(range(self.n_users))
+        slots = list(range(self.n_users))
         tastes = list(range(self.n_users))
         weight = 1 / np.arange(1, self.n_users + 1) if self.popularity == "zipf" else np.ones(self.n_users)
-        upto = np.cumsum(weight)
-        seat = _seat(upto, rng)
-        yield Visit(seats[seat], (), (), tastes[seat])
+        cumulative = np.cumsum(weight)
+        slot = _draw_slot(cumulative, rng)
+        yield Visit(slots[slot], (), (), tastes[slot])
         newcomer = self.n_users
         while True:
             joined: list[int] = []
             left: list[int] = []
             n_leaving = rng.binomial(self.n_users, self.turnover / 1000) if self.turnover else 0
             if n_leaving:
-                for seat in rng.choice(self.n_users, n_leaving, replace=False).tolist():
-                    left.append(seats[seat])
+                for slot in rng.choice(self.n_users, n_leaving, replace=False).tolist():
+                    left.append(slots[slot])
                     joined.append(newcomer)
-                    seats[seat] = tastes[seat] = newcomer
+                    slots[slot] = tastes[slot] = newcomer
                     newcomer += 1
             n_changing = rng.binomial(self.n_users, self.drift / 1000) if self.drift else 0
             if n_changing:
-                for seat in rng.choice(self.n_users, n_changing, replace=False).tolist():
-                    tastes[seat] = newcomer
+                for slot in rng.choice(self.n_users, n_changing, replace=False).tolist():
+                    tastes[slot] = newcomer
                     newcomer += 1
-            seat = _seat(upto, rng)
-            yield Visit(seats[seat], joined, left, tastes[seat])
+            slot = _draw_slot(cumulative, rng)
+            yield Visit(slots[slot], joined, left, tastes[slot])
 
 
-def _seat(upto: NDArray[np.float64], rng: np.random.Generator) -> int:
-    """Draw a seat, given the running sum of the seats' weights."""
-    # Rounding may bring the product up to the last sum itself, one past the last seat.
-    return min(int(np.searchsorted(upto, rng.random() * upto[-1], side="right")), len(upto) - 1)
+def _draw_slot(cumulative: NDArray[np.float64], rng: np.random.Generator) -> int:
+    """Draw a slot, given the cumulative sum of the slots' weights."""
+    # By rounding, the product may equal the last sum; that would be one past the last slot.
+    return min(
+        int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right")), len(cumulative) - 1
+    )
 
 
 def is_whole(value: Any) -> bool:
-    """Return whether `value` is an integer, of Python or NumPy."""
+    """Return whether `value` is a Python or NumPy integer."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 

@@ -1,30 +1,31 @@
-"""A synthetic world of items with thousands of features, of which few matter to a user."""
+"""A synthetic world of items with thousands of features; only a few affect a user's payoff."""
 
 import math
 from collections.abc import Hashable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, final
 
 import numpy as np
 
-from coterie.data.worlds.population import POPULARITIES, Crowd
+from coterie.data.worlds.population import POPULARITIES
 from coterie.data.worlds.world import Floats, World, check_count, check_number
 from coterie.errors import ContextError, ParameterError
 
-# Noise is normal, cut at so many standard deviations so that payoffs stay in [-1, 1].
+# Noise is normal, clipped at this many standard deviations so that payoffs stay in [-1, 1].
 CUT = 4.0
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class SparseWorld(World):
-    """Items with many features: u_i has `sparsity` nonzeros, all of one size, and is the same within a cluster.
+    """Items with many features: u_i has `sparsity` nonzeros of equal size, and is the same for all users of a
+    cluster.
 
-    Contexts are uniform over the sphere ‖x‖ = 1 (normal features, normalised) and new every time; payoffs add
-    noise of standard deviation `noise`; ‖u_i‖ is as long as payoffs in [-1, 1] allow. There is one family of
+    Contexts are uniform over the sphere ‖x‖ = 1 (normal features, normalised) and never repeat; payoffs add
+    noise of standard deviation `noise`; ‖u_i‖ is as large as payoffs in [-1, 1] allow. There is one family of
     items, and no gap: u_i·x is continuous, so two clusters may pay nearly the same for some x. In most rounds
-    they differ by some ‖u_i‖·√(2/n_features), which is little.
+    they differ by about ‖u_i‖·√(2/n_features), which is small.
     """
 
     n_users: int = 20
@@ -58,17 +59,6 @@ class SparseWorld(World):
         check_number("turnover", self.turnover, lambda turnover: 0 <= turnover <= 1000, "from 0 to 1000")
 
     @cached_property
-    def crowd(self) -> Crowd:
-        return Crowd(
-            n_users=self.n_users,
-            n_families=1,
-            clusters_per_family=self.clusters_per_family,
-            popularity=self.popularity,
-            turnover=self.turnover,
-            seed=self.seed,
-        )
-
-    @cached_property
     def _models(self) -> Floats:
         """u of each cluster: (clusters_per_family, n_features)."""
         rng = np.random.default_rng([self.seed, 0])
@@ -79,11 +69,8 @@ class SparseWorld(World):
             model[support] = size * rng.choice([-1.0, 1.0], self.sparsity)
         return models
 
-    def parameters(self) -> dict[str, Any]:
-        return {"kind": self.kind, **asdict(self)}
-
     def truth(self, user: Hashable) -> Floats:
-        model: Floats = self._models[self.crowd.clusters(user)[0]]
+        model: Floats = self._models[self.population.clusters(user)[0]]
         return model.copy()
 
     def expected(self, user: Hashable, contexts: Any) -> Floats:
@@ -92,7 +79,7 @@ class SparseWorld(World):
             raise ContextError(
                 f"contexts have the shape {rows.shape}, this world's have (candidates, {self.n_features})"
             )
-        paid: Floats = rows @ self._models[self.crowd.clusters(user)[0]]
+        paid: Floats = rows @ self._models[self.population.clusters(user)[0]]
         return paid
 
     def family(self, context: Any) -> int:

@@ -1,4 +1,4 @@
-"""A built-in world as a dataset: so many of its endless rounds, and the part of them that follows tuning."""
+"""A built-in world as a dataset: a fixed number of its rounds, and the part that follows tuning."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ N_ROUNDS = 12_500  # a fifth to tune, 10,000 to report
 @final
 @dataclass(frozen=True)
 class Stage:
-    """The first rounds of a world, with what a dataset tells about itself."""
+    """The first rounds of a world, with the attributes of a dataset."""
 
     name: str
     world: World
@@ -28,22 +28,22 @@ class Stage:
 
     @property
     def one_hot(self) -> bool:
-        """Whether items are known by id alone."""
+        """Whether items have ids only, without features."""
         return self.world.one_hot
 
     @property
     def n_features(self) -> int | None:
-        """How many features an item has; None if it is known by id alone."""
+        """How many features an item has; None if items have ids only."""
         return self.world.n_features
 
     @property
     def n_users(self) -> int:
-        """How many users there are at a time."""
+        """How many users are present at a time."""
         return int(self.parameters()["n_users"])
 
     @property
     def n_items(self) -> int | None:
-        """How many items there are; None where they are new every round."""
+        """How many items there are; None if items are new in every round."""
         return self.parameters().get("n_items")
 
     @property
@@ -52,7 +52,7 @@ class Stage:
         return int(self.parameters()["n_candidates"])
 
     def parameters(self) -> dict[str, Any]:
-        """Return the world's parameters: all it takes to make the same rounds again."""
+        """Return the world's parameters, which are enough to make the same rounds again."""
         return self.world.parameters()
 
     def rounds(self, n_rounds: int, seed: int) -> Iterator[Round]:
@@ -63,13 +63,13 @@ class Stage:
 @final
 @dataclass(frozen=True)
 class Rest:
-    """The rounds of a world from `first` on. Whatever else is asked of it, the world answers."""
+    """The rounds of a world from `first` on. All other attributes are the world's."""
 
     of: Any  # a world, or a stage
     first: int
 
     def parameters(self) -> dict[str, Any]:
-        """Return all it takes to make the same rounds again."""
+        """Return all parameters needed to make the same rounds again."""
         return {"kind": "part", "first": self.first, "of": self.of.parameters()}
 
     def rounds(self, n_rounds: int, seed: int) -> Iterator[Round]:
@@ -77,6 +77,6 @@ class Rest:
         return islice(self.of.rounds(self.first + n_rounds, seed), self.first, None)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "of":  # asked before there is anything, while it is copied
+        if name.startswith("__") or name == "of":  # looked up during copying, before `of` is set
             raise AttributeError(name)
         return getattr(self.of, name)

@@ -1,4 +1,4 @@
-"""The synthetic worlds by name: those that come built in, and any other from its parameters."""
+"""Synthetic worlds: the built-in ones by name, and any other from its parameters."""
 
 from dataclasses import dataclass, fields
 from typing import Any, final
@@ -17,7 +17,7 @@ KINDS: dict[str, type[OneHotWorld] | type[DenseWorld] | type[SparseWorld]] = {
 
 
 def make_world(parameters: dict[str, Any]) -> World:
-    """Make the world that `World.parameters` described; what is left out takes its default.
+    """Make the world that `World.parameters` describes; parameters left out take their defaults.
 
     >>> make_world({"kind": "one-hot", "n_items": 12}).n_clusters(0)
     2
@@ -38,7 +38,7 @@ def make_world(parameters: dict[str, Any]) -> World:
 @final
 @dataclass(frozen=True)
 class Recipe:
-    """A built-in world: a line about it, and its parameters. Call it with a seed to make the world."""
+    """A built-in world: a one-line description and its parameters. Call it with a seed to make the world."""
 
     about: str
     parameters: dict[str, Any]

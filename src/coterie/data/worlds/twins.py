@@ -1,13 +1,14 @@
-"""Generated twins of the paper's advertising datasets: its sizes, and clicks whose truth is known.
+"""Generated twins of the paper's advertising datasets: the same sizes, and clicks with known probabilities.
 
-Tuenti was never public, and the files of KDD Cup and Avazu are not at everybody's hand. A twin has the same
-number of users, ads, candidates and records. It is generated, and says so: nothing found on a twin is a
-finding about the real data.
+Tuenti was never public, and the files of KDD Cup and Avazu need an account. A twin has the same number of
+users, ads, candidates and records. Reports say that it is generated: results on a twin are not results about
+the real data.
 
-Ads come in families. For each family anew, users are dealt into groups, and a group's click rate is its own
-for every ad; so whether two users agree depends on the ad. Some users come often and most rarely (lognormal),
-some ads are served often (a power law, held below 1/candidates). Who comes, what is served and who clicks is
-drawn block by block, each from its own seed, so any part of a log can be made without the rest.
+Ads belong to families. Users are assigned to groups independently for each family, and each group has its own
+click rate for every ad; so whether two users agree depends on the ad. A few users visit often and most rarely
+(lognormal), and a few ads are served often (a power law, limited to below 1/candidates). Visits, served ads
+and clicks are drawn block by block, each block from its own seed, so any part of a log can be made without
+the rest.
 """
 
 from dataclasses import asdict, dataclass
@@ -21,7 +22,7 @@ from coterie.data.published.tags import Floats, Ints
 from coterie.data.worlds.world import check_count, check_number
 from coterie.errors import ParameterError
 
-# Records are so many that about the paper's number is kept: one in `n_candidates`.
+# The number of records is chosen so that replay keeps about the paper's number: one in `n_candidates`.
 TWINS: dict[str, dict[str, Any]] = {
     "tuenti": {"n_users": 14_612, "n_items": 105, "n_candidates": 15, "n_records": 15_000_000},
     "kddcup-twin": {"n_users": 10_333, "n_items": 6_780, "n_candidates": 20, "n_records": 2_000_000},
@@ -38,7 +39,7 @@ TWINS: dict[str, dict[str, Any]] = {
 @final
 @dataclass(frozen=True, kw_only=True)
 class Twin:
-    """The generator: who comes, what is served, who clicks."""
+    """The generator of visits, served ads and clicks."""
 
     n_users: int
     n_items: int
@@ -46,7 +47,7 @@ class Twin:
     n_records: int
     n_families: int = 5
     groups_per_family: int = 4
-    contrast: float = 2.5  # a group's click rate over that of the next lower group
+    contrast: float = 2.5  # the ratio of a group's click rate to that of the next lower group
     mean_ctr: float = 0.05
     seed: int = 0
 
@@ -69,7 +70,7 @@ class Twin:
         weight = rng.permutation(np.arange(1, self.n_items + 1) ** -0.5)
         weight /= weight.sum()
         most = min(0.95 / self.n_candidates, 1.0)
-        for _ in range(100):  # what is above the limit goes to the others
+        for _ in range(100):  # distribute what exceeds the limit among the others
             weight = np.minimum(weight, most)
             weight /= weight.sum()
         return np.asarray(weight, dtype=np.float64)
@@ -78,8 +79,8 @@ class Twin:
     def groups(self) -> Ints:
         """The group of each user in each family: (n_families, n_users)."""
         rng = np.random.default_rng([self.seed, 1])
-        dealt = np.tile(np.arange(self.n_users) % self.groups_per_family, (self.n_families, 1))
-        return np.asarray(rng.permuted(dealt, axis=1), dtype=np.int64)
+        groups = np.tile(np.arange(self.n_users) % self.groups_per_family, (self.n_families, 1))
+        return np.asarray(rng.permuted(groups, axis=1), dtype=np.int64)
 
     @cached_property
     def rates(self) -> Floats:
@@ -93,13 +94,13 @@ class Twin:
 
     @cached_property
     def _visits(self) -> Floats:
-        """The running sum of how often each user comes: (n_users,), up to 1."""
+        """The cumulative visit shares of the users: (n_users,), up to 1."""
         rng = np.random.default_rng([self.seed, 3])
-        upto = np.cumsum(rng.lognormal(0.0, 1.0, size=self.n_users))
-        return np.asarray(upto / upto[-1], dtype=np.float64)
+        cumulative = np.cumsum(rng.lognormal(0.0, 1.0, size=self.n_users))
+        return np.asarray(cumulative / cumulative[-1], dtype=np.float64)
 
     def rate(self, users: Ints, items: Ints) -> Floats:
-        """Return how likely users are to click items, pair by pair (or as the arrays broadcast)."""
+        """Return the click probability of each pair of user and item; the arrays broadcast."""
         return np.asarray(self.rates[items, self.groups[items % self.n_families, users]], dtype=np.float64)
 
     def records(self, first: int, last: int) -> Records:
@@ -118,13 +119,13 @@ class Twin:
         return Records(users, items, (rng.random(BLOCK) < self.rate(users, items)).astype(np.float64))
 
 
-def _draw(rng: np.random.Generator, upto: Floats) -> Ints:
-    found = np.searchsorted(upto, rng.random(BLOCK), side="right")
-    return np.asarray(np.minimum(found, len(upto) - 1), dtype=np.int64)
+def _draw(rng: np.random.Generator, cumulative: Floats) -> Ints:
+    found = np.searchsorted(cumulative, rng.random(BLOCK), side="right")
+    return np.asarray(np.minimum(found, len(cumulative) - 1), dtype=np.int64)
 
 
 def twin(name: str, *, draw: str = "balanced", **settings: Any) -> Logged:
-    """Return the twin with that name; settings change its sizes or its nature."""
+    """Return the twin with that name; settings override the parameters of `Twin`."""
     if name not in TWINS:
         raise ParameterError(f"unknown twin {name!r}; choose among {', '.join(TWINS)}")
     try:

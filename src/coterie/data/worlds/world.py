@@ -1,9 +1,10 @@
-"""What every synthetic world can do: send rounds, and tell the truth behind them."""
+"""What all synthetic worlds share: they generate rounds, and know the expected payoffs."""
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import asdict
+from functools import cached_property
 from itertools import islice
 from typing import Any, ClassVar, NoReturn
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.data.rounds import Round
-from coterie.data.worlds.population import POPULARITIES, Crowd, is_whole
+from coterie.data.worlds.population import POPULARITIES, Population, is_whole
 from coterie.errors import ParameterError
 
 Floats = NDArray[np.float64]
@@ -27,28 +28,39 @@ class World(ABC):
     m(x)         n_clusters(context)
     γ            gap
 
-    For every context x that a world sends, two users of one cluster have the very same u_i·x, and users of
-    two clusters differ by at least `gap`. Users are dealt into clusters for each family of items apart, so
-    to agree on one family says nothing about another. Where tastes drift, what a world tells of a user is true at
-    the start; each round says what was true then.
+    For every context x of a world, two users of one cluster have exactly the same u_i·x, and users of
+    different clusters differ by at least `gap`. Users are assigned to clusters independently for each family
+    of items, so agreement on one family says nothing about another. With drift, a world's methods describe a
+    user at the start; each round holds the values at that time.
     """
 
-    kind: ClassVar[str]  # what `parameters` calls it
+    kind: ClassVar[str]  # its name in `parameters`
     one_hot: ClassVar[bool]  # whether contexts are item ids
 
     @property
     @abstractmethod
     def n_features(self) -> int | None:
-        """The length of a context; None where contexts are item ids."""
+        """The length of a context; None if contexts are item ids."""
 
-    @abstractmethod
     def parameters(self) -> dict[str, Any]:
-        """Return all it takes to make this world again with `make_world`, ready for JSON."""
+        """Return the parameters from which `make_world` makes this world again, ready for JSON."""
+        # `drift` is newer than the saved runs: without drift it is left out, so that they still match.
+        world: Any = self
+        return {"kind": self.kind, **{k: v for k, v in asdict(world).items() if k != "drift" or v}}
 
-    @property
-    @abstractmethod
-    def crowd(self) -> Crowd:
-        """The users: their clusters, and in what order they visit."""
+    @cached_property
+    def population(self) -> Population:
+        """The users: their clusters, and the order of their visits."""
+        world: Any = self  # a dataclass with these parameters; a world of one family need not name the others
+        return Population(
+            n_users=world.n_users,
+            n_families=getattr(world, "n_families", 1),
+            clusters_per_family=world.clusters_per_family,
+            popularity=world.popularity,
+            turnover=world.turnover,
+            drift=getattr(world, "drift", 0.0),
+            seed=world.seed,
+        )
 
     @abstractmethod
     def truth(self, user: Hashable) -> Floats:
@@ -71,40 +83,40 @@ class World(ABC):
         """Draw payoffs in [-1, 1] whose means are exactly `expected`."""
 
     def rounds(self, n_rounds: int, seed: int = 0) -> Iterator[Round]:
-        """Return `n_rounds` rounds: the same for the same seed, and the first ones whatever `n_rounds` is."""
+        """Return `n_rounds` rounds: the same for the same seed, and the first of them do not depend on `n_rounds`."""
         check_count("n_rounds", n_rounds, least=0)
         check_count("seed", seed, least=0)
-        return islice(self._endless(np.random.default_rng([self.crowd.seed, 2, seed])), n_rounds)
+        return islice(self._endless(np.random.default_rng([self.population.seed, 2, seed])), n_rounds)
 
     def _endless(self, rng: np.random.Generator) -> Iterator[Round]:
-        for user, joined, left, taste in self.crowd.visits(rng):
+        for user, joined, left, taste in self.population.visits(rng):
             contexts = self.candidates(rng)
             expected = self.expected(taste, contexts)
             yield Round(user, contexts, self.payoffs(expected, rng), expected, joined, left)
 
     def users(self) -> list[int]:
-        """Return who is present at the start: up to the first `joined` or `left` of a round."""
-        return list(range(self.crowd.n_users))
+        """Return the users present at the start, until the first round with `joined` or `left`."""
+        return list(range(self.population.n_users))
 
     def cluster(self, user: Hashable, context: Any) -> int:
         """Return the user's cluster for this context, counted from 0 within the context's family."""
-        return int(self.crowd.clusters(user)[self.family(context)])
+        return int(self.population.clusters(user)[self.family(context)])
 
     def neighbours(
         self, user: Hashable, context: Any, users: Iterable[Hashable] | None = None
     ) -> list[Hashable]:
-        """Return those of `users` (default: who is present at the start) with the same u_i·x as `user`."""
+        """Return those of `users` (default: all present at the start) with the same u_i·x as `user`."""
         family = self.family(context)
-        own = self.crowd.clusters(user)[family]
-        return [j for j in self._or_start(users) if self.crowd.clusters(j)[family] == own]
+        own = self.population.clusters(user)[family]
+        return [j for j in self._or_start(users) if self.population.clusters(j)[family] == own]
 
     def n_clusters(self, context: Any, users: Iterable[Hashable] | None = None) -> int:
-        """Return m(x): how many values u_i·x takes over `users` (default: who is present at the start)."""
+        """Return m(x): how many values u_i·x takes over `users` (default: all present at the start)."""
         family = self.family(context)
-        return len({int(self.crowd.clusters(j)[family]) for j in self._or_start(users)})
+        return len({int(self.population.clusters(j)[family]) for j in self._or_start(users)})
 
     def best(self, user: Hashable, contexts: Any) -> int:
-        """Return the position of the candidate that pays `user` most on average, the first of equals."""
+        """Return the position of the candidate with the highest expected payoff for `user`, the first of equals."""
         return int(np.argmax(self.expected(user, contexts)))
 
     def _or_start(self, users: Iterable[Hashable] | None) -> Iterable[Hashable]:
@@ -125,7 +137,7 @@ def check_number(name: str, value: Any, fits: Callable[[float], bool], expectati
 
 
 def check_world(world: Any) -> None:
-    """Raise ParameterError unless the parameters that all worlds have are in order."""
+    """Raise ParameterError unless the parameters that worlds share are valid."""
     for name in ("n_users", "n_families", "clusters_per_family", "n_candidates"):
         check_count(name, getattr(world, name), least=1)
     check_count("seed", world.seed, least=0)
@@ -147,11 +159,6 @@ def check_world(world: Any) -> None:
     check_number("drift", world.drift, lambda drift: 0 <= drift <= 1000, expectation)
 
 
-def parameters_of(world: Any) -> dict[str, Any]:
-    """Return a world's kind and parameters. `drift` came later, so a world without it is known as it was before."""
-    return {"kind": world.kind, **{k: v for k, v in asdict(world).items() if k != "drift" or v}}
-
-
 def check_noise(noise: Any, also: str = "") -> None:
     """Raise ParameterError unless payoffs with this noise can stay in [-1, 1]."""
     expectation = f"a number from 0 to below 1{also}, so that payoffs stay in [-1, 1]"
@@ -159,7 +166,7 @@ def check_noise(noise: Any, also: str = "") -> None:
 
 
 def refuse_gap(world: Any, largest: float) -> NoReturn:
-    """Raise the ParameterError of a gap for which there is no room."""
+    """Raise the ParameterError for a gap that is too large."""
     raise ParameterError(
         f"gap is {world.gap}, expected at most {math.floor(largest * 1e6) / 1e6} for "
         f"{world.clusters_per_family} clusters in {world.n_families} families with noise {world.noise!r}; "

@@ -1,4 +1,4 @@
-"""What the reader of a report needs to know about the world and about the picture of neighbourhoods."""
+"""Texts of a report about the world and about the picture of neighbourhoods."""
 
 from typing import Any, cast
 
@@ -8,7 +8,7 @@ from coterie.experiments.study.compare import Comparison
 
 
 def setting(comparison: Comparison) -> str:
-    """Return what the world is like and what a round is."""
+    """Return a description of the world and of a round."""
     plan = comparison.plan
     facts, world = plan.world.parameters(), cast(Any, plan.world)
     if plan.is_log:
@@ -37,7 +37,7 @@ def setting(comparison: Comparison) -> str:
 
 
 def _provenance(world: Any) -> str:
-    """Say what kind of data these are, where it is not simply real data."""
+    """Return what kind of data these are, unless they are simply real data."""
     if world.provenance == "real":
         return ""
     return f"These data are {'a ' if 'twin' in world.provenance else ''}{world.provenance}. "
@@ -60,14 +60,14 @@ def picture_words(comparison: Comparison) -> list[str]:
     if picture is None or comparison.pictured is None:
         return []
     title, n_others, user = comparison.pictured.title, picture["other"].n_unique(), picture["user"][0]
-    told = (
+    text = (
         f"A row is one of {n_others} other users, a column is an item. A square is filled where the other user "
         f"counts as a neighbour of user {user} on that item. Shown is the half of the items on which {title} is "
         f"surest of what user {user} thinks; on the rest it cannot tell yet, and counts nearly everybody."
     )
     if picture["truth"].null_count():
-        return [told]
-    return [told + " Pale squares are mistakes: counted, but in truth not alike.", _match(picture, title)]
+        return [text]
+    return [text + " Pale squares are mistakes: counted, but in truth not alike.", _match(picture, title)]
 
 
 def _match(picture: pl.DataFrame, title: str) -> str:

@@ -1,4 +1,4 @@
-"""The contest as one picture: a line a dataset, a dot a policy, the further left the better."""
+"""The contest as one picture: a line per dataset, a dot per policy; further left is better."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,13 +18,13 @@ from coterie.report.svg import SERIES
 OURS, OUTSIDE = FIRST
 GREY = "#b9bcc4"
 LETTER = 0.082  # inches, about
-HEIGHT = 0.46  # inches a line
+HEIGHT = 0.46  # inches per line
 ABOVE, BELOW = 0.95, 0.62  # inches
 CAPTION = "What each policy loses, over what choosing at random loses"
 
 
 def save_contest(lines: Sequence[Line], path: Path) -> list[Path]:
-    """Draw the lines in which we took part (all, if we took part in none) as path.svg and path.png."""
+    """Draw the lines with Hierarchical (all, if there are none) as path.svg and path.png."""
     shown = [line for line in lines if OURS in line.scores] or list(lines)
     shown = [line for line in shown if _dots(line)]
     if not shown:
@@ -35,7 +35,7 @@ def save_contest(lines: Sequence[Line], path: Path) -> list[Path]:
 
 
 def _dots(line: Line) -> dict[str, float]:
-    """Return what each policy but RAN loses."""
+    """Return the relative loss of each policy except RAN."""
     lost = {name: line.lost(name) for name in line.scores if name != RANDOM}
     return {name: value for name, value in lost.items() if value is not None}
 
@@ -55,7 +55,7 @@ def _draw(lines: Sequence[Line]) -> Figure:
         best = line.best(rivals)
         axes.axhline(place, color=grid, linewidth=0.8, zorder=0)
         for name, value in rivals.items():
-            named = name in (best, OUTSIDE)  # on top, so that our own large dot hides none of them
+            named = name in (best, OUTSIDE)  # on top, so that the large dot hides none of them
             style = (
                 {"color": ink, "markersize": 6.5, "zorder": 4}
                 if named
@@ -63,8 +63,8 @@ def _draw(lines: Sequence[Line]) -> Figure:
             )
             axes.plot(value, place, "o", **style)
         for name, above in _labelled(best, rivals):
-            told = line.scores[name]
-            text = f"{told.title} (told friends)" if told.note == FRIENDS else told.title
+            score = line.scores[name]
+            text = f"{score.title} (told friends)" if score.note == FRIENDS else score.title
             _label(axes, text, (rivals[name], place), above=above, colour=ink)
         if OURS in dots:
             axes.plot(dots[OURS], place, "o", color=accent, markersize=11, zorder=3)
@@ -77,18 +77,18 @@ def _draw(lines: Sequence[Line]) -> Figure:
     meaning = "lost, where choosing at random loses 1; for click-through rates, RAN's over the policy's"
     axes.set_xlabel(meaning, fontsize=8.5)
     _title(figure, wide, tall, any(OURS in line.scores for line in lines))
-    figure.draw_without_rendering()  # while the style holds
+    figure.draw_without_rendering()  # while the style is set
     return figure
 
 
 def _labelled(best: str | None, rivals: dict[str, float]) -> list[tuple[str, bool]]:
-    """Return whose names are written, and whether above the dot: the best rival above, VW below."""
-    told = [] if best is None else [(best, True)]
-    return told + [(OUTSIDE, False)] * (OUTSIDE in rivals and best != OUTSIDE)
+    """Return which names are written, and whether above the dot: the best rival above, VW below."""
+    labels = [] if best is None else [(best, True)]
+    return labels + [(OUTSIDE, False)] * (OUTSIDE in rivals and best != OUTSIDE)
 
 
 def _label(axes: Axes, text: str, at: tuple[float, float], *, above: bool, colour: str) -> None:
-    is_far = at[0] > 0.8  # there, text in the middle would run out of the picture
+    is_far = at[0] > 0.8  # there, centred text would leave the picture
     axes.annotate(
         text, at, xytext=(6 if is_far else 0, 5 if above else -5), textcoords="offset points", fontsize=7.5,
         color=colour, ha="right" if is_far else "center", va="bottom" if above else "top",

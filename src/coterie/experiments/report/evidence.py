@@ -1,4 +1,4 @@
-"""The report of a reproduction: one HTML file that works offline, and says what the data are and are not."""
+"""The report of a reproduction: one HTML file that works offline and describes the data's limits."""
 
 import json
 import re
@@ -19,6 +19,7 @@ from coterie.experiments.study.protocol import Protocol
 from coterie.experiments.study.reproduce import Evidence, statistics
 from coterie.experiments.study.tuning import is_by_luck, read_score
 from coterie.models.files import written_whole
+from coterie.report.page import plain_table
 
 FIGURES = {
     "figure-1": (
@@ -39,7 +40,7 @@ FIGURES = {
 
 
 def write_evidence(evidence: Evidence, command: Sequence[str]) -> Path:
-    """Write report.html beside the numbers, and return its path. `command` is what makes all this again."""
+    """Write report.html beside the numbers, and return its path. `command` is the command that repeats it."""
     path = evidence.protocol.out / "report.html"
     with written_whole(path) as draft:
         draft.write_text(page(evidence, command), encoding="utf-8")
@@ -55,12 +56,12 @@ def page(evidence: Evidence, command: Sequence[str]) -> str:
         style=style.group(1) if style else "",
         lead=escape(lead(evidence)),
         warnings="\n".join(f'<p class="warning">{escape(text)}</p>' for text in warnings(evidence)),
-        statistics=as_table(*statistics_table(evidence)),
+        statistics=plain_table(*statistics_table(evidence)),
         tuned_share=f"{protocol.tuned_share:.0%}",
         figures="\n".join(_figure(name, in_page(sheet)) for name, sheet in evidence.sheets.items()),
-        table=as_table(*final_table(evidence)),
+        table=plain_table(*final_table(evidence)),
         tuning_words=escape(_tuning_words(evidence)),
-        tuning=as_table(*tuning_table(evidence)),
+        tuning=plain_table(*tuning_table(evidence)),
         runs=f"{plan.n_runs} {'run' if plan.n_runs == 1 else 'runs'}",
         command=escape(shlex.join(command)),
         seeds=escape(", ".join(map(str, plan.seeds))),
@@ -70,7 +71,7 @@ def page(evidence: Evidence, command: Sequence[str]) -> str:
 
 
 def headline(evidence: Evidence) -> str:
-    """Return who came first, or that nobody clearly did."""
+    """Return which policy came first, or that there is no clear winner."""
     first, *others = evidence.comparison.results
     if not others:
         return f"{first.spec.title} alone"
@@ -92,7 +93,7 @@ def lead(evidence: Evidence) -> str:
 
 
 def _how_sure(comparison: Comparison) -> str:
-    """Return how far the order of the first two can be relied on."""
+    """Return how significant the order of the first two is."""
     clear = is_clear(comparison)
     if comparison.plan.is_log:
         fewer = "in fewer than 1 in 100 logs" if clear else "too often"
@@ -104,34 +105,34 @@ def _how_sure(comparison: Comparison) -> str:
 
 
 def warnings(evidence: Evidence) -> list[str]:
-    """Return what a reader must know before believing any of it."""
+    """Return what a reader must know before using the results."""
     protocol = evidence.protocol
-    told = list(getattr(protocol.data, "notes", ()))
+    notes = list(getattr(protocol.data, "notes", ()))
     if protocol.name == "delicious" and protocol.data.provenance == "real, partial":
-        told.append(
+        notes.append(
             "The Delicious files used are a partial reconstruction: 97,351 of the 104,799 bookmarks, tags without "
             "their weights, and a link from tags to URLs that was inferred. Results are close to, but not the "
             "same as, results on the published files."
         )
-    told += tuned_by_luck(protocol)
+    notes += tuned_by_luck(protocol)
     left_out = protocol.left_out()
     if left_out:
-        told.append(f"This is the quick version. It did only {'; '.join(left_out)}.")
-    return told
+        notes.append(f"This is the quick version. It did only {'; '.join(left_out)}.")
+    return notes
 
 
 def tuned_by_luck(protocol: Protocol) -> list[str]:
-    """Say which policies kept too few records of a log to tell their settings apart."""
-    told = []
+    """Return a warning for each policy that kept too few records to distinguish its settings."""
+    notes = []
     for spec in protocol.specs if protocol.data.is_log else ():
         tried = [read_score(path, run) for _, tasks in protocol.tuning_tasks(spec) for run, path in tasks]
         if is_by_luck(tried):
             kept = sorted(one.kept for one in tried)[len(tried) // 2]
-            told.append(
+            notes.append(
                 f"{spec.title} kept about {kept:,} records in tuning, too few to tell its {len(tried)} settings "
                 "apart: the one taken may be no better than the others. Tune on a longer log, or fix the settings."
             )
-    return told
+    return notes
 
 
 def statistics_table(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
@@ -146,17 +147,17 @@ def statistics_table(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
 
 
 def final_table(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
-    """Return one line a policy: final value with spread, neighbourhood size, share rate."""
+    """Return one line per policy: final value with spread, neighbourhood size, share rate."""
     is_log = evidence.protocol.data.is_log
     head = ["policy", "CTR", "kept"] if is_log else ["policy", "regret over RAN's", "regret"]
     lines = []
     for result in evidence.comparison.results:
         second = f"{result.over('kept').mean:,.0f}" if is_log else _spread(result.over("regret"), ",.0f")
-        lines.append([result.spec.title, _final(result, is_log), second, *_company(result)])
+        lines.append([result.spec.title, _final(result, is_log), second, *_sharing(result)])
     return [*head, "asked", "shared", "with"], lines
 
 
-def _company(result: Result) -> list[str]:
+def _sharing(result: Result) -> list[str]:
     taught = result.over("shared_with").mean
     with_whom = f"{taught:,.1f}" if taught == taught else "–"
     return [f"{result.over('neighbours').mean:,.1f}", f"{result.over('share_rate').mean:.1%}", with_whom]
@@ -173,7 +174,7 @@ def _spread(value: Spread, shape: str) -> str:
 
 
 def tuning_table(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
-    """Return one line a policy: how many settings were tried, and the one taken."""
+    """Return one line per policy: how many settings were tried, and the one taken."""
     protocol = evidence.protocol
     lines = []
     for spec, best in zip(protocol.specs, evidence.comparison.plan.specs, strict=True):
@@ -197,10 +198,3 @@ def _tuning_words(evidence: Evidence) -> str:
 def _figure(name: str, svg: str) -> str:
     title, words = FIGURES[name]
     return f'<h2>{escape(title)}</h2>\n<p>{escape(words)}</p>\n<div class="plot">{svg}</div>'
-
-
-def as_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """Return an HTML table."""
-    top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-    lines = "\n".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in line) + "</tr>" for line in body)
-    return f"<table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table>"

@@ -1,4 +1,4 @@
-"""The figures of a comparison, drawn from traces alone."""
+"""The figures of a comparison, drawn from traces."""
 
 import os
 from pathlib import Path as FilePath
@@ -25,7 +25,7 @@ DASHES = ["-", "--", ":"]  # when there are more policies than colours
 def curves_figure(comparison: Comparison, *, narrow: bool = False) -> str:
     """Draw each policy's regret (for a log: click-through rate) against time, mean and spread over runs.
 
-    `narrow` is for a phone: with less width, letters are larger beside the lines.
+    `narrow` is for phones: the figure is smaller, so letters are larger relative to the lines.
     """
     is_log = comparison.plan.is_log
     with rc_context(STYLE):
@@ -65,7 +65,7 @@ def curves_figure(comparison: Comparison, *, narrow: bool = False) -> str:
 
 
 def write_curves(comparison: Comparison, path: str | os.PathLike[str]) -> FilePath:
-    """Write the curves as a picture that stands alone, on white, and return its path."""
+    """Write the curves as a separate SVG file on white, and return its path."""
     path, text = FilePath(path), curves_figure(comparison)
     for colour, variable in VARIABLES.items():
         text = text.replace(f"var({variable})", PLAIN[colour])
@@ -77,7 +77,7 @@ def write_curves(comparison: Comparison, path: str | os.PathLike[str]) -> FilePa
 
 
 def _zoom(axes: Axes, means: list[NDArray[np.float64]]) -> None:
-    """Show the range of what comes after the first tenth; averages of a few records jump about."""
+    """Show the range after the first tenth of the curves; averages of a few records vary too much."""
     later = np.concatenate([mean[len(mean) // 10 :] for mean in means])
     if len(later):
         low, high = float(later.min()), float(later.max())
@@ -86,7 +86,7 @@ def _zoom(axes: Axes, means: list[NDArray[np.float64]]) -> None:
 
 
 def _label_ends(axes: Axes, ends: list[tuple[float, str, str]]) -> None:
-    """Write each curve's name at its end, moved up where names would overlap."""
+    """Write each curve's name at its end, moved up if names would overlap."""
     low, high = axes.get_ylim()
     step, last = (high - low) * 0.065, float("-inf")
     for height, title, colour in sorted(ends):
@@ -107,7 +107,7 @@ def _label_ends(axes: Axes, ends: list[tuple[float, str, str]]) -> None:
 
 
 def neighbourhood_figures(picture: pl.DataFrame, title: str) -> list[tuple[str, str]]:
-    """Draw who counts as a neighbour, item by item: what was found and, where known, the truth."""
+    """Draw the neighbours per item: the policy's estimate and, if known, the truth."""
     items = picture.select("item", "family").unique(maintain_order=True)
     families = items["family"].to_numpy()
     drawn = []
@@ -125,7 +125,7 @@ def neighbourhood_figures(picture: pl.DataFrame, title: str) -> list[tuple[str, 
 def _matrix(
     near: NDArray[np.bool_], right: NDArray[np.bool_], families: NDArray[np.int64], caption: str
 ) -> str:
-    """Draw a square a user and item: full where `near` rightly, pale where wrongly, empty where not."""
+    """Draw a square per user and item: full if correctly `near`, pale if wrongly, empty if not near."""
     n_users, n_items = near.shape
     left = np.arange(n_items) + 0.9 * np.cumsum(np.diff(families, prepend=families[:1]) != 0)
     width = float(left[-1]) + 1

@@ -1,4 +1,4 @@
-"""The report: one HTML file that works offline, in plain words first and numbers after."""
+"""The report: one HTML file that works offline, first plain words, then numbers."""
 
 import json
 import os
@@ -15,6 +15,7 @@ from coterie.experiments.report.table import table
 from coterie.experiments.report.words import about, headline, lead, reasons, reasons_title
 from coterie.experiments.study.compare import Comparison
 from coterie.models.files import written_whole
+from coterie.report.page import plain_table
 from coterie.report.svg import SERIES
 
 LOST = (
@@ -56,7 +57,7 @@ def report(comparison: Comparison) -> str:
         reasons_title=escape(reasons_title(comparison)),
         reasons=_reasons(comparison),
         picture=_picture(comparison),
-        table=_table(comparison),
+        table=plain_table(*table(comparison)),
         command=escape(command(comparison)),
         world=escape(json.dumps(plan.world.parameters())),
         version=escape(coterie.__version__),
@@ -67,7 +68,7 @@ def report(comparison: Comparison) -> str:
 
 
 def command(comparison: Comparison) -> str:
-    """Return the command that does this comparison again."""
+    """Return the command that repeats this comparison."""
     plan = comparison.plan
     policies = ",".join(spec.stands_for or spec.text for spec in plan.specs)
     options = {
@@ -113,12 +114,3 @@ def _picture(comparison: Comparison) -> str:
         f"<h2>One user, other neighbours for other items</h2>\n<p>{WHY}</p>\n"
         f'<div class="pair">{panels}</div>\n{words}'
     )
-
-
-def _table(comparison: Comparison) -> str:
-    head, body = table(comparison)
-    top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-    lines = "\n".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>" for line in body
-    )
-    return f"<table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table>"

@@ -17,7 +17,7 @@ from coterie.experiments.study.metrics import Curve, cumulative_regret, curve
 from coterie.report.page import FAINT, GRID, INK
 from coterie.report.svg import SERIES, STYLE, as_svg
 
-# In files, where no page gives the colours.
+# The colours of files, which have no page around them.
 PLAIN = {
     INK: "#1d1f24",
     FAINT: "#555a64",
@@ -30,14 +30,14 @@ PLAIN = {
         )
     ),
 }
-# What each kind of file says about itself but the day it was made.
+# Metadata that leaves out the date, so that files are reproducible.
 UNDATED: dict[str, dict[str, Any]] = {
     "svg": {"Date": None},
     "pdf": {"CreationDate": None},
     "png": {"Software": None},
 }
 DASHES = ("-", "--", ":", "-.")
-FROM = 50  # the ratio of two regrets means nothing while both are almost 0
+FROM = 50  # the ratio of two regrets is meaningless while both are almost 0
 
 
 class Line(NamedTuple):
@@ -48,12 +48,12 @@ class Line(NamedTuple):
 
 
 def figure_1(comparison: Comparison) -> list[Line]:
-    """Return click-through rate against kept records, a line for each policy; the first few are all chance."""
+    """Return click-through rate against kept records, a line per policy, without the first few."""
     return [Line(result.spec.title, _late(result.curve)) for result in _as_planned(comparison)]
 
 
 def figure_2(comparison: Comparison) -> list[Line]:
-    """Return cumulative regret over RAN's against rounds, a line for each policy; none without RAN."""
+    """Return cumulative regret over RAN's against rounds, a line per policy; empty without RAN."""
     plan = comparison.plan
     blind = next((spec for spec in plan.specs if spec.name == "random"), None)
     if blind is None:
@@ -68,7 +68,7 @@ def figure_2(comparison: Comparison) -> list[Line]:
 
 
 def _late(whole: Curve) -> Curve:
-    """Leave out the first points, where a ratio of small numbers jumps."""
+    """Leave out the first points, where a ratio of small numbers varies too much."""
     if not len(whole.time):
         return whole
     late = whole.time > min(FROM, int(whole.time[-1]) - 1)
@@ -76,7 +76,7 @@ def _late(whole: Curve) -> Curve:
 
 
 def _as_planned(comparison: Comparison) -> list[Result]:
-    """Return the results in the order the policies were given, so that each keeps its colour."""
+    """Return the results in the order of the plan, so that each policy keeps its colour."""
     return sorted(comparison.results, key=lambda result: comparison.plan.specs.index(result.spec))
 
 
@@ -95,7 +95,7 @@ def figure_3(distances: pl.DataFrame, title: str) -> Line:
 
 
 class Sheet(NamedTuple):
-    """All it takes to draw a figure: one panel or several beside each other, with the same scale."""
+    """A figure: one panel or several side by side, with the same scale."""
 
     caption: str
     panels: Sequence[Sequence[Line]]
@@ -105,7 +105,7 @@ class Sheet(NamedTuple):
 
 
 def in_page(sheet: Sheet) -> str:
-    """Return the figure as SVG whose colours are the page's."""
+    """Return the figure as SVG in the page's colours."""
     return as_svg(_draw(sheet, {}), sheet.caption)
 
 
@@ -133,7 +133,7 @@ def _style(palette: dict[str, str]) -> dict[Any, Any]:
 
 
 def _draw(sheet: Sheet, palette: dict[str, str]) -> Figure:
-    """Draw in the stand-ins for a page's colours, or in those of `palette`."""
+    """Draw in placeholders for a page's colours, or in those of `palette`."""
     faint, grid, *series = (palette.get(colour, colour) for colour in (FAINT, GRID, *SERIES))
     n_panels = len(sheet.panels)
     with rc_context(_style(palette)):
@@ -155,5 +155,5 @@ def _draw(sheet: Sheet, palette: dict[str, str]) -> Figure:
         if any(len(lines) > 1 for lines in sheet.panels):
             handles, labels = axes[0].get_legend_handles_labels()
             figure.legend(handles, labels, frameon=False, fontsize=8, loc="outside right center")
-        figure.draw_without_rendering()  # while the style holds
+        figure.draw_without_rendering()  # while the style is set
         return figure

@@ -1,4 +1,4 @@
-"""The closing table of a comparison, for eyes (terminal, report) and for programs (JSON)."""
+"""The final table of a comparison, for readers (terminal, report) and for programs (JSON)."""
 
 import math
 from typing import Any
@@ -12,7 +12,7 @@ LOG_HEAD = ["policy", "paid (CTR)", "kept records", "users asked", "shared"]
 
 
 def table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
-    """Return the head and one line a policy, best first.
+    """Return the head and one line per policy, best first.
 
     Numbers of a world are mean ± spread over the runs, those of a log ± the sampling error of the kept records.
     """
@@ -28,7 +28,7 @@ def _world_line(result: Result) -> list[str]:
         _number(result.over("regret"), ",.0f"),
         to_random,
         _number(result.over("share_of_best"), ".1%"),
-        *_company(result),
+        *_sharing(result),
     ]
 
 
@@ -37,11 +37,11 @@ def _log_line(result: Result) -> list[str]:
         result.spec.title,
         paid(result),
         f"{result.over('kept').mean:,.0f}",
-        *_company(result),
+        *_sharing(result),
     ]
 
 
-def _company(result: Result) -> list[str]:
+def _sharing(result: Result) -> list[str]:
     return [f"{result.over('neighbours').mean:,.1f}", f"{result.over('share_rate').mean:.0%}"]
 
 
@@ -56,7 +56,7 @@ def paid(result: Result) -> str:
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
-    """Return everything the table shows and more, as JSON values; null where a number has no meaning."""
+    """Return all results as JSON values; null where a number is undefined."""
     plan = comparison.plan
     return {
         "world": plan.name,

@@ -1,4 +1,4 @@
-"""What happened, for somebody who has never heard of bandits. Every claim follows from the numbers."""
+"""The results in words, for readers without knowledge of bandits. Every claim follows from the numbers."""
 
 import math
 
@@ -28,7 +28,7 @@ ABOUT = {
 }
 
 
-# Whom a reader has come to see: the first of these that plays is named also where it did not win.
+# The first of these that plays is named in the headline even if it did not win.
 OURS = ("hierarchical", "cab")
 
 
@@ -39,7 +39,7 @@ def about(spec: Spec) -> str:
 
 
 def headline(comparison: Comparison) -> str:
-    """Return who won, in a few words; that it was the policy we recommend only if it was."""
+    """Return which policy won, in a few words."""
     first, *others = comparison.results
     if not others:
         return f"{first.spec.title} on its own"
@@ -58,7 +58,7 @@ def headline(comparison: Comparison) -> str:
 
 
 def is_clear(comparison: Comparison) -> bool:
-    """Tell whether the first is the best beyond doubt.
+    """Return whether the first is significantly the best.
 
     On a log: whether its lead over all others would be found in fewer than 1 in 100 logs where all pay the same, by
     the sampling error of the kept records. In a world: whether its lead over all others would be found in fewer than
@@ -82,7 +82,7 @@ def _rates(comparison: Comparison) -> tuple[Rate, list[Rate]]:
 
 
 def _tried(comparison: Comparison) -> int:
-    """Return how many settings were played, also those of which only the best is shown."""
+    """Return how many settings were played, including those of which only the best is shown."""
     return len(comparison.results) + sum(len(found) - 1 for found in comparison.hindsight.values())
 
 
@@ -108,7 +108,7 @@ def lead(comparison: Comparison) -> str:
     )
     return (
         f"{text} But by how the {n_runs} runs differ, such a lead would be found in {often} where all lose the same, "
-        "so nobody should rely on the order. More runs tell more (--runs)."
+        "so do not rely on the order. More runs give more certainty (--runs)."
     )
 
 
@@ -121,7 +121,7 @@ def _lead_world(first: Result, others: list[Result]) -> str:
         return text
     lost, next_lost = first.over("regret").mean, others[0].over("regret").mean
     return (
-        f"{text} By not always showing the best item it lost {lost:,.0f} points in all; "
+        f"{text} By not always showing the best item it lost {lost:,.0f} points in total; "
         f"the next best, {others[0].spec.title}, lost {next_lost:,.0f}."
     )
 
@@ -145,11 +145,11 @@ def _lead_log(comparison: Comparison) -> str:
         return f"{text} Such a lead would be found in fewer than 1 in 100 logs where all pay the same."
     often = f"up to {100 * found:.0f} in 100 logs" if found < 0.995 else "nearly every log"
     same = f"such a lead would be found in {often} where all pay the same"
-    return f"{text} But {same}, so nobody should rely on the order."
+    return f"{text} But {same}, so do not rely on the order."
 
 
 def reasons_title(comparison: Comparison) -> str:
-    """Return what the reasons are about: why CAB won, if it did."""
+    """Return the title of the reasons."""
     first = comparison.results[0]
     if len(comparison.results) > 1 and not comparison.plan.is_log and is_clear(comparison):
         return f"Why {first.spec.title} won"
@@ -157,22 +157,22 @@ def reasons_title(comparison: Comparison) -> str:
 
 
 def reasons(comparison: Comparison) -> list[tuple[Spec, str]]:
-    """Return, for each policy, what the numbers say about why it did as it did."""
+    """Return, for each policy, what its numbers say about its result."""
     best = comparison.results[0]
-    told = []
+    texts = []
     for result in comparison.results:
         parts = [_paid(result) if comparison.plan.is_log else _pace(result)]
         if KINDS[result.spec.name].finds_neighbours:
-            parts.append(_company(result))
+            parts.append(_sharing(result))
         if result is not best and not comparison.plan.is_log:
             parts.append(_trouble(result, best, comparison))
-        told.append((result.spec, " ".join(part for part in parts if part)))
-    return told
+        texts.append((result.spec, " ".join(part for part in parts if part)))
+    return texts
 
 
 def _pace(result: Result) -> str:
     early, late = result.over("early_loss").mean, result.over("late_loss").mean
-    return f"lost {early:.3f} a round in the first fifth of the rounds and {late:.3f} in the last."
+    return f"lost {early:.3f} per round in the first fifth of the rounds and {late:.3f} in the last."
 
 
 def _paid(result: Result) -> str:
@@ -181,11 +181,11 @@ def _paid(result: Result) -> str:
     return f"was paid {result.rate.value:.4f} on average over {result.over('kept').mean:,.0f} kept records."
 
 
-def _company(result: Result) -> str:
+def _sharing(result: Result) -> str:
     users = result.over("neighbours").mean
     shared, taught = result.over("share_rate").mean, result.over("shared_with").mean
     text = f"It did not decide alone: on average {users:,.0f} users' experience went into a decision."
-    if "gamma" not in defaults(result.spec.name):  # a payoff teaches one user, by design
+    if "gamma" not in defaults(result.spec.name):  # by design, a payoff updates one user
         return text
     if not shared >= 0.005:
         return text + " It was hardly ever sure enough to let one payoff teach several users."
@@ -193,7 +193,7 @@ def _company(result: Result) -> str:
 
 
 def _trouble(result: Result, best: Result, comparison: Comparison) -> str:
-    """Return why a policy lost more than the best, where the numbers show it."""
+    """Return why a policy lost more than the best, if the numbers show it."""
     name, title = result.spec.text.split(":")[0], best.spec.title
     slow = result.over("early_loss").mean > 1.1 * best.over("early_loss").mean
     stuck = result.over("late_loss").mean > 1.1 * best.over("late_loss").mean

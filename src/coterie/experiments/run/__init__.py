@@ -1,1 +1,1 @@
-"""One run: its specification, its loop, its trace, and many of them at once."""
+"""Single runs: specification, loop and trace; and many runs in parallel."""

@@ -1,6 +1,6 @@
 """The fast loop of experiments: blocks of rounds in, tables of the trace out, through `Policy.run`.
 
-A log's trace holds only the records that were kept: those where the policy picked what was served.
+A log's trace holds only the kept records: those where the policy picked the served item.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ def play_blocks(
 ) -> Iterator[tuple[int, pa.Table]]:
     """Play blocks, the first round counted as `start`; yield how many rounds are done, and their rows.
 
-    Rows are handed over when at least `every` rounds have come together, and at the end.
+    Rows are yielded after at least every `every` rounds, and at the end.
     """
     done, since, parts = start, start, []
     tick(done)
@@ -51,7 +51,7 @@ def _table(block: Block, outcome: Outcome, start: int) -> pa.Table:
         best = block.payoffs[kept].max(axis=1)
     else:
         payoff = block.payoffs[kept]
-        best = np.full(len(kept), np.nan)  # a log does not say
+        best = np.full(len(kept), np.nan)  # unknown in a log
     columns = {
         "round": start + kept,
         "user": _names(np.asarray(block.users)[kept]),

@@ -1,7 +1,7 @@
-"""A policy of one's own in a comparison: `own:make=package.module.function` names the function that makes it.
+"""A user's own policy in a comparison: `own:make=package.module.function` names the function that makes it.
 
-It is called with `n_features`, `one_hot` and `seed`, once per run, and returns any `Policy`. What it learned is not
-kept, and a finished run is played again each time: nobody knows whether the function has changed.
+It is called with `n_features`, `one_hot` and `seed`, once per run, and returns any `Policy`. What it learned
+is not saved, and a finished run is played again each time, because the function may have changed.
 """
 
 from importlib import import_module

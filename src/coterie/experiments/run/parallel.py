@@ -1,4 +1,4 @@
-"""Recording many runs at once, one process a core or elsewhere, with word of how far each has come."""
+"""Records many runs in parallel, one process per core or on a cluster, with progress reports."""
 
 import os
 import signal
@@ -16,11 +16,11 @@ from coterie.experiments.run.runs import Run
 
 Task = tuple[Run, Path]
 Told = Callable[[Sequence[int]], None]
-Work = Callable[..., None]  # of a run and a path, with the keyword `tick`, as `record` is
-Workers = Callable[[Sequence[Task], Told, Work], None]  # whoever records runs elsewhere, see `on_ray`
-STOP = -1  # in place of a count: the worker is asked to end
+Work = Callable[..., None]  # takes a run, a path and the keyword `tick`, like `record`
+Workers = Callable[[Sequence[Task], Told, Work], None]  # records runs elsewhere, see `on_ray`
+STOP = -1  # instead of a count: workers must stop
 
-# Several workers with several BLAS threads each would only fight for the cores.
+# Several workers with several BLAS threads each would compete for the cores.
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -30,10 +30,10 @@ def record_all(
     workers: int | Workers | None = None,
     work: Work = record,
 ) -> None:
-    """Record every run, or do other `work` on it. `told` hears the rounds done of each, several times a second.
+    """Record every run, or do other `work` on it. `told` is called with the rounds done of each run.
 
-    With one worker everything happens in this process; with none given, in a process for each core; with those of
-    a cluster, there. An interruption (Ctrl-C) stops all workers; call again, and they go on.
+    With one worker all runs are played in this process; by default there is one process per core; `workers`
+    may also be those of a cluster. An interrupt (Ctrl-C) stops all workers; the next call continues.
     """
     if callable(workers):
         workers(tasks, told, work)
@@ -42,7 +42,7 @@ def record_all(
     if workers <= 1:
         _record_here(tasks, told, work)
         return
-    context = get_context("spawn")  # a fork would inherit threads that are not there any more
+    context = get_context("spawn")  # fork would copy locks of threads that no longer exist
     counts = context.Array("q", len(tasks) + 1, lock=False)  # the last one says STOP
     with (
         _one_thread(),
@@ -62,9 +62,9 @@ def record_all(
 
 
 def in_turns(tasks: Sequence[Task]) -> list[int]:
-    """Return the tasks' numbers in the order in which they are begun: the first run of each policy, then the second.
+    """Return the tasks' numbers in starting order: the first run of each policy, then the second, and so on.
 
-    So that processes which start together compile different loops. Later runs find the machine code on disk.
+    So processes that start together compile different loops, and later runs find the machine code on disk.
     """
     before = Counter[str]()
     turns = []
@@ -90,7 +90,7 @@ class _StoppedError(Exception):
     """The comparison was interrupted."""
 
 
-_counts: Any = None  # in a worker: the rounds done of each run, seen by the parent
+_counts: Any = None  # in a worker: the rounds done of each run, shared with the parent
 
 
 def _start(counts: Any) -> None:
@@ -101,7 +101,7 @@ def _start(counts: Any) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process when the parent is gone: nobody would collect its work, and the next would wait."""
+    """End this process when the parent ends: its work would be lost, and it would keep the lock."""
     parent = parent_process()
     if parent is not None:
         parent.join()
@@ -120,7 +120,7 @@ def _record(number: int, work: Work, run: Run, path: Path) -> None:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Let processes that are started meanwhile use one thread each."""
+    """Make processes that are started in this block use one thread each."""
     before = {name: os.environ.get(name) for name in ONE_THREAD}
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
     try:

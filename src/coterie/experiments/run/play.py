@@ -1,7 +1,7 @@
-"""The loop of every experiment: rounds in, one row of the trace a round out.
+"""The loop of every experiment: takes rounds, yields one row of the trace per round.
 
-Rounds are played a few hundred at a time, because a policy plays a batch in one compiled loop. Nothing depends on
-where batches end: `Policy.run` gives what `choose` and `learn` give one by one.
+Rounds are played a few hundred at a time, because a policy plays a batch in one compiled loop. Results do not
+depend on the batches: `Policy.run` returns the same as `choose` and `learn` round by round.
 """
 
 from collections.abc import Hashable, Iterable, Iterator
@@ -25,23 +25,23 @@ class Row(NamedTuple):
 
     round: int  # counted from 0
     user: str
-    item: str | None  # the id of the shown item; None where items are feature vectors
+    item: str | None  # the id of the shown item; None if items are feature vectors
     choice: int  # its place in the list of candidates
-    payoff: float  # what the user paid; NaN where a log does not say, and then nothing was learned
-    expected: float  # what this choice pays on average
-    best: float  # what the best candidate pays on average
-    neighbours: int  # how many users the decision rested on, the user among them
+    payoff: float  # the payoff; NaN if the log does not contain it, and then nothing was learned
+    expected: float  # the expected payoff of this choice
+    best: float  # the expected payoff of the best candidate
+    neighbours: int  # how many users' models the decision used, including the user's own
     updated: int  # how many users' models learned from the payoff
 
 
 def play(policy: Policy, rounds: Iterable[Round], start: int = 0) -> Iterator[Row]:
     """Let `policy` decide and learn in each round; the first round is counted as `start`.
 
-    When a row comes out, the policy may already have played the rounds after it; when the rounds end, none is left.
+    When a row is yielded, the policy may already have played later rounds of the same batch.
     """
     for visits in _batches(rounds):
         for user in visits[0].left:
-            with suppress(UserError):  # whoever was never served is not known, and need not be forgotten
+            with suppress(UserError):  # users who were never served are unknown to the policy
                 policy.drop(user)
         for user in visits[0].joined:
             policy.add(user)
@@ -67,14 +67,14 @@ def play(policy: Policy, rounds: Iterable[Round], start: int = 0) -> Iterator[Ro
 
 
 def _name(context: Any) -> str | None:
-    """Return an item's id as text; None where it has features alone."""
+    """Return an item's id as text; None if it has features only."""
     if isinstance(context, np.ndarray):
         return None
     return str(context.id if isinstance(context, Candidate) else context)
 
 
 def _batches(rounds: Iterable[Round]) -> Iterator[list[Round]]:
-    """Cut rounds where users come or go, where lists change their length, and after BATCH rounds."""
+    """Split rounds where users join or leave, where the length of lists changes, and after BATCH rounds."""
     batch: list[Round] = []
     for visit in rounds:
         cut = visit.left or visit.joined or len(batch) == BATCH
@@ -87,7 +87,7 @@ def _batches(rounds: Iterable[Round]) -> Iterator[list[Round]]:
 
 
 def _as_batch(visits: list[Round]) -> Batch:
-    """Lay rounds out as arrays. A log's rounds have one known payoff each, the others are NaN."""
+    """Return rounds as arrays. A log's rounds have one known payoff each, the others are NaN."""
     users = [visit.user for visit in visits]
     payoffs = np.array([visit.payoffs for visit in visits])  # (rounds, candidates)
     items: Any
@@ -110,7 +110,7 @@ def _as_batch(visits: list[Round]) -> Batch:
 def _gathered(lists: list[Candidates]) -> tuple[Candidates, NDArray[np.int64]]:
     """Return the different items of several lists, and each list as positions in them.
 
-    An item whose features changed from one list to the next is two items with one id.
+    An item whose features change between lists counts as two items with one id.
     """
     place: dict[tuple[Hashable, bytes], int] = {}
     items: list[Candidate] = []

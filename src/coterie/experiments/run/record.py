@@ -1,9 +1,9 @@
-"""Recording a run: play it to its end, and keep what is needed to go on if something ends it before.
+"""Records a run, and saves what is needed to continue after an interruption.
 
-While a run is under way its rows lie in a folder beside the trace, `<name>.partial`. Every few thousand
-rounds first the new rows are written there, then the policy, each whole or not at all. The policy's file is
-the commit: rows without it are thrown away. So a run that was killed at any moment goes on from the last
-commit, and its trace is byte for byte that of a run which nobody disturbed.
+During a run its rows are in a folder beside the trace, `<name>.partial`. Every few thousand rounds the new
+rows are written there, then the policy, each atomically. The policy's file is the commit: rows without it are
+discarded. So a run killed at any moment continues from the last commit, and its trace equals that of an
+uninterrupted run byte for byte.
 """
 
 import os
@@ -37,9 +37,9 @@ def record(
 ) -> None:
     """Play `run` and write its trace to `path`, with the trained policy beside it (see `policy_path`).
 
-    A finished trace of the same run is left as it is; one that was interrupted goes on where it stopped.
-    A file that holds another run is an error, never overwritten. `tick` is told how many rounds are done;
-    what it raises stops the run.
+    A finished trace of the same run is not changed; an interrupted run continues where it stopped. A file
+    that holds another run is an error and is never overwritten. `tick` is called with the rounds done; it may
+    raise to stop the run.
     """
     path = Path(path)
     if _is_finished(path, run):
@@ -79,7 +79,7 @@ def tables(
 
 
 def policy_path(path: str | os.PathLike[str]) -> Path:
-    """Return where the policy lies that was trained while the trace at `path` was recorded."""
+    """Return the path of the policy that was trained while the trace at `path` was recorded."""
     return Path(path).with_suffix(".safetensors")
 
 
@@ -94,7 +94,7 @@ def _is_finished(path: Path, run: Run) -> bool:
 
 
 def _resume(partial: Path, run: Run) -> tuple[Policy, int]:
-    """Return the policy of the last commit and the number of its rounds; a new policy where there is none."""
+    """Return the policy of the last commit and the number of its rounds; a new policy if there is none."""
     commits = sorted(partial.glob("*.policy"), reverse=True)
     for commit in commits:
         done = int(commit.stem)
@@ -103,7 +103,7 @@ def _resume(partial: Path, run: Run) -> tuple[Policy, int]:
                 break
             policy = load(commit)
         except FileError:
-            continue  # damaged: an earlier commit, or the start, is as good
+            continue  # damaged: use an earlier commit or start again
         _clear(partial, done)
         return policy, done
     _clear(partial, 0)
@@ -115,7 +115,7 @@ def _chunks(partial: Path) -> list[Path]:
 
 
 def _clear(partial: Path, done: int) -> None:
-    """Remove what was written after the commit at `done`, and what was left half-written."""
+    """Remove files written after the commit at `done`, and incomplete files."""
     for file in partial.iterdir():
         stem = file.name.split(".")[0]
         committed = stem.isdigit() and (int(stem) < done or (int(stem) == done and file.suffix == ".policy"))

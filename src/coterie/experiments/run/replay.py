@@ -1,7 +1,7 @@
-"""Replay a log: a record counts, and is learned from, only when the policy picks what was served.
+"""Replay a log: a record counts, and is learned from, only if the policy picks the served item.
 
-Where the log's candidates were served at random, the records that count are an honest sample of what the
-policy would have earned (Li et al., 2011).
+If the log's items were served at random, the records that count are an unbiased sample of what the policy
+would have earned (Li et al., 2011).
 """
 
 import signal
@@ -24,18 +24,18 @@ from coterie.policies.base.batch import Batch
 
 Progress = Callable[[int, int], None]
 
-# Seconds between two calls of `progress`, about: short enough to stop a replay, long enough to cost nothing.
+# Approximate seconds between two calls of `progress`: short enough to stop a replay, long enough to be cheap.
 PAUSE = 0.2
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """What a policy did with each record: all (records,)."""
+    """The outcome of each record; all arrays are (records,)."""
 
     choice: NDArray[np.int64]  # the position picked
-    kept: NDArray[np.bool_]  # whether that was the one served, so that the record counts
-    payoffs: NDArray[np.float64]  # what the served one paid
+    kept: NDArray[np.bool_]  # whether it was the served one, so that the record counts
+    payoffs: NDArray[np.float64]  # the payoff of the served item
 
     def curve(self) -> NDArray[np.float64]:
         """Return the click-through curve: the mean payoff of the first 1, 2, … records that count."""
@@ -45,7 +45,7 @@ class Replay:
 
     @property
     def click_through(self) -> float:
-        """The mean payoff of the records that count; NaN if none does."""
+        """The mean payoff of the records that count; NaN if there are none."""
         return float(self.payoffs[self.kept].mean()) if self.kept.any() else float("nan")
 
 
@@ -58,15 +58,15 @@ def replay(
     items: Any = None,
     progress: Progress | None = None,
 ) -> Replay:
-    """Let `policy` choose in every record, and learn from those in which it picks what was served.
+    """Let `policy` choose in every record, and learn from those in which it picks the served item.
 
     `users` has an id for each record, `candidates` is (records, candidates) of integers: item ids, or
-    positions in `items`, a table of features, a list of ids, or `Candidates`. `served` is the place of the
-    logged item among the candidates, `payoffs` what it paid. `progress(done, records)` is called now and then.
-    An interrupt leaves the policy as it is after the records done by then.
+    positions in `items`, a table of features, a list of ids, or `Candidates`. `served` is the position of the
+    logged item among the candidates, `payoffs` its payoff. `progress(done, records)` is called from time to
+    time. After an interrupt the policy has learned the records done so far.
 
-    Returns what happened with each record. Raises UserError, ContextError or PayoffError before anything is learned
-    if the log cannot be read, and ParameterError if `items` are missing.
+    Returns the outcome of each record. Raises UserError, ContextError or PayoffError before anything is
+    learned if the log cannot be read, and ParameterError if `items` are missing.
 
     >>> from coterie import CAB
     >>> log = replay(CAB(one_hot=True), [1, 2, 1], [[7, 8], [8, 7], [7, 8]], [0, 1, 0], [1.0, 0.0, 1.0])
@@ -96,7 +96,7 @@ def replay(
         done = part.stop
         if progress is not None:
             progress(done, records)
-        # The size of a part changes nothing but how often we come by here.
+        # The size of a part only affects how often `progress` is called.
         took = time.monotonic() - began
         step = min(4 * step, 1 << 18) if took < PAUSE / 4 else max(step // 2, 1) if took > 2 * PAUSE else step
     return result
@@ -106,12 +106,14 @@ def _read_users(users: Any) -> Any:
     """Return the users as an array or list of ids."""
     if isinstance(users, np.ndarray):
         if users.ndim != 1:
-            raise UserError(f"users have shape {users.shape}, expected one id a record")
+            raise UserError(f"users have shape {users.shape}, expected one id per record")
         if users.dtype.kind in "iub":
             return users
         users = users.tolist()
     if isinstance(users, str | bytes) or not isinstance(users, Sequence):
-        raise UserError(f"users is a {type(users).__name__}, expected an array or list of ids, one a record")
+        raise UserError(
+            f"users is a {type(users).__name__}, expected an array or list of ids, one per record"
+        )
     for user in users:
         check_user(user)
     return users
@@ -155,7 +157,7 @@ def _array(name: str, values: Any) -> NDArray[Any]:
 
 
 def _read_table(policy: Policy, items: Any) -> Any:
-    """Return what candidates are positions in: features, ids, both, or None where they are ids themselves."""
+    """Return the table that candidates are positions in: features, ids or both; None if they are ids."""
     n_features, one_hot = getattr(policy, "n_features", None), getattr(policy, "one_hot", False)
     if n_features is not None and one_hot:
         if not isinstance(items, Candidates):
@@ -177,7 +179,7 @@ def _read_table(policy: Policy, items: Any) -> Any:
 
 @contextmanager
 def _whole() -> Iterator[None]:
-    """Put an interrupt off to the end of the block, so that no record is left half learned."""
+    """Delay an interrupt to the end of the block, so that no record is partly learned."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -21,7 +21,7 @@ from coterie.models.candidates import project
 from coterie.policies import POLICIES, Policy
 
 FRIENDS = "friends"
-# What decides a trace: the policies on their models, the data, and the modules through which a run is played.
+# The code that determines a trace: policies, models, data, and the modules that play a run.
 ROOMS = ("models", "policies", "data")
 WRITERS = ("batches", "own", "play", "record", "runs", "specs", "trace", "worlds")
 FORMAT = 1  # of the header, and with it of the trace
@@ -30,19 +30,19 @@ FORMAT = 1  # of the header, and with it of the trace
 @final
 @dataclass(frozen=True)
 class Run:
-    """Everything that decides what happens in a run. Two equal runs have equal traces."""
+    """All parameters of a run. Equal runs have equal traces."""
 
-    label: str  # what the user calls the policy
+    label: str  # the policy as the user wrote it
     policy: str  # its name in KINDS of `specs`
     parameters: dict[str, Any]  # all of its constructor's parameters
-    world: dict[str, Any]  # from which `make_world` makes the world again
+    world: dict[str, Any]  # `make_world` makes the world from these
     seed: int  # of the rounds
     n_rounds: int
-    items: str = "features"  # what of items known by features and ids the policy is shown: one of VIEWS
+    items: str = "features"  # which part of items the policy sees: one of VIEWS
 
     @classmethod
     def of(cls, spec: Spec, world: World, seed: int, n_rounds: int) -> "Run":
-        """Describe the run of `spec` on `world`. The policy's own randomness is seeded apart from the world's."""
+        """Describe the run of `spec` on `world`. The policy's random numbers have a seed of their own."""
         own_seed = int(np.random.SeedSequence([seed, 1]).generate_state(1)[0])
         view = spec.view(world)
         parameters = spec.complete(view=view, n_features=world.n_features, seed=own_seed)
@@ -50,11 +50,11 @@ class Run:
 
     @property
     def can_resume(self) -> bool:
-        """Whether the policy can be saved, so that the run goes on where it stopped, and is played only once."""
+        """Whether the policy can be saved, so that the run can continue where it stopped, and is played only once."""
         return self.policy in POLICIES
 
     def make_policy(self) -> Policy:
-        """Make the untrained policy. `graph=friends` stands for who is whose friend in the data."""
+        """Make the untrained policy. `graph=friends` means the friendships in the data."""
         parameters = self.parameters
         if parameters.get("graph") == FRIENDS:
             world: Any = self.make_world()
@@ -62,19 +62,19 @@ class Run:
                 world = world.of
             if not hasattr(world, "friends"):
                 raise ParameterError(
-                    f"graph={FRIENDS} in {self.label!r}: these data do not say who is whose friend; LastFM and "
-                    "Delicious do"
+                    f"graph={FRIENDS} in {self.label!r}: these data have no friendships; LastFM and Delicious "
+                    "have them"
                 )
             parameters = parameters | {"graph": world.friends()}
         return make_policy(self.policy, parameters)
 
     def rounds(self) -> Iterator[Round]:
-        """Yield the run's rounds, from the first, with what the policy is shown of the items."""
+        """Yield the run's rounds from the first on, with the part of the items that the policy sees."""
         for visit in self.make_world().rounds(self.n_rounds, self.seed):
             yield visit._replace(contexts=project(visit.contexts, self.items))
 
     def blocks(self, start: int) -> Iterator[Block]:
-        """Yield the same rounds from `start` on as blocks, where the world gives blocks."""
+        """Yield the same rounds from `start` on as blocks, if the world has blocks."""
         world: Any = self.make_world()
         for block in world.blocks(self.n_rounds, self.seed, start):
             yield block._replace(items=project(block.items, self.items))
@@ -95,7 +95,7 @@ class Run:
         return cls(**{key: header[key] for key in cls.__dataclass_fields__ if key in header})
 
     def file_name(self) -> str:
-        """Return a name for the trace that no other run has."""
+        """Return a unique file name for the trace."""
         digest = hashlib.sha256(json.dumps(self.header(), sort_keys=True).encode()).hexdigest()
         readable = "".join(letter if letter.isalnum() or letter in "-.=" else "_" for letter in self.label)
         return f"{readable[:60]}-seed{self.seed}-{digest[:10]}.parquet"
@@ -103,7 +103,7 @@ class Run:
 
 @cache
 def _code() -> str:
-    """Return a fingerprint of the code that decides a trace, so that none outlives a change of it."""
+    """Return a fingerprint of the code that determines a trace, so that changed code gets new traces."""
     digest = hashlib.sha256()
     for path in code_files():
         digest.update(path.read_bytes())
@@ -111,7 +111,7 @@ def _code() -> str:
 
 
 def code_files() -> list[Path]:
-    """Return every file that has a say in what a trace holds."""
+    """Return every file whose code determines a trace."""
     package = Path(coterie.__file__).parent
     files = [path for room in ROOMS for path in package.glob(f"{room}/**/*.py")]
     return sorted([*files, *(package / "experiments" / "run" / f"{name}.py" for name in WRITERS)])

@@ -1,4 +1,4 @@
-"""Policies as one writes them on a command line: `cab`, `linucb-single`, `cab:alpha=0.05:items=ids`."""
+"""Policies as written on a command line: `cab`, `linucb-single`, `cab:alpha=0.05:items=ids`."""
 
 import inspect
 import json
@@ -12,7 +12,7 @@ from coterie.models.candidates import VIEWS
 from coterie.policies import POLICIES, Policy
 from coterie.policies.vw import SETTINGS
 
-# What a spec may name: our policies, and those of one's own.
+# What a spec may name: our policies, and the user's own.
 KINDS: dict[str, Any] = {**POLICIES, OWN: Own}
 # The paper's names for one class with one parameter set.
 NICKNAMES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -20,10 +20,10 @@ NICKNAMES: dict[str, tuple[str, dict[str, Any]]] = {
     "linucb-multiple": ("linucb", {"shared": False}),
 }
 TITLES = {"linucb-single": "LinUCB-SINGLE", "linucb-multiple": "LinUCB-MULTIPLE", "random": "RAN"}
-# These come from the world and from the run, not from whoever writes the spec.
+# These come from the world and the run, not from the spec.
 GIVEN = ("n_features", "one_hot", "seed")
 WORDS = {"true": True, "false": False, "none": None, "null": None}
-# What of an item the policy is shown. Every policy takes this setting, and none sees it.
+# The part of items that the policy sees. A setting of every spec, not a parameter of policies.
 ITEMS = "items"
 # Names that stand for several settings: all are played, and the best in hindsight is reported.
 IN_HINDSIGHT: dict[str, tuple[str, Sequence[str]]] = {"vw": ("setting", tuple(SETTINGS))}
@@ -33,17 +33,17 @@ DEFAULT = "hierarchical,cab,dynucb,club,linucb-single,linucb-multiple,random"
 @final
 @dataclass(frozen=True)
 class Spec:
-    """A policy to be made: what the user wrote, the class it names, and the parameters that differ."""
+    """A policy to make: the user's text, the class it names, and the parameters that differ from defaults."""
 
     text: str
     name: str
     parameters: dict[str, Any]
-    items: str | None = None  # what of an item the policy is shown, where the spec says so
-    stands_for: str = ""  # the spec whose best setting in hindsight this is
+    items: str | None = None  # the part of items that the policy sees, if the spec sets it
+    stands_for: str = ""  # the spec of which this is the best setting in hindsight
 
     @property
     def title(self) -> str:
-        """What tables and figures call the policy."""
+        """The policy's name in tables and figures."""
         name, *settings = self.text.split(":")
         if self.stands_for:
             key, values = IN_HINDSIGHT[self.name]
@@ -55,17 +55,17 @@ class Spec:
         return f"{title} ({', '.join(settings)})" if settings else title
 
     def variants(self) -> list["Spec"]:
-        """Return the settings that this spec stands for, of which the best in hindsight counts; else itself."""
+        """Return the settings this spec stands for (the best in hindsight counts), or the spec itself."""
         key, values = IN_HINDSIGHT.get(self.name, ("", ()))
         if not key or key in self.parameters:
             return [self]
         return [replace(parse_spec(f"{self.text}:{key}={v}"), stands_for=self.text) for v in values]
 
     def view(self, world: Any) -> str:
-        """Return what of an item the policy is shown on `world`: "features", "ids" or "both".
+        """Return which part of items the policy sees on `world`: "features", "ids" or "both".
 
-        Unless the spec says so itself: both where the data know both and the policy takes both, else features
-        if there are any, else ids.
+        Unless the spec sets it: both if the data have both and the policy takes both, else features if there
+        are any, else ids.
         """
         has_features = world.n_features is not None
         has_ids = bool(world.one_hot or getattr(world, "has_ids", False))
@@ -77,7 +77,7 @@ class Spec:
             return "both" if takes_both and "both" in known else known[0]
         if self.items not in known:
             raise ParameterError(
-                f"items={self.items} in {self.text!r}: these data know items by {known[0]} alone; leave items= out"
+                f"items={self.items} in {self.text!r}: these data have {known[0]} only; leave items= out"
             )
         if self.items == "both" and not takes_both:
             raise ParameterError(
@@ -112,7 +112,7 @@ def names() -> list[str]:
 
 
 def parse_specs(text: str) -> list[Spec]:
-    """Read specs separated by commas; each may come once."""
+    """Read specs separated by commas; no spec may repeat."""
     specs = [parse_spec(part.strip()) for part in text.split(",") if part.strip()]
     if not specs:
         raise ParameterError(f"policies={text!r} names no policy; choose among {', '.join(names())}")
@@ -147,14 +147,14 @@ def parse_spec(text: str) -> Spec:
 
 
 def _spelled(text: str) -> str | None:
-    """Return the name that a name, a title of tables or a class stands for, in any case; None for anything else."""
+    """Return the policy's name for a name, table title or class name, ignoring case; None if unknown."""
     known = {kind.__name__: name for name, kind in POLICIES.items()} | {TITLES[name]: name for name in TITLES}
     known |= {name: name for name in (*NICKNAMES, *KINDS)}
     return {spelling.lower(): name for spelling, name in known.items()}.get(text.strip().lower())
 
 
 def _value(text: str) -> Any:
-    """Read a number, true, false or none in any case; anything else is a word."""
+    """Read a number, true, false or none, ignoring case; anything else is text."""
     text = text.strip()
     if text.lower() in WORDS:
         return WORDS[text.lower()]
@@ -165,7 +165,7 @@ def _value(text: str) -> Any:
 
 
 def defaults(name: str) -> dict[str, Any]:
-    """Return the constructor's parameters with their defaults, None where there is none; only what can be written."""
+    """Return the constructor's parameters with their defaults (None without one), except those not saved."""
     policy = KINDS[name]
     found = [p for p in inspect.signature(policy).parameters.values() if p.name not in policy.not_saved]
     return {p.name: None if p.default is p.empty else p.default for p in found}

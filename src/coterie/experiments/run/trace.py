@@ -1,7 +1,7 @@
-"""Traces: one Parquet file a run, a row a round, with a header that says how to repeat the run.
+"""Traces: one Parquet file per run, one row per round, with a header from which the run can be repeated.
 
-The header is the JSON text under the key `coterie` of the file's metadata: `Run.from_header(read_header(path))`
-is the run, ready to be recorded again.
+The header is JSON under the key `coterie` of the file's metadata: `Run.from_header(read_header(path))` is the
+run, ready to be recorded again.
 """
 
 import json
@@ -36,7 +36,7 @@ SCHEMA = pa.schema(
 
 
 def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return what the trace at `path` says about its run."""
+    """Return the header of the trace at `path`."""
     metadata = _metadata(Path(path)).metadata or {}
     if KEY not in metadata:
         raise FileError(f"{path} is a Parquet file but not a trace: it has no coterie header")
@@ -59,7 +59,7 @@ def as_table(rows: Sequence[Row]) -> pa.Table:
 
 
 def write_trace(path: Path, tables: Iterable[pa.Table], header: dict[str, Any]) -> None:
-    """Write a trace, whole or not at all; each table becomes one row group."""
+    """Write a trace atomically; each table becomes one row group."""
     schema = SCHEMA.with_metadata({KEY: json.dumps(header).encode()})
     with written_whole(path) as draft, pq.ParquetWriter(draft, schema, compression="zstd") as writer:
         for table in tables:

@@ -1,4 +1,4 @@
-"""What policies are compared on: a built-in world, a world described in a JSON file, or a log of one's own."""
+"""Opens what policies are compared on: a built-in world, a world in a JSON file, a dataset or a log."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -14,15 +14,15 @@ from coterie.errors import FileError, ParameterError
 
 
 class World(Protocol):
-    """Where rounds come from. Those whose truth is known tell more; `hasattr` finds out."""
+    """A source of rounds. Synthetic worlds have more methods; callers check with `hasattr`."""
 
     @property
     def one_hot(self) -> bool:
-        """Whether items are known by id alone."""
+        """Whether items have ids only, without features."""
 
     @property
     def n_features(self) -> int | None:
-        """How many features an item has; None if it is known by id alone."""
+        """How many features an item has; None if items have ids only."""
 
     def parameters(self) -> dict[str, Any]:
         """Return plain values from which `make_world` makes the same world again."""
@@ -49,9 +49,9 @@ def open_world(text: str) -> World:
 
 
 def make_world(parameters: dict[str, Any]) -> World:
-    """Make the world that `parameters()` of a world described, or take it where it is at hand."""
-    if _at_hand is not None and parameters == _at_hand[0]:
-        return _at_hand[1]
+    """Make the world that these parameters describe, or return it if it was preloaded."""
+    if _preloaded is not None and parameters == _preloaded[0]:
+        return _preloaded[1]
     kind, settings = parameters.get("kind"), {k: v for k, v in parameters.items() if k != "kind"}
     if kind == "log":
         return open_log(**settings)
@@ -62,20 +62,18 @@ def make_world(parameters: dict[str, Any]) -> World:
     return data.make_world(parameters)
 
 
-_at_hand: tuple[dict[str, Any], World] | None = (
-    None  # a world that came here with its data, by its parameters
-)
+_preloaded: tuple[dict[str, Any], World] | None = None  # a world sent here with its data, and its parameters
 
 
-def keep_at_hand(parameters: dict[str, Any], fetch: Callable[[], World]) -> None:
-    """Let `make_world` take what `fetch` returns for these parameters: the files it needs may not be here."""
-    global _at_hand
-    if _at_hand is None or parameters != _at_hand[0]:
-        _at_hand = (parameters, fetch())
+def preload(parameters: dict[str, Any], fetch: Callable[[], World]) -> None:
+    """Make `make_world` return the result of `fetch` for these parameters, as its files may not exist here."""
+    global _preloaded
+    if _preloaded is None or parameters != _preloaded[0]:
+        _preloaded = (parameters, fetch())
 
 
 def whole_of(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters of the dataset that a part is of; of anything else, as they are."""
+    """Return the parameters of a part's dataset; other parameters are returned unchanged."""
     return whole_of(parameters["of"]) if parameters.get("kind") == "part" else parameters
 
 

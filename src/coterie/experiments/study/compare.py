@@ -1,4 +1,4 @@
-"""Policies side by side: every policy plays the same rounds, in several runs with different seeds."""
+"""Compares policies: every policy plays the same rounds, in several runs with different seeds."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -35,7 +35,7 @@ from coterie.policies import load
 @final
 @dataclass(frozen=True)
 class Plan:
-    """What to compare, and where to keep the traces: `out/traces`, one file a policy and seed."""
+    """What to compare, and the folder of the traces: `out/traces`, one file per policy and seed."""
 
     name: str  # of the world, as the user gave it
     world: World
@@ -54,16 +54,16 @@ class Plan:
             if value < least:
                 raise ParameterError(f"{what}={value}; expected at least {least}")
         for spec in self.specs:
-            self._run(spec, self.seed).make_policy()  # a bad parameter is told before anything runs
+            self._run(spec, self.seed).make_policy()  # a bad parameter raises before anything runs
 
     @property
     def is_log(self) -> bool:
-        """Whether only the payoffs of what was shown are known."""
+        """Whether only the payoffs of shown items are known."""
         return bool(getattr(self.world, "is_log", False))
 
     @property
     def seeds(self) -> list[int]:
-        """One seed a run."""
+        """One seed per run."""
         return list(range(self.seed, self.seed + self.n_runs))
 
     def _run(self, spec: Spec, seed: int) -> Run:
@@ -75,7 +75,7 @@ class Plan:
         return [(run, self.out / "traces" / run.file_name()) for run in runs]
 
     def all_tasks(self) -> list[Task]:
-        """Return the runs of all policies, one policy after the other, every setting that a spec stands for."""
+        """Return the runs of all policies, policy by policy, with every setting that a spec stands for."""
         return [task for spec in self.specs for one in spec.variants() for task in self.tasks(one)]
 
 
@@ -87,7 +87,7 @@ class Result:
     spec: Spec
     runs: list[Summary]  # in the order of the seeds
     curve: Curve  # regret against rounds; for a log, click-through rate against kept records
-    to_random: Spread | None  # regret over RAN's, where RAN took part
+    to_random: Spread | None  # regret divided by RAN's, if RAN took part
     rate: Rate | None = None  # for a log: the click-through rate with its sampling error
 
     def over(self, name: str) -> Spread:
@@ -98,24 +98,24 @@ class Result:
 @final
 @dataclass(frozen=True)
 class Comparison:
-    """What came out, best policy first."""
+    """The results, best policy first."""
 
     plan: Plan
     results: list[Result]
     pictured: Spec | None  # the first policy that has neighbourhoods
     picture: pl.DataFrame | None  # its neighbourhoods at the end of the first run, see `neighbourhoods`
-    # Where a spec stood for several settings, what each came to; the plan has the best of them in its place.
+    # For specs that stand for several settings: each setting's result. The plan has the best of them instead.
     hindsight: dict[str, dict[str, Spread]] = field(default_factory=dict)
 
 
 def compare(plan: Plan, told: Told = lambda done: None, workers: int | Workers | None = None) -> Comparison:
-    """Play what has not been played yet, and return what came out. `told` hears the rounds done of each run."""
+    """Play the runs not played yet, and return the results. `told` is called with the rounds done of each run."""
     record_all(plan.all_tasks(), told, workers)
     return read_comparison(plan)
 
 
 def read_comparison(plan: Plan) -> Comparison:
-    """Return what came out, from the traces alone."""
+    """Return the results from the traces."""
     measure = cumulative_ctr if plan.is_log else cumulative_regret
     # Runs, curve and rate of each policy.
     read = {one.text: _read(plan, one, measure) for spec in plan.specs for one in spec.variants()}
@@ -133,9 +133,9 @@ def read_comparison(plan: Plan) -> Comparison:
 
 
 def _in_hindsight(plan: Plan, runs: dict[str, list[Summary]]) -> tuple[Plan, dict[str, dict[str, Spread]]]:
-    """Return the plan with the best setting in place of each spec that stood for several, and what all came to."""
+    """Return the plan with the best setting of each spec that stands for several, and all their results."""
     sign = -1 if plan.is_log else 1
-    specs, told = [], {}
+    specs, found_by_spec = [], {}
     for spec in plan.specs:
         variants = spec.variants()
         found = [
@@ -144,12 +144,12 @@ def _in_hindsight(plan: Plan, runs: dict[str, list[Summary]]) -> tuple[Plan, dic
         worth = [np.inf if np.isnan(value.mean) else sign * value.mean for value in found]
         specs.append(variants[int(np.argmin(worth))])
         if len(variants) > 1:
-            told[spec.text] = {one.text: value for one, value in zip(variants, found, strict=True)}
-    return replace(plan, specs=specs), told
+            found_by_spec[spec.text] = {one.text: value for one, value in zip(variants, found, strict=True)}
+    return replace(plan, specs=specs), found_by_spec
 
 
 def _place(result: Result) -> float:
-    """Return what results are sorted by: the best has the least. Who kept no record comes last."""
+    """Return the sort key of a result: the best has the least. Policies that kept no record come last."""
     if result.rate is None:
         return result.over("regret").mean
     return float("inf") if result.rate.value != result.rate.value else -result.rate.value

@@ -1,9 +1,9 @@
-"""The contest: one table of every policy on every dataset, from the numbers that `coterie reproduce` kept.
+"""The contest: one table of every policy on every dataset, from the numbers that `coterie reproduce` wrote.
 
-A line is a dataset, with its own number of rounds. Results of one dataset may lie in several folders; where a policy
-comes twice, the folder named later counts. Where data know items by features and ids, and a policy was played on
-features alone as well, the dataset has two lines: in the first everybody is shown features only, in the second each
-policy is shown what serves it best of what it takes.
+A line is a dataset with its number of rounds. Results of one dataset may be in several folders; for a policy
+in two folders, the later one counts. If items have features and ids, and a policy was also played on features
+only, the dataset has two lines: in the first all policies see features only, in the second each policy sees
+what works best for it.
 """
 
 import json
@@ -27,13 +27,13 @@ BEGIN, END = "<!-- contest -->", "<!-- end of contest -->"
 
 
 class Score(NamedTuple):
-    """What a policy came to: regret over RAN's (lower is better), or click-through rate (higher is better)."""
+    """A policy's result: regret divided by RAN's (lower is better), or click-through rate (higher is better)."""
 
     title: str
     mean: float
     spread: float
-    view: str  # what of an item it was shown
-    note: str = ""  # the setting that counts, where several were played; what it was told beside
+    view: str  # which part of items it saw
+    note: str = ""  # the best setting, if several were played; or additional knowledge
 
 
 class Line(NamedTuple):
@@ -46,13 +46,13 @@ class Line(NamedTuple):
     scores: dict[str, Score]  # by the policy's name
 
     def best(self, names: Iterable[str] | None = None) -> str | None:
-        """Return who came first, of all or of those named; None where none of them played."""
+        """Return the best policy, of all or of those named; None if none of them played."""
         able = [name for name in (self.scores if names is None else names) if name in self.scores]
         sign = -1 if self.is_log else 1
         return min(able, key=lambda name: sign * self.scores[name].mean, default=None)
 
     def lost(self, name: str) -> float | None:
-        """Return what a policy loses, RAN's being 1, lower is better: a log tells how much less RAN earns."""
+        """Return a policy's loss relative to RAN's, which is 1; for a log, RAN's rate divided by the policy's."""
         if not self.is_log:
             return self.scores[name].mean
         blind = self.scores.get(RANDOM)
@@ -88,14 +88,14 @@ def read_contest(folders: Sequence[Path]) -> list[Line]:
 
 
 def _apart(numbers: dict[str, Any], other: dict[str, Any]) -> str:
-    """Return in what a dataset's rounds differ from those of the dataset's first line, to be put behind its name."""
+    """Return how a dataset's rounds differ from those of its first line, as a suffix of its title."""
     mine, theirs = (whole_of(one["comparison"]["world_parameters"]) for one in (numbers, other))
-    told = [f"{key}={value}" for key, value in mine.items() if theirs.get(key) != value]
+    parts = [f"{key}={value}" for key, value in mine.items() if theirs.get(key) != value]
     n_rounds = numbers["statistics"]["rounds"]
     if n_rounds != other["statistics"]["rounds"]:
         is_log = numbers["comparison"]["measure"] == "ctr"
-        told.append(f"first {n_rounds:,} {'records' if is_log else 'rounds'}")
-    return "".join(f", {part}" for part in told)
+        parts.append(f"first {n_rounds:,} {'records' if is_log else 'rounds'}")
+    return "".join(f", {part}" for part in parts)
 
 
 def _read(folder: Path) -> dict[str, Any]:
@@ -113,19 +113,19 @@ def _read(folder: Path) -> dict[str, Any]:
 
 
 def _scores(comparison: dict[str, Any]) -> dict[tuple[str, str], Score]:
-    """Return the best of each policy's settings in a folder, by its name and what it was shown."""
+    """Return the best of each policy's settings in a folder, by name and view of items."""
     is_log = comparison["measure"] == "ctr"
     found: dict[tuple[str, str], Score] = {}
     for policy in comparison["policies"]:
         value = policy["ctr"] if is_log else policy["regret_to_random"]
         if value is None or value["mean"] is None:
-            continue  # without RAN there is nothing to compare with
+            continue  # without RAN there is no reference
         title, _, settings = policy["title"].partition(" (")
         chosen = re.search(r"best of \d+: ([\w-]+)", settings)
-        told = FRIENDS if f"graph={FRIENDS}" in settings else chosen[1] if chosen else ""
-        view = policy.get("items") or ("ids" if is_log else "features")  # before it was written down
+        note = FRIENDS if f"graph={FRIENDS}" in settings else chosen[1] if chosen else ""
+        view = policy.get("items") or ("ids" if is_log else "features")  # older files do not have it
         key = (policy["policy"].split(":")[0], view)
-        score = Score(title, value["mean"], value["spread"], view, told)
+        score = Score(title, value["mean"], value["spread"], view, note)
         sign = -1 if is_log else 1
         if key not in found or sign * score.mean < sign * found[key].mean:
             found[key] = score
@@ -133,7 +133,7 @@ def _scores(comparison: dict[str, Any]) -> dict[tuple[str, str], Score]:
 
 
 def _lines(group: dict[str, Any], apart: str) -> list[Line]:
-    """Return a dataset's line, or two where policies that take both were also shown features alone."""
+    """Return a dataset's line, or two if policies that take both were also played on features only."""
     numbers, scores = group["numbers"], group["scores"]
     comparison = numbers["comparison"]
     is_log = comparison["measure"] == "ctr"
@@ -157,7 +157,7 @@ def _lines(group: dict[str, Any], apart: str) -> list[Line]:
 
 
 def columns(lines: Sequence[Line]) -> list[str]:
-    """Return the policies that played anywhere, in the order of the table."""
+    """Return all policies that played, in the order of the table."""
     known = [*FIRST, *NICKNAMES, *POLICIES]
     played = {name for line in lines for name in line.scores}
     return sorted(
@@ -193,12 +193,12 @@ def _cell(line: Line, name: str, *, is_best: bool) -> str:
     if is_best:
         text = f"**{text}**"
     ids_alone = "ids" if score.view == "ids" and any(s.view != "ids" for s in line.scores.values()) else ""
-    told = ", ".join(part for part in (score.note, ids_alone) if part)
-    return f"{text} ({told})" if told else text
+    note = ", ".join(part for part in (score.note, ids_alone) if part)
+    return f"{text} ({note})" if note else text
 
 
 def put_into(page: Path, text: str) -> None:
-    """Replace what stands between the contest's two marks in a page."""
+    """Replace the text between the contest's two marks in a page."""
     try:
         whole = page.read_text(encoding="utf-8")
     except OSError as error:
@@ -207,7 +207,7 @@ def put_into(page: Path, text: str) -> None:
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise FileError(
-            f"{page} has no place for the table; write {BEGIN} and, below it, {END} where it belongs"
+            f"{page} has no marks for the table; write {BEGIN} and, below it, {END} where it belongs"
         )
     with written_whole(page) as draft:
         draft.write_text(f"{before}{BEGIN}\n{text.strip()}\n{END}{after}", encoding="utf-8")

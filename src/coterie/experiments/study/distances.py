@@ -1,4 +1,4 @@
-"""How far apart users' tastes are: the paper's Figure 3.
+"""Distances between users' models: the paper's Figure 3.
 
 Each user gets the regularised least-squares model of the reported rounds: (I + Σ x xᵀ)⁻¹ Σ y x. The text of
 section 5 takes the pairs (x, y) with y = 1; the caption of Figure 3 takes all pairs of the user's rounds.
@@ -20,7 +20,7 @@ SAMPLES = ("liked", "all")
 def user_distances(data: Any, n_rounds: int, seed: int, samples: str = "liked") -> pl.DataFrame:
     """Return for each round the mean distance of the served user's model to all others': round, user, distance.
 
-    `data` gives blocks of labelled rounds whose items are vectors.
+    `data` has blocks of labelled rounds whose items are vectors.
     """
     if samples not in SAMPLES:
         raise ParameterError(f"samples is {samples!r}, expected one of: {', '.join(SAMPLES)}")

@@ -1,7 +1,7 @@
-"""Numbers from traces. Regret is what a run lost by not always showing the best candidate.
+"""Metrics from traces. Regret is the loss from not always showing the best candidate.
 
-A log does not say what the best candidate would have paid: there, regret is NaN, and the click-through rate
-(mean payoff of the kept records, those where the policy picked what the log shows) is what counts.
+A log does not contain the best candidate's payoff: there, regret is NaN, and the measure is the click-through
+rate (mean payoff of the kept records, those where the policy picked the served item).
 """
 
 from typing import NamedTuple
@@ -16,28 +16,28 @@ Floats = NDArray[np.float64]
 
 
 class Summary(NamedTuple):
-    """What one run came to."""
+    """The metrics of one run."""
 
     n_rounds: int
     kept: int  # rounds whose payoff is known
     payoff: float  # the sum of payoffs
     ctr: float  # the mean payoff of the kept rounds
-    regret: float  # the sum of what was lost
-    share_of_best: float  # what the choices pay on average, over what the best candidates pay
-    early_loss: float  # regret a round, in the first fifth of the rounds
-    late_loss: float  # regret a round, in the last fifth
-    neighbours: float  # mean number of users a decision rested on
-    share_rate: float  # share of the learned payoffs that taught more than one user
-    shared_with: float  # how many users such a payoff taught, on average
+    regret: float  # the sum of losses
+    share_of_best: float  # expected payoff of the choices, divided by that of the best candidates
+    early_loss: float  # regret per round, in the first fifth of the rounds
+    late_loss: float  # regret per round, in the last fifth
+    neighbours: float  # mean number of users whose models a decision used
+    share_rate: float  # share of the learned payoffs that updated more than one user
+    shared_with: float  # how many users such a payoff updated, on average
 
 
 def loss(trace: pl.DataFrame) -> Floats:
-    """Return what was lost in each round: (n_rounds,)."""
+    """Return the loss of each round: (n_rounds,)."""
     return (trace["best"] - trace["expected"]).to_numpy()
 
 
 def cumulative_regret(trace: pl.DataFrame) -> Floats:
-    """Return the regret up to and with each round: (n_rounds,)."""
+    """Return the regret up to and including each round: (n_rounds,)."""
     return np.cumsum(loss(trace))
 
 
@@ -50,7 +50,7 @@ def cumulative_ctr(trace: pl.DataFrame) -> Floats:
 
 
 def summarise(trace: pl.DataFrame) -> Summary:
-    """Return what the run came to; NaN where there is nothing to average."""
+    """Return the metrics of a run; NaN if there is nothing to average."""
     lost, n_rounds = loss(trace), len(trace)
     fifth = max(1, n_rounds // 5)
     kept = trace.filter(pl.col("payoff").is_not_nan())
@@ -77,21 +77,21 @@ def kept_records(trace: pl.DataFrame) -> Kept:
 
 
 class Spread(NamedTuple):
-    """A number over several runs: its mean, and its standard deviation (NaN for a single run, which has none)."""
+    """A number over several runs: its mean and its standard deviation (NaN for a single run)."""
 
     mean: float
     spread: float
 
 
 def over_runs(values: list[float]) -> Spread:
-    """Return mean and spread of one number a run."""
+    """Return the mean and spread of one number per run."""
     if not values:
         return Spread(float("nan"), float("nan"))
     return Spread(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else float("nan"))
 
 
 def shown(value: float, spread: float, shape: str) -> str:
-    """Return a number with its spread or error, and without where there is none."""
+    """Return a number as text with its spread or error, if there is one."""
     return f"{value:{shape}} ± {spread:{shape}}" if spread == spread else f"{value:{shape}}"
 
 
@@ -104,7 +104,7 @@ class Curve(NamedTuple):
 
 
 def curve(runs: list[Floats], n_points: int = 160) -> Curve:
-    """Thin the runs' series to at most `n_points` equally spaced moments, and average over the runs."""
+    """Reduce the runs' series to at most `n_points` equally spaced times, and average over the runs."""
     length = min(len(run) for run in runs)
     if not length:
         return Curve(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
@@ -115,7 +115,7 @@ def curve(runs: list[Floats], n_points: int = 160) -> Curve:
 
 
 def ratio_to_random(regrets: list[float], random: list[float]) -> Spread:
-    """Return regret over the regret of RAN in the same run: 1 is blind, 0 is perfect."""
+    """Return regret divided by RAN's regret in the same run: 1 is random, 0 is perfect."""
     return over_runs([_over(own, blind) for own, blind in zip(regrets, random, strict=True)])
 
 

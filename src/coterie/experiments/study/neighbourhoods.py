@@ -1,4 +1,4 @@
-"""Who counts as a neighbour of one user, item by item: what a policy believes, beside the truth."""
+"""One user's neighbours per item: the policy's estimate beside the truth."""
 
 from collections.abc import Hashable, Iterable
 from itertools import islice
@@ -13,7 +13,7 @@ from coterie.models.candidates import Candidate, Candidates
 
 N_ITEMS = 32
 N_USERS = 60
-LOOK = 1_000  # rounds that are searched for items
+LOOK = 1_000  # rounds searched for items
 
 
 class Item(NamedTuple):
@@ -27,21 +27,20 @@ class Item(NamedTuple):
 def neighbourhoods(policy: Any, world: World, rounds: Iterable[Round], trace: pl.DataFrame) -> pl.DataFrame:
     """Return a row for each pair of an item and another user: item, family, other, found, truth.
 
-    The user is the most frequent visitor of `trace`, named in the column `user`. Of the items that come up,
-    the half is taken on which `policy` is surest of the user's own taste, surest first; on the others it
-    cannot tell yet, and counts nearly everybody. At most 32 items and 60 others are taken, evenly.
-    `found` is what `policy` believes after the run, `truth` is what the world knows: null for a log, and where
-    tastes drift.
-    Others stand in an order that keeps alike ones together.
+    The user is the most frequent visitor of `trace`, named in the column `user`. Of the items in the first
+    rounds, the half with the narrowest bounds of the user's own model is taken, narrowest first; for the
+    others nearly all users are still neighbours. At most 32 items and 60 other users are taken, evenly.
+    `found` is the policy's estimate after the run, `truth` that of the world: null for a log, and with drift.
+    Other users are sorted so that similar ones are adjacent.
     """
-    user, others = _people(policy, trace)
+    user, others = _users(policy, trace)
     items = _surest(policy, user, _items(world, rounds))
     found = [set(policy.neighbours(user, item.context)) for item in items]
     truth: list[set[Hashable] | None] = [None] * len(items)
-    if hasattr(world, "neighbours") and not getattr(world, "drift", 0):  # it tells what was true at the start
+    if hasattr(world, "neighbours") and not getattr(world, "drift", 0):  # truth at the start
         truth = [set(world.neighbours(user, item.context, others)) for item in items]
-    told = [near if real is None else real for near, real in zip(found, truth, strict=True)]
-    order = _sorted(others, [item.family for item in items], told)
+    known = [near if real is None else real for near, real in zip(found, truth, strict=True)]
+    order = _sorted(others, [item.family for item in items], known)
     rows = [
         (
             str(user),
@@ -58,7 +57,7 @@ def neighbourhoods(policy: Any, world: World, rounds: Iterable[Round], trace: pl
     return pl.DataFrame(rows, schema=columns, orient="row")
 
 
-def _people(policy: Any, trace: pl.DataFrame) -> tuple[Hashable, list[Hashable]]:
+def _users(policy: Any, trace: pl.DataFrame) -> tuple[Hashable, list[Hashable]]:
     """Return the most frequent visitor who is still known, and the others."""
     visits = dict(trace["user"].value_counts().iter_rows())
     known = sorted(policy.users, key=lambda user: (-visits.get(str(user), 0), str(user)))
@@ -68,7 +67,7 @@ def _people(policy: Any, trace: pl.DataFrame) -> tuple[Hashable, list[Hashable]]
 
 
 def _items(world: World, rounds: Iterable[Round]) -> dict[int, list[Item]]:
-    """Return items that come up, by family."""
+    """Return the items of the first rounds, by family."""
     families: dict[int, list[Item]] = {}
     seen: set[Any] = set()
     for visit in islice(rounds, LOOK):
@@ -87,14 +86,14 @@ def _id(context: Any) -> Any:
 
 
 def _alone(context: Any) -> Any:
-    """Return a list of candidates with this one alone."""
+    """Return a list with this candidate only."""
     if isinstance(context, Candidate):
         return Candidates.trusted([context.id], context.features[None])
     return [context]
 
 
 def _surest(policy: Any, user: Hashable, families: dict[int, list[Item]]) -> list[Item]:
-    """Return half of each family's items: those where the user's own bound is narrowest, narrowest first."""
+    """Return half of each family's items: those with the narrowest bounds of the user's model, in order."""
     surest = []
     for items in families.values():
         items = items[: max(2, 2 * N_ITEMS // len(families))]
@@ -104,7 +103,7 @@ def _surest(policy: Any, user: Hashable, families: dict[int, list[Item]]) -> lis
 
 
 def _sorted(others: list[Hashable], families: list[int], near: list[set[Hashable]]) -> list[Hashable]:
-    """Put first who is near on most items of the first family, then of the second, and so on."""
+    """Sort users by how many items of the first family they are near on, then of the second, and so on."""
 
     def nearness(other: Hashable) -> tuple[int, ...]:
         counts = dict.fromkeys(families, 0)

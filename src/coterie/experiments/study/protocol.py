@@ -1,6 +1,6 @@
 """The paper's protocol (section 5): tune on the first fifth, report on the rest, over several runs.
 
-A policy begins the reported part with nothing learned: the cold start that the paper's figures show.
+A policy starts the reported part untrained, as in the paper's figures.
 """
 
 import os
@@ -25,7 +25,7 @@ QUICK_RUNS = 2
 
 
 class Tried(NamedTuple):
-    """One setting and what it came to in tuning."""
+    """One setting and its merit in tuning."""
 
     spec: Spec
     merit: float
@@ -34,7 +34,7 @@ class Tried(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Protocol:
-    """What is tuned and reported, and where it is kept: `out/tuning`, `out/traces`."""
+    """What is tuned and reported, and the folder of the results: `out/tuning`, `out/traces`."""
 
     name: str  # of the dataset
     data: Any  # a dataset
@@ -44,7 +44,7 @@ class Protocol:
     seed: int = 0
     tuned_share: float = 0.2
     tuning_runs: int = 1
-    n_rounds: int | None = None  # only so many rounds of the data
+    n_rounds: int | None = None  # use only this many rounds of the data
     quick: bool = False
 
     def __post_init__(self) -> None:
@@ -84,7 +84,7 @@ class Protocol:
         return (quick_grid if self.quick else paper_grid)(self.data.n_users)
 
     def left_out(self) -> list[str]:
-        """Say what a quick reproduction does not do."""
+        """Return what a quick reproduction leaves out."""
         if not self.quick:
             return []
         full = paper_grid(self.data.n_users)
@@ -96,7 +96,7 @@ class Protocol:
         ]
 
     def tuning_tasks(self, spec: Spec) -> list[tuple[Spec, list[Task]]]:
-        """Return every setting of a policy with its runs; none where there is nothing to choose."""
+        """Return every setting of a policy with its runs; empty if there is nothing to tune."""
         tried = settings(spec, self.grid)
         if len(tried) == 1:
             return []
@@ -111,12 +111,12 @@ class Protocol:
         ]
 
     def tune(self, told: Told = lambda done: None, workers: int | Workers | None = None) -> None:
-        """Play what has not been played yet of the tuning part."""
+        """Play the tuning runs that have not been played yet."""
         tasks = [task for spec in self.specs for _, own in self.tuning_tasks(spec) for task in own]
         record_all(tasks, told, workers, score)
 
     def tried(self, spec: Spec) -> list[Tried]:
-        """Return every setting of a policy and what it came to, in the order of the grid."""
+        """Return every setting of a policy and its merit, in the order of the grid."""
         return [
             Tried(
                 one, over_runs([merit(read_score(path, run), self.data.is_log) for run, path in tasks]).mean
@@ -125,7 +125,7 @@ class Protocol:
         ]
 
     def best(self, spec: Spec) -> Spec:
-        """Return the setting that did best in tuning; the first of equals."""
+        """Return the best setting in tuning; the first of equals."""
         tried = self.tried(spec)
         return max(tried, key=lambda one: one.merit).spec if tried else spec
 
@@ -142,7 +142,7 @@ class Protocol:
         )
 
     def tuning_table(self) -> pl.DataFrame:
-        """Return every setting tried and what it came to."""
+        """Return every setting tried and its merit."""
         rows = [
             {"policy": spec.text, "setting": one.spec.text, **_numbers(one.spec), "merit": one.merit}
             for spec in self.specs
@@ -162,7 +162,7 @@ def run_protocol(
     reporting: Callable[[Plan], Told] = lambda plan: lambda done: None,
     workers: int | Workers | None = None,
 ) -> Comparison:
-    """Tune, then report. What was played before is not played again; both are told how far things are."""
+    """Tune, then report. Finished runs are not played again; `tuning` and `reporting` receive the progress."""
     workers = workers or os.cpu_count()
     protocol.tune(tuning, workers)
     plan = protocol.plan()

@@ -44,7 +44,7 @@ CURVES = {
 @final
 @dataclass(frozen=True)
 class Evidence:
-    """What came out for one dataset."""
+    """The results for one dataset."""
 
     protocol: Protocol
     comparison: Comparison
@@ -52,12 +52,12 @@ class Evidence:
 
     @property
     def title(self) -> str:
-        """What the dataset is called."""
+        """The dataset's title."""
         return title_of(self.protocol.name, self.protocol.data)
 
 
 def title_of(name: str, data: Any) -> str:
-    """Return what reports call a dataset: whether it is whole, partial or generated is part of it."""
+    """Return a dataset's title in reports, which says if it is partial or generated."""
     title = TITLES.get(name, f"{name} (built-in world)" if name in WORLDS else name)
     return f"{title} (partial)" if data.provenance == "real, partial" else title
 
@@ -68,7 +68,7 @@ def reproduce(
     reporting: Callable[[Plan], Told] = lambda plan: lambda done: None,
     workers: int | Workers | None = None,
 ) -> Evidence:
-    """Do all of it, going on where an earlier call was interrupted, and write everything but the report."""
+    """Run the protocol, continuing an interrupted call, and write all results except the report."""
     comparison = run_protocol(protocol, tuning, reporting, workers)
     evidence = Evidence(protocol, comparison, _sheets(protocol, comparison))
     write_numbers(evidence)
@@ -97,7 +97,7 @@ def _sheets(protocol: Protocol, comparison: Comparison) -> dict[str, Sheet]:
 
 
 def _distances(protocol: Protocol) -> list[Line]:
-    """Return the panels of Figure 3: LastFM beside Delicious, or one of them where the other is not at hand."""
+    """Return the panels of Figure 3: LastFM beside Delicious, or one of them if the other is missing."""
     if protocol.name not in DISTANT:
         return []
     lines = []
@@ -115,7 +115,7 @@ def _distances(protocol: Protocol) -> list[Line]:
 
 
 def statistics(evidence: Evidence) -> dict[str, Any]:
-    """Return the dataset's line of Table 1, beside the paper's where it has one."""
+    """Return the dataset's row of Table 1, with the paper's if there is one."""
     protocol, data = evidence.protocol, evidence.protocol.data
     kept = evidence.comparison.results[0].over("kept").mean
     paper = TABLE_1.get(protocol.name.removesuffix("-twin"))
@@ -135,7 +135,7 @@ def statistics(evidence: Evidence) -> dict[str, Any]:
 
 
 def numbers(evidence: Evidence) -> dict[str, Any]:
-    """Return everything a table shows and more, as JSON values."""
+    """Return all results as JSON values."""
     protocol = evidence.protocol
     found = as_json(evidence.comparison)
     for policy in found["policies"]:
@@ -158,7 +158,7 @@ def _chosen(evidence: Evidence) -> list[tuple[Any, Any]]:
 
 
 def runs_table(comparison: Comparison) -> pl.DataFrame:
-    """Return what each run of each policy came to."""
+    """Return the metrics of each run of each policy."""
     rows = [
         {"policy": result.spec.text, "seed": seed, **run._asdict()}
         for result in comparison.results

@@ -1,21 +1,21 @@
-"""Whether a policy is ahead, or whether chance is enough to explain it.
+"""Tests whether a policy is ahead by more than chance explains.
 
 A log is a sample. A policy's click-through rate on it comes from the records that the policy kept, so its error is
-their sampling error; the spread over runs says only how much the drawn candidate lists matter, because all runs look
-at the same records.
+their sampling error; the spread over runs only shows the effect of the drawn candidate lists, because all
+runs use the same records.
 
 Let y_t be the payoff of record t, and K_r the records that run r of R kept. The rate is the mean over the runs:
 
     Σ_t w_t·y_t   with   w_t = Σ_r [t ∈ K_r] / (R·|K_r|)
 
 and the variance of it is Σ_t w_t²·(y_t − rate)². If two policies pay the same, m on average, their difference is the
-sum of d_t = (w_t − w'_t)·(y_t − m). Records that both kept as often cancel, which is what pairing means. The
+sum of d_t = (w_t − w'_t)·(y_t − m). Records that both kept equally often cancel (a paired test). The
 difference over √Σ d_t² is compared with Student's t. Its degrees of freedom are the number of records that carry the
-difference, (Σ d²)²/Σ d⁴: where few records pay, few carry it, and the test asks for more.
+difference, (Σ d²)²/Σ d⁴: if few records pay, there are few, and the test requires a larger difference.
 
-In a world each run has rounds of its own, the same for all policies. So runs are a sample, and the differences
+In a world each run has its own rounds, the same for all policies. So runs are a sample, and the differences
 between two policies' regrets in the same run are compared with Student's t, with one degree of freedom fewer than
-runs. Two or three runs ask for a lead of many times the spread.
+runs. With two or three runs, the lead must be many times the spread.
 """
 
 import math
@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-LEVEL = 0.01  # in no more than this share of comparisons where all do the same is a winner named
-ROUNDED = 1e-12  # a spread that is so small against the mean is rounding
-FEW = 30  # kept records in a run, below which a rate says nothing
+LEVEL = 0.01  # the largest share of comparisons of equal policies in which a winner is named
+ROUNDED = 1e-12  # a relative spread this small is rounding
+FEW = 30  # fewest kept records per run for a meaningful rate
 
 
 class Kept(NamedTuple):
@@ -76,27 +76,28 @@ def rate(runs: list[Kept]) -> Rate:
 
 
 def chance(first: Rate, second: Rate) -> float:
-    """Return in which share of logs the first would be this far ahead, or farther, if both paid the same."""
+    """Return the share of logs in which the first would be ahead by this much or more, if both paid the same."""
     ahead = first.value - second.value
     if not ahead > 0:  # NaN too
         return 1.0
     n, m = len(first.records), len(second.records)
-    same = (n * first.value + m * second.value) / (n + m)  # what both would pay
+    same = (n * first.value + m * second.value) / (n + m)  # the common rate
     parts = [first.weights * (first.payoffs - same), second.weights * (same - second.payoffs)]
     apart = _summed(np.concatenate([first.records, second.records]), np.concatenate(parts))
     squares = apart * apart
     variance = float(squares.sum())
-    from scipy.special import stdtr  # late: it takes a while to import
+    from scipy.special import stdtr  # imported late: it is slow to import
 
     carriers = variance * variance / float(squares @ squares)
     return float(stdtr(carriers, -ahead / math.sqrt(variance)))
 
 
 def chance_of_best(first: Rate, others: list[Rate], tried: int = 0) -> float:
-    """Return in which share of logs, at most, some policy would be this far ahead of all, if all paid the same.
+    """Return an upper bound on the share of logs in which some policy leads by this much, if all pay the
+    same.
 
-    Any of them could have come first, so the chance that one does is counted for each (Bonferroni's bound). `tried`
-    is how many there were, where only the best of several settings is among the others.
+    Any policy could have come first, so its chance is counted for each (Bonferroni's bound). `tried` is the
+    number of settings played, if only the best of several is among the others.
     """
     if not others:
         return 1.0
@@ -104,7 +105,7 @@ def chance_of_best(first: Rate, others: list[Rate], tried: int = 0) -> float:
 
 
 def chance_in_runs(first: list[float], others: list[list[float]], tried: int = 0) -> float:
-    """Return in which share of comparisons, at most, some policy would be this far ahead, if all lost the same.
+    """Return an upper bound on the share of comparisons with such a lead, if all policies lose the same.
 
     `first` has the regret of each run, and `others` those of the other policies in the same runs; `tried` as above.
     """
@@ -115,24 +116,24 @@ def chance_in_runs(first: list[float], others: list[list[float]], tried: int = 0
 
 
 def _chance_of_lead(ahead: Floats) -> float:
-    """Return in which share of samples the mean would be so far above 0, if it were 0 in truth."""
+    """Return the share of samples with a mean this far above 0, if the true mean is 0."""
     n, mean, spread = len(ahead), float(ahead.mean()), float(ahead.std(ddof=1))
     if not mean > 0:
         return 1.0
     if spread <= ROUNDED * mean:
-        return 0.5**n  # no spread to compare with: all that is known is the sign, n times
+        return 0.5**n  # no spread to compare with: a sign test
     from scipy.special import stdtr
 
     return float(stdtr(n - 1, -mean / (spread / math.sqrt(n))))
 
 
 def is_ahead_in_runs(first: list[float], others: list[list[float]], tried: int = 0) -> bool:
-    """Tell whether the first is ahead of all others by more than chance explains."""
+    """Return whether the first is ahead of all others by more than chance explains."""
     return chance_in_runs(first, others, tried) <= LEVEL
 
 
 def is_ahead(first: Rate, others: list[Rate], tried: int = 0) -> bool:
-    """Tell whether the first is ahead of all others by more than chance explains."""
+    """Return whether the first is ahead of all others by more than chance explains."""
     enough = min(one.fewest for one in (first, *others)) >= FEW
     return enough and chance_of_best(first, others, tried) <= LEVEL
 

@@ -37,7 +37,8 @@ def _follow_all_loops(compiled: Any) -> None:
     The code of a function holds that of all it calls, wherever they are; Numba looks at the one file alone.
     """
     file = compiled._cache._cache_file
-    file._source_stamp = (file._source_stamp, LOOPS)
+    # Numba compares the version before it unpickles the index, which may name modules that no longer exist.
+    file._version = f"{file._version} {LOOPS}"
 
 
 def _save_one_at_a_time(compiled: Any) -> None:

@@ -16,8 +16,8 @@ import numpy as np
 from coterie.errors import UserError
 from coterie.models.hierarchy.population import Population
 from coterie.models.protocol import Seen
-from coterie.models.rows.bank import kernels
 from coterie.models.rows.means import Means
+from coterie.models.rows.ridge_rows import kernels
 
 ROWS = 8  # that the desk has: as many users as are visited side by side
 WINDOW = 1024  # users whose facts are brought for coming visits, in one message to each shard

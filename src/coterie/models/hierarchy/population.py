@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from coterie.errors import FileError
 from coterie.models.files import Tensors, take
-from coterie.models.rows.bank import Compiled, kernels
+from coterie.models.rows.ridge_rows import Compiled, kernels
 
 Floats = NDArray[np.float64]
 

@@ -1,1 +1,1 @@
-"""Numbered ridge regressions, for every policy but CAB, and the graphs over them."""
+"""Numbered ridge regressions, for every policy except CAB, and graphs over them."""

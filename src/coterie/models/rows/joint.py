@@ -1,10 +1,10 @@
-"""Ridge regressions that are coupled: what one user pays moves the others' models through a kernel over users.
+"""Coupled ridge regressions: one user's payoff changes the others' models through a kernel over users.
 
 The users' weights w₁ … w_m have the prior covariance K ⊗ I and each payoff is w_i·x plus noise, so after the
 payoffs they have mean w and covariance C = ((K ⊗ I)⁻¹ + Σ φφᵀ)⁻¹ with φ = e_i ⊗ x. GOB.Lin and CoLin are both
-this, with different K: A⁻¹ and WᵀW. C falls apart into blocks where K does, so one block a group of coupled
-users is kept, (m·d)² numbers each, and only from the first payoff on. With item ids it falls apart further, one
-m × m matrix an item. A node of a block is one user, or several who share one model.
+this, with different K: A⁻¹ and WᵀW. C has the same blocks as K, so one block per group of coupled users is
+stored, with (m·d)² numbers each, from the first payoff on. With item ids it splits further, into one m × m
+matrix per item. A node of a block is one user, or several who share one model.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -18,20 +18,20 @@ from coterie.models.checks import check_user, read_items, read_vectors
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.protocol import Floats, View
 
-STRIPE = 256  # rows of a covariance that are updated at once, so that the update needs no second copy of it
+STRIPE = 256  # rows of a covariance updated at once, so that the update needs no full copy
 VECTORS: Hashable = None  # the one key of a block's beliefs when contexts are vectors; else keys are item ids
 
 
 @final
 class Belief:
-    """What is known of a block's weights: their covariance and mean."""
+    """The posterior of a block's weights: covariance and mean."""
 
     def __init__(self, covariance: Floats, weights: Floats) -> None:
         self.covariance = covariance  # (nodes * width, nodes * width)
         self.weights = weights  # (nodes * width,)
 
     def learn(self, rows: slice, context: Floats, payoff: float) -> None:
-        """Condition on one payoff of the node that has these rows."""
+        """Condition on one payoff of the node with these rows."""
         # Rank one (Sherman–Morrison): inverting again would be O(rows³).
         v = self.covariance[:, rows] @ context
         s = 1 + float(context @ v[rows])
@@ -41,14 +41,14 @@ class Belief:
             self.covariance[start : start + STRIPE] -= np.outer(v[start : start + STRIPE], v)
 
     def without(self, rows: slice) -> "Belief":
-        """Return the others' beliefs: a Gaussian forgets a part by leaving it out."""
+        """Return the marginal posterior of the other nodes."""
         covariance = np.delete(np.delete(self.covariance, rows, axis=0), rows, axis=1)
         return Belief(np.ascontiguousarray(covariance), np.delete(self.weights, rows))
 
 
 @final
 class Block:
-    """Users whose models are coupled, and what is known of them, by item if contexts are items."""
+    """Users whose models are coupled, and their posterior, per item if contexts are items."""
 
     def __init__(self, kernel: Floats, nodes: Sequence[Sequence[Hashable]]) -> None:
         self.kernel = kernel  # (nodes, nodes)
@@ -62,7 +62,7 @@ class Block:
 
 @final
 class Joint:
-    """All users' models, in blocks. A user outside the blocks is one of its own, K = `alone`, from first sight."""
+    """All users' models, in blocks. A user outside the blocks gets a new block with K = `alone`."""
 
     def __init__(self, n_features: int | None, blocks: Iterable[Block] = (), alone: float = 1.0) -> None:
         self.alone = np.full((1, 1), alone)
@@ -82,7 +82,7 @@ class Joint:
         return read_items(contexts) if self.n_features is None else read_vectors(contexts, self.n_features)
 
     def view(self, user: Hashable, contexts: Any) -> View:
-        """Return the user's estimates and spreads, with all that the coupled users paid."""
+        """Return the user's estimates and spreads, from the payoffs of all coupled users."""
         b, node = self._place.get(user, (None, 0))
         block = Block(self.alone, [()]) if b is None else self.blocks[b]
         rows = slice(node * self.width, (node + 1) * self.width)
@@ -103,17 +103,17 @@ class Joint:
         return View(estimate, np.sqrt(np.maximum(squares, 0)))
 
     def members(self, user: Hashable) -> int:
-        """Return how many users are coupled with `user`, who is counted."""
+        """Return how many users are coupled with `user`, including `user`."""
         place = self._place.get(user)
         return 1 if place is None else self.blocks[place[0]].n_users
 
     def coupled_with(self, user: Hashable) -> list[Hashable]:
-        """Return the users who are coupled with `user`, who is among them."""
+        """Return the users coupled with `user`, including `user`."""
         place = self._place.get(user)
         return [user] if place is None else [name for node in self.blocks[place[0]].nodes for name in node]
 
     def update(self, user: Hashable, context: Any, payoff: float) -> int:
-        """Learn one payoff, and return how many users it is learned for."""
+        """Learn one payoff, and return how many users' models change."""
         self.add(user)
         b, node = self._place[user]
         block = self.blocks[b]
@@ -126,7 +126,7 @@ class Joint:
         return block.n_users
 
     def add(self, user: Hashable) -> None:
-        """Register a user; one outside the blocks is coupled with nobody."""
+        """Register a user; a user outside the blocks is not coupled with others."""
         check_user(user)
         if user not in self._place:
             self._place[user] = (self._next, 0)
@@ -142,7 +142,7 @@ class Joint:
             del block.beliefs[item]
 
     def drop(self, user: Hashable) -> None:
-        """Forget a user. What the others know, they keep."""
+        """Forget a user. The others keep what they learned."""
         check_user(user)
         if user not in self._place:
             raise UserError(f"user {user!r} is not known, so cannot be dropped")
@@ -168,7 +168,7 @@ class Joint:
         return list(self._place)
 
     def tensors(self) -> Tensors:
-        """Return everything as arrays; a belief is named by its block and, if contexts are items, its item."""
+        """Return everything as arrays; a belief is identified by its block and, if contexts are items, its item."""
         order = {b: position for position, b in enumerate(self.blocks)}
         blocks = list(self.blocks.values())
         keys = dict.fromkeys(key for block in blocks for key in block.beliefs)
@@ -193,7 +193,7 @@ class Joint:
         }
 
     def restore(self, tensors: Tensors) -> None:
-        """Take over saved arrays."""
+        """Restore saved arrays."""
         names, items = unpack_ids(tensors, "users"), unpack_ids(tensors, "items")
         of_block, of_node = (
             take(tensors, name, "i", (len(names),)).tolist() for name in ("user_block", "user_node")
@@ -225,12 +225,12 @@ class Joint:
 
 
 def _flat(arrays: Iterable[Floats]) -> Floats:
-    """Return arrays of any shape one after the other."""
+    """Return arrays of any shape concatenated as one flat array."""
     return np.concatenate([np.empty(0), *(array.ravel() for array in arrays)])
 
 
 def _pieces(tensors: Tensors, name: str, shapes: Sequence[tuple[int, ...]]) -> list[NDArray[np.float64]]:
-    """Return the arrays that `_flat` put together."""
+    """Return the arrays that `_flat` concatenated."""
     ends = np.cumsum([int(np.prod(shape)) for shape in shapes], dtype=np.int64)
     flat = take(tensors, name, "f", (int(ends[-1]) if len(ends) else 0,))
     parts = np.split(flat, ends[:-1]) if len(ends) else []

@@ -1,7 +1,7 @@
-"""A growing graph over numbered nodes whose edges are only ever deleted, on one or on many layers.
+"""A growing graph over numbered nodes, with one or many layers on which edges are only deleted.
 
-A node that arrives is joined to each earlier one with probability 3·log(n)/n, n counting it, and to one at least;
-or to all. A layer says which edges are alive there: a boolean each, all alive where the list of them ends.
+A new node gets an edge to each earlier one with probability 3·log(n)/n, where n includes it, and at least one
+edge; or edges to all. A layer has a boolean per edge: whether it is alive. Edges beyond its end are alive.
 """
 
 import math
@@ -18,19 +18,19 @@ from coterie.models.files import Tensors, take
 Numbers = NDArray[np.int64]
 Alive = NDArray[np.bool_]
 NO_LABELS: Numbers = np.empty(0, dtype=np.int64)
-EVERYWHERE: Alive = np.ones(0, dtype=np.bool_)  # a layer without deleted edges
+ALL_ALIVE: Alive = np.ones(0, dtype=np.bool_)  # a layer without deleted edges
 
 
 @final
-class Web:
-    """Nodes 0 … n_nodes-1 and the edges that they arrived with, in the order of arrival."""
+class LayeredGraph:
+    """Nodes 0 … n_nodes-1 and their edges, in the order of the later nodes."""
 
     def __init__(self) -> None:
         self.n_nodes = 0
         self.ends: Numbers = np.empty((0, 2), dtype=np.int64)  # (edges, 2)
 
     def arrive(self, rng: Generator | None, among: Numbers | None = None) -> int:
-        """Add a node with edges to some of the earlier ones, or of those in `among`; without `rng` to all."""
+        """Add a node with random edges to earlier nodes, or to those in `among`; without `rng`, edges to all."""
         others = np.arange(self.n_nodes) if among is None else among
         if rng is not None and len(others):
             n = len(others) + 1
@@ -50,7 +50,7 @@ class Web:
         return stays
 
     def alive(self, layer: Alive) -> Alive:
-        """Return for each edge whether it is alive on a layer: an array of its own."""
+        """Return for each edge whether it is alive on a layer, as a new array."""
         full = np.ones(len(self.ends), dtype=np.bool_)
         full[: len(layer)] = layer
         return full
@@ -69,7 +69,7 @@ class Web:
     def labels(self, layer: Alive, known: Numbers = NO_LABELS) -> Numbers:
         """Return each node's connected component on a layer, numbered by first appearance.
 
-        `known` are those of the first nodes, if no edge between them was deleted since: they save time.
+        `known` are the labels of the first nodes, if no edge between them was deleted since; this saves time.
         """
         if len(known):
             found = kernels.extend(self.ends, layer, known, self.n_nodes)
@@ -82,7 +82,7 @@ class Web:
         return {f"{name}_edges": self.ends}
 
     def restore(self, name: str, tensors: Tensors, n_nodes: int) -> None:
-        """Take over saved edges."""
+        """Restore saved edges."""
         ends = take(tensors, f"{name}_edges", "i", (None, 2)).astype(np.int64)
         sound = ((ends >= 0) & (ends < n_nodes)).all() and (ends[:, 0] < ends[:, 1]).all()
         if not (sound and (np.diff(ends[:, 1]) >= 0).all()):

@@ -1,4 +1,4 @@
-"""Compiled loops for whoever holds a bank: rounds come in as arrays, a chunk at a time."""
+"""The inputs of compiled loops over rows: rounds as arrays, in chunks."""
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, final
@@ -6,24 +6,24 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.models.rows.bank import Bank, kernels
+from coterie.models.rows.ridge_rows import RidgeRows, kernels
 
 Numbers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
 class Log(NamedTuple):
-    """Rounds as arrays that were checked."""
+    """Rounds as checked arrays."""
 
     users: Sequence[Hashable]
     candidates: Numbers  # (rounds, candidates)
     payoffs: Floats  # (rounds, 1) with `served`, else (rounds, candidates)
-    served: Numbers  # (rounds,) the logged position, -1 where all payoffs are known
+    served: Numbers  # (rounds,) the logged position, -1 if all payoffs are known
 
 
 @final
 class Chunk:
-    """Some rounds in the form that a compiled loop takes, and after it what happened in them."""
+    """Some rounds in the format of compiled loops, with their outcomes after the loop."""
 
     def __init__(self, log: Log, row: Callable[[Hashable], int]) -> None:
         loops = kernels("rows.loops")
@@ -48,51 +48,46 @@ class Chunk:
 
     @property
     def joined(self) -> list[Hashable]:
-        """The users that got a row, in that order."""
+        """The users who got a row, in order."""
         return [self.users[number] for number in self.people.joined[1 : 1 + self.people.joined[0]]]
 
 
 @final
 class Items:
-    """All items of a batch, as a bank's rows take them; names given in a loop find their way back."""
+    """All items of a batch in the rows' format; collects the items that get a number in a loop."""
 
-    def __init__(self, bank: Bank, contexts: Any) -> None:
-        self._bank = bank
-        self.names = list(contexts) if bank.one_hot else []
-        self.numbers = np.array(bank.numbers(contexts))  # a copy: the loop writes new items' numbers here
+    def __init__(self, models: RidgeRows, contexts: Any) -> None:
+        self._models = models
+        self.names = list(contexts) if models.one_hot else []
+        self.numbers = np.array(models.numbers(contexts))  # a copy: the loop writes new items' numbers here
         self.named = np.zeros(2 + len(self.names), dtype=np.int64)
         self._start()
 
     def _start(self) -> None:
-        self.named[0] = len(getattr(self._bank, "items", ()))
+        self.named[0] = len(getattr(self._models, "items", ()))
         self.named[1] = 0
 
     def settle(self) -> None:
-        """Tell the bank which items got a number."""
+        """Register the items that got a number."""
         new = self.named[2 : 2 + self.named[1]].tolist()
-        self._bank.items_named([self.names[position] for position in new])
+        self._models.items_named([self.names[position] for position in new])
         self._start()
 
 
 def play(name: str, arguments: Callable[[], tuple[Any, ...]], so_far: Numbers, n: int) -> None:
-    """Run the compiled loop of a policy until `so_far[0]` is n; `arguments` makes room and returns them."""
+    """Run the compiled loop of a policy until `so_far[0]` is n; `arguments` makes room and returns its arguments."""
     loop = getattr(kernels("rows.loops"), name)
     while so_far[0] < n:
         loop(*arguments())
 
 
-def nearest(people: Bank, row: int, pools: Bank, n_pools: int, home: int) -> int:
+def nearest(user_rows: RidgeRows, row: int, pools: RidgeRows, n_pools: int, home: int) -> int:
     """Return the pool with the nearest profile: `home` unless another is nearer, else the first."""
-    return int(kernels("rows.loops").nearest(people.rows, row, pools.rows, n_pools, home))
-
-
-def entries(bank: Bank) -> int:
-    """Return how many entries a bank has; vectors have none."""
-    return int(bank.rows.size[4]) if bank.one_hot else 0
+    return int(kernels("rows.loops").nearest(user_rows.rows, row, pools.rows, n_pools, home))
 
 
 def partner(
-    pools: Bank, c: int, whole: NDArray[np.bool_], age: Numbers, rate: Floats, near: Floats, alike: float
+    pools: RidgeRows, c: int, whole: NDArray[np.bool_], age: Numbers, rate: Floats, near: Floats, alike: float
 ) -> int:
-    """Return the oldest whole pool that is like pool c in payoffs a member and in profile, or -1."""
+    """Return the oldest fully checked pool that is similar to pool c, or -1."""
     return int(kernels("rows.loops").partner(pools.rows, c, whole, age, rate, near, alike))

@@ -1,7 +1,7 @@
 """Numbered ridge regressions over item ids, to be pooled, split and drawn from.
 
-On one-hot contexts a ridge regression is a shrunken mean for each item: w = total / (1 + times). A row holds
-an entry for each item it was shown, and nothing for the others, so memory follows the touched pairs.
+On one-hot contexts a ridge regression is a shrunken mean per item: w = total / (1 + times). A row has an
+entry for each item with data and nothing for the others, so memory grows with these pairs.
 """
 
 from collections.abc import Hashable, Sequence
@@ -13,25 +13,25 @@ from numpy.typing import NDArray
 from coterie.errors import FileError
 from coterie.models.checks import read_items
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.models.rows.bank import Bank
+from coterie.models.rows.ridge_rows import RidgeRows
 
 Numbers = NDArray[np.int64]
-SOUND = 1e-6  # how far rounding may have taken a sum from what its parts allow
+SOUND = 1e-6  # tolerance for rounding in the consistency check
 
 
 @final
-class Means(Bank):
-    """A bank over item ids."""
+class Means(RidgeRows):
+    """Rows over item ids."""
 
     one_hot = True
 
     def __init__(self, items: dict[Hashable, int] | None = None) -> None:
         super().__init__("rows.means")
-        self.items = {} if items is None else items  # each learned item and its number; siblings share it
+        self.items = {} if items is None else items  # each learned item and its number; shared by siblings
         self.rows = self._kernels.make(16)
 
     def sibling(self) -> Self:
-        """Return an empty bank for the same items."""
+        """Return empty rows for the same items."""
         return type(self)(self.items)
 
     def read(self, contexts: Any) -> list[Hashable]:
@@ -39,7 +39,7 @@ class Means(Bank):
         return read_items(contexts)
 
     def numbers(self, contexts: Sequence[Hashable]) -> Numbers:
-        """Return the items' numbers; one that nobody has learned gets a negative number, for this call."""
+        """Return the items' numbers; unlearned items get a negative number for this call."""
         strangers: dict[Hashable, int] = {}
         return np.array(
             [
@@ -50,7 +50,7 @@ class Means(Bank):
         )
 
     def learnable(self, contexts: Sequence[Hashable]) -> Numbers:
-        """Return the items' numbers, given where there are none."""
+        """Return the items' numbers; new items get one."""
         return np.array([self.items.setdefault(item, len(self.items)) for item in contexts], dtype=np.int64)
 
     def items_named(self, names: list[Hashable]) -> None:
@@ -64,7 +64,7 @@ class Means(Bank):
         return int(self.rows.size[4])
 
     def fit(self, n_rows: int, entries: int) -> None:
-        """Make room for so many rows and entries in all."""
+        """Make room for this total of rows and entries."""
         rows, room = len(self.rows.head), len(self.rows.row)
         if rows >= n_rows and room >= entries:
             return
@@ -73,7 +73,7 @@ class Means(Bank):
         self.rows = self._kernels.grown(self.rows, rows if rows >= n_rows else max(n_rows, 2 * rows), room)
 
     def hold(self, items: dict[Hashable, int], n_rows: int) -> None:
-        """Begin anew with these items and so many rows, which have learned nothing."""
+        """Reset to these items and `n_rows` empty rows."""
         names = dict(items)
         self.items.clear()
         self.items.update(names)
@@ -82,10 +82,10 @@ class Means(Bank):
             self._kernels.take(self.rows)
 
     def tensors(self, prefix: str, rows: Numbers) -> Tensors:
-        """Return rows as arrays: one entry a touched (row, item) pair."""
+        """Return rows as arrays: one entry per row and item with data."""
         row, item, count, total = self._kernels.dump(self.rows, rows)
         if (count == np.floor(count)).all():
-            count = count.astype(np.int64)  # fractions come only where what is old counts less
+            count = count.astype(np.int64)  # fractions occur only with fading
         return {
             "items": pack_ids(self.items),
             f"{prefix}_row": row,
@@ -97,7 +97,7 @@ class Means(Bank):
         }
 
     def restore(self, prefix: str, tensors: Tensors, n_rows: int) -> Any:
-        """Return rows from a file, if sums and counts agree; the items' numbers are taken over at once."""
+        """Return rows from a file, if sums and counts agree; also restores the items' numbers."""
         items = unpack_ids(tensors, "items")
         row = take(tensors, f"{prefix}_row", "i", (None,))
         item = take(tensors, f"{prefix}_item", "i", row.shape)

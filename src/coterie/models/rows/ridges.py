@@ -1,6 +1,6 @@
 """Numbered ridge regressions over feature vectors, to be pooled, split and drawn from.
 
-A row's facts are M − I and b; M⁻¹ and w are caches that rank-one updates follow and `refresh` renews.
+A row's facts are M − I and b; M⁻¹ and w are caches, updated by rank-one updates and recomputed by `refresh`.
 """
 
 from collections.abc import Hashable
@@ -13,15 +13,15 @@ from coterie.errors import FileError
 from coterie.models.checks import read_vectors
 from coterie.models.files import Tensors, take
 from coterie.models.protocol import Floats
-from coterie.models.rows.bank import Bank
+from coterie.models.rows.ridge_rows import RidgeRows
 
-# A file whose caches are further than this from its facts is damaged.
+# A file whose caches differ from its facts by more than this is damaged.
 SOUND = 1e-6
 
 
 @final
-class Ridges(Bank):
-    """A bank over vectors of `n_features`."""
+class Ridges(RidgeRows):
+    """Rows over vectors of `n_features`."""
 
     one_hot = False
 
@@ -31,7 +31,7 @@ class Ridges(Bank):
         self.rows = self._kernels.make(n_features, 16)
 
     def sibling(self) -> Self:
-        """Return an empty bank for the same features."""
+        """Return empty rows for the same features."""
         return type(self)(self.n_features)
 
     def read(self, contexts: Any) -> Floats:
@@ -39,7 +39,7 @@ class Ridges(Bank):
         return read_vectors(contexts, self.n_features)
 
     def numbers(self, contexts: Floats) -> Floats:
-        """Return the vectors as they are, side by side in memory."""
+        """Return the vectors, contiguous in memory."""
         return np.require(contexts, requirements=["C", "W"])
 
     learnable = numbers
@@ -49,16 +49,16 @@ class Ridges(Bank):
 
     @property
     def entries(self) -> int:
-        """None: rows are all there is."""
+        """None: vectors have no entries."""
         return 0
 
     def fit(self, n_rows: int, entries: int) -> None:
-        """Make room for so many rows in all."""
+        """Make room for this total of rows."""
         if len(self.rows.times) < n_rows:
             self.rows = self._kernels.grown(self.rows, max(n_rows, 2 * len(self.rows.times)), entries)
 
     def tensors(self, prefix: str, rows: NDArray[np.int64]) -> Tensors:
-        """Return rows as arrays: the facts, and the caches too, so that a loaded row goes on bit for bit."""
+        """Return rows as arrays: facts and caches, so that a loaded row continues bit for bit."""
         names = ("gram", "moment", "inverse", "weight", "times")
         return {f"{prefix}_{name}": getattr(self.rows, name)[rows] for name in names}
 

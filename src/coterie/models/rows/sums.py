@@ -14,6 +14,7 @@ from coterie.models._kernels.rows.sums import add_outer
 from coterie.models.checks import read_items, read_vectors
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.protocol import Floats, View
+from coterie.models.rows.tables import solve_view
 
 
 class Sums(Protocol):
@@ -42,7 +43,7 @@ class Sums(Protocol):
         """Return what the columns are."""
 
     def restore(self, tensors: Tensors) -> None:
-        """Take over what `tensors` returned."""
+        """Restore what `tensors` returned."""
 
 
 def make_sums(n_features: int | None, one_hot: bool) -> Sums:
@@ -58,7 +59,9 @@ class VectorSums:
     def __init__(self, n_features: int) -> None:
         self.n_features = n_features
         self._upper = np.triu_indices(n_features)
-        self._square = np.zeros((n_features, n_features), dtype=np.intp)  # where (a, b) lies in a flat row
+        self._square = np.zeros(
+            (n_features, n_features), dtype=np.intp
+        )  # the position of (a, b) in a flat row
         self._square[self._upper] = self._square.T[self._upper] = np.arange(len(self._upper[0]))
 
     @property
@@ -81,10 +84,7 @@ class VectorSums:
 
     def view(self, gram: Floats, moment: Floats, contexts: Floats) -> View:
         """Return estimates and spreads."""
-        M = np.eye(self.n_features) + gram[self._square]
-        solved = np.linalg.solve(M, np.column_stack([moment, contexts.T]))
-        squares = np.einsum("kf,fk->k", contexts, solved[:, 1:])
-        return View(contexts @ solved[:, 0], np.sqrt(np.maximum(squares, 0)))
+        return solve_view(gram[self._square], moment, contexts)
 
     def weights(self, gram: Floats, moment: Floats) -> Floats:
         """Return w."""
@@ -140,5 +140,5 @@ class ItemSums:
         return {"items": pack_ids(self.items)}
 
     def restore(self, tensors: Tensors) -> None:
-        """Take over saved items."""
+        """Restore saved items."""
         self.items = {item: k for k, item in enumerate(unpack_ids(tensors, "items"))}

@@ -1,7 +1,7 @@
-"""Users' ridge regressions in rows that can be summed over a group and compared all at once.
+"""Users' ridge regressions in rows, with sums over a group and views of all rows at once.
 
-A row's facts are Σ x xᵀ and Σ y x. Over vectors the inverse and the weights follow them by rank-one updates, and
-`update` writes all four. Over items a row is a count and a total for each item that its user was shown.
+A row's facts are Σ x xᵀ and Σ y x. For vectors the inverse and the weights follow by rank-one updates, and
+`update` writes all four. For items a row is a count and a total per item with data.
 """
 
 from collections.abc import Hashable, Sequence
@@ -18,9 +18,9 @@ from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.protocol import Floats, View
 
 Rows = NDArray[np.int64]
-Column: TypeAlias = tuple[Rows, Rows, Floats]  # who was shown an item, how often, and what they paid in all
+Column: TypeAlias = tuple[Rows, Rows, Floats]  # an item's rows with data, their counts and totals
 NOTHING: Column = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0))
-SOUND = 1e-6  # how far rounding may have taken a cache from its facts
+SOUND = 1e-6  # tolerance for rounding in the caches
 
 
 class Table(Protocol):
@@ -32,16 +32,16 @@ class Table(Protocol):
         """Check a candidate list; `[0]` is its first context."""
 
     def grow(self) -> int:
-        """Add a row that has learned nothing, and return its number."""
+        """Add an empty row, and return its number."""
 
     def delete(self, row: int) -> None:
         """Forget a row; those after it move up by one."""
 
     def update(self, row: int, context: Any, payoff: float) -> None:
-        """Let a row learn."""
+        """Update a row with a payoff."""
 
     def view(self, row: int | None, contexts: Any) -> View:
-        """Return a row's estimates and spreads; None has learned nothing."""
+        """Return a row's estimates and spreads; None is an empty row."""
 
     def views(self, contexts: Any, rows: Rows | None = None) -> View:
         """Return the estimates and spreads of some rows, or of all: (rows, candidates) each."""
@@ -53,7 +53,7 @@ class Table(Protocol):
         """Return all rows as arrays."""
 
     def restore(self, tensors: Tensors, n_rows: int) -> None:
-        """Take over saved arrays."""
+        """Restore saved arrays."""
 
 
 def make_table(n_features: int | None, one_hot: bool) -> Table:
@@ -121,7 +121,7 @@ class VectorTable:
         self.n_rows -= 1
 
     def update(self, row: int, context: Floats, payoff: float) -> None:
-        """Let a row learn."""
+        """Update a row with a payoff."""
         self.gram[row] += np.outer(context, context)
         self.moment[row] += payoff * context
         v = self.inverse[row] @ context
@@ -139,7 +139,7 @@ class VectorTable:
     def views(self, contexts: Floats, rows: Rows | None = None) -> View:
         """Return the estimates and spreads of some rows, or of all."""
         inverse, weight = (a if rows is None else a[rows] for a in (self.inverse, self.weight))
-        # One matrix product for all rows and contexts: xᵀM⁻¹x is M⁻¹ times x xᵀ, both laid out flat.
+        # One matrix product for all rows and contexts: xᵀM⁻¹x is M⁻¹ times x xᵀ, both flattened.
         pairs = np.einsum("kf,kg->fgk", contexts, contexts).reshape(self.n_features**2, -1)
         squares = inverse.reshape(len(weight), len(pairs)) @ pairs
         return View(weight @ contexts.T, np.sqrt(np.maximum(squares, 0)))
@@ -151,11 +151,11 @@ class VectorTable:
         return solve_view(gram, total(self.moment, rows), contexts)
 
     def tensors(self) -> Tensors:
-        """Return all rows as arrays, the caches too, so that a loaded table goes on bit for bit."""
+        """Return all rows as arrays, including the caches, so that a loaded table continues bit for bit."""
         return {"gram": self.gram, "moment": self.moment, "inverse": self.inverse, "weight": self.weight}
 
     def restore(self, tensors: Tensors, n_rows: int) -> None:
-        """Take over saved arrays, if the caches agree with the facts."""
+        """Restore saved arrays, if the caches agree with the facts."""
         d = self.n_features
         shapes = {
             "gram": (n_rows, d, d),
@@ -175,7 +175,7 @@ class VectorTable:
 
 @final
 class ItemTable:
-    """Rows over item ids: memory follows the touched (row, item) pairs."""
+    """Rows over item ids: memory grows with the (row, item) pairs that have data."""
 
     def __init__(self) -> None:
         self.n_rows = 0
@@ -202,7 +202,7 @@ class ItemTable:
         self.n_rows -= 1
 
     def update(self, row: int, context: Hashable, payoff: float) -> None:
-        """Let a row learn."""
+        """Update a row with a payoff."""
         pairs = self._items.setdefault(context, {})
         times, total = pairs.get(row, (0, 0.0))
         pairs[row] = (times + 1, total + payoff)
@@ -237,7 +237,7 @@ class ItemTable:
         return View(estimate, spread)
 
     def tensors(self) -> Tensors:
-        """Return all rows as arrays: one entry a touched (row, item) pair."""
+        """Return all rows as arrays: one entry per row and item with data."""
         columns = [self._columns(item) for item in self._items]
         item = [np.full(len(rows), i) for i, (rows, _, _) in enumerate(columns)]
         nothing = np.empty(0, dtype=np.int64)
@@ -250,7 +250,7 @@ class ItemTable:
         }
 
     def restore(self, tensors: Tensors, n_rows: int) -> None:
-        """Take over saved arrays."""
+        """Restore saved arrays."""
         items = unpack_ids(tensors, "touched_items")
         row = take(tensors, "pair_row", "i", (None,))
         item, count = (take(tensors, name, "i", row.shape) for name in ("pair_item", "pair_count"))
@@ -264,7 +264,7 @@ class ItemTable:
         self._items, self._columns_of, self.n_rows = found, {}, n_rows
 
     def _columns(self, item: Hashable) -> Column:
-        """Return who was shown an item, how often, and what they paid in all."""
+        """Return an item's rows with data, their counts and totals."""
         if item not in self._items:
             return NOTHING
         if item not in self._columns_of:

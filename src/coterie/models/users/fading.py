@@ -16,15 +16,15 @@ from coterie.errors import FileError, UserError
 from coterie.models.checks import check_user
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.protocol import ROUNDING, Eligible, Floats, Near, Seen, View
-from coterie.models.rows.bank import Bank, Compiled
-from coterie.models.rows.loops import Chunk, Items, Log, entries
+from coterie.models.rows.loops import Chunk, Items, Log
+from coterie.models.rows.ridge_rows import Compiled, RidgeRows
 
 
 @final
 class Fading(Compiled):
     """One ridge regression a user, over what the bank is for. `keep` is λ: what a payoff counts after one more."""
 
-    def __init__(self, bank: Bank, eligible: Eligible, keep: float) -> None:
+    def __init__(self, bank: RidgeRows, eligible: Eligible, keep: float) -> None:
         super().__init__("users.fading")
         self.bank = bank
         self.eligible = eligible
@@ -96,7 +96,7 @@ class Fading(Compiled):
         """Let the confident neighbours learn."""
         idle, spread = self._idle_near(user, [context], view, scale)
         item = self.bank.learnable([context])
-        self.bank.fit(0, entries(self.bank) + len(self._names))
+        self.bank.fit(0, self.bank.entries + len(self._names))
         learners: int = self._kernels.share(
             self.bank.rows, len(self._names), self._row.get(user, -1), item, np.zeros(1, np.int64), payoff,
             *view, scale, limit, self.keep,
@@ -142,7 +142,7 @@ class Fading(Compiled):
         stream = rng or np.random.default_rng(0)
         while so_far[0] < len(rounds.who):
             room = int(so_far[2] + so_far[3]) + 1
-            self.bank.fit(room, entries(self.bank) + room)
+            self.bank.fit(room, self.bank.entries + room)
             self._kernels.play(
                 self.bank.rows, items.numbers, items.named, rounds, row_of, known, so_far,
                 self.eligible == "all", self.keep, alpha, gamma, rng is not None, stream,

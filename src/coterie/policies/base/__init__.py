@@ -1,1 +1,1 @@
-"""What the policies share."""
+"""The shared parts of policies."""

@@ -1,4 +1,4 @@
-"""Many rounds as arrays, and what a policy did in them: the shape in which loops are compiled."""
+"""Many rounds as arrays, and their outcomes: the format of compiled loops."""
 
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
@@ -12,11 +12,11 @@ from coterie.models.checks import check_user, check_users, check_whole
 
 
 class Batch(NamedTuple):
-    """Rounds to be played one after the other.
+    """Rounds to play one after the other.
 
-    With `served`, the rounds are a log: round t counts, and is learned from, only when the policy picks the
-    candidate at position `served[t]`, which paid `payoffs[t]`. Without it, every candidate's payoff is known,
-    `payoffs` is (rounds, candidates), and every round is learned from. `Policy.run` plays it.
+    With `served`, the rounds are a log: round t counts, and is learned from, only if the policy picks the
+    candidate at position `served[t]`, whose payoff is `payoffs[t]`. Without it, every candidate's payoff is
+    known, `payoffs` is (rounds, candidates), and every round is learned from. `Policy.run` plays it.
 
     >>> lists = np.array([[0, 1], [1, 0]])  # positions in the items
     >>> batch = Batch(["ann", "bob"], lists, ["jazz", "news"], np.array([1.0, 0.0]), served=np.array([0, 0]))
@@ -33,16 +33,16 @@ class Batch(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What happened in each round of a batch: all (rounds,)."""
+    """The outcome of each round of a batch; all arrays are (rounds,)."""
 
     choice: NDArray[np.int64]  # the position picked
     kept: NDArray[np.bool_]  # whether the round was learned from
-    members: NDArray[np.int64]  # how many users the decision rested on
+    members: NDArray[np.int64]  # how many users' models the decision used
     updated: NDArray[np.int64]  # how many users' models were updated
 
 
 def read_batch(batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
-    """Check a batch whole, before anything is learned, and return candidates, payoffs (2-d) and served (-1: none)."""
+    """Check a batch before anything is learned, and return candidates, payoffs (2-d) and served (-1: none)."""
     check_users(batch.users)
     for name in ("candidates", "served"):
         check_whole(name, getattr(batch, name), ContextError)

@@ -5,31 +5,35 @@ from typing import Any
 
 import numpy as np
 
-from coterie.models import Bank
+from coterie.models import RidgeRows
 from coterie.models.rows.loops import Chunk, Items, Log
 from coterie.policies.base.batch import Batch, Outcome, read_batch, run_one_by_one
 
-CHUNK = 1 << 16  # rounds that are copied at once
+CHUNK = 1 << 16  # rounds copied at once
 
 
 def run_chunks(
     policy: Any,
-    bank: Bank,
+    models: RidgeRows,
     row: Callable[[Hashable], int],
     batch: Batch,
     play: Callable[[Chunk, Items], None],
 ) -> Outcome:
-    """Play a batch: `play` gets each chunk, moves the policy on, and leaves what happened in the chunk.
+    """Play a batch in chunks; `play` plays each chunk, updates the policy, and writes the outcome into the chunk.
 
-    `row` tells a user's row, -1 for a stranger. An alpha that is a function, or an item under two numbers, is for
-    Python.
+    `row` returns a user's row, -1 for an unknown user. Falls back to Python if alpha is callable or an item
+    repeats.
     """
     candidates, payoffs, served = read_batch(batch)
-    contexts = bank.read(batch.items)
-    if callable(policy.alpha) or not len(candidates) or (bank.one_hot and len(set(contexts)) < len(contexts)):
+    contexts = models.read(batch.items)
+    if (
+        callable(policy.alpha)
+        or not len(candidates)
+        or (models.one_hot and len(set(contexts)) < len(contexts))
+    ):
         return run_one_by_one(policy, batch)
     users = batch.users.tolist() if isinstance(batch.users, np.ndarray) else batch.users
-    items = Items(bank, contexts)
+    items = Items(models, contexts)
     parts = []
     for start in range(0, len(users), CHUNK):
         part = slice(start, start + CHUNK)

@@ -1,4 +1,4 @@
-"""What a policy thought of each candidate, and which one it picked."""
+"""A policy's estimates for each candidate, and its choice."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.models.candidates import Candidates
-from coterie.models.protocol import TIE, Seen
+from coterie.models.protocol import TIE, Seen, View
 
 Floats = NDArray[np.float64]
 
@@ -20,7 +20,7 @@ def first_best(score: Floats) -> int:
 
 
 def ranked(score: Floats) -> list[int]:
-    """Return all candidates, best first; tied ones as listed, so the first is `first_best`."""
+    """Return all candidates, best first; tied ones in list order, so the first is `first_best`."""
     by_score = np.argsort(-score, kind="stable")
     if (np.diff(score[by_score]) <= -TIE).all():  # no ties, the usual case
         return by_score.tolist()  # type: ignore[no-any-return]
@@ -38,9 +38,9 @@ def ranked(score: Floats) -> list[int]:
 @final
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """What a policy thinks of each candidate: the user's own view, the neighbourhood's, and the score.
+    """A policy's estimates for each candidate: the user's own, the neighbourhood's, and the score.
 
-    All arrays have one number for each candidate. Prints as a table.
+    All arrays have one number per candidate. Prints as a table.
 
     >>> from coterie import CAB
     >>> told = CAB(one_hot=True, alpha=0.5).explain("ann", ["jazz", "news"])
@@ -53,16 +53,16 @@ class Decision:
     user: Any
     contexts: Sequence[Any] | Candidates
     estimate: Floats  # the user's own estimate of the payoff
-    width: Floats  # how far the truth may lie from it: the confidence bound
-    members: NDArray[np.int64]  # how many users the decision rests on, the user among them
+    width: Floats  # the confidence bound around it
+    members: NDArray[np.int64]  # how many users' models the decision uses, including the user's own
     near_estimate: Floats  # their average estimate
     near_width: Floats  # their average width
-    score: Floats  # what the policy ranks by
-    seen: Seen | None = None  # whom it rests on, where a part of the users could not be asked; else None
-    probability: Floats | None = None  # how likely each candidate was, where the policy draws its choice
-    drawn: int | None = None  # the candidate that was drawn, in that case
-    parts: Mapping[str, Floats] | None = None  # what the estimate consists of, where the policy says so
-    groups: Floats | None = None  # the user's probability of each group, where users are in groups
+    score: Floats  # the policy ranks by it
+    seen: Seen | None = None  # the users included, if some shards could not be reached; else None
+    probability: Floats | None = None  # each candidate's probability, if the choice is drawn
+    drawn: int | None = None  # the drawn candidate, in that case
+    parts: Mapping[str, Floats] | None = None  # the parts of the estimate, for policies that have them
+    groups: Floats | None = None  # the user's probability of each group, for policies with groups
 
     @property
     def choice(self) -> int:
@@ -71,7 +71,7 @@ class Decision:
 
     @property
     def ranking(self) -> list[int]:
-        """All positions, best first; one that was drawn stands before the others."""
+        """All positions, best first; a drawn one comes before the others."""
         order = ranked(self.score)
         if self.drawn is not None:
             order.remove(self.drawn)
@@ -79,7 +79,7 @@ class Decision:
         return order
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one plain dict a candidate, in the order listed."""
+        """Return one plain dict per candidate, in list order."""
         choice = self.choice
         return [
             {
@@ -99,7 +99,7 @@ class Decision:
         ]
 
     def _item(self, k: int) -> Any:
-        """Return a candidate's id; None where it has features alone."""
+        """Return a candidate's id; None if it has features only."""
         if isinstance(self.contexts, Candidates):
             return self.contexts.ids[k]
         return None if isinstance(self.contexts, np.ndarray) else self.contexts[k]
@@ -130,7 +130,7 @@ class Decision:
         return head, body
 
     def _table_of_parts(self, names: list[str]) -> tuple[list[str], list[list[str]]]:
-        """Return the table of a policy that tells what its estimates are made of."""
+        """Return the table of a policy whose estimates have parts."""
         body = [
             [
                 "→" if row["chosen"] else "",
@@ -163,3 +163,13 @@ class Decision:
             "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>" for line in body
         )
         return f"<table><caption>{escape(self._caption())}</caption><tr>{top}</tr>{rows}</table>"
+
+
+def decide_with(
+    user: Any, contexts: Any, own: View, near: View, scale: float, members: int, score: Floats | None = None
+) -> Decision:
+    """Return the decision by the estimate and bound of a group of `members` users, or by a drawn score."""
+    width = scale * near.spread
+    count = np.full(len(width), members, dtype=np.int64)
+    found = near.estimate + width if score is None else score
+    return Decision(user, contexts, own.estimate, scale * own.spread, count, near.estimate, width, found)

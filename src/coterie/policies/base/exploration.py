@@ -16,7 +16,7 @@ def check_alpha(alpha: Any) -> Alpha:
 
 
 def check_half_life(half_life: Any) -> float | None:
-    """Return a half-life: a number of payoffs above 0, or None for what is never forgotten."""
+    """Return a half-life: a number of payoffs above 0, or None if payoffs never fade."""
     if half_life is None:
         return None
     value = check_number("half_life", half_life)
@@ -26,7 +26,7 @@ def check_half_life(half_life: Any) -> float | None:
 
 
 def keep_of(half_life: float | None) -> float:
-    """Return what an old payoff still counts after one more, so that it counts half after `half_life` more.
+    """Return the factor of old payoffs per new one, so that a payoff counts half after `half_life` more.
 
     >>> keep_of(1.0), keep_of(None)
     (0.5, 1.0)
@@ -35,7 +35,7 @@ def keep_of(half_life: float | None) -> float:
 
 
 def scale_at(alpha: Alpha, learned: int) -> float:
-    """Return what a spread is multiplied with after `learned` payoffs; the first round has t = 1.
+    """Return the factor of spreads after `learned` payoffs; the first round has t = 1.
 
     A number α gives α·√log(1+t), the paper's experiments. A function is the whole factor α(t) of its
     Algorithm 1, as the theory needs it.

@@ -1,4 +1,4 @@
-"""What GOB.Lin and CoLin share: a joint estimate of users whom a given graph couples."""
+"""The shared part of GOB.Lin and CoLin: a joint estimate for users coupled by a given graph."""
 
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from coterie.policies.base.policy import Policy
 from coterie.policies.base.social_graph import Edge, pack_graph, unpack_graph, without_user
 
 
-class Coupled(Policy):
+class JointPolicy(Policy):
     """Decides by the user's part of the joint estimate and bound."""
 
     alpha: Alpha
@@ -32,29 +32,29 @@ class Coupled(Policy):
         return Decision(user, contexts, estimate, width, members, estimate, width, estimate + width)
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
-        """Update the joint estimate of all who are coupled with the user; all of them learn."""
+        """Update the joint estimate of all users coupled with the user."""
         check_user(user)
         contexts = self.models.read([context])
         payoff = read_payoff(payoff)
-        scale_at(self.alpha, self.learned)  # an alpha that fails must fail before anything changes
+        scale_at(self.alpha, self.learned)  # raises for a bad alpha before anything changes
         self.learned += 1
         return self.models.update(user, contexts[0], payoff)
 
     def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
-        """Return the users whose payoffs count for `user`, `user` among them: the same for every context."""
+        """Return the users whose payoffs count for `user`, including `user`: the same for every context."""
         check_user(user)
         self.models.read([context])
         return self.models.coupled_with(user)
 
     def drop_item(self, item: Hashable) -> None:
-        """Forget an item, for all users, where items are ids."""
+        """Forget an item for all users, if items are ids."""
         if self.models.n_features is not None:
             super().drop_item(item)
         self.models.read([item])
         self.models.drop_item(item)
 
     def add(self, user: Hashable) -> None:
-        """Register a user; one who is not in the graph is coupled with nobody."""
+        """Register a user; users outside the graph are not coupled with others."""
         self.models.add(user)
 
     def drop(self, user: Hashable) -> None:
@@ -74,6 +74,6 @@ class Coupled(Policy):
         return {**pack_graph(self.users, self.graph, self.clusters), **self.models.tensors()}
 
     def restore(self, tensors: Tensors) -> None:
-        """Take over what `tensors` returned."""
+        """Restore what `tensors` returned."""
         self.models.restore(tensors)
         self.graph, self.clusters = unpack_graph(self.users, tensors)

@@ -1,8 +1,8 @@
-"""One call at a time: every public method of a policy waits until the one before it has ended.
+"""One call at a time: every public method of a policy waits until the previous call has ended.
 
-Kernels release Python's own lock, so two threads could otherwise write to the same arrays. Each policy has one lock.
-It is re-entrant: `choose` may call `decide`. Two policies that were given the same random generator share it without
-protection; give each its own.
+Kernels release Python's global lock, so two threads could otherwise write to the same arrays. Each policy has
+one lock. It is re-entrant: `choose` may call `decide`. Two policies with the same random generator share it
+without protection; give each its own.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What every policy can do. A policy defines how it decides, learns and forgets; the rest follows."""
+"""The base class of policies. A policy defines how it decides, learns and forgets; the rest is here."""
 
 import copy
 import inspect
@@ -14,8 +14,9 @@ import numpy as np
 from numpy.random import Generator
 
 from coterie.errors import FileError, ParameterError
-from coterie.models.checks import check_count, check_pairs
+from coterie.models.checks import check_count, check_pairs, read_items
 from coterie.models.files import State, Tensors, read_file, write_file
+from coterie.models.forget import without_item
 from coterie.policies.base.batch import Batch, Outcome, read_batch, run_one_by_one
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.lock import take_turns
@@ -29,7 +30,7 @@ class Policy(ABC):
     threads: calls wait for each other. In all methods `user` is a hashable id, `contexts` is a list of candidates (an
     array (candidates, n_features), or item ids), `context` one of them, and `payoff` a number in [-1, 1].
 
-    What cannot be read raises UserError, ContextError or PayoffError, children of CoterieError, and changes nothing.
+    Invalid input raises UserError, ContextError or PayoffError, children of CoterieError, and changes nothing.
 
     >>> from coterie import LinUCB
     >>> policy = LinUCB(one_hot=True)
@@ -42,20 +43,25 @@ class Policy(ABC):
     (['ann'], 1)
     """
 
-    name: ClassVar[str]  # what files and commands call it
+    name: ClassVar[str]  # its name in files and commands
     reference: ClassVar[str]  # where the algorithm is described
-    in_tensors: ClassVar[tuple[str, ...]] = ()  # parameters that `tensors` holds, because JSON could not
-    finds_neighbours: ClassVar[bool] = False  # whether what it learns decides who decides with whom
-    not_saved: ClassVar[tuple[str, ...]] = ()  # parameters of the running program, that `load` may be given
-    takes_both: ClassVar[bool] = False  # whether it may be made with n_features and one_hot: for `Candidates`
+    in_tensors: ClassVar[
+        tuple[str, ...]
+    ] = ()  # parameters stored in `tensors`, because JSON cannot hold them
+    item_tensors: ClassVar[
+        tuple[str, ...]
+    ] = ()  # prefixes of tensors from which `drop_item` can remove an item
+    finds_neighbours: ClassVar[bool] = False  # whether it learns which users decide together
+    not_saved: ClassVar[tuple[str, ...]] = ()  # parameters of the running program, which `load` may be given
+    takes_both: ClassVar[bool] = False  # whether it takes n_features and one_hot together, for `Candidates`
     _lock: RLock  # held by every public method while it runs
-    replays: ClassVar[bool] = True  # whether payoffs alone, in the same order, make the same state again
-    takes_names: ClassVar[bool] = False  # whether contexts may be ids, named features and a context together
+    replays: ClassVar[bool] = True  # whether the same payoffs in the same order give the same state
+    takes_names: ClassVar[bool] = False  # whether contexts may combine ids, named features and a context
     learned: int = 0  # how many payoffs were learned
-    rng: Generator | None = None  # where randomness comes from, if any is used
+    rng: Generator | None = None  # the random generator, if any is used
 
     def __new__(cls, *_args: Any, **_parameters: Any) -> Self:
-        """Give each policy its lock, whatever its constructor does."""
+        """Give each policy its lock, independent of its constructor."""
         policy = super().__new__(cls)
         policy._lock = RLock()
         return policy
@@ -72,7 +78,7 @@ class Policy(ABC):
         vars(self).update(state)
 
     def _copied(self, memo: dict[int, Any]) -> dict[str, Any]:
-        """Return all but the lock, as it is between two calls: what copies and pickles hold."""
+        """Return the state between two calls, without the lock, for copies and pickles."""
         for name in self.not_saved:
             if getattr(self, name) is not None:
                 raise ParameterError(
@@ -87,7 +93,7 @@ class Policy(ABC):
 
     @abstractmethod
     def decide(self, user: Hashable, contexts: Any) -> Decision:
-        """Choose among `contexts` for `user`, and return the reasons. Changes nothing but the random stream."""
+        """Choose among `contexts` for `user`, and return the reasons. Changes only the random stream."""
 
     @abstractmethod
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
@@ -95,11 +101,11 @@ class Policy(ABC):
 
     @abstractmethod
     def add(self, user: Hashable) -> None:
-        """Register `user` ahead of the first payoff. Nothing happens if the user is known."""
+        """Register `user` before the first payoff. Does nothing if the user is known."""
 
     @abstractmethod
     def drop(self, user: Hashable) -> None:
-        """Forget `user`. What others learned from the user's payoffs stays. Raises UserError for a stranger."""
+        """Forget `user`, but not what others learned from the user's payoffs. Raises UserError if unknown."""
 
     @property
     @abstractmethod
@@ -112,10 +118,10 @@ class Policy(ABC):
 
     @abstractmethod
     def restore(self, tensors: Tensors) -> None:
-        """Take over what `tensors` returned. Raises FileError if the arrays contradict each other."""
+        """Restore what `tensors` returned. Raises FileError if the arrays contradict each other."""
 
     def choose(self, user: Hashable, contexts: Any) -> int:
-        """Return the position in `contexts` of the candidate to show to `user`. Moves the random stream only."""
+        """Return the position in `contexts` of the candidate to show to `user`. Changes only the random stream."""
         return self.decide(user, contexts).choice
 
     def decide_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[Decision]:
@@ -139,10 +145,10 @@ class Policy(ABC):
     def explain(self, user: Hashable, contexts: Any, draws: int = 100) -> Decision:
         """Return what `choose` would do now for `user` among `contexts` and why, without moving the random stream.
 
-        `probability` in the answer says how likely each candidate is to be chosen: 1 for the choice of a policy
-        that does not draw, 1/candidates for `Random`. A policy that draws (`thompson=True`) decides `draws` times,
-        and they are the shares; the first time is what `choose` does next, so its share is never 0. `draws=0`
-        leaves them out.
+        `probability` in the answer is each candidate's probability: 1 for the choice of a policy that does
+        not draw, 1/candidates for `Random`. A policy that draws (`thompson=True`) decides `draws` times, and
+        the probabilities are the shares; the first decision is what `choose` does next, so its share is never
+        0. `draws=0` leaves them out.
 
         >>> from coterie import LinUCB
         >>> print(LinUCB(one_hot=True, alpha=0.5).explain("ann", ["jazz", "news"]))
@@ -156,41 +162,40 @@ class Policy(ABC):
             return _sure(self.decide(user, contexts))
         before = copy.deepcopy(self.rng.bit_generator.state)
         try:
-            told = self.decide(user, contexts)
+            decision = self.decide(user, contexts)
             drew = self.rng.bit_generator.state != before
-            if told.probability is not None or (drew and not draws):
-                return told
+            if decision.probability is not None or (drew and not draws):
+                return decision
             if not drew:
-                return _sure(told)
-            counts = np.zeros(len(told.score))
-            counts[told.choice] = 1
+                return _sure(decision)
+            counts = np.zeros(len(decision.score))
+            counts[decision.choice] = 1
             for _ in range(draws - 1):
                 counts[self.decide(user, contexts).choice] += 1
-            return replace(told, probability=counts / draws)
+            return replace(decision, probability=counts / draws)
         finally:
             self.rng.bit_generator.state = before
 
     @property
     def draws(self) -> bool:
-        """Whether `decide` draws from the random stream. Policies that do by other means than `thompson` say so."""
+        """Whether `decide` draws from the random stream. Policies that draw without `thompson` override this."""
         return bool(getattr(self, "thompson", False))
 
     @property
     def runs_compiled(self) -> bool:
-        """Whether `run` is one compiled loop. Policies whose settings decide that say so."""
+        """Whether `run` is one compiled loop. Policies where this depends on settings override it."""
         return type(self).run is not Policy.run
 
     def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
-        """Return the users who decide with `user` on `context` now, `user` among them. Here: `user` alone."""
-        self.explain(user, [context], draws=0)  # raises if either cannot be read
+        """Return the users whose models decide for `user` on `context` now, including `user`. Here: `user` alone."""
+        self.explain(user, [context], draws=0)  # raises if either is not valid
         return [user]
 
     def learn_many(self, users: Sequence[Hashable], contexts: Any, payoffs: Any) -> int:
-        """Learn many payoffs in the order given, as `learn` would one by one; return how many updates that made.
+        """Learn many payoffs in the order given, as `learn` would one by one; return the number of updates.
 
-        `contexts` has a row of features, or an item id, for each of `users`, and `payoffs` a number. All is checked
-        before anything is learned.
-        Where the policy has a kernel this is one compiled pass.
+        `contexts` has a row of features, or an item id, for each of `users`, and `payoffs` a number. All
+        input is checked before anything is learned. If the policy has a kernel, this is one compiled pass.
 
         >>> from coterie import LinUCB
         >>> policy = LinUCB(one_hot=True)
@@ -200,7 +205,7 @@ class Policy(ABC):
         return self._learn_all(as_batch(self, users, contexts, payoffs))
 
     def fit(self, log: Any) -> Self:
-        """Learn every record of a log, in order, whatever the policy would have chosen; return the policy.
+        """Learn every record of a log in order, independent of the policy's own choices; return the policy.
 
         `log` is what `open_log` returns, or a table with the columns user, payoff, and item or features.
 
@@ -222,11 +227,11 @@ class Policy(ABC):
         return sum(self.learn(user, batch.items[place], payoff) for user, place, payoff in rows)
 
     def drop_item(self, item: Hashable) -> None:
-        """Forget `item`: what was learned of it goes, and so does what it said about users.
+        """Forget `item`: everything learned about it, including its effect on users' models.
 
-        For policies over item ids. Raises ParameterError where what was learned of one item is mixed with what was
-        learned of others: over feature vectors, and in SparseCAB, COFIBA, DCCB and Hierarchical. Raises ContextError
-        for an item that is not known.
+        For policies over item ids. Raises ParameterError if what was learned about one item cannot be
+        separated from others: over feature vectors, and in SparseCAB, COFIBA, DCCB and Hierarchical. Raises
+        ContextError for an item that is not known.
 
         >>> from coterie import CAB
         >>> policy = CAB(one_hot=True).fit({"user": ["ann"], "item": ["jazz"], "payoff": [1]})
@@ -234,6 +239,10 @@ class Policy(ABC):
         >>> policy.explain("ann", ["jazz"]).estimate.tolist()
         [0.0]
         """
+        if self.item_tensors and getattr(self, "one_hot", False):
+            read_items([item])
+            self.restore(without_item(self.tensors(), item, self.item_tensors))
+            return
         raise ParameterError(
             f"{type(self).__name__} cannot forget an item here: what it learned of one is mixed with what it learned "
             "of others; policies over item ids can (one_hot=True), but for COFIBA, DCCB, Hierarchical and those with "
@@ -242,7 +251,7 @@ class Policy(ABC):
 
     def __repr__(self) -> str:
         given = inspect.signature(type(self)).parameters
-        told = [
+        shown = [
             f"{name}={_brief(value)}"
             for name, value in self.parameters.items()
             if name not in self.in_tensors
@@ -251,14 +260,14 @@ class Policy(ABC):
         ]
         users = len(self.users)
         return (
-            f"{type(self).__name__}({', '.join(told)}), {users:,} {'user' if users == 1 else 'users'}, "
+            f"{type(self).__name__}({', '.join(shown)}), {users:,} {'user' if users == 1 else 'users'}, "
             f"{self.learned:,} {'payoff' if self.learned == 1 else 'payoffs'} learned"
         )
 
     def run(self, batch: Batch) -> Outcome:
-        """Play the rounds of `batch`: `decide`, then `learn` what was kept. Return what happened in each of them.
+        """Play the rounds of `batch`: `decide`, then `learn` what was kept. Return the outcome of each of them.
 
-        Compiled where the policy has a kernel. The whole batch is checked before anything is learned.
+        Compiled if the policy has a kernel. The whole batch is checked before anything is learned.
 
         >>> import numpy as np
         >>> from coterie import CAB, Batch
@@ -275,7 +284,7 @@ class Policy(ABC):
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the policy to `path`, whole or not at all: a crash leaves the old file as it was.
+        """Write the policy to `path` atomically: a crash leaves the old file unchanged.
 
         Raises FileError if the file cannot be written, or if an id is of a type that a file cannot hold.
         """
@@ -289,9 +298,9 @@ class Policy(ABC):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **given: Any) -> Self:
-        """Read a policy that goes on exactly where the saved one stopped.
+        """Read a policy that continues exactly where the saved one stopped.
 
-        `given` are the parameters that a file cannot hold: `alpha`, where it is a function; `engine`, if any. Raises
+        `given` are the parameters that a file cannot hold: `alpha`, if it is a function; `engine`, if any. Raises
         FileError if there is no such file at `path` or it is damaged, ParameterError if `given` is not what it needs.
 
         >>> import os, tempfile
@@ -323,7 +332,7 @@ def _sure(decision: Decision) -> Decision:
 
 
 def _brief(value: Any) -> str:
-    """Return a parameter in a few words."""
+    """Return a parameter as short text."""
     text = getattr(value, "__name__", None) if callable(value) else None
     return text or reprlib.repr(value)
 

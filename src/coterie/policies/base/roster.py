@@ -1,11 +1,13 @@
-"""Who is known, numbered from 0 without gaps: the number is the user's row in the models."""
+"""The known users, numbered from 0 without gaps: the number is the user's row in the models."""
 
 from collections.abc import Hashable, Iterable
 from typing import final
 
 from coterie.errors import UserError
 
-PARTS = 256  # dictionaries: one of a million names takes 50 ms to make room, one of a few thousand no time
+PARTS = (
+    256  # dictionaries: resizing one with a million names takes 50 ms, one with a few thousand almost no time
+)
 
 
 @final
@@ -28,11 +30,11 @@ class Roster:
         return self._parts[hash(user) % PARTS]
 
     def row(self, user: Hashable) -> int:
-        """Return a user's row, -1 for a stranger."""
+        """Return a user's row, -1 if unknown."""
         return self._part(user).get(user, -1)
 
     def join(self, user: Hashable) -> int:
-        """Give a stranger the next row."""
+        """Give a new user the next row."""
         row = self._part(user)[user] = len(self.names)
         self.names.append(user)
         return row

@@ -1,4 +1,4 @@
-"""A given graph over users: how it is read, and how it is cut into clusters that are small enough."""
+"""A given graph over users: reading it, and cutting it into clusters of limited size."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -16,11 +16,11 @@ from coterie.models.files import Tensors, take
 Floats = NDArray[np.float64]
 Edge: TypeAlias = tuple[Hashable, Hashable, float]
 Graph: TypeAlias = Iterable[Any] | Mapping[Any, Any]
-DENSE = 50  # below this many nodes all eigenvectors at once are quicker than two by iteration
+DENSE = 50  # below this many nodes, computing all eigenvectors is faster than two by iteration
 
 
-class Social(NamedTuple):
-    """A graph as read: undirected, each pair once, the users in order of first mention."""
+class SocialGraph(NamedTuple):
+    """An undirected graph, each pair once, the users in order of appearance."""
 
     users: list[Hashable]
     edges: list[Edge]
@@ -35,10 +35,10 @@ class Social(NamedTuple):
         return csr_array(half + half.T)
 
 
-def read_graph(graph: Graph, users: Iterable[Hashable] | None) -> Social:
+def read_graph(graph: Graph, users: Iterable[Hashable] | None) -> SocialGraph:
     """Read edges (user, user) or (user, user, weight), {user: neighbours} or {(user, user): weight}.
 
-    With `users`, those are all who may be in the graph, and they come first.
+    `users`, if given, are all users who may be in the graph, and come first.
     """
     if isinstance(users, str | bytes):
         raise ParameterError(f"users is the single string {users!r}; give a list of ids, such as [{users!r}]")
@@ -65,7 +65,7 @@ def read_graph(graph: Graph, users: Iterable[Hashable] | None) -> Social:
             f"graph has {len(strangers)} users that are not in users, such as {strangers[0]!r}; "
             "add them to users or leave their edges out"
         )
-    return Social(list({**known, **seen}), [(u, v, weight) for (u, v), weight in weights.items()])
+    return SocialGraph(list({**known, **seen}), [(u, v, weight) for (u, v), weight in weights.items()])
 
 
 def _each(name: str, values: Any) -> list[Hashable]:
@@ -133,7 +133,7 @@ def read_groups(clusters: Any) -> list[list[Hashable]]:
 
 
 def label_users(groups: Sequence[Sequence[Hashable]], users: Sequence[Hashable]) -> NDArray[np.int64]:
-    """Return the number of each user's group; those in no group are on their own."""
+    """Return the number of each user's group; users in no group get a group each."""
     row = {user: i for i, user in enumerate(users)}
     label = np.full(len(users), -1, dtype=np.int64)
     for number, group in enumerate(groups):
@@ -151,7 +151,7 @@ def label_users(groups: Sequence[Sequence[Hashable]], users: Sequence[Hashable])
 def cut(weights: Any, largest: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Return a cluster number for each node, clusters of at most `largest` nodes, few edges between them.
 
-    Every connected component that is small enough is one cluster. The others are halved, again and again, by
+    Every connected component that is small enough is one cluster. The others are split in two repeatedly, by
     the best normalised cut along the Fiedler vector (Shi and Malik, 2000).
     """
     label = np.full(weights.shape[0], -1, dtype=np.int64)
@@ -188,22 +188,22 @@ def _fiedler_order(weights: Any, rng: np.random.Generator) -> NDArray[np.int64]:
     n = weights.shape[0]
     scale = 1 / np.sqrt(weights.sum(axis=1))
     similar = diags_array(scale) @ weights @ diags_array(scale)
-    start = rng.standard_normal(n)  # drawn always, so that the stream does not hang on the size
+    start = rng.standard_normal(n)  # always drawn, so that the random stream does not depend on the size
     if n < DENSE:
         second = np.linalg.eigh(similar.toarray())[1][:, -2]
     else:
         try:
             values, vectors = eigsh(similar, k=2, which="LA", v0=start, tol=1e-4, maxiter=50)
             second = vectors[:, np.argmin(values)]
-        except ArpackError:  # no convergence: an order that keeps neighbours together will do
+        except ArpackError:  # no convergence: any order that keeps neighbours together is good enough
             return np.asarray(reverse_cuthill_mckee(csr_array(weights), symmetric_mode=True), dtype=np.int64)
     second = second * scale
-    sign = 1 if second[np.argmax(np.abs(second))] > 0 else -1  # an eigenvector's sign is an accident
+    sign = 1 if second[np.argmax(np.abs(second))] > 0 else -1  # an eigenvector's sign is arbitrary
     return np.argsort(sign * second, kind="stable")
 
 
 def _best_cut(weights: Any) -> int:
-    """Return where to halve nodes that are in order, by the normalised cut, a quarter of them at least a side."""
+    """Return where to split ordered nodes by the normalised cut, with at least a quarter of them on each side."""
     n = weights.shape[0]
     edges = weights.tocoo()
     forward = edges.row < edges.col
@@ -218,7 +218,7 @@ def _best_cut(weights: Any) -> int:
 
 
 def check_size(nodes: int, n_features: int | None, limit: int, way_out: str) -> None:
-    """Raise if a part of the graph would need a matrix of more than `limit` rows."""
+    """Raise ParameterError if a part of the graph needs a matrix of more than `limit` rows."""
     rows = nodes * (n_features or 1)
     if rows > limit:
         raise ParameterError(
@@ -250,7 +250,7 @@ def pack_graph(
 def unpack_graph(
     users: Sequence[Hashable], tensors: Tensors
 ) -> tuple[list[Edge], list[list[Hashable]] | None]:
-    """Return what `pack_graph` was given."""
+    """Return the edges and clusters that `pack_graph` packed."""
     pairs = take(tensors, "graph_edges", "i", (None, 2))
     weights = take(tensors, "graph_weights", "f", (len(pairs),))
     sizes = take(tensors, "cluster_sizes", "i", (None,))

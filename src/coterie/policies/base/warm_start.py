@@ -1,4 +1,4 @@
-"""Records to learn from as they are: who was shown what and what it paid, whatever the policy would have chosen."""
+"""Records to learn from directly: users, items and payoffs, independent of the policy's own choices."""
 
 from collections.abc import Hashable, Mapping
 from typing import Any
@@ -38,7 +38,7 @@ def as_batch(policy: Any, users: Any, contexts: Any, payoffs: Any) -> Batch:
 
 
 def _read(policy: Any, items: Any) -> Any:
-    """Return items of any number as a policy takes them: features, ids, or both."""
+    """Return items in a policy's format: features, ids, or both."""
     if policy.n_features is None:
         return read_items(project(items, "ids"))
     if getattr(policy, "one_hot", False):

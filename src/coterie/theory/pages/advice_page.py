@@ -71,7 +71,7 @@ def _groups(advice: Advice) -> list[str]:
 
     def plot(axes: Any) -> None:
         axes.bar(np.arange(1, len(groups.counts) + 1), groups.counts / groups.counts.sum(), color=SERIES[0])
-        axes.set_xlabel("groups of users that can be told apart")
+        axes.set_xlabel("groups of users that the data distinguishes")
         axes.set_ylabel("share of items")
 
     caption = (

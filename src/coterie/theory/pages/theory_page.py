@@ -17,7 +17,7 @@ POINTS = 400
 
 
 def write_watched(seen: Watched, name: str, path: str | os.PathLike[str]) -> Path:
-    """Write what was watched as a page, and return its path."""
+    """Write the comparison with the truth as a page, and return its path."""
     settled = (
         f"From round {seen.settled:,} on, the neighbourhoods CAB decides with are the true ones."
         if seen.settled is not None
@@ -36,7 +36,7 @@ def write_watched(seen: Watched, name: str, path: str | os.PathLike[str]) -> Pat
         paragraphs(words),
         figure(_shares(seen), "Precision and recall of the chosen item's neighbourhood, running mean."),
         figure(_sizes(seen), "The sum of 1/|N| so far, beside T·E[m]/n."),
-        figure(_lost(seen), "Regret so far. Dashed: the proved bound, where it fits in."),
+        figure(_lost(seen), "Regret so far. Dashed: the proved bound, if it fits in."),
         table(("", ""), [(key, _text(value)) for key, value in seen.summary().items()]),
     ]
     kicker = f"CAB on {name}: {seen.n_users} users, α(T) = {seen.alpha:.3g}, γ = {seen.gamma:g}"
@@ -118,16 +118,17 @@ def write_scaling(found: Sequence[Scaling], path: str | os.PathLike[str]) -> Pat
     body = [
         paragraphs(
             [
-                "Each line is a policy's regret while one thing is doubled again and again. On these axes a slope of "
-                "1/2 is growth with the square root. Corollary 1 allows at most 1/2 in time and in groups of users. "
-                "Users cost at the start, where it allows up to 2; in the long run their number should not matter.",
+                "Each line is a policy's regret while one quantity is doubled repeatedly. On these axes a slope "
+                "of 1/2 is growth with the square root. Corollary 1 allows at most 1/2 in time and in groups of "
+                "users. Users cost at the start, where it allows up to 2; in the long run their number should not "
+                "matter.",
             ]
         )
     ]
     for varied in dict.fromkeys(one.varied for one in found):
         lines = [one for one in found if one.varied == varied]
-        told = "; ".join(f"{one.policy} {one.slope:.2f} ± {one.error:.2f}" for one in lines)
-        body.append(figure(_growth(lines), f"Slopes: {told}. Corollary 1 allows {lines[0].predicted:g}."))
+        slopes = "; ".join(f"{one.policy} {one.slope:.2f} ± {one.error:.2f}" for one in lines)
+        body.append(figure(_growth(lines), f"Slopes: {slopes}. Corollary 1 allows {lines[0].predicted:g}."))
     rows = [
         (f"{one.policy}, {one.varied}", f"{one.slope:.2f} ± {one.error:.2f}", f"{one.predicted:g}")
         for one in found

@@ -1,4 +1,4 @@
-"""The loops of layered graphs: connected components of the edges that are alive on a layer."""
+"""The loops of layered graphs: connected components of the live edges of a layer."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +21,12 @@ def components(ends: Numbers, alive: NDArray[np.bool_], n_nodes: int) -> Numbers
             while parent[b] != b:
                 parent[b] = parent[parent[b]]
                 b = parent[b]
-            if a < b:  # the first node of a component stands for it
+            if a < b:  # the first node of a component represents it
                 parent[b] = a
             else:
                 parent[a] = b
     found = 0
-    for node in range(n_nodes):  # what a node points to comes before it, and has its number already
+    for node in range(n_nodes):  # a node's parent comes before it, and already has its number
         if parent[node] == node:
             parent[node] = found
             found += 1
@@ -37,13 +37,13 @@ def components(ends: Numbers, alive: NDArray[np.bool_], n_nodes: int) -> Numbers
 
 @jit
 def extend(ends: Numbers, alive: NDArray[np.bool_], labels: Numbers, n_nodes: int) -> Numbers:
-    """Return `components` from those of the first nodes, if the others joined no two of them; else nothing.
+    """Return `components` from those of the first nodes, if the others join no two of them; else an empty array.
 
-    Edges lie in the order of their later ends.
+    Edges are in the order of their later ends.
     """
     known = len(labels)
     first, end = 0, len(ends)
-    while first < end:  # the first edge of a node that is not known
+    while first < end:  # the first edge of an unknown node
         middle = (first + end) // 2
         if ends[middle, 1] < known:
             first = middle + 1
@@ -69,7 +69,7 @@ def extend(ends: Numbers, alive: NDArray[np.bool_], labels: Numbers, n_nodes: in
 
 @jit
 def touching(ends: Numbers, alive: NDArray[np.bool_], node: int) -> Numbers:
-    """Return the edges of a node that are alive."""
+    """Return the live edges of a node."""
     found = np.empty(16, dtype=np.int64)
     n = 0
     for e in range(len(ends)):

@@ -1,6 +1,6 @@
-"""Whole loops: choose, compare with the log, learn. Each is the policy of that name, many rounds at once.
+"""Compiled loops of policies over many rounds: choose, compare with the log, learn.
 
-A loop stops before a round that may not find enough room; the caller makes some and calls it again.
+A loop stops before a round for which there may not be enough room; the caller makes room and calls it again.
 """
 
 import math
@@ -11,18 +11,18 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from coterie.models._kernels.jit import jit
-from coterie.models._kernels.rows.bank import draw, fade, fits, gap, name, pool, take, update, used, view
-from coterie.models._kernels.rows.graph import Graph, arrive, roomy, serve
+from coterie.models._kernels.rows.dispatch import draw, fade, fits, gap, name, pool, take, update, used, view
+from coterie.models._kernels.rows.user_graph import Graph, arrive, roomy, serve
 from coterie.models.protocol import ROUNDING, TIE
 
 
 class Rounds(NamedTuple):
-    """The rounds to be played, and what happened in them; the first axis is the round."""
+    """The rounds to play, and their outcomes; the first axis is the round."""
 
     who: NDArray[np.int64]  # (rounds,) a number for each user of these rounds
     candidates: NDArray[np.int64]  # (rounds, candidates) positions in the items
     payoffs: NDArray[np.float64]  # (rounds, candidates), or (rounds, 1) for a log
-    served: NDArray[np.int64]  # (rounds,) the logged position, -1 where all payoffs are known
+    served: NDArray[np.int64]  # (rounds,) the logged position, -1 if all payoffs are known
     choice: NDArray[np.int64]
     kept: NDArray[np.bool_]
     members: NDArray[np.int64]
@@ -30,10 +30,10 @@ class Rounds(NamedTuple):
 
 
 class People(NamedTuple):
-    """Who these rounds' users are."""
+    """The users of these rounds."""
 
     row: NDArray[np.int64]  # (users,) the user's row, -1 if there is none yet
-    joined: NDArray[np.int64]  # (1 + users,) how many got a row, then who, in that order
+    joined: NDArray[np.int64]  # (1 + users,) how many got a row, then these users, in order
 
 
 @jit
@@ -48,7 +48,7 @@ def best(score: NDArray[np.float64]) -> int:
 
 @jit
 def bound(alpha: float, learned: int) -> float:
-    """Return what a spread is multiplied with after `learned` payoffs."""
+    """Return the factor of spreads after `learned` payoffs."""
     return alpha * math.sqrt(math.log1p(learned + 1))
 
 
@@ -76,7 +76,7 @@ def pick(
 
 @jit
 def join(people: People, user: int, row: int) -> None:
-    """Note that a user got a row."""
+    """Record that a user got a row."""
     people.row[user] = row
     people.joined[0] += 1
     people.joined[people.joined[0]] = user
@@ -96,9 +96,9 @@ def play_linucb(
     thompson: bool,
     rng: Generator,
 ) -> None:
-    """Play LinUCB. `so_far`: the next round, payoffs learned, users known. With every payoff old ones count `keep`.
+    """Play LinUCB. `so_far`: the next round, payoffs learned, users known. Each payoff fades old ones by `keep`.
 
-    Where the model is shared, row 0 is everybody's, and `people` only tells who is known.
+    If the model is shared, row 0 is that of all users, and `people` only records which users are known.
     """
     for t in range(so_far[0], len(rounds.who)):
         if not fits(rows, rows.size[0] + 1, used(rows) + 1):
@@ -144,7 +144,7 @@ def play_club(
     thompson: bool,
     rng: Generator,
 ) -> None:
-    """Play CLUB; `so_far` as above. A stranger decides with everybody, or alone if there are no edges."""
+    """Play CLUB; `so_far` as above. An unknown user decides with all users, or alone if there are no edges."""
     for t in range(so_far[0], len(rounds.who)):
         if not (roomy(graph, rows, pools) and fits(everybody, 1, used(everybody) + 1)):
             return
@@ -211,7 +211,8 @@ def play_dynucb(
     thompson: bool,
     rng: Generator,
 ) -> None:
-    """Play DynUCB. `home` is each row's cluster, `sizes` how many rows each has; so_far[2] a newcomer's."""
+    """Play DynUCB. `home` is each row's cluster, `sizes` its number of rows; so_far[2] is a newcomer's
+    cluster."""
     k_clusters = len(sizes)
     for t in range(so_far[0], len(rounds.who)):
         n, entries = rows.size[0] + 1, used(rows)
@@ -260,10 +261,10 @@ def partner(
     near: NDArray[np.float64],
     alike: float,
 ) -> int:
-    """Return the oldest whole pool that is like pool c, or -1.
+    """Return the oldest fully checked pool that is similar to pool c, or -1.
 
-    Alike are two pools whose payoffs a member differ by less than `alike`, and whose profiles by less than
-    the sum of their `near`.
+    Two pools are similar if their payoffs per member differ by less than `alike`, and their profiles by less
+    than the sum of their `near`.
     """
     found = -1
     for d in range(len(whole)):

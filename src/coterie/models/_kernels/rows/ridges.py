@@ -13,20 +13,20 @@ from numpy.typing import NDArray
 
 from coterie.models._kernels.jit import jit
 
-# Rank-one updates of an inverse drift by rounding; the facts do not, so now and then it is computed anew.
+# Rank-one updates of an inverse accumulate rounding; so it is recomputed from the facts after this many payoffs.
 REFRESH = 1024
 
 
 class Rows(NamedTuple):
-    """The arrays behind all rows; the first axis is the row."""
+    """The arrays of all rows; the first axis is the row."""
 
     gram: NDArray[np.float64]  # (room, pairs)
     moment: NDArray[np.float64]  # (room, n_features)
     inverse: NDArray[np.float64]  # (room, pairs)
     weight: NDArray[np.float64]  # (room, n_features)
     times: NDArray[np.int64]  # (room,) payoffs learned
-    free: NDArray[np.int64]  # (room,) a stack of rows given back
-    size: NDArray[np.int64]  # rows ever taken, rows given back
+    free: NDArray[np.int64]  # (room,) a stack of released rows
+    size: NDArray[np.int64]  # rows ever taken, released rows
 
 
 def make(n_features: int, room: int) -> Rows:
@@ -45,7 +45,7 @@ def make(n_features: int, room: int) -> Rows:
 
 @jit
 def clear(rows: Rows, row: int) -> None:
-    """Let a row have learned nothing."""
+    """Reset a row to the prior."""
     n_features = rows.moment.shape[1]
     rows.times[row] = 0
     at = 0
@@ -68,7 +68,7 @@ def grown(rows: Rows, room: int, entries: int) -> Rows:
 
 @jit
 def fits(rows: Rows, n_rows: int, entries: int) -> bool:
-    """Return whether there is room for so many rows in all."""
+    """Return whether there is room for this total of rows."""
     return len(rows.times) >= n_rows
 
 
@@ -80,7 +80,7 @@ def used(rows: Rows) -> int:
 
 @jit
 def take(rows: Rows) -> int:
-    """Return a row that nobody uses, cleared. There must be room."""
+    """Return an unused row, cleared. There must be room."""
     if rows.size[1] > 0:
         rows.size[1] -= 1
         row = rows.free[rows.size[1]]
@@ -92,8 +92,8 @@ def take(rows: Rows) -> int:
 
 
 @jit
-def give(rows: Rows, row: int) -> None:
-    """Take a row back; nothing of it stays."""
+def release(rows: Rows, row: int) -> None:
+    """Release a row and clear it."""
     clear(rows, row)
     rows.free[rows.size[1]] = row
     rows.size[1] += 1
@@ -166,9 +166,9 @@ def factor(rows: Rows, row: int) -> NDArray[np.float64]:
 
 @jit
 def refresh(rows: Rows, row: int) -> None:
-    """Compute a row's inverse and weight anew from its facts: O(d³)."""
+    """Recompute a row's inverse and weight from its facts: O(d³)."""
     if rows.times[row] == 0:
-        clear(rows, row)  # whatever rounding subtractions have left behind
+        clear(rows, row)  # removes rounding left by subtractions
         return
     n_features = rows.moment.shape[1]
     lower = factor(rows, row)
@@ -200,7 +200,7 @@ def refresh(rows: Rows, row: int) -> None:
 
 @jit
 def update(rows: Rows, row: int, items: NDArray[np.float64], position: int, payoff: float) -> None:
-    """Let a row learn what items[position] paid."""
+    """Update a row with the payoff of items[position]."""
     x = items[position]
     n_features = len(x)
     gram, inverse, w = rows.gram[row], rows.inverse[row], rows.weight[row]

@@ -11,7 +11,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from coterie.models._kernels.jit import jit
-from coterie.models._kernels.rows.bank import draw, fade, fits, name, take, update, used, view
+from coterie.models._kernels.rows.dispatch import draw, fade, fits, name, take, update, used, view
 from coterie.models._kernels.rows.loops import Rounds, best, bound
 from coterie.models.protocol import ROUNDING, Floats
 

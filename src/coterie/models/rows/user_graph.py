@@ -1,7 +1,7 @@
-"""Who may be alike: a graph over a bank's rows, whose components have pooled models. No n × n matrix.
+"""A graph over users' rows, whose components have pooled models. There is no n × n matrix.
 
-Sparse graphs store their edges. The complete graph stores the pairs that were cut, so memory follows what was
-learned to be different; serving a row of it looks at the whole component.
+Sparse graphs store their edges. The complete graph stores the cut pairs, so its memory grows with the cuts;
+serving a row of it visits the whole component.
 """
 
 from typing import Any, final
@@ -14,35 +14,34 @@ from scipy.sparse.csgraph import connected_components
 
 from coterie.errors import FileError
 from coterie.models.files import Tensors, take
-from coterie.models.rows.bank import Bank, Compiled
-from coterie.models.rows.loops import entries
+from coterie.models.rows.ridge_rows import Compiled, RidgeRows
 
 
 @final
-class Graph(Compiled):
-    """Edges, components and their pools, over the rows of `people`, which must join and leave in step.
+class UserGraph(Compiled):
+    """Edges, components and their pools, over `user_rows`; rows must be added and removed in both.
 
     `p` is the probability of an edge between a newcomer and each earlier row. None is 3·log(n)/n, where n
     counts the newcomer; 1 is the complete graph.
     """
 
-    def __init__(self, people: Bank, p: float | None) -> None:
-        super().__init__("rows.graph")
-        self.people = people
-        self.pools = people.sibling()
-        self.everybody = people.sibling()  # one row: all users' statistics, which strangers decide with
+    def __init__(self, user_rows: RidgeRows, p: float | None) -> None:
+        super().__init__("rows.user_graph")
+        self.user_rows = user_rows
+        self.pools = user_rows.sibling()
+        self.everybody = user_rows.sibling()  # one row: all users' statistics, used for unknown users
         self.everybody.take()
         self.p = -1.0 if p is None else p
         self.complete = p == 1
         self.rows = self._kernels.make(self.complete)
 
     def fit(self) -> None:
-        """Make room for one arrival and one round, as the kernels' `roomy` counts it."""
+        """Make room for one new row and one round, as the kernels' `roomy` requires."""
         n = len(self) + 1
-        pairs = entries(self.people)
-        self.people.fit(n, pairs + 1)
+        pairs = self.user_rows.entries
+        self.user_rows.fit(n, pairs + 1)
         self.pools.fit(n + 2, 2 * pairs + 4)
-        self.everybody.fit(1, entries(self.everybody) + 1)
+        self.everybody.fit(1, self.everybody.entries + 1)
         graph = self.rows
         stored = graph.size[4] + n if self.complete else (graph.size[1] + 2 * n) // 2
         room = (len(graph.gone) if self.complete else len(graph.to)) // 2
@@ -55,24 +54,24 @@ class Graph(Compiled):
         self._kernels.arrive(self.rows, self.pools.rows, self.p, rng)
 
     def serve(self, row: int, alpha2: float) -> None:
-        """Cut the row's edges to whoever is unlike it, and let components fall apart."""
+        """Cut the row's edges to rows that differ too much, and split components."""
         self.fit()
-        self._kernels.serve(self.rows, self.people.rows, self.pools.rows, row, alpha2)
+        self._kernels.serve(self.rows, self.user_rows.rows, self.pools.rows, row, alpha2)
 
     def leave(self, row: int) -> None:
-        """Remove a row; the last one takes its place. `people` must follow."""
+        """Remove a row; the last one takes its place. `user_rows` must do the same."""
         self.fit()
-        self._kernels.leave(self.rows, self.people.rows, self.pools.rows, row)
+        self._kernels.leave(self.rows, self.user_rows.rows, self.pools.rows, row)
         everyone_else = np.arange(len(self) + 1)
         self._sum_everybody(everyone_else[everyone_else != row])
 
     def _sum_everybody(self, rows: NDArray[np.int64]) -> None:
-        """Sum these rows' statistics anew."""
+        """Compute the sum of these rows' statistics."""
         self.everybody.clear(0)
-        self.everybody.pool_all(0, self.people, rows)
+        self.everybody.pool_all(0, self.user_rows, rows)
 
     def learn(self, row: int, items: NDArray[Any], payoff: float) -> None:
-        """Let the row's component learn a payoff, and the pool of everybody."""
+        """Update the row's component and the pool of all users with a payoff."""
         self.pools.update(self.component(row), items, payoff)
         self.everybody.update(0, items, payoff)
 
@@ -101,7 +100,7 @@ class Graph(Compiled):
         return np.stack([a[kept], b[kept]], axis=1)
 
     def _pairs(self) -> NDArray[np.int64]:
-        """Return what is stored: edges in the order they were drawn, or the pairs gone in order."""
+        """Return the stored pairs: edges in the order they were drawn, or the cut pairs in order."""
         if self.complete:
             keys = np.sort(self.rows.gone[self.rows.gone > 0]) - 1
             return np.stack([keys >> 31, keys & ((1 << 31) - 1)], axis=1)
@@ -109,12 +108,12 @@ class Graph(Compiled):
         return halves[halves[:, 0] >= 0][:, ::-1].copy()
 
     def _tree(self) -> NDArray[np.uint8]:
-        """Return for each stored edge whether it is one of those that span its component."""
+        """Return for each stored edge whether it is in the spanning tree of its component."""
         end = int(self.rows.size[1])
         return np.asarray(self.rows.tree[:end:2][self.rows.to[:end:2] >= 0], dtype=np.uint8)
 
     def tensors(self) -> Tensors:
-        """Return everything as arrays, components numbered as rows meet them."""
+        """Return everything as arrays, components numbered by first appearance."""
         homes = self.rows.home[: len(self)]
         pools, first, home = np.unique(homes, return_index=True, return_inverse=True)
         order = np.argsort(first)
@@ -129,7 +128,7 @@ class Graph(Compiled):
         }
 
     def restore(self, tensors: Tensors, n_rows: int) -> None:
-        """Take over what `tensors` returned, if components are what the edges connect."""
+        """Restore what `tensors` returned, if components and edges are consistent."""
         home = take(tensors, "component", "i", (n_rows,))
         pairs = take(tensors, "gone" if self.complete else "edges", "i", (None, 2))
         tree = take(tensors, "tree", "u", (0 if self.complete else len(pairs),))
@@ -143,10 +142,10 @@ class Graph(Compiled):
         pools = self.pools.restore("component", tensors, n_pools)
         if "everybody_times" in tensors:
             everybody = self.everybody.restore("everybody", tensors, 1)
-            if everybody.times[0] != self.people.rows.times[:n_rows].sum():
+            if everybody.times[0] != self.user_rows.rows.times[:n_rows].sum():
                 raise FileError("the pool of everybody in the model file is not the sum of its users")
             self.everybody.rows = everybody
-        else:  # a file from before there was such a pool
+        else:  # an older file without this pool
             self._sum_everybody(np.arange(n_rows))
         self.pools.rows = pools
         rows = self._kernels.grown(self._kernels.make(self.complete), n_rows + 1, len(pairs) + n_rows)
@@ -156,8 +155,8 @@ class Graph(Compiled):
     def _connects(
         self, pairs: NDArray[np.int64], tree: NDArray[np.uint8], home: NDArray[np.int64], n_pools: int
     ) -> bool:
-        """Return whether components are what the edges connect, and trees span them."""
-        if self.complete:  # whoever is in different components must have been cut from each other
+        """Return whether the edges connect exactly the components, and trees span them."""
+        if self.complete:  # all pairs across components must have been cut
             sizes = np.bincount(home, minlength=n_pools)
             across = int((home[pairs[:, 0]] != home[pairs[:, 1]]).sum())
             return 2 * across == len(home) ** 2 - int((sizes**2).sum())

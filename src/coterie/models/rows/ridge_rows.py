@@ -1,8 +1,8 @@
-"""A bank: numbered ridge regressions that can be pooled. What cluster policies ask of their models.
+"""Numbered ridge regressions that can be pooled: the models of cluster policies.
 
-Row -1 is whoever has learned nothing: M = I and b = 0. Contexts come in twice: `read` checks what a caller
-gave, `numbers` turns it into what the rows work on. The rows themselves are compiled code's; this is the same
-for vectors and for items, but for what their contexts are and how rows are kept in files.
+Row -1 has learned nothing: M = I and b = 0. `read` checks contexts, and `numbers` converts them to the
+kernels' format. The rows are arrays of compiled code. This base class is the same for vectors and items; the
+subclasses define contexts and the format of files.
 """
 
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ from coterie.models.protocol import Floats, View
 
 
 class Compiled:
-    """Holds a module of compiled functions. A module cannot be copied or pickled, so its name is."""
+    """Holds a module of compiled functions. Copies and pickles hold its name instead."""
 
     def __init__(self, kind: str) -> None:
         self._kernels = kernels(kind)
@@ -31,27 +31,27 @@ class Compiled:
         vars(self).update(state, _kernels=import_module(state["_kernels"]))
 
 
-class Bank(Compiled, ABC):
+class RidgeRows(Compiled, ABC):
     """Rows of M = I + Σ x xᵀ, b = Σ y x, w = M⁻¹b."""
 
     one_hot: bool
-    rows: Any  # what the kernels work on
+    rows: Any  # the kernels' arrays
 
     @abstractmethod
     def sibling(self) -> Self:
-        """Return an empty bank for the same contexts, whose rows can be pooled with this one's."""
+        """Return empty rows for the same contexts, which can be pooled with these."""
 
     @abstractmethod
     def read(self, contexts: Any) -> Any:
-        """Check a candidate list and return it as a decision shows it; `[0]` is its first context."""
+        """Check a candidate list and return it in the format of decisions; `[0]` is its first context."""
 
     @abstractmethod
     def numbers(self, contexts: Any) -> NDArray[Any]:
-        """Return checked candidates as the calls below take them. Changes nothing."""
+        """Return checked candidates in the format of the methods below. Changes nothing."""
 
     @abstractmethod
     def learnable(self, contexts: Any) -> NDArray[Any]:
-        """The same for contexts that are about to be learned: items get a number if they have none."""
+        """The same for contexts to be learned: new items get a number."""
 
     @abstractmethod
     def items_named(self, names: list[Hashable]) -> None:
@@ -60,11 +60,11 @@ class Bank(Compiled, ABC):
     @property
     @abstractmethod
     def entries(self) -> int:
-        """How many entries the rows have in all; vectors have none."""
+        """The total number of entries of all rows; vectors have none."""
 
     @abstractmethod
     def fit(self, n_rows: int, entries: int) -> None:
-        """Make room for so many rows, and entries where there are any, in all."""
+        """Make room for this total of rows and, for items, entries."""
 
     @abstractmethod
     def tensors(self, prefix: str, rows: NDArray[np.int64]) -> Tensors:
@@ -72,19 +72,19 @@ class Bank(Compiled, ABC):
 
     @abstractmethod
     def restore(self, prefix: str, tensors: Tensors, n_rows: int) -> Any:
-        """Return the `rows` that `tensors` had written, if they are sound."""
+        """Return the `rows` that `tensors` wrote, if they are consistent."""
 
     def take(self) -> int:
-        """Return a row that nobody uses."""
+        """Return an unused row."""
         self.fit(int(self.rows.size[0]) + 1, 0)
         return int(self._kernels.take(self.rows))
 
-    def give(self, row: int) -> None:
-        """Take a row back; nothing of it stays."""
-        self._kernels.give(self.rows, row)
+    def release(self, row: int) -> None:
+        """Release a row and clear it."""
+        self._kernels.release(self.rows, row)
 
     def replace(self, row: int) -> None:
-        """Forget a row and let the last one take its place: for rows that are never given back."""
+        """Forget a row and move the last one into its place; for rows that are never released."""
         self._kernels.swap_in(self.rows, row)
 
     def times(self, row: int) -> int:
@@ -98,18 +98,18 @@ class Bank(Compiled, ABC):
         return found
 
     def draw(self, row: int, items: NDArray[Any], scale: float, rng: Generator) -> Floats:
-        """Return w̃·x for each candidate, one w̃ ~ N(w, scale² M⁻¹) for all; an item listed twice gets one draw."""
+        """Return w̃·x for each candidate, one w̃ ~ N(w, scale² M⁻¹) for all; a repeated item gets one draw."""
         score = np.empty(len(items))
         self._kernels.draw(self.rows, row, items, np.arange(len(items)), scale, rng, score)
         return score
 
     def update(self, row: int, items: NDArray[Any], payoff: float) -> None:
-        """Let a row learn what the first of `items` paid."""
+        """Update a row with the payoff of the first of `items`."""
         self.fit(0, self.entries + 1)
         self._kernels.update(self.rows, row, items, 0, payoff)
 
     def fade(self, row: int, keep: float) -> None:
-        """Let all that a row has learned count less."""
+        """Reduce the weight of all that a row has learned."""
         self._kernels.fade(self.rows, row, keep)
 
     def pool(self, row: int, source: Self, source_row: int, sign: int = 1) -> None:
@@ -125,7 +125,7 @@ class Bank(Compiled, ABC):
         self._kernels.refresh(self.rows, row)
 
     def clear(self, row: int) -> None:
-        """Let a row have learned nothing."""
+        """Reset a row to the prior."""
         self._kernels.clear(self.rows, row)
 
     def gap(self, row: int, others: Self, other: int) -> float:
@@ -133,10 +133,10 @@ class Bank(Compiled, ABC):
         return float(self._kernels.gap(self.rows, row, others.rows, other))
 
     def apart(self, row: int, others: Self, other: int) -> float:
-        """Return ‖w − w'‖ of two rows, 0 to rounding where they are equal."""
+        """Return ‖w − w'‖ of two rows, 0 up to rounding if they are equal."""
         return float(self._kernels.apart(self.rows, row, others.rows, other))
 
 
 def kernels(name: str) -> Any:
-    """Return a module of compiled functions, imported late: Numba takes its time."""
+    """Return a module of compiled functions, imported late because Numba is slow to import."""
     return import_module(f"coterie.models._kernels.{name}")

@@ -1,4 +1,4 @@
-"""One name for what both kinds of rows can do: compiled code picks the kind by the type of its argument."""
+"""Common functions for both kinds of rows: compiled code picks the kind by the type of its argument."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from coterie.models._kernels.rows import means, ridges
 
 
 def _either(name: str) -> Callable[..., Any]:
-    """Return a function for compiled code that is `ridges.name` for vectors and `means.name` for items."""
+    """Return a function for compiled code: `ridges.name` for vectors, `means.name` for items."""
     vectors, items = getattr(ridges, name), getattr(means, name)
 
     def stub(first: Any, *rest: Any) -> Any:
@@ -25,8 +25,8 @@ def _either(name: str) -> Callable[..., Any]:
         def call(first: Any, *rest: Any) -> Any:
             return chosen(first, *rest)
 
-        # Machine code is linked by this name, the types and a number that starts at 1 in every process: with one name
-        # for all of them, code that two processes kept would call each other's functions.
+        # Machine code is linked by this name, the types and a number that starts at 1 in every process: with
+        # one name for all, code cached by two processes would call each other's functions.
         call.__qualname__ = f"{name}.{'items' if one_hot else 'vectors'}"
         return call
 
@@ -38,7 +38,7 @@ update = _either("update")
 draw = _either("draw")
 fade = _either("fade")
 take = _either("take")
-give = _either("give")
+release = _either("release")
 move = _either("move")
 pool = _either("pool")
 refresh = _either("refresh")
