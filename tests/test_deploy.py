@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from coterie.cli.app import COMMANDS, read_command
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.serve import make_app
-from coterie.service.settings import Settings, read_settings
+from coterie.service.settings import Config, Settings, read_settings
 from tests.service.process import SOURCE, free_port
 
 ROOT = Path(__file__).parent.parent
@@ -284,7 +284,7 @@ def test_systemd_finds_nothing_wrong(name: str, tmp_path: Path) -> None:
 def exposed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[tuple[str, str]]]:
     """Every series name that a service exposes, with the labels and values it had after some requests."""
     store = SqliteStore(str(tmp_path_factory.mktemp("metrics") / "log.db"))
-    with TestClient(make_app(Settings(), store), base_url="http://127.0.0.1") as client:
+    with TestClient(make_app(Settings(config=Config(holdback=0.5)), store), base_url="http://127.0.0.1") as client:
         body = {"user": "ann", "eventId": "e", "actions": [{"id": "a"}, {"id": "b"}]}
         assert client.post("/v1/rank", json=body).status_code == 201
         for event in ("e", "unknown"):
