@@ -284,7 +284,9 @@ def test_systemd_finds_nothing_wrong(name: str, tmp_path: Path) -> None:
 def exposed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[tuple[str, str]]]:
     """Every series name that a service exposes, with the labels and values it had after some requests."""
     store = SqliteStore(str(tmp_path_factory.mktemp("metrics") / "log.db"))
-    with TestClient(make_app(Settings(config=Config(holdback=0.5)), store), base_url="http://127.0.0.1") as client:
+    with TestClient(
+        make_app(Settings(config=Config(holdback=0.5)), store), base_url="http://127.0.0.1"
+    ) as client:
         body = {"user": "ann", "eventId": "e", "actions": [{"id": "a"}, {"id": "b"}]}
         assert client.post("/v1/rank", json=body).status_code == 201
         for event in ("e", "unknown"):

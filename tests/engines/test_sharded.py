@@ -96,7 +96,9 @@ def test_every_choice_is_that_of_one_process(
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=["one-hot", "dense"])
-@pytest.mark.parametrize("shards", [1, 2, 4, 7])
+@pytest.mark.parametrize(
+    "shards", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(4, marks=pytest.mark.slow), 7]
+)
 def test_ten_thousand_rounds_leave_the_same_state(kind: dict[str, Any], shards: int) -> None:
     one, other = (CAB(**kind, alpha=0.03, engine=engine) for engine in (None, Local(shards)))
     rng = np.random.default_rng(shards)

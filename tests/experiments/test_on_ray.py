@@ -48,7 +48,7 @@ def tasks(out: Path, n_runs: int = 4, n_rounds: int = 600) -> list[tuple[Run, Pa
     return [(run, out / run.file_name()) for run in runs]
 
 
-@pytest.mark.parametrize("kind", ["music", "twin"])
+@pytest.mark.parametrize("kind", ["music", pytest.param("twin", marks=pytest.mark.slow)])
 def test_reproduction_is_that_of_local_runs_and_data_are_sent_once(
     kind: str, ray_cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +119,7 @@ def marks(tmp_path: Path) -> Path:
     return tmp_path / "marks"
 
 
+@pytest.mark.slow
 def test_run_whose_worker_dies_is_played_again_in_silence(
     ray_cluster: str, tmp_path: Path, marks: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -158,6 +159,7 @@ def test_interrupted_sweep_ends_its_tasks_and_goes_on(ray_cluster: str, tmp_path
     assert files(here) == files(there)
 
 
+@pytest.mark.slow
 def test_sweep_whose_driver_is_killed_goes_on(ray_cluster: str, tmp_path: Path) -> None:
     options = ["--policies", "cab,linucb-multiple", "--runs", "3", "--rounds", "4000", "--json"]
 
