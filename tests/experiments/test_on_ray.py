@@ -48,7 +48,8 @@ def tasks(out: Path, n_runs: int = 4, n_rounds: int = 600) -> list[tuple[Run, Pa
     return [(run, out / run.file_name()) for run in runs]
 
 
-@pytest.mark.parametrize("kind", ["music", pytest.param("twin", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["music", "twin"])
 def test_reproduction_is_that_of_local_runs_and_data_are_sent_once(
     kind: str, ray_cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import httpx
 import psycopg
+import pytest
 from typer.testing import CliRunner
 
 from coterie.cli.app import app
@@ -65,6 +66,7 @@ def test_keys_change_beside_a_running_service(tmp_path: Path) -> None:
     _check(str(tmp_path / "log.db"))
 
 
+@pytest.mark.slow
 def test_keys_change_beside_a_running_service_on_postgresql() -> None:
     with postgres.server() as url:
         _check(url)
