@@ -17,10 +17,10 @@ from litestar.testing import TestClient
 
 from coterie.errors import FileError, ParameterError
 from coterie.service.core.coordinator import Desk
-from coterie.service.core.records import Batch, Tick, encode, pack
+from coterie.service.core.records import Batch, Rank, Reward, Tick, encode, pack
 from coterie.service.core.standby import WAITING, Standby
 from coterie.service.log.postgres_store import PostgresStore
-from coterie.service.log.recovery import recover
+from coterie.service.log.recovery import ScrubbedMeanwhileError, recover, relearn
 from coterie.service.log.store import Append, KeyRow, LostError, Store, open_store
 from coterie.service.problems import Problem
 from coterie.service.serve import make_app
@@ -289,6 +289,58 @@ def test_names_are_followed_too(database: str) -> None:
         standby.store.close()
 
     asyncio.run(go())
+
+
+@pytest.mark.parametrize("looks", [1, 2])
+def test_a_user_may_be_scrubbed_between_two_looks(database: str, looks: int) -> None:
+    """The standby knows the decision by its old name, and its reward has the new one."""
+
+    async def go() -> None:
+        first = await _desk(database)
+        standby = Standby(open_store(database, standby=True))
+        await first.rank(ask("before", user="ann"))
+        standby.follow()
+        followed = standby._engine
+        assert followed is not None
+        await first.reward("before", 1.0)
+        await first.forget("ann")
+        await first.rank(ask("after", user="bob"))
+        truth = snapshot.dump(first.engine)
+        if looks == 2:
+            standby.follow()
+            assert standby._engine is None  # the next look begins anew
+            standby.follow()
+        first.store.close()
+        _own(standby.store)
+        engine = standby.engine()
+        assert engine is not followed
+        assert engine.statistics.total.learned == 1
+        assert snapshot.dump(engine) == truth == snapshot.dump(recover(standby.store, from_empty=True))
+        standby.store.close()
+        first.committer.abandon()
+        for task in first._tasks:
+            task.cancel()
+
+    asyncio.run(go())
+
+
+def test_a_user_may_be_scrubbed_while_the_kept_log_is_learned_anew(database: str) -> None:
+    """Rewards of decisions that retention removed are left out; those of a scrubbed one must not be."""
+    kept = [
+        Tick(1),
+        Rank(2, "e", 0, ("a", "b"), (0, 1), 0, 0, 0, 1.0, 0.0, b""),
+        Reward(3, "older", 1.0, "applied"),
+        Reward(3, "\x000", 1.0, "applied"),
+        Reward(3, "\x002", 1.0, "applied"),
+    ]
+    with closing(PostgresStore(database)) as store:
+        store.append(_ticks(0))
+        store.append(Append(pack(1, [encode(record) for record in kept])))
+        store.compact(1)
+        assert relearn(store, Config(), 6).learned == 0
+        assert relearn(store, Config(), 5, owned=False).learned == 0
+        with pytest.raises(ScrubbedMeanwhileError, match="record 5 is about an event of another name"):
+            relearn(store, Config(), 6, owned=False)
 
 
 def test_what_was_followed_is_read_again_after_another_owner(database: str) -> None:

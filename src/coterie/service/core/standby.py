@@ -3,12 +3,13 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import final
 
 from coterie.errors import FileError
 from coterie.policies.cab import Engine as Shards
 from coterie.service.core.engine import Engine, warm_up
-from coterie.service.log.recovery import catch_up, recover
+from coterie.service.log.recovery import ScrubbedMeanwhileError, catch_up, recover
 from coterie.service.log.store import Store
 from coterie.service.snapshots.saving import beside
 
@@ -45,7 +46,7 @@ class Standby:
         engine, self._engine = self._engine, None
         try:
             if engine is None:
-                engine = recover(self.store)
+                engine = recover(self.store, owned=False)
                 warm_up(engine.config)
             else:
                 self._catch_up(engine)
@@ -58,12 +59,13 @@ class Standby:
     def engine(self) -> Engine:
         """Return the engine as the log says. The store must be ours."""
         engine = self._engine
-        if engine is None or self.store.epoch() != self._epoch + 1:
-            return recover(self.store, False, self.shards)
-        self._catch_up(engine)
-        return engine
+        if engine is not None and self.store.epoch() == self._epoch + 1:
+            with suppress(ScrubbedMeanwhileError):
+                self._catch_up(engine)
+                return engine
+        return recover(self.store, False, self.shards)
 
     def _catch_up(self, engine: Engine) -> None:
-        catch_up(engine, self.store)
+        catch_up(engine, self.store, owned=False)
         # New users get new numbers, and names go with a record: only names beyond the last known one are missing.
         engine.know_more(self.store.users(max(engine.ids, default=-1) + 1))

@@ -6,6 +6,7 @@ from contextlib import suppress
 from coterie.errors import FileError
 from coterie.policies.cab import Engine as Shards
 from coterie.service.core.engine import Engine
+from coterie.service.core.records import Activate, Record, Reward
 from coterie.service.log.erasure import Scrubber
 from coterie.service.log.store import Store
 from coterie.service.settings import Config
@@ -14,8 +15,17 @@ from coterie.service.snapshots.pieces import DamagedError
 from coterie.service.trial.assignment import alone
 
 
-def recover(store: Store, from_empty: bool = False, shards: Shards | None = None) -> Engine:
-    """Return the engine as the store's log says, its users in `shards` if any; `from_empty` ignores snapshots."""
+class ScrubbedMeanwhileError(FileError):
+    """The owner of the log scrubbed a user's records while they were read: some have the old name, others the new."""
+
+
+def recover(
+    store: Store, from_empty: bool = False, shards: Shards | None = None, owned: bool = True
+) -> Engine:
+    """Return the engine as the store's log says, its users in `shards` if any; `from_empty` ignores snapshots.
+
+    With owned=False, another process may write to the log and scrub it meanwhile; see `replay`.
+    """
     first, end = store.bounds()
     engine = Engine(shards)
     for position, state in () if from_empty else store.snapshots():
@@ -28,33 +38,53 @@ def recover(store: Store, from_empty: bool = False, shards: Shards | None = None
             f"the log begins at record {first}, and there is no sound snapshot to begin from; restore a backup"
         )
     engine.know(store.users())
-    catch_up(engine, store, shards)
+    catch_up(engine, store, shards, owned)
     return engine
 
 
-def catch_up(engine: Engine, store: Store, shards: Shards | None = None) -> None:
-    """Apply what the log holds beyond the engine's position."""
-    engine.relearn = lambda config: relearn(store, config, engine.position, shards)
-    replay(engine, store)
+def catch_up(engine: Engine, store: Store, shards: Shards | None = None, owned: bool = True) -> None:
+    """Apply what the log holds beyond the engine's position; `owned` as in `recover`."""
+    engine.relearn = lambda config: relearn(store, config, engine.position, shards, owned=owned)
+    replay(engine, store, owned=owned)
     engine.relearn = None
 
 
 def replay(
-    engine: Engine, store: Store, end: int | None = None, users: Collection[int] | None = None
+    engine: Engine,
+    store: Store,
+    end: int | None = None,
+    users: Collection[int] | None = None,
+    owned: bool = True,
 ) -> None:
     """Apply the log's records from where the engine stands, up to `end`.
 
     Users whose records are only half scrubbed, because a crash interrupted it, are read as if it were done:
     those whom the store names, or `users`.
+    With owned=False, a user may be scrubbed between a decision and its reward: then ScrubbedMeanwhileError is
+    raised, and the engine must not be used.
     """
+    begin = engine.position
     scrubber = Scrubber(store.scrubs() if users is None else users)
     for batch in store.read(engine.position):
         for position, record in enumerate(batch.records(), batch.first):
             if position >= engine.position and (end is None or position < end):
-                engine.apply(scrubber.clean(position, record))
+                clean = scrubber.clean(position, record)
+                if not owned and _misses_its_event(engine, clean, begin):
+                    raise ScrubbedMeanwhileError(f"record {position} is about an event of another name")
+                engine.apply(clean)
         if end is not None and engine.position >= end:
             break
     engine.drain()
+
+
+def _misses_its_event(engine: Engine, record: Record, begin: int) -> bool:
+    """Return whether a reward or an activation is about an event that the engine should know, and does not."""
+    if not isinstance(record, Reward | Activate) or record.event in engine.events:
+        return False
+    if not engine.partial:
+        return True
+    # The log began at `begin`. A scrubbed name tells the position of its decision, any other is of one before.
+    return record.event.startswith("\0") and int(record.event[1:]) >= begin
 
 
 def relearn(
@@ -63,11 +93,12 @@ def relearn(
     end: int,
     shards: Shards | None = None,
     users: Collection[int] | None = None,
+    owned: bool = True,
 ) -> Engine:
-    """Return an engine that learned the kept log up to `end` with another policy; `users` as in `replay`."""
+    """Return an engine that learned the kept log up to `end` with another policy; the rest as in `replay`."""
     engine = Engine(shards)
     engine.position = store.bounds()[0]
     engine.fixed = engine.config = alone(config)
     engine.partial = engine.position > 0
-    replay(engine, store, end, users)
+    replay(engine, store, end, users, owned)
     return engine
