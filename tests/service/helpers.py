@@ -1,4 +1,4 @@
-"""What the service's tests share: a desk over a store, a clock one can turn, and small questions."""
+"""What the service's tests share: a coordinator over a store, a clock one can turn, and small questions."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from coterie.service import clock as service_clock
-from coterie.service.core.coordinator import Desk
+from coterie.service.core.coordinator import Coordinator
 from coterie.service.core.engine import Action, Engine, Question
 from coterie.service.core.events import Event
 from coterie.service.core.records import Rank
@@ -65,23 +65,23 @@ def settings_of(path: Path, config: Config | None = None, **more: Any) -> Settin
     return Settings(store=str(path), config=config or Config(), **more)
 
 
-def with_desk(
+def with_coordinator(
     settings: Settings,
-    work: Callable[[Desk], Awaitable[T]],
+    work: Callable[[Coordinator], Awaitable[T]],
     clock: service_clock.Clock | None = None,
     store: Any = None,
     shards: Any = None,
 ) -> T:
-    """Start a desk, let `work` use it, and stop it."""
+    """Start a coordinator, let `work` use it, and stop it."""
 
     async def go() -> T:
         opened = store or SqliteStore(settings.store, settings.durability)
-        desk = Desk(settings, opened, clock or Clock(), shards)
-        await desk.start()
+        coordinator = Coordinator(settings, opened, clock or Clock(), shards)
+        await coordinator.start()
         try:
-            return await work(desk)
+            return await work(coordinator)
         finally:
-            await desk.stop()
+            await coordinator.stop()
 
     return asyncio.run(go())
 

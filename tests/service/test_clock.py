@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from coterie.service.clock import JUMP, SteadyClock
-from coterie.service.core.coordinator import Desk
+from coterie.service.core.coordinator import Coordinator
 from coterie.service.core.records import Rank, Tick, flatten
 from coterie.service.exchange.logs import _settled, export_log
 from coterie.service.log.recovery import recover
 from coterie.service.snapshots import snapshot
-from tests.service.helpers import START, Clock, ask, decide, engine, opened, settings_of, with_desk
+from tests.service.helpers import START, Clock, ask, decide, engine, opened, settings_of, with_coordinator
 
 MONTH = 30 * 86_400_000
 
@@ -76,35 +76,35 @@ def test_a_running_service_survives_a_clock_that_jumps_ahead_and_back(
 ) -> None:
     times = Times()
 
-    async def followed(desk: Desk) -> None:
-        position = desk.engine.position
-        async with asyncio.timeout(60):  # the desk looks four times a second
-            while desk.engine.position == position:
+    async def followed(coordinator: Coordinator) -> None:
+        position = coordinator.engine.position
+        async with asyncio.timeout(60):  # the coordinator looks four times a second
+            while coordinator.engine.position == position:
                 await asyncio.sleep(0.01)
 
-    async def work(desk: Desk) -> bytes:
-        await desk.rank(ask("early"))
-        await desk.snapshot()
+    async def work(coordinator: Coordinator) -> bytes:
+        await coordinator.rank(ask("early"))
+        await coordinator.snapshot()
         times.set(MONTH)
-        await followed(desk)
+        await followed(coordinator)
         times.wait(1_000)
-        await desk.rank(ask("ahead"))
-        assert await desk.reward("early", 1.0) == "applied"  # it would have been too late
+        await coordinator.rank(ask("ahead"))
+        assert await coordinator.reward("early", 1.0) == "applied"  # it would have been too late
         times.set(-MONTH)
-        await followed(desk)
-        await desk.rank(ask("back"))
-        await desk.snapshot()  # which may keep what did not change since the last one
-        whole = recover(desk.store), recover(desk.store, from_empty=True)
-        assert snapshot.dump(whole[0]) == snapshot.dump(whole[1]) == snapshot.dump(desk.engine)
+        await followed(coordinator)
+        await coordinator.rank(ask("back"))
+        await coordinator.snapshot()  # which may keep what did not change since the last one
+        whole = recover(coordinator.store), recover(coordinator.store, from_empty=True)
+        assert snapshot.dump(whole[0]) == snapshot.dump(whole[1]) == snapshot.dump(coordinator.engine)
         times.wait(599_500)
-        assert await desk.reward("back", 1.0) == "applied"
-        assert desk.event("ahead").state == "waiting"
+        assert await coordinator.reward("back", 1.0) == "applied"
+        assert coordinator.event("ahead").state == "waiting"
         times.wait(1_000)
-        assert await desk.reward("ahead", 1.0) == "late"
-        return snapshot.dump(desk.engine)
+        assert await coordinator.reward("ahead", 1.0) == "late"
+        return snapshot.dump(coordinator.engine)
 
     logging.getLogger("coterie.service").propagate = True
-    state = with_desk(settings_of(tmp_path / "log.db"), work, times.clock())
+    state = with_coordinator(settings_of(tmp_path / "log.db"), work, times.clock())
     assert sum("the time of day jumped by" in record.message for record in caplog.records) == 2
     with opened(tmp_path / "log.db") as store:
         records = [record for _, record in flatten(store.read())]
@@ -121,17 +121,17 @@ def test_a_running_service_survives_a_clock_that_jumps_ahead_and_back(
 def test_a_start_with_an_earlier_time_of_day_waits_no_longer_for_it(tmp_path: Path) -> None:
     """Nobody knows how long it was away; the time of day before counts as now."""
 
-    async def first(desk: Desk) -> None:
-        await desk.rank(ask("e1"))
+    async def first(coordinator: Coordinator) -> None:
+        await coordinator.rank(ask("e1"))
 
-    async def second(desk: Desk) -> None:
+    async def second(coordinator: Coordinator) -> None:
         clock.turn(599)
-        assert await desk.reward("e1", 1.0) == "applied"
-        await desk.rank(ask("e2"))
+        assert await coordinator.reward("e1", 1.0) == "applied"
+        await coordinator.rank(ask("e2"))
         clock.turn(601)
-        assert await desk.reward("e2", 1.0) == "late"
-        assert desk.engine.now == START + 1_200_000
+        assert await coordinator.reward("e2", 1.0) == "late"
+        assert coordinator.engine.now == START + 1_200_000
 
-    with_desk(settings_of(tmp_path / "log.db"), first, Clock(START + MONTH))
+    with_coordinator(settings_of(tmp_path / "log.db"), first, Clock(START + MONTH))
     clock = Clock(START)
-    with_desk(settings_of(tmp_path / "log.db"), second, clock)
+    with_coordinator(settings_of(tmp_path / "log.db"), second, clock)

@@ -14,22 +14,22 @@ from coterie.service.evaluations.routes import ROUTES as EVALUATIONS
 from coterie.service.http.routes_native import ROUTES
 from coterie.service.log import store
 from coterie.service.settings import Config, Durability, read_settings
-from tests.service.helpers import Clock, ask, opened, settings_of, with_desk
+from tests.service.helpers import Clock, ask, opened, settings_of, with_coordinator
 
 run = CliRunner()
 DOCS = (Path(__file__).parents[2] / "docs" / "service.md").read_text()
 
 
 def _lived(path: Path) -> None:
-    async def work(desk: object) -> None:
-        from coterie.service.core.coordinator import Desk
+    async def work(coordinator: object) -> None:
+        from coterie.service.core.coordinator import Coordinator
 
-        assert isinstance(desk, Desk)
+        assert isinstance(coordinator, Coordinator)
         for k in range(8):
-            await desk.rank(ask(f"e{k}", f"user-{k % 3}"))
-            await desk.reward(f"e{k}", 0.5)
+            await coordinator.rank(ask(f"e{k}", f"user-{k % 3}"))
+            await coordinator.reward(f"e{k}", 0.5)
 
-    with_desk(settings_of(path), work, Clock())
+    with_coordinator(settings_of(path), work, Clock())
 
 
 def test_keys_are_made_listed_and_dropped(tmp_path: Path) -> None:

@@ -6,27 +6,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coterie.service.core.coordinator import Desk
+from coterie.service.core.coordinator import Coordinator
 from coterie.service.core.engine import Engine, Question
 from coterie.service.demo import HELD_BACK, ITEMS, KINDS, USERS, Crowd, live
 from coterie.service.figures import insight
 from coterie.service.figures.intervals import Sums, interval
 from coterie.service.settings import Config, Settings
 from coterie.service.trial.report import report
-from tests.service.helpers import START, Clock, ask, engine, settings_of, with_desk
+from tests.service.helpers import START, Clock, ask, engine, settings_of, with_coordinator
 
 MINUTE = 2400  # visits of the demo's first minute, at 40 a second
 
 
 def test_the_crowd_ranks_and_rewards(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        task = asyncio.create_task(live(desk, rate=2000.0))
-        while desk.engine.statistics.total.learned < 40:
+    async def work(coordinator: Coordinator) -> None:
+        task = asyncio.create_task(live(coordinator, rate=2000.0))
+        while coordinator.engine.statistics.total.learned < 40:
             assert not task.done()
             await asyncio.sleep(0.02)
         task.cancel()
 
-    with_desk(settings_of(tmp_path / "log.db"), work)
+    with_coordinator(settings_of(tmp_path / "log.db"), work)
 
 
 def test_visitors_of_a_kind_share_their_tastes() -> None:
@@ -81,31 +81,31 @@ def test_the_demo_has_a_lift_to_tell_within_its_first_minute(
 
 @pytest.mark.parametrize("named", [False, True])
 def test_the_demo_holds_visitors_back_unless_the_settings_name_it(tmp_path: Path, named: bool) -> None:
-    async def work(desk: Desk) -> None:
-        task = asyncio.create_task(live(desk, rate=2000.0))
-        while desk.engine.statistics.total.all_learned < 5:
+    async def work(coordinator: Coordinator) -> None:
+        task = asyncio.create_task(live(coordinator, rate=2000.0))
+        while coordinator.engine.statistics.total.all_learned < 5:
             assert not task.done()
             await asyncio.sleep(0.02)
         task.cancel()
-        assert (desk.engine.trial is None) == named
+        assert (coordinator.engine.trial is None) == named
 
     given = frozenset(["config", "config.holdback"]) if named else frozenset()
-    with_desk(Settings(store=str(tmp_path / "log.db"), given=given), work)
+    with_coordinator(Settings(store=str(tmp_path / "log.db"), given=given), work)
 
 
 def test_the_latest_decisions_are_told_in_stretches(tmp_path: Path) -> None:
     """120 decisions have two stretches of 50, the newest at the end; what still waits is left out."""
 
-    async def work(desk: Desk) -> list[insight.Stretch]:
+    async def work(coordinator: Coordinator) -> list[insight.Stretch]:
         for k in range(121):
-            await desk.rank(ask(f"e{k}", "ann", "ab"))
+            await coordinator.rank(ask(f"e{k}", "ann", "ab"))
             if k < 120:
-                await desk.reward(f"e{k}", float(k >= 70))
+                await coordinator.reward(f"e{k}", float(k >= 70))
         tail = insight.Tail()
-        tail.follow(desk.store)
-        return insight.stretches(tail.of(desk.engine), desk.engine)
+        tail.follow(coordinator.store)
+        return insight.stretches(tail.of(coordinator.engine), coordinator.engine)
 
-    first, second = with_desk(settings_of(tmp_path / "log.db"), work, Clock())
+    first, second = with_coordinator(settings_of(tmp_path / "log.db"), work, Clock())
     assert (first.decisions, first.payoff, second.decisions, second.payoff) == (50, 0.0, 50, 1.0)
     assert second.payoff_interval is not None
     assert second.payoff_interval.high == 1

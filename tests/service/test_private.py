@@ -14,7 +14,7 @@ from coterie.cli.app import app
 from coterie.service.exchange.logs import export_log, write_dsjson, write_parquet
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.private import make_private, open_private
-from tests.service.helpers import ask, settings_of, with_desk
+from tests.service.helpers import ask, settings_of, with_coordinator
 from tests.service.process import service
 
 
@@ -48,12 +48,12 @@ def test_a_store_is_private_before_anything_is_in_it(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(sqlite3, "connect", watched)
 
-    async def work(desk: Any) -> None:
-        await desk.rank(ask("e1", "ann"))
-        await desk.snapshot()
+    async def work(coordinator: Any) -> None:
+        await coordinator.rank(ask("e1", "ann"))
+        await coordinator.snapshot()
         assert set(modes(tmp_path).values()) == {"0o600"}
 
-    with_desk(settings_of(tmp_path / "log.db"), work)
+    with_coordinator(settings_of(tmp_path / "log.db"), work)
     assert seen == {"log.db", "log.db-wal", "log.db-shm", "log.db.lock"}
     assert set(modes(tmp_path).values()) == {"0o600"}
 
@@ -72,10 +72,10 @@ def test_files_that_a_crash_left_readable_become_private(tmp_path: Path) -> None
 def test_an_export_is_private_from_the_first_byte(write: Any, tmp_path: Path) -> None:
     """Also where a file of that name could be read by others, and is open for somebody."""
 
-    async def work(desk: Any) -> None:
-        await desk.rank(ask("e1", "ann"))
+    async def work(coordinator: Any) -> None:
+        await coordinator.rank(ask("e1", "ann"))
 
-    with_desk(settings_of(tmp_path / "log.db"), work)
+    with_coordinator(settings_of(tmp_path / "log.db"), work)
     path = tmp_path / "log.out"
     path.write_text("old")
     path.chmod(0o644)

@@ -22,7 +22,7 @@ def steady_time() -> int:
 
 
 class Clock(Protocol):
-    """What the desk asks for the time."""
+    """What the coordinator asks for the time."""
 
     def __call__(self) -> int:
         """Return the time for the next record, in milliseconds since 1970."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from coterie.service.core.coordinator import Desk, new_event_id
+from coterie.service.core.coordinator import Coordinator, new_event_id
 from coterie.service.core.engine import Action, Question
 from coterie.service.problems import Problem
 
@@ -36,24 +36,24 @@ class Crowd:
         return self._rng.random() < self.tastes[kind][ITEMS.index(item)]
 
 
-async def live(desk: Desk, rate: float = 40.0, seed: int = 0) -> None:
+async def live(coordinator: Coordinator, rate: float = 40.0, seed: int = 0) -> None:
     """Let the crowd come through a few doors, at most `rate` visitors a second, until cancelled.
 
     In a new store a part of them is held back, unless the settings say otherwise: so the page has a lift to tell.
     """
-    if desk.engine.next_user == 0 and not desk.settings.names("config.holdback"):
-        await desk.configure(msgspec.structs.replace(desk.engine.config, holdback=HELD_BACK))
+    if coordinator.engine.next_user == 0 and not coordinator.settings.names("config.holdback"):
+        await coordinator.configure(msgspec.structs.replace(coordinator.engine.config, holdback=HELD_BACK))
     crowd = Crowd(seed)
-    await asyncio.gather(*(_door(desk, crowd, rate / DOORS) for _ in range(DOORS)))
+    await asyncio.gather(*(_door(coordinator, crowd, rate / DOORS) for _ in range(DOORS)))
 
 
-async def _door(desk: Desk, crowd: Crowd, rate: float) -> None:
+async def _door(coordinator: Coordinator, crowd: Crowd, rate: float) -> None:
     while True:
         await asyncio.sleep(1 / rate)
         user, actions = crowd.visitor()
         try:
-            decision = await desk.rank(Question(new_event_id(), user, actions))
+            decision = await coordinator.rank(Question(new_event_id(), user, actions))
             clicked = crowd.clicks(user, decision.actions[decision.choice])
-            await desk.reward(decision.event, float(clicked))
+            await coordinator.reward(decision.event, float(clicked))
         except Problem:
             await asyncio.sleep(1)

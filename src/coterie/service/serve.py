@@ -14,7 +14,7 @@ import uvicorn
 
 from coterie.engines.address import open_engine
 from coterie.errors import CoterieError, ParameterError
-from coterie.service.core.coordinator import Desk
+from coterie.service.core.coordinator import Coordinator
 from coterie.service.http.app import create_app
 from coterie.service.http.connections import Connections, make_room_for
 from coterie.service.http.guard import Guard
@@ -32,7 +32,7 @@ def serve(settings: Settings, demo: bool = False) -> None:
     check_tls(settings)
     store = open_store(settings.store, settings.durability, standby=True)
     app = make_app(settings, store, demo)
-    app.metrics.desk.give_up = lambda: signal.raise_signal(signal.SIGTERM)
+    app.metrics.coordinator.give_up = lambda: signal.raise_signal(signal.SIGTERM)
     # The loop's thread is busy with requests; the committer must not wait 5 ms for its turn.
     sys.setswitchinterval(0.0005)
     calm_the_collector()
@@ -58,7 +58,7 @@ def serve(settings: Settings, demo: bool = False) -> None:
         ws="none",
         lifespan="on",
     )
-    if not app.metrics.desk.saved:
+    if not app.metrics.coordinator.saved:
         sys.exit(1)
 
 
@@ -74,9 +74,11 @@ def make_app(settings: Settings, store: Store, demo: bool = False) -> Guard:
     fixed = [*keys_from_settings(settings.keys), *keys_from_environment(os.environ)]
     keyring = Keyring(fixed, store.keys())
     check_host(settings, keyring)
-    # Payoffs wait for a shard that is being rebuilt; what decisions do meanwhile is for the desk to say.
+    # Payoffs wait for a shard that is being rebuilt; what decisions do meanwhile is for the coordinator to say.
     shards = None if settings.engine is None else open_engine(settings.engine, when_down="partial")
-    return create_app(Desk(settings, store, shards=shards), settings, keyring, demo, spans_of(settings))
+    return create_app(
+        Coordinator(settings, store, shards=shards), settings, keyring, demo, spans_of(settings)
+    )
 
 
 def check_tls(settings: Settings) -> None:

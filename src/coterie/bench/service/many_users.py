@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from coterie.bench.service.loadtest import CONTEXTS, action_features, context_features
-from coterie.service.core.coordinator import Desk
+from coterie.service.core.coordinator import Coordinator
 from coterie.service.core.encoding import encode_action
 from coterie.service.core.engine import Action, Engine, Question, warm_up
 from coterie.service.core.records import pack
@@ -110,28 +110,28 @@ async def _figures(path: str, users: int, seconds: float) -> Figures:
     begin = time.perf_counter()
     store = SqliteStore(path)
     # Snapshots are made only on request, and no record expires.
-    desk = Desk(Settings(store=path, snapshot_every=2**40, retention_days=-1.0), store)
-    await desk.start()
-    await asyncio.to_thread(warm_up, desk.engine.config)
+    coordinator = Coordinator(Settings(store=path, snapshot_every=2**40, retention_days=-1.0), store)
+    await coordinator.start()
+    await asyncio.to_thread(warm_up, coordinator.engine.config)
     gc.freeze()  # as the application does
     start = time.perf_counter() - begin
-    load = _Load(desk, users)
+    load = _Load(coordinator, users)
     await load.run(asyncio.create_task(asyncio.sleep(seconds)))
     held_before, waited_before = load.held, load.waited
-    desk.engine.kept = {}  # so that the next snapshot is a full one
-    await load.run(asyncio.create_task(desk.snapshot(alone=True)))
+    coordinator.engine.kept = {}  # so that the next snapshot is a full one
+    await load.run(asyncio.create_task(coordinator.snapshot(alone=True)))
     whole = _bytes(store, store.pieces())
     held, waited = load.held, load.waited
-    await desk.snapshot()
+    await coordinator.snapshot()
     before = store.pieces()
     await load.ask()
-    await desk.snapshot()
+    await coordinator.snapshot()
     part = _bytes(store, store.pieces() - before)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    model: Any = desk.engine.model
+    model: Any = coordinator.engine.model
     effects = model.effects.used
-    await desk.stop()
-    rank, reward = _costs(desk.engine, users)  # not stored
+    await coordinator.stop()
+    rank, reward = _costs(coordinator.engine, users)  # not stored
     return Figures(
         users, effects, start, memory, whole, held, held_before, waited, waited_before, part, rank, reward
     )
@@ -140,8 +140,8 @@ async def _figures(path: str, users: int, seconds: float) -> Figures:
 class _Load:
     """Sends requests one after the other, and measures each iteration of the event loop."""
 
-    def __init__(self, desk: Desk, users: int) -> None:
-        self._desk, self._users, self._count = desk, users, 0
+    def __init__(self, coordinator: Coordinator, users: int) -> None:
+        self._coordinator, self._users, self._count = coordinator, users, 0
         self._chance = random.Random(1)
         self.held = self.waited = 0.0
 
@@ -160,8 +160,8 @@ class _Load:
         """Send a rank and its reward."""
         self._count += 1
         event = f"load-{self._count}"
-        await self._desk.rank(question(event, self._chance.randrange(self._users)))
-        await self._desk.reward(event, 1.0)
+        await self._coordinator.rank(question(event, self._chance.randrange(self._users)))
+        await self._coordinator.reward(event, 1.0)
 
     async def _watch(self, until: asyncio.Task[None]) -> None:
         while not until.done():

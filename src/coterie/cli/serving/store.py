@@ -102,7 +102,7 @@ def import_(
     need_service()
     import asyncio
 
-    from coterie.service.core.coordinator import Desk
+    from coterie.service.core.coordinator import Coordinator
     from coterie.service.exchange.logs import payoffs_of, read_dsjson, read_parquet
     from coterie.service.log.store import open_store
     from coterie.service.settings import read_settings
@@ -111,23 +111,23 @@ def import_(
     read = read_settings(file, **{**pairs, "store": store})
 
     async def learn() -> int:
-        desk = Desk(read, open_store(store))
-        await desk.start()
+        coordinator = Coordinator(read, open_store(store))
+        await coordinator.start()
         try:
             if path.suffix == ".parquet":
-                payoffs = list(payoffs_of(read_parquet(path), config=desk.engine.config))
+                payoffs = list(payoffs_of(read_parquet(path), config=coordinator.engine.config))
             elif path.suffix == ".dsjson":
-                payoffs = list(read_dsjson(path, desk.engine.config, read.user_path))
+                payoffs = list(read_dsjson(path, coordinator.engine.config, read.user_path))
             else:
                 raise ParameterError(f"{path} ends in {path.suffix!r}, expected .parquet or .dsjson")
             items = {row.paid.item for row in payoffs if row.paid.item is not None}
-            desk.engine.check_items(items)  # all or nothing
+            coordinator.engine.check_items(items)  # all or nothing
             for start in range(0, len(payoffs), 1000):
                 part = payoffs[start : start + 1000]
-                await desk.observe([(row.user, row.paid, row.value) for row in part])
+                await coordinator.observe([(row.user, row.paid, row.value) for row in part])
             return len(payoffs)
         finally:
-            await desk.stop()
+            await coordinator.stop()
 
     typer.echo(f"{asyncio.run(learn())} payoffs learned from {path}")
 

@@ -1,4 +1,4 @@
-"""The desk: takes a request, lets the engine decide at once, and answers when the log is durable.
+"""The coordinator: takes a request, lets the engine decide at once, and answers when the log is durable.
 
 Both HTTP dialects, the native and the compatible one, and the page talk to it and to nothing below it.
 """
@@ -95,7 +95,7 @@ class Ranking(Struct, frozen=True, rename="camel", omit_defaults=True):
     partial: Partial | None = None  # only where a part of the users could not be asked
 
 
-class Desk:
+class Coordinator:
     """The one place where requests meet the engine; lives in the event loop's thread."""
 
     def __init__(

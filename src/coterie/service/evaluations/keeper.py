@@ -10,7 +10,7 @@ from typing import final
 import msgspec
 
 from coterie.errors import CoterieError
-from coterie.service.core.coordinator import Desk
+from coterie.service.core.coordinator import Coordinator
 from coterie.service.core.engine import check_config
 from coterie.service.evaluations.jobs import ALWAYS, NAMES, Candidate, Job, Kind, Work, decode, encode
 from coterie.service.evaluations.runner import Run
@@ -30,8 +30,8 @@ AUTOMATIC = 10  # kept of the automatic ones; the oldest goes
 class Evaluations:
     """Lives in the event loop's thread; waits for the worker, and for the store, in threads of its own."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
+    def __init__(self, coordinator: Coordinator) -> None:
+        self.coordinator = coordinator
         self.jobs: dict[tuple[Kind, str], Job] = {}
         self._thread = ThreadPoolExecutor(AT_ONCE, "evaluations")
         self._writer = ThreadPoolExecutor(1, "evaluations-store")  # writes go one after the other
@@ -43,7 +43,7 @@ class Evaluations:
 
     async def start(self) -> None:
         """Read what is kept, and go on with what was not finished."""
-        found = await asyncio.to_thread(lambda: [*map(decode, self.desk.store.evaluations())])
+        found = await asyncio.to_thread(lambda: [*map(decode, self.coordinator.store.evaluations())])
         found.sort(key=lambda job: job.created)
         self.jobs = {job.key: job for job in found}
         self._task = asyncio.create_task(self._work())
@@ -74,7 +74,7 @@ class Evaluations:
     async def make(self, job: Job) -> Job:
         """Keep a job, and let it be done when it is its turn; nothing is kept if anything is wrong."""
         self._check(job)
-        await asyncio.to_thread(check_policies, job.policies, self.desk.engine.config)
+        await asyncio.to_thread(check_policies, job.policies, self.coordinator.engine.config)
         self._check(job)  # again, for others may have come meanwhile
         self.jobs[job.key] = job  # at once: nobody else may take the id
         try:
@@ -86,13 +86,15 @@ class Evaluations:
         return job
 
     def _check(self, job: Job) -> None:
-        if self.desk.refusing is not None:
-            raise Problem(503, "not_accepting", f"no new work is accepted now: {self.desk.refusing}", 1)
+        if self.coordinator.refusing is not None:
+            raise Problem(
+                503, "not_accepting", f"no new work is accepted now: {self.coordinator.refusing}", 1
+            )
         if job.key in self.jobs:
             raise Problem(
                 409, "evaluation_exists", f"{job.kind} {job.id!r} exists; delete it, or use another id"
             )
-        most = self.desk.settings.max_evaluations
+        most = self.coordinator.settings.max_evaluations
         if len(self.jobs) >= most and not job.automatic:
             message = f"{len(self.jobs)} evaluations are kept, expected at most {most} (max-evaluations); delete one"
             raise Problem(409, "too_many_evaluations", message)
@@ -107,7 +109,7 @@ class Evaluations:
         del self.jobs[job.key]
         if self._run is not None and self._run.work.job.key == job.key:
             self._run.end()
-        await self._store(lambda: self.desk.store.drop_evaluation(_name(job)))
+        await self._store(lambda: self.coordinator.store.drop_evaluation(_name(job)))
 
     async def apply(self, name: str, policy: str) -> Job:
         """Take over one of the policies that were evaluated; it first learns the log."""
@@ -128,7 +130,7 @@ class Evaluations:
             known = ", ".join(repr(known.name) for known in job.policies) or "none"
             message = f"evaluation {name!r} has no policy {policy!r} that can be applied; it has {known}"
             raise Problem(404, "unknown_policy", message)
-        await self.desk.configure(with_policy(self.desk.engine.config, one))
+        await self.coordinator.configure(with_policy(self.coordinator.engine.config, one))
         log.info(
             f"the policy {one.policy} of evaluation {name!r} was applied, with {one.parameters or 'its defaults'}"
         )
@@ -142,7 +144,7 @@ class Evaluations:
         while True:
             self._waiting.clear()
             job = next(self._open(), None)
-            if job is None or self.desk.refusing is not None:
+            if job is None or self.coordinator.refusing is not None:
                 try:
                     async with asyncio.timeout(None if job is None else 1.0):
                         await self._waiting.wait()
@@ -160,9 +162,9 @@ class Evaluations:
         return (job for job in self.jobs.values() if job.open)
 
     async def _do(self, job: Job) -> None:
-        settings, desk = self.desk.settings, self.desk
-        work = Work(job, desk.engine.config, settings.max_evaluated, os.getpid())
-        self._run = Run(work, desk.store, settings.evaluation_within)
+        settings, coordinator = self.coordinator.settings, self.coordinator
+        work = Work(job, coordinator.engine.config, settings.max_evaluated, os.getpid())
+        self._run = Run(work, coordinator.store, settings.evaluation_within)
         await self._change(msgspec.structs.replace(job, status="running"), durable=False)
         try:
             done = await asyncio.get_running_loop().run_in_executor(self._thread, self._run.do)
@@ -190,7 +192,7 @@ class Evaluations:
             log.info("automatic optimisation: no policy is better with confidence; the current one stays")
             return msgspec.structs.replace(job, retained=True)
         try:
-            await self.desk.configure(with_policy(self.desk.engine.config, one))
+            await self.coordinator.configure(with_policy(self.coordinator.engine.config, one))
         except CoterieError as error:
             log.error(f"automatic optimisation: {one.policy} {one.parameters} could not be applied: {error}")
             return msgspec.structs.replace(job, retained=True, error=str(error))
@@ -210,7 +212,7 @@ class Evaluations:
 
     def _in_force(self, job: Job) -> bool:
         """Tell whether the policy that was evaluated as the current one still is."""
-        one, config = job.candidate("current"), self.desk.engine.config
+        one, config = job.candidate("current"), self.coordinator.engine.config
         return one is not None and (one.policy, one.parameters) == (config.policy, config.parameters)
 
     async def _change(self, job: Job, durable: bool = True) -> None:
@@ -224,13 +226,13 @@ class Evaluations:
 
     async def _save(self, job: Job) -> None:
         body = encode(job)
-        await self._store(lambda: self.desk.store.save_evaluation(_name(job), body))
+        await self._store(lambda: self.coordinator.store.save_evaluation(_name(job), body))
 
     async def _store(self, work: Callable[[], None]) -> None:
         try:
             await asyncio.get_running_loop().run_in_executor(self._writer, work)
         except StoreError as error:
-            self.desk.fail(error)
+            self.coordinator.fail(error)
             raise Problem(503, "not_stored", f"the evaluation was not stored: {error.said}", 1) from error
 
     async def drop_old_automatic(self) -> None:

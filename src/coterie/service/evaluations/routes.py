@@ -8,7 +8,7 @@ from litestar.datastructures import State
 from litestar.params import RawBody
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from coterie.service.core.coordinator import Desk
+from coterie.service.core.coordinator import Coordinator
 from coterie.service.evaluations.jobs import Candidate, Job
 from coterie.service.evaluations.keeper import MOST_POLICIES, Evaluations
 from coterie.service.evaluations.search import candidates, current
@@ -102,20 +102,20 @@ async def make_evaluation(evaluation_id: PathId, body: RawBody, state: State) ->
     """Ask what other policies would have earned; answered at once, and done beside the serving."""
     name = named(evaluation_id)
     data = read_counts(body, EvaluationBody)
-    desk: Desk = state.desk
+    coordinator: Coordinator = state.coordinator
     job = Job(
         id=name,
         kind="evaluation",
         name=data.name or name,
         start=data.start,
-        end=desk.clock() + 1 if data.end is None else data.end,
-        created=desk.clock(),
+        end=coordinator.clock() + 1 if data.end is None else data.end,
+        created=coordinator.clock(),
         policies=await asyncio.to_thread(
             policies_of,
             [Candidate(one.name, one.policy, one.parameters) for one in data.policies],
             data.search,
-            desk.engine.config,
-            desk.shards,
+            coordinator.engine.config,
+            coordinator.shards,
         ),
     )
     return told(await state.evaluations.make(job))

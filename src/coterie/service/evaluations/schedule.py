@@ -5,7 +5,7 @@ import logging
 from typing import NamedTuple
 
 from coterie.errors import CoterieError
-from coterie.service.core.coordinator import OPTIMISATION, Desk
+from coterie.service.core.coordinator import OPTIMISATION, Coordinator
 from coterie.service.durations import parse_duration
 from coterie.service.evaluations.jobs import Job, milliseconds, moment
 from coterie.service.evaluations.keeper import Evaluations
@@ -25,10 +25,10 @@ class Plan(NamedTuple):
     first: int  # not before this time
 
 
-def plan(desk: Desk) -> Plan | None:
+def plan(coordinator: Coordinator) -> Plan | None:
     """Return when to optimise: as Personalizer's configuration said last, else by the settings; None if never."""
-    contract = desk.engine.contract
-    by_settings = desk.settings.optimise_days * DAY * 1000
+    contract = coordinator.engine.contract
+    by_settings = coordinator.settings.optimise_days * DAY * 1000
     if not contract.get(ENABLED, by_settings > 0):
         return None
     every = (
@@ -38,39 +38,41 @@ def plan(desk: Desk) -> Plan | None:
     return Plan(every, 0 if start is None else milliseconds(start, START))
 
 
-def due(desk: Desk, evaluations: Evaluations, oldest: int | None) -> bool:
+def due(coordinator: Coordinator, evaluations: Evaluations, oldest: int | None) -> bool:
     """Tell whether it is time: since the last one, or at first since the log began."""
-    planned = plan(desk)
-    if planned is None or oldest is None or desk.refusing is not None:
+    planned = plan(coordinator)
+    if planned is None or oldest is None or coordinator.refusing is not None:
         return False
     made = [job.created for job in evaluations.every("evaluation") if job.automatic]
-    now = desk.clock()
+    now = coordinator.clock()
     return now >= planned.first and now - max([oldest, *made]) >= planned.every
 
 
-def automatic(desk: Desk) -> Job:
+def automatic(coordinator: Coordinator) -> Job:
     """Return the evaluation to make now, of the whole log."""
-    now = desk.clock()
-    policies = policies_of([], True, desk.engine.config, desk.shards)
+    now = coordinator.clock()
+    policies = policies_of([], True, coordinator.engine.config, coordinator.shards)
     name = f"automatic {moment(now)}"
     return Job(name, "evaluation", name, 0, now + 1, now, policies, automatic=True)
 
 
-async def keep_optimising(desk: Desk, evaluations: Evaluations) -> None:
+async def keep_optimising(coordinator: Coordinator, evaluations: Evaluations) -> None:
     """Look now and then whether it is time."""
     while True:
         await asyncio.sleep(LOOK_EVERY)
         try:
-            await optimise_if_due(desk, evaluations)
+            await optimise_if_due(coordinator, evaluations)
         except CoterieError as error:
             log.error(f"automatic optimisation could not begin: {error}")
 
 
-async def optimise_if_due(desk: Desk, evaluations: Evaluations) -> Job | None:
+async def optimise_if_due(coordinator: Coordinator, evaluations: Evaluations) -> Job | None:
     """Begin an automatic optimisation if it is time for one, and return it."""
-    if plan(desk) is None or not due(desk, evaluations, await asyncio.to_thread(desk.oldest)):
+    if plan(coordinator) is None or not due(
+        coordinator, evaluations, await asyncio.to_thread(coordinator.oldest)
+    ):
         return None
-    job = await asyncio.to_thread(automatic, desk)
+    job = await asyncio.to_thread(automatic, coordinator)
     await evaluations.make(job)
     await evaluations.drop_old_automatic()
     log.info(f"automatic optimisation: evaluates {len(job.policies)} policies")

@@ -1,4 +1,4 @@
-"""The application: routes over a desk, one error shape, inside the guard."""
+"""The application: routes over a coordinator, one error shape, inside the guard."""
 
 import asyncio
 import gc
@@ -15,7 +15,7 @@ from litestar.openapi import OpenAPIConfig
 
 from coterie import __version__
 from coterie.errors import CoterieError
-from coterie.service.core.coordinator import Desk
+from coterie.service.core.coordinator import Coordinator
 from coterie.service.core.engine import warm_up
 from coterie.service.demo import live
 from coterie.service.evaluations import routes as routes_evaluations
@@ -49,7 +49,7 @@ async def healthz() -> dict[str, str]:
 @get("/readyz", opt=OPEN, operation_id="readyz")
 async def readyz(state: State) -> Response[dict[str, str]]:
     """Say whether new work is accepted."""
-    why = state.desk.refusing
+    why = state.coordinator.refusing
     return Response({"status": "ready"} if why is None else {"status": why}, status_code=503 if why else 200)
 
 
@@ -69,29 +69,33 @@ async def openapi(request: Request[Any, Any, Any]) -> Response[bytes]:
 
 
 def create_app(
-    desk: Desk, settings: Settings, keyring: Keyring, demo: bool = False, spans: Spans | None = None
+    coordinator: Coordinator,
+    settings: Settings,
+    keyring: Keyring,
+    demo: bool = False,
+    spans: Spans | None = None,
 ) -> Guard:
-    """Return the ASGI application. Starting it starts the desk, stopping it stops the desk."""
-    numbers = Metrics(desk)
-    evaluations = Evaluations(desk)
+    """Return the ASGI application. Starting it starts the coordinator, stopping it stops the coordinator."""
+    numbers = Metrics(coordinator)
+    evaluations = Evaluations(coordinator)
     beside: list[asyncio.Task[None]] = []
 
     async def start(app: Litestar) -> None:
-        await desk.start()
-        await asyncio.to_thread(warm_up, desk.engine.config)
+        await coordinator.start()
+        await asyncio.to_thread(warm_up, coordinator.engine.config)
         gc.freeze()  # what a start made stays: looking through all of it again would hold the loop for 0.1 s
         await evaluations.start()
-        beside.append(asyncio.create_task(_follow_keys(keyring, desk)))
-        beside.append(asyncio.create_task(keep_optimising(desk, evaluations)))
+        beside.append(asyncio.create_task(_follow_keys(keyring, coordinator)))
+        beside.append(asyncio.create_task(keep_optimising(coordinator, evaluations)))
         if demo:
-            beside.append(asyncio.create_task(live(desk)))
+            beside.append(asyncio.create_task(live(coordinator)))
 
     async def stop(app: Litestar) -> None:
         for task in beside:
             task.cancel()
         await asyncio.gather(*beside, return_exceptions=True)  # one may be reading the store
         await evaluations.stop()
-        await desk.stop()
+        await coordinator.stop()
         if spans is not None:
             await asyncio.to_thread(spans.close)
 
@@ -107,7 +111,9 @@ def create_app(
             openapi,
         ],
         guards=[_may],
-        state=State({"desk": desk, "metrics": numbers, "settings": settings, "evaluations": evaluations}),
+        state=State(
+            {"coordinator": coordinator, "metrics": numbers, "settings": settings, "evaluations": evaluations}
+        ),
         on_startup=[start],
         on_shutdown=[stop],
         exception_handlers={
@@ -126,7 +132,7 @@ def create_app(
         debug=False,
         logging_config=None,
     )
-    native, compatible = (_directly(routes, desk) for routes in (routes_native, personalizer))
+    native, compatible = (_directly(routes, coordinator) for routes in (routes_native, personalizer))
     direct = {
         ("POST", "/v1/rank"): native,
         **{("POST", personalizer_errors.PREFIX + path): compatible for path in every_form("/rank")},
@@ -139,25 +145,25 @@ def _may(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandl
         check_access(connection.scope, handler.opt)
 
 
-async def _follow_keys(keyring: Keyring, desk: Desk) -> None:
+async def _follow_keys(keyring: Keyring, coordinator: Coordinator) -> None:
     """Let keys that `coterie keys` made or dropped take effect."""
     while True:
         await asyncio.sleep(KEYS_EVERY)
-        if desk.refusing == LostError.said:
-            continue  # the desk connects again
+        if coordinator.refusing == LostError.said:
+            continue  # the coordinator connects again
         try:
-            keyring.renew(await asyncio.to_thread(desk.store.keys))
+            keyring.renew(await asyncio.to_thread(coordinator.store.keys))
         except LostError as error:
-            desk.fail(error)
+            coordinator.fail(error)
         except CoterieError as error:  # the keys stay as they were
             log.error(f"the keys cannot be read: {error}")
 
 
-def _directly(routes: Any, desk: Desk) -> Direct:
+def _directly(routes: Any, coordinator: Coordinator) -> Direct:
     encoder = msgspec.json.Encoder()
 
     async def answer(body: bytes, scope: Any) -> bytes:
-        return encoder.encode(await routes.decide(body, desk, scope))
+        return encoder.encode(await routes.decide(body, coordinator, scope))
 
     return Direct(routes.rank.opt, answer)
 

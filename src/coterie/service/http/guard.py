@@ -107,7 +107,7 @@ class Guard:
 
         try:
             self._check(scope)
-            if self.metrics.desk.waiting and scope["path"] not in WATCHED:
+            if self.metrics.coordinator.waiting and scope["path"] not in WATCHED:
                 raise Problem(503, "waiting", f"no request is answered here now: {WAITING}", 1)
             direct = self.direct.get((scope["method"], scope["path"]))
             if direct is None:

@@ -11,18 +11,18 @@ from coterie.service.figures import exploring
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from coterie.service.core.coordinator import Desk
+    from coterie.service.core.coordinator import Coordinator
 
 LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 
 
-def _learning(desk: "Desk") -> "Iterator[tuple[str, str, float]]":
+def _learning(coordinator: "Coordinator") -> "Iterator[tuple[str, str, float]]":
     """Yield how much is left to chance, and whether the best guesses rest; NaN is unknown."""
-    engine = desk.engine
+    engine = coordinator.engine
     varied, bits = exploring.recent(engine.statistics, engine.now)
     total = engine.statistics.total
     going = not exploring.stopped(engine.statistics, engine.config, engine.now)
-    changes = math.nan if desk.guess_changes is None else desk.guess_changes
+    changes = math.nan if coordinator.guess_changes is None else coordinator.guess_changes
     agreed = total.agreed / total.judged if total.judged else math.nan
     yield "coterie_exploring", "0 if the loop stopped exploring", float(going)
     yield (
@@ -41,7 +41,7 @@ def _learning(desk: "Desk") -> "Iterator[tuple[str, str, float]]":
 class Metrics:
     """One registry a service, so that several can live in one process."""
 
-    def __init__(self, desk: "Desk") -> None:
+    def __init__(self, coordinator: "Coordinator") -> None:
         self.registry = CollectorRegistry()
         self._requests = Histogram(
             "coterie_request_seconds",
@@ -65,10 +65,10 @@ class Metrics:
             registry=self.registry,
         )
         self.connections: Callable[[], int] = lambda: 0  # how many are open
-        self.desk = desk
+        self.coordinator = coordinator
         self._children: dict[tuple[str, int], Histogram] = {}
         self.registry.register(self)
-        desk.on_batch = self.committed
+        coordinator.on_batch = self.committed
 
     def answered(self, route: str, status: int, seconds: float) -> None:
         """Count a request."""
@@ -96,13 +96,13 @@ class Metrics:
 
     def collect(self) -> "Iterator[GaugeMetricFamily]":
         """Yield what the engine holds now."""
-        engine = self.desk.engine
+        engine = self.coordinator.engine
         learned = engine.learned
         total = engine.statistics.total
-        ready = self.desk.refusing is None
+        ready = self.coordinator.refusing is None
         for name, text, value in (
             ("coterie_ready", "1 if writes are accepted", float(ready)),
-            ("coterie_waiting", "1 if another process owns the database", float(self.desk.waiting)),
+            ("coterie_waiting", "1 if another process owns the database", float(self.coordinator.waiting)),
             ("coterie_users", "Users known", len(engine.users)),
             ("coterie_items", "Items known", len(engine.known_items)),
             ("coterie_events_remembered", "Events remembered", len(engine.events)),
@@ -117,9 +117,9 @@ class Metrics:
                 "Users' models updated; beyond payoffs learned it is sharing",
                 total.updates,
             ),
-            ("coterie_queue", "Requests that wait for their turn or for the disk", self.desk.queued),
+            ("coterie_queue", "Requests that wait for their turn or for the disk", self.coordinator.queued),
             ("coterie_connections", "Connections open", self.connections()),
-            *_learning(self.desk),
+            *_learning(self.coordinator),
         ):
             yield GaugeMetricFamily(name, text, value)
         arms = {} if engine.trial is None else engine.trial.arms

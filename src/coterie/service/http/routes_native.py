@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from coterie.errors import ContextError
 from coterie.models.features import check_readable
-from coterie.service.core.coordinator import Desk, Partial, Ranking, new_event_id, ranking_of
+from coterie.service.core.coordinator import Coordinator, Partial, Ranking, new_event_id, ranking_of
 from coterie.service.core.engine import Action, Question
 from coterie.service.core.events import Outcome
 from coterie.service.core.reasons import Contribution, contributions, rows_of
@@ -175,13 +175,19 @@ def read_counts(body: bytes, kind: type[T]) -> T:
         raise Problem(400, "invalid_request", f"the body cannot be read: {error}") from error
 
 
-def question_in(body: bytes, desk: Desk) -> Question:
+def question_in(body: bytes, coordinator: Coordinator) -> Question:
     """Return what the body of a rank asks."""
-    check_shape(desk.settings, body)
+    check_shape(coordinator.settings, body)
     data = read(body, RankBody)
     event = data.event_id or new_event_id()
     return question_of(
-        data.user, data.actions, data.context, data.excluded, event, data.defer_activation, desk.settings
+        data.user,
+        data.actions,
+        data.context,
+        data.excluded,
+        event,
+        data.defer_activation,
+        coordinator.settings,
     )
 
 
@@ -215,23 +221,23 @@ def check_groups(groups: Sequence[Sequence[Mapping[str, Any]]]) -> None:
 @post("/v1/rank", opt=DECIDE, status_code=201, operation_id="rank")
 async def rank(request: Request[Any, Any, Any]) -> Ranking:
     """Choose one of several actions for a user."""
-    return await decide(await request.body(), request.app.state.desk, request.scope)
+    return await decide(await request.body(), request.app.state.coordinator, request.scope)
 
 
-async def decide(body: bytes, desk: Desk, scope: Any) -> Ranking:
+async def decide(body: bytes, coordinator: Coordinator, scope: Any) -> Ranking:
     """Answer a rank; the guard calls this without Litestar, whose way here costs as much as the decision."""
-    question = question_in(body, desk)
+    question = question_in(body, coordinator)
     scope["coterie.event"] = question.event
-    return ranking_of(await desk.rank(question))
+    return ranking_of(await coordinator.rank(question))
 
 
 @post("/v1/events/{event_id:str}/reward", opt=DECIDE, status_code=200, operation_id="reward")
 async def reward(event_id: PathId, body: RawBody, state: State, scope: Scope) -> RewardAnswer:
     """Say what a decision was worth; answered after it was learned and is durable."""
     data = read(body, RewardBody)
-    desk: Desk = state.desk
+    coordinator: Coordinator = state.coordinator
     event = named(event_id)
-    outcome = await desk.reward(event, data.value, data.reward_id)
+    outcome = await coordinator.reward(event, data.value, data.reward_id)
     state.metrics.rewarded(outcome)
     scope["coterie.outcome"] = outcome  # type: ignore[typeddict-unknown-key]
     return RewardAnswer(event, outcome)
@@ -240,36 +246,36 @@ async def reward(event_id: PathId, body: RawBody, state: State, scope: Scope) ->
 @post("/v1/events/{event_id:str}/activate", opt=DECIDE, status_code=200, operation_id="activate")
 async def activate(event_id: PathId, state: State) -> ActivateAnswer:
     """Say that a deferred decision was shown."""
-    desk: Desk = state.desk
+    coordinator: Coordinator = state.coordinator
     event = named(event_id)
-    known = await desk.activate(event)
+    known = await coordinator.activate(event)
     return ActivateAnswer(event, "activated" if known else "unknown_event")
 
 
 @get("/v1/events/{event_id:str}", opt=READ, operation_id="explain")
 async def explain(event_id: PathId, state: State) -> EventAnswer:
     """Explain a decision: the scores, widths and neighbourhood sizes it was made with."""
-    desk: Desk = state.desk
-    event = desk.event(named(event_id))
-    return explanation(await desk.decision(event), desk, event.state, event.value)
+    coordinator: Coordinator = state.coordinator
+    event = coordinator.event(named(event_id))
+    return explanation(await coordinator.decision(event), coordinator, event.state, event.value)
 
 
 @post("/v1/what-if", opt=READ, status_code=200, operation_id="what_if")
 async def what_if(body: RawBody, state: State) -> EventAnswer:
     """Explain what would be decided now; nothing is recorded."""
-    desk: Desk = state.desk
-    question = question_in(body, desk)
-    record = await desk.what_if(question)
-    return explanation(record, desk, "imagined", 0.0, question.user)
+    coordinator: Coordinator = state.coordinator
+    question = question_in(body, coordinator)
+    record = await coordinator.what_if(question)
+    return explanation(record, coordinator, "imagined", 0.0, question.user)
 
 
 @get("/v1/users/{user_id:str}", opt=READ, operation_id="show_user")
 async def show_user(user_id: PathId, state: State) -> UserAnswer:
     """Show what is known of a user."""
-    desk: Desk = state.desk
+    coordinator: Coordinator = state.coordinator
     name = named(user_id)
-    number = desk.engine.names.get(name)
-    user = desk.engine.users.get(number) if number is not None else None
+    number = coordinator.engine.names.get(name)
+    user = coordinator.engine.users.get(number) if number is not None else None
     if user is None:
         raise Problem(404, "unknown_user", f"user {name!r} is not known")
     return UserAnswer(name, user.first, user.last, user.decisions, user.learned, user.earned)
@@ -278,16 +284,16 @@ async def show_user(user_id: PathId, state: State) -> UserAnswer:
 @delete("/v1/users/{user_id:str}", opt=ADMIN, status_code=204, operation_id="forget_user")
 async def forget_user(user_id: PathId, state: State) -> None:
     """Forget a user, in the model at once and in the log."""
-    desk: Desk = state.desk
+    coordinator: Coordinator = state.coordinator
     name = named(user_id)
-    if not await desk.forget(name):
+    if not await coordinator.forget(name):
         raise Problem(404, "unknown_user", f"user {name!r} is not known")
 
 
 @get("/v1/configuration", opt=READ, operation_id="show_configuration")
 async def show_configuration(state: State) -> Response[Any]:
     """Show the rules decisions are made by."""
-    return _config(state.desk.engine.config)
+    return _config(state.coordinator.engine.config)
 
 
 @put("/v1/configuration", opt=ADMIN, operation_id="change_configuration")
@@ -295,15 +301,15 @@ async def change_configuration(body: RawBody, state: State) -> Response[Any]:
     """Change the rules from here on. Another policy first learns what the log holds, then takes over."""
     data = read_counts(body, ConfigBody)
     sent = msgspec.structs.asdict(data)
-    await state.desk.configure(Config(**(sent | normal(data.holdback, data.challenger))))
-    return _config(state.desk.engine.config)
+    await state.coordinator.configure(Config(**(sent | normal(data.holdback, data.challenger))))
+    return _config(state.coordinator.engine.config)
 
 
 @put("/v1/shards", opt=ADMIN, operation_id="rebalance")
 async def rebalance(body: RawBody, state: State) -> ShardsBody:
     """Share the users among so many shards; decisions and rewards go on meanwhile. Answered when all have moved."""
     data = read_counts(body, ShardsBody)
-    await state.desk.rebalance(data.shards)
+    await state.coordinator.rebalance(data.shards)
     return data
 
 
@@ -312,7 +318,9 @@ def _config(config: Config) -> Response[Any]:
     return Response(ConfigBody(**told), media_type="application/json")
 
 
-def explanation(record: Any, desk: Desk, state: str, reward: float, user: str | None = None) -> EventAnswer:
+def explanation(
+    record: Any, coordinator: Coordinator, state: str, reward: float, user: str | None = None
+) -> EventAnswer:
     """Return a decision with its reasons."""
     answer = ranking_of(record)
     rows = rows_of(record)
@@ -323,7 +331,7 @@ def explanation(record: Any, desk: Desk, state: str, reward: float, user: str | 
     largest = contributions(record)
     return EventAnswer(
         event_id=answer.event_id,
-        user=user if user is not None else desk.engine.ids.get(record.user),
+        user=user if user is not None else coordinator.engine.ids.get(record.user),
         at=record.at,
         state=state,
         reward=reward,

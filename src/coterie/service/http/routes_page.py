@@ -11,7 +11,7 @@ from litestar.datastructures import State
 from litestar.params import QueryParameter
 from msgspec import Struct
 
-from coterie.service.core.coordinator import Desk
+from coterie.service.core.coordinator import Coordinator
 from coterie.service.core.engine import Engine
 from coterie.service.figures import exploring, insight
 from coterie.service.figures.insight import Latest, Place, Point, Stretch, Tail
@@ -174,20 +174,20 @@ class Split(Struct, frozen=True, rename="camel"):
 
 async def latest_of(state: State) -> list[Latest]:
     """Return the latest decisions, newest first."""
-    desk: Desk = state.desk
+    coordinator: Coordinator = state.coordinator
     if "tail" not in state:
         state["tail"], state["tail_lock"] = Tail(), asyncio.Lock()
     async with state["tail_lock"]:
-        await asyncio.to_thread(state["tail"].follow, desk.store)
-        return state["tail"].of(desk.engine)  # type: ignore[no-any-return]
+        await asyncio.to_thread(state["tail"].follow, coordinator.store)
+        return state["tail"].of(coordinator.engine)  # type: ignore[no-any-return]
 
 
 @get("/v1/statistics", opt=READ, operation_id="statistics")
 async def statistics(state: State, minutes: Minutes = 60) -> Statistics:
     """Show what was decided and earned, against the baseline and against chance."""
-    desk: Desk = state.desk
-    engine = desk.engine
-    at = max(desk.clock(), engine.now)
+    coordinator: Coordinator = state.coordinator
+    engine = coordinator.engine
+    at = max(coordinator.clock(), engine.now)
     families = list(state.metrics.registry.collect())
     return Statistics(
         at=at,
@@ -201,7 +201,7 @@ async def statistics(state: State, minutes: Minutes = 60) -> Statistics:
         total=insight.point(engine.statistics.total),
         trial=report(engine.trial, engine.config),
         warning=exploring.warning(engine.statistics, engine.config, engine.now),
-        best_guess_changes=desk.guess_changes,
+        best_guess_changes=coordinator.guess_changes,
         curve=await asyncio.to_thread(insight.curve, list(engine.statistics.minutes), at, minutes),
         rank_latency=_latency(families, "coterie_request_seconds", "/rank"),
         commit_latency=_latency(families, "coterie_commit_seconds"),
@@ -224,20 +224,20 @@ def _latency(families: list[Any], name: str, route: str = "") -> Latency:
 async def decisions(state: State, limit: Limit = 20) -> Decisions:
     """Show the latest decisions and how many users they rested on."""
     latest = await latest_of(state)
-    desk: Desk = state.desk
+    coordinator: Coordinator = state.coordinator
     members = sorted(made.members for made in latest if made.members is not None)
     sizes, least = [], 1
     while members and least <= members[-1]:
         most = 2 * least - 1
         sizes.append(Size(least, most, sum(least <= size <= most for size in members)))
         least *= 2
-    shown = [_row(made, desk) for made in latest[:limit] if made.user in desk.engine.ids]
-    learning = await asyncio.to_thread(insight.stretches, latest, desk.engine)
+    shown = [_row(made, coordinator) for made in latest[:limit] if made.user in coordinator.engine.ids]
+    learning = await asyncio.to_thread(insight.stretches, latest, coordinator.engine)
     return Decisions(shown, sizes, members[len(members) // 2] if members else None, learning)
 
 
-def _row(made: Latest, desk: Desk) -> LatestDecision:
-    user = desk.engine.ids[made.user]
+def _row(made: Latest, coordinator: Coordinator) -> LatestDecision:
+    user = coordinator.engine.ids[made.user]
     return LatestDecision(
         made.event, made.at, user, made.item, made.shown, made.choices, made.members, made.reward
     )
@@ -246,8 +246,8 @@ def _row(made: Latest, desk: Desk) -> LatestDecision:
 @get("/v1/users", opt=READ, operation_id="list_users")
 async def list_users(state: State, search: Search = "", limit: Limit = 50) -> Users:
     """List users, the latest seen first; a search looks for a part of the id."""
-    desk: Desk = state.desk
-    return await desk.look(lambda: users_in(desk.engine, search, limit))
+    coordinator: Coordinator = state.coordinator
+    return await coordinator.look(lambda: users_in(coordinator.engine, search, limit))
 
 
 def users_in(engine: Engine, search: str, limit: int) -> Users:
@@ -269,7 +269,7 @@ def _user(name: str, user: Any) -> UserRow:
 @delete("/v1/users", opt=ADMIN, status_code=204, operation_id="forget_user_by_any_id")
 async def forget_user(state: State, id: Name) -> None:
     """Forget a user whose id cannot stand in a path, as the compatible API allows."""
-    if not await state.desk.forget(id):
+    if not await state.coordinator.forget(id):
         raise Problem(404, "unknown_user", f"user {id!r} is not known")
 
 
@@ -277,8 +277,8 @@ async def forget_user(state: State, id: Name) -> None:
 async def list_items(state: State, search: Search = "", limit: Limit = 50) -> Items:
     """List items, the most shown of late first; a search looks for a part of the id."""
     rows = item_rows(await latest_of(state))
-    desk: Desk = state.desk
-    return await desk.look(lambda: items_in(desk.engine, rows, search, limit))
+    coordinator: Coordinator = state.coordinator
+    return await coordinator.look(lambda: items_in(coordinator.engine, rows, search, limit))
 
 
 def items_in(engine: Engine, rows: dict[str, ItemRow], search: str, limit: int) -> Items:
@@ -306,13 +306,13 @@ def item_rows(latest: list[Latest]) -> dict[str, ItemRow]:
 async def resemblance(state: State, user: Name) -> Resemblance:
     """Show whom a user resembles on which item, among the users seen last."""
     latest = await latest_of(state)
-    desk: Desk = state.desk
-    return await desk.look(lambda: resembled(user, desk, latest))
+    coordinator: Coordinator = state.coordinator
+    return await coordinator.look(lambda: resembled(user, coordinator, latest))
 
 
-def resembled(user: str, desk: Desk, latest: list[Latest]) -> Resemblance:
+def resembled(user: str, coordinator: Coordinator, latest: list[Latest]) -> Resemblance:
     """Return whom a user resembles on which item."""
-    engine = desk.engine
+    engine = coordinator.engine
     number = engine.names.get(user)
     if number is None or number not in engine.users:
         raise Problem(404, "unknown_user", f"user {user!r} is not known")
@@ -337,7 +337,7 @@ def resembled(user: str, desk: Desk, latest: list[Latest]) -> Resemblance:
             Likeness(item, mine.estimate, mine.width, mine.known, members, [column[k] for k in order])
             for (item, mine, members, _), column in zip(rows, kinds, strict=True)
         ],
-        [_row(made, desk) for made in own[:20]],
+        [_row(made, coordinator) for made in own[:20]],
     )
 
 
@@ -377,8 +377,8 @@ def _kinds(mine: Place, standing: list[Place]) -> list[str]:
 async def split(state: State, item: Name) -> Split:
     """Show how an item splits the users seen last."""
     latest = await latest_of(state)
-    desk: Desk = state.desk
-    return await desk.look(lambda: split_by(item, desk.engine, latest))
+    coordinator: Coordinator = state.coordinator
+    return await coordinator.look(lambda: split_by(item, coordinator.engine, latest))
 
 
 def split_by(item: str, engine: Engine, latest: list[Latest]) -> Split:

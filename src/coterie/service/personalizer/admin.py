@@ -9,7 +9,7 @@ from litestar.datastructures import State
 from litestar.params import RawBody
 
 from coterie.errors import FileError
-from coterie.service.core.coordinator import Desk
+from coterie.service.core.coordinator import Coordinator
 from coterie.service.evaluations.jobs import moment
 from coterie.service.exchange.model_file import export_model
 from coterie.service.http.access import ADMIN, FILE, READ
@@ -23,53 +23,56 @@ from coterie.service.personalizer.versions import every_form
 @get(every_form("/configurations/service"), opt=READ)
 async def show_service(state: State) -> ServiceConfiguration:
     """Show the configuration."""
-    return configuration.show(state.desk)
+    return configuration.show(state.coordinator)
 
 
 @put(every_form("/configurations/service"), opt=ADMIN)
 async def change_service(body: RawBody, state: State) -> ServiceConfiguration:
     """Change the configuration; the model stays."""
     sent = read(body, ServiceConfiguration, configuration.BAD)
-    await configuration.change(state.desk, sent)
-    return configuration.show(state.desk)
+    await configuration.change(state.coordinator, sent)
+    return configuration.show(state.coordinator)
 
 
 @get(every_form("/configurations/policy"), opt=READ)
 async def show_policy(state: State) -> PolicyContract:
     """Show the policy."""
-    return configuration.show_policy(state.desk.engine.config)
+    return configuration.show_policy(state.coordinator.engine.config)
 
 
 @put(every_form("/configurations/policy"), opt=ADMIN)
 async def change_policy(body: RawBody, state: State) -> PolicyContract:
     """Change the policy, once the new one has learned the log."""
     sent = read(body, PolicyContract, "InvalidPolicyConfiguration")
-    await configuration.change_policy(state.desk, sent)
-    return configuration.show_policy(state.desk.engine.config)
+    await configuration.change_policy(state.coordinator, sent)
+    return configuration.show_policy(state.coordinator.engine.config)
 
 
 @delete(every_form("/configurations/policy"), opt=ADMIN, status_code=200)
 async def reset_policy(state: State) -> PolicyContract:
     """Go back to the policy of the settings."""
-    desk: Desk = state.desk
-    first = desk.settings.config
-    new = msgspec.structs.replace(desk.engine.config, policy=first.policy, parameters=first.parameters)
-    await desk.configure(new)
-    return configuration.show_policy(desk.engine.config)
+    coordinator: Coordinator = state.coordinator
+    first = coordinator.settings.config
+    new = msgspec.structs.replace(coordinator.engine.config, policy=first.policy, parameters=first.parameters)
+    await coordinator.configure(new)
+    return configuration.show_policy(coordinator.engine.config)
 
 
 @get(every_form("/model"), opt=READ)
 async def show_model(state: State) -> Response[bytes]:
     """Return the model as a file."""
-    desk: Desk = state.desk
-    return Response(await desk.look(lambda: export_model(desk.engine)), media_type="application/octet-stream")
+    coordinator: Coordinator = state.coordinator
+    return Response(
+        await coordinator.look(lambda: export_model(coordinator.engine)),
+        media_type="application/octet-stream",
+    )
 
 
 @put(every_form("/model"), opt=FILE, status_code=204)
 async def replace_model(body: RawBody, state: State) -> None:
     """Replace the model by that of a file."""
     try:
-        await state.desk.import_model(body)
+        await state.coordinator.import_model(body)
     except FileError as error:
         raise Refusal(400, "InvalidModelImportFormat", str(error)) from error
 
@@ -77,38 +80,38 @@ async def replace_model(body: RawBody, state: State) -> None:
 @get(every_form("/model/properties"), opt=READ)
 async def model_properties(state: State) -> dict[str, str]:
     """Say how old the model is."""
-    desk: Desk = state.desk
-    first = await asyncio.to_thread(desk.oldest)
-    now = desk.engine.now
+    coordinator: Coordinator = state.coordinator
+    first = await asyncio.to_thread(coordinator.oldest)
+    now = coordinator.engine.now
     return {"creationTime": moment(now if first is None else first), "lastModifiedTime": moment(now)}
 
 
 @delete(every_form("/model"), opt=ADMIN, status_code=204)
 async def reset_model(state: State) -> None:
     """Empty the model; the log stays."""
-    await state.desk.reset()
+    await state.coordinator.reset()
 
 
 @get(every_form("/logs/properties"), opt=READ)
 async def log_properties(state: State) -> dict[str, Any]:
     """Say from when to when the log reaches."""
-    desk: Desk = state.desk
-    first = await asyncio.to_thread(desk.oldest)
+    coordinator: Coordinator = state.coordinator
+    first = await asyncio.to_thread(coordinator.oldest)
     if first is None:
         return {"dateRange": None}
-    return {"dateRange": {"from": moment(first), "to": moment(desk.engine.now)}}
+    return {"dateRange": {"from": moment(first), "to": moment(coordinator.engine.now)}}
 
 
 @delete(every_form("/logs"), opt=ADMIN, status_code=204)
 async def delete_logs(state: State) -> None:
     """Keep what was learned as a snapshot, and let the log before it go."""
-    await state.desk.delete_log()
+    await state.coordinator.delete_log()
 
 
 @get(every_form("/status"), opt=READ)
 async def status(state: State) -> dict[str, str]:
     """Say whether new work is accepted."""
-    why = state.desk.refusing
+    why = state.coordinator.refusing
     return {
         "service": "coterie",
         "apiStatus": "Valid" if why is None else "Mismatch",

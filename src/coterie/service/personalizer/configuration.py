@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from coterie.errors import CoterieError
-from coterie.service.core.coordinator import RETENTION, Desk
+from coterie.service.core.coordinator import RETENTION, Coordinator
 from coterie.service.core.engine import check_config, make_policy, possible
 from coterie.service.durations import format_duration, parse_duration
 from coterie.service.evaluations.jobs import milliseconds, moment
@@ -62,28 +62,28 @@ WITHOUT_MEANING: dict[str, Any] = {"model_export_frequency": "PT5M", "model_retr
 LEAST_FREQUENCY = 3600.0  # seconds between two automatic optimisations
 
 
-def show(desk: Desk) -> ServiceConfiguration:
+def show(coordinator: Coordinator) -> ServiceConfiguration:
     """Return the configuration; the fields that have no meaning here as they were sent last."""
-    config = desk.engine.config
-    kept = {name: value for name, value in desk.engine.contract.items() if name != RETENTION}
+    config = coordinator.engine.config
+    kept = {name: value for name, value in coordinator.engine.contract.items() if name != RETENTION}
     return ServiceConfiguration(
         reward_wait_time=format_duration(config.wait),
         default_reward=config.default_reward,
         reward_aggregation=config.aggregation,
         exploration_percentage=config.exploration,
-        log_retention_days=int(desk.retention_days),
+        log_retention_days=int(coordinator.retention_days),
         learning_mode=NAMES[config.mode],
         log_mirror_enabled=False,
-        **(WITHOUT_MEANING | _optimisation(desk) | kept),
+        **(WITHOUT_MEANING | _optimisation(coordinator) | kept),
     )
 
 
-async def change(desk: Desk, sent: ServiceConfiguration) -> None:
+async def change(coordinator: Coordinator, sent: ServiceConfiguration) -> None:
     """Take over what was sent, or refuse it whole."""
     if sent.log_mirror_enabled is True:
         message = "coterie never writes to an address it is given; export the log instead, and send false"
         raise Refusal(400, BAD, message, "logMirrorEnabled")
-    config = desk.engine.config
+    config = coordinator.engine.config
     changes: dict[str, Any] = {
         "default_reward": sent.default_reward,
         "aggregation": sent.reward_aggregation,
@@ -97,13 +97,13 @@ async def change(desk: Desk, sent: ServiceConfiguration) -> None:
     _check_optimisation(sent.auto_optimization_frequency, sent.auto_optimization_start_date)
     new = msgspec.structs.replace(config, **{k: v for k, v in changes.items() if v is not UNSET})
     said = {k: v for k, v in extra.items() if v is not UNSET and v is not None}
-    said["last_configuration_edit_date"] = moment(desk.clock())
-    await desk.configure(new, {**desk.engine.contract, **said})
+    said["last_configuration_edit_date"] = moment(coordinator.clock())
+    await coordinator.configure(new, {**coordinator.engine.contract, **said})
 
 
-def _optimisation(desk: Desk) -> dict[str, Any]:
+def _optimisation(coordinator: Coordinator) -> dict[str, Any]:
     """Return how the settings have it, for what was never sent."""
-    days = desk.settings.optimise_days
+    days = coordinator.settings.optimise_days
     return {ENABLED: days > 0, FREQUENCY: format_duration(days * 86_400) if days else "P7D"}
 
 
@@ -153,16 +153,16 @@ def written(parameters: Mapping[str, Any]) -> str:
     return " ".join(f"--{k} {_text(v)}" for k, v in parameters.items())
 
 
-async def change_policy(desk: Desk, sent: PolicyContract) -> None:
+async def change_policy(coordinator: Coordinator, sent: PolicyContract) -> None:
     """Let another policy learn the log and take over."""
     new = msgspec.structs.replace(
-        desk.engine.config, policy=sent.name, parameters=parse_arguments(sent.arguments)
+        coordinator.engine.config, policy=sent.name, parameters=parse_arguments(sent.arguments)
     )
     try:
         check_config(new)
     except CoterieError as error:
         raise Refusal(400, "InvalidPolicyConfiguration", str(error), "arguments") from error
-    await desk.configure(new)
+    await coordinator.configure(new)
 
 
 def parse_arguments(text: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from litestar.params import FromPath, RawBody
 from msgspec import Struct
 
 from coterie.policies import POLICIES
-from coterie.service.core.coordinator import Desk, new_event_id
+from coterie.service.core.coordinator import Coordinator, new_event_id
 from coterie.service.durations import format_duration
 from coterie.service.evaluations.jobs import Candidate, Job, Kind, milliseconds, moment
 from coterie.service.evaluations.routes import policies_of
@@ -160,25 +160,27 @@ async def apply(body: RawBody, state: State) -> None:
 
 async def _make(name: str, body: bytes, state: State) -> Job:
     sent = read(body, EvaluationContract, BAD)
-    desk: Desk = state.desk
+    coordinator: Coordinator = state.coordinator
     custom = [_candidate(one) for one in sent.policies or ()]
     search = bool(sent.enable_offline_experimentation or sent.enable_policy_optimization)
-    policies = await asyncio.to_thread(policies_of, custom, search, desk.engine.config, desk.shards)
+    policies = await asyncio.to_thread(
+        policies_of, custom, search, coordinator.engine.config, coordinator.shards
+    )
     return await _kept("evaluation", name, sent, state, policies)
 
 
 async def _kept(
     kind: Kind, name: str, sent: EvaluationContract | ImportanceContract, state: State, policies: Any = ()
 ) -> Job:
-    desk: Desk = state.desk
+    coordinator: Coordinator = state.coordinator
     if not is_id(name):
         raise Refusal(400, BAD, f"the id is {name[:80]!r}, {RULE}", "id")
     start, end = _time(sent.start_time, "startTime"), _time(sent.end_time, "endTime")
-    first = await asyncio.to_thread(desk.oldest)
-    if first is None or end <= first or start > desk.clock():
+    first = await asyncio.to_thread(coordinator.oldest)
+    if first is None or end <= first or start > coordinator.clock():
         message = f"the log has no decision from {sent.start_time} to {sent.end_time}"
         raise Refusal(400, "NoLogsExistInDateRange", message, "startTime")
-    job = Job(name, kind, sent.name[:256] or name, start, end, desk.clock(), policies)
+    job = Job(name, kind, sent.name[:256] or name, start, end, coordinator.clock(), policies)
     with contract_errors():
         made: Job = await state.evaluations.make(job)
     return made

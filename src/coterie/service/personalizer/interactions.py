@@ -16,7 +16,7 @@ from litestar import Response, post
 from litestar.datastructures import State
 from litestar.params import RawBody
 
-from coterie.service.core.coordinator import Desk
+from coterie.service.core.coordinator import Coordinator
 from coterie.service.core.elsewhere import Decided
 from coterie.service.core.engine import Action
 from coterie.service.core.events import Outcome
@@ -56,10 +56,10 @@ class Observed(NamedTuple):
 @post(every_form("/logs/interactions"), opt=OCTETS, status_code=204)
 async def log_interactions(body: RawBody, state: State) -> Response[None]:
     """Keep decisions that a client made by itself; all, or none if anything is wrong with one."""
-    desk: Desk = state.desk
+    coordinator: Coordinator = state.coordinator
     with _refused("interaction"):
-        found = await asyncio.to_thread(lambda: [*_interactions(body, desk)])
-    new = await desk.keep_decisions(found)
+        found = await asyncio.to_thread(lambda: [*_interactions(body, coordinator)])
+    new = await coordinator.keep_decisions(found)
     return Response(
         None, status_code=204, headers={"x-coterie-decisions": f"new={new}, known={len(found) - new}"}
     )
@@ -68,16 +68,16 @@ async def log_interactions(body: RawBody, state: State) -> Response[None]:
 @post(every_form("/logs/observations"), opt=OCTETS, status_code=204)
 async def log_observations(body: RawBody, state: State) -> Response[None]:
     """Say what decisions earned, or that they were shown."""
-    desk: Desk = state.desk
+    coordinator: Coordinator = state.coordinator
     with _refused("observation"):
-        found = await asyncio.to_thread(lambda: [*_observations(body, desk)])
+        found = await asyncio.to_thread(lambda: [*_observations(body, coordinator)])
     outcomes: Counter[Outcome | str] = Counter()
     for one in found:
-        event = _event_in(desk, one)
+        event = _event_in(coordinator, one)
         if one.activates:
-            outcomes["activated" if await desk.activate(event) else "unknown_event"] += 1
+            outcomes["activated" if await coordinator.activate(event) else "unknown_event"] += 1
         if one.value is not None:
-            outcome = await desk.reward(event, one.value)
+            outcome = await coordinator.reward(event, one.value)
             state.metrics.rewarded(outcome)
             outcomes[outcome] += 1
     told = ", ".join(f"{name}={count}" for name, count in outcomes.items())
@@ -97,14 +97,14 @@ def _refused(what: str) -> Iterator[None]:
         raise Refusal(400, CODE, f"the body holds no {what} that can be read: {said}", "body") from error
 
 
-def _lines(body: bytes, desk: Desk) -> Iterator[dict[str, Any]]:
+def _lines(body: bytes, coordinator: Coordinator) -> Iterator[dict[str, Any]]:
     parts = [line for line in body.split(b"\n") if line.strip()]
     if not parts:
         raise ValueError("it is empty")
     if len(parts) > MOST:
         raise ValueError(f"it has {len(parts)} lines, expected at most {MOST}")
     for number, part in enumerate(parts, 1):
-        check_shape(desk.settings, part)
+        check_shape(coordinator.settings, part)
         try:
             yield msgspec.json.decode(part, type=dict[str, Any])
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -113,19 +113,21 @@ def _lines(body: bytes, desk: Desk) -> Iterator[dict[str, Any]]:
             ) from error
 
 
-def _interactions(body: bytes, desk: Desk) -> Iterator[Decided]:
+def _interactions(body: bytes, coordinator: Coordinator) -> Iterator[Decided]:
     if not is_batch(body):
-        for line in _lines(body, desk):
-            yield _decided(line["EventId"], line["a"], line["p"], line["c"], line.get("DeferredAction"), desk)
+        for line in _lines(body, coordinator):
+            yield _decided(
+                line["EventId"], line["a"], line["p"], line["c"], line.get("DeferredAction"), coordinator
+            )
         return
     for sent in read_batch(body):
         if sent.kind != CB:
             raise ValueError(f"event {sent.id[:80]!r} has payload type {sent.kind}, expected {CB} (CB)")
         table = sent.table
-        check_shape(desk.settings, table.content(2))
+        check_shape(coordinator.settings, table.content(2))
         context = msgspec.json.decode(table.content(2), type=dict[str, Any])
         order, chances = table.numbers(1, "Q"), table.numbers(3, "f")
-        yield _decided(sent.id, order, chances, context, table.number(0, "?"), desk)
+        yield _decided(sent.id, order, chances, context, table.number(0, "?"), coordinator)
 
 
 def _decided(
@@ -134,7 +136,7 @@ def _decided(
     chances: Sequence[Any],
     context: Mapping[str, Any],
     deferred: Any,
-    desk: Desk,
+    coordinator: Coordinator,
 ) -> Decided:
     """Return a decision; `order` counts the actions of the context from 1, the shown one first."""
     if not isinstance(event, str) or not is_id(event):
@@ -153,12 +155,12 @@ def _decided(
         raise ValueError(
             f"event {event!r}: the probabilities of p do not add up to 1, or the shown action has 0"
         )
-    user, (around,) = find_user([shared], desk.settings.user_path)
+    user, (around,) = find_user([shared], coordinator.settings.user_path)
     actions = [Action(name, _features(part)) for name, part in zip(names, listed, strict=True)]
     parts = [{key: part} for key, part in around.items() if not key.startswith("_")]
     open_to = {k - 1 for k in order}
     excluded = [name for k, name in enumerate(names) if k not in open_to]
-    question = question_of(user, actions, parts, excluded, event, bool(deferred), desk.settings)
+    question = question_of(user, actions, parts, excluded, event, bool(deferred), coordinator.settings)
     total = sum(likely)
     return Decided(question, [k - 1 for k in order], [chance / total for chance in likely])
 
@@ -170,9 +172,9 @@ def _features(action: Mapping[str, Any]) -> Features | None:
     return [{key: part} for key, part in action.items() if not key.startswith("_") and key != "i"] or None
 
 
-def _observations(body: bytes, desk: Desk) -> Iterator[Observed]:
+def _observations(body: bytes, coordinator: Coordinator) -> Iterator[Observed]:
     if not is_batch(body):
-        for line in _lines(body, desk):
+        for line in _lines(body, coordinator):
             yield _checked(line["EventId"], line.get("Index"), line.get("v"), line.get("ActionTaken") is True)
         return
     for sent in read_batch(body):
@@ -213,12 +215,12 @@ def _checked(event: Any, slot: Any, value: Any, activates: bool) -> Observed:
     return Observed(event, slot, None if value is None else float(value), activates)
 
 
-def _event_in(desk: Desk, one: Observed) -> str:
+def _event_in(coordinator: Coordinator, one: Observed) -> str:
     """Return the event that is meant: that of a slot, where one is named by its id or its number."""
     if one.slot is None:
         return one.event
-    for k in range(desk.settings.max_actions):
-        known = desk.engine.events.get(f"{one.event}{SLOT}{k}")
+    for k in range(coordinator.settings.max_actions):
+        known = coordinator.engine.events.get(f"{one.event}{SLOT}{k}")
         if known is not None and one.slot in (known.slot, k):
             return known.id
     return one.event

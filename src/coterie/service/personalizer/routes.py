@@ -11,7 +11,7 @@ from litestar.datastructures import State
 from litestar.params import FromPath, RawBody
 from litestar.types import Scope
 
-from coterie.service.core.coordinator import Desk, new_event_id, ranking_of
+from coterie.service.core.coordinator import Coordinator, new_event_id, ranking_of
 from coterie.service.core.engine import Question
 from coterie.service.http.access import DECIDE
 from coterie.service.http.limits import check_actions, check_features, check_shape
@@ -58,34 +58,34 @@ def slot_event(event: str, k: int) -> str:
     return f"{event}{SLOT}{k}"
 
 
-def question_from(data: RankIn | SlotsIn, desk: Desk, excluded: list[str]) -> Question:
+def question_from(data: RankIn | SlotsIn, coordinator: Coordinator, excluded: list[str]) -> Question:
     """Return what is to be decided, for the user found in the context."""
-    user, context = find_user(data.context_features or (), desk.settings.user_path)
+    user, context = find_user(data.context_features or (), coordinator.settings.user_path)
     event = new_event_id() if data.event_id is None else checked_event(data.event_id, "InvalidRankRequest")
     return question_of(
-        user, data.actions, context, excluded, event, bool(data.defer_activation), desk.settings
+        user, data.actions, context, excluded, event, bool(data.defer_activation), coordinator.settings
     )
 
 
 @post(every_form("/rank"), opt=DECIDE, status_code=201)
 async def rank(body: RawBody, state: State, scope: Scope) -> RankOut:
     """Choose one of several actions."""
-    return await decide(body, state.desk, scope)
+    return await decide(body, state.coordinator, scope)
 
 
-async def decide(body: bytes, desk: Desk, scope: Any) -> RankOut:
+async def decide(body: bytes, coordinator: Coordinator, scope: Any) -> RankOut:
     """Answer a rank; the guard calls this without Litestar."""
     check_form(scope)
-    check_shape(desk.settings, body)
+    check_shape(coordinator.settings, body)
     data = read(body, RankIn, "InvalidRankRequest")
-    question = question_from(data, desk, data.excluded_actions or [])
+    question = question_from(data, coordinator, data.excluded_actions or [])
     scope["coterie.event"] = question.event
 
     def check() -> None:
-        if slot_event(question.event, 0) in desk.engine.events:
+        if slot_event(question.event, 0) in coordinator.engine.events:
             raise _used(question.event)
 
-    answer = ranking_of(await desk.rank(question, check))
+    answer = ranking_of(await coordinator.rank(question, check))
     ranking = [RankedOut(candidate.id, candidate.probability) for candidate in answer.ranking]
     return RankOut(ranking, answer.event_id, answer.chosen)
 
@@ -94,7 +94,9 @@ async def decide(body: bytes, desk: Desk, scope: Any) -> RankOut:
 async def reward(event_id: FromPath[str], body: RawBody, state: State, scope: Scope) -> Response[None]:
     """Say what a decision was worth."""
     data = read(body, RewardIn, "InvalidRewardRequest")
-    outcome = await state.desk.reward(checked_event(named(event_id), "InvalidRewardRequest"), data.value)
+    outcome = await state.coordinator.reward(
+        checked_event(named(event_id), "InvalidRewardRequest"), data.value
+    )
     state.metrics.rewarded(outcome)
     scope["coterie.outcome"] = outcome  # type: ignore[typeddict-unknown-key]
     return Response(None, status_code=204, headers={REWARD: outcome})
@@ -103,33 +105,33 @@ async def reward(event_id: FromPath[str], body: RawBody, state: State, scope: Sc
 @post(every_form("/events/{event_id:str}/activate"), opt=DECIDE, status_code=204)
 async def activate(event_id: FromPath[str], state: State) -> Response[None]:
     """Say that a deferred decision was shown."""
-    known = await state.desk.activate(checked_event(named(event_id), "InvalidEventIdToActivate"))
+    known = await state.coordinator.activate(checked_event(named(event_id), "InvalidEventIdToActivate"))
     return Response(None, status_code=204, headers={ACTIVATION: "activated" if known else "unknown_event"})
 
 
 @post(every_form("/multislot/rank"), opt=DECIDE, status_code=201)
 async def rank_slots(body: RawBody, state: State, scope: Scope) -> SlotsOut:
     """Choose another action for each of several slots."""
-    desk: Desk = state.desk
-    check_shape(desk.settings, body)
+    coordinator: Coordinator = state.coordinator
+    check_shape(coordinator.settings, body)
     data = read(body, SlotsIn, "InvalidRankRequest")
-    question = question_from(data, desk, [])
+    question = question_from(data, coordinator, [])
     scope["coterie.event"] = question.event  # type: ignore[typeddict-unknown-key]
-    check_slots(data, desk.settings)
+    check_slots(data, coordinator.settings)
     features = [slot.features or () for slot in data.slots]
-    works = check_features(desk.settings, question.context, data.actions, features)
+    works = check_features(coordinator.settings, question.context, data.actions, features)
     event = question.event
 
     def check() -> None:
-        known = slots_of(desk, event)
-        if event in desk.engine.events or (known and len(known) != len(data.slots)):
+        known = slots_of(coordinator, event)
+        if event in coordinator.engine.events or (known and len(known) != len(data.slots)):
             raise _used(event)
 
     questions = [
         slot_question(question, k, slot, work)
         for k, (slot, work) in enumerate(zip(data.slots, works, strict=True))
     ]
-    found = await desk.rank_slots(questions, check)
+    found = await coordinator.rank_slots(questions, check)
     slots = [
         SlotOut(slot.id, record.actions[record.choice])
         for slot, record in zip(data.slots, found, strict=True)
@@ -170,19 +172,19 @@ def check_slots(data: SlotsIn, settings: Settings) -> None:
             raise Refusal(400, "InvalidRankRequest", message, "slots")
 
 
-def slots_of(desk: Desk, event: str) -> dict[str, str]:
+def slots_of(coordinator: Coordinator, event: str) -> dict[str, str]:
     """Return the events of an event's slots, by the slots' ids."""
-    every = (slot_event(event, k) for k in range(desk.settings.max_actions))
-    found = [desk.engine.events[name] for name in every if name in desk.engine.events]
+    every = (slot_event(event, k) for k in range(coordinator.settings.max_actions))
+    found = [coordinator.engine.events[name] for name in every if name in coordinator.engine.events]
     return {child.slot or "": child.id for child in found}
 
 
 @post(every_form("/multislot/events/{event_id:str}/reward"), opt=DECIDE, status_code=204)
 async def reward_slots(event_id: FromPath[str], body: RawBody, state: State) -> Response[None]:
     """Say what the decisions for some slots were worth; outcomes in the order they were sent."""
-    desk: Desk = state.desk
+    coordinator: Coordinator = state.coordinator
     data = read(body, SlotRewardsIn, "InvalidRewardRequest")
-    known = slots_of(desk, checked_event(named(event_id), "InvalidRewardRequest"))
+    known = slots_of(coordinator, checked_event(named(event_id), "InvalidRewardRequest"))
     for part in data.reward:
         if known and part.slot_id not in known:
             message = f"event {named(event_id)!r} has no slot {part.slot_id!r}"
@@ -190,7 +192,7 @@ async def reward_slots(event_id: FromPath[str], body: RawBody, state: State) -> 
     if not known:
         outcomes = ["unknown_event"] * len(data.reward)
     else:  # together, so that they wait for one commit
-        sent = [desk.reward(known[part.slot_id], part.value) for part in data.reward]
+        sent = [coordinator.reward(known[part.slot_id], part.value) for part in data.reward]
         outcomes = [*await asyncio.gather(*sent)]
     for outcome in outcomes:
         state.metrics.rewarded(outcome)
@@ -200,9 +202,9 @@ async def reward_slots(event_id: FromPath[str], body: RawBody, state: State) -> 
 @post(every_form("/multislot/events/{event_id:str}/activate"), opt=DECIDE, status_code=204)
 async def activate_slots(event_id: FromPath[str], state: State) -> Response[None]:
     """Say that the deferred decisions of all slots were shown."""
-    desk: Desk = state.desk
-    known = slots_of(desk, checked_event(named(event_id), "InvalidEventIdToActivate"))
-    await asyncio.gather(*[desk.activate(child) for child in known.values()])
+    coordinator: Coordinator = state.coordinator
+    known = slots_of(coordinator, checked_event(named(event_id), "InvalidEventIdToActivate"))
+    await asyncio.gather(*[coordinator.activate(child) for child in known.values()])
     return Response(None, status_code=204, headers={ACTIVATION: "activated" if known else "unknown_event"})
 
 

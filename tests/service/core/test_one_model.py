@@ -1,0 +1,341 @@
+"""One model for ids, features, contexts and users: the service's default."""
+
+import random
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coterie.errors import ParameterError
+from coterie.models.encoded import hash_name
+from coterie.models.features import flatten
+from coterie.service.core.coordinator import Coordinator, ranking_of
+from coterie.service.core.encoding import encode_action, encode_question
+from coterie.service.core.engine import Action, Engine, Question, check_config, sent_features
+from coterie.service.core.reasons import contributions, rows_of
+from coterie.service.core.records import Rank, decode
+from coterie.service.exchange.logs import payoffs_of
+from coterie.service.exchange.model_file import export_model
+from coterie.service.log.erasure import Scrubber
+from coterie.service.log.recovery import recover
+from coterie.service.log.sqlite_store import SqliteStore
+from coterie.service.problems import Problem
+from coterie.service.settings import Config, Settings
+from coterie.service.snapshots import snapshot
+from tests.service.helpers import START, Clock, ask, decide, engine, opened, settings_of, with_coordinator
+from tests.service.http.test_http import client_of
+
+RAIN, SUN = [{"weather": "rain"}], [{"weather": "sun"}]
+
+
+def question(k: int) -> Question:
+    """Return one of many different questions: with and without features, context and exclusions."""
+    features = [{"size": k % 3, "tone": ["calm", "loud"][k % 2]}] if k % 3 else None
+    actions = [Action(name, features if name != "c" else None) for name in "abcd"]
+    context: list[Any] = [{"device": {"mobile": k % 2 == 0}}, {"hour": k % 5}] if k % 4 else []
+    excluded = frozenset("d") if k % 5 == 0 else frozenset[str]()
+    return Question(f"event-{k}", f"user-{k % 6}", actions, context, excluded, deferred=k % 7 == 0)
+
+
+def live(made: Engine, n: int = 120, start: int = 0, forget: bool = True) -> None:
+    for k in range(start, start + n):
+        at = START + 1000 * k
+        made.rank(question(k), at)
+        if k % 7 == 0:
+            made.activate(f"event-{k}", at)
+        if k % 4:
+            made.reward(f"event-{k}", round(1 - (k % 9) / 4, 2), at)
+        if forget and k % 50 == 49:
+            made.forget("user-2", at)
+
+
+def replayed(made: Engine, **changed: Any) -> Engine:
+    again = Engine()
+    for data in made.outbox:
+        again.apply(decode(data))
+    return again
+
+
+def test_the_context_decides_between_actions_that_are_ids_only() -> None:
+    made, right = engine(), 0
+    rng = random.Random(1)
+    for k in range(600):
+        wet = rng.random() < 0.5
+        shown = [Action("umbrella"), Action("hat")]
+        record = decide(made, Question(f"e{k}", f"user-{k % 9}", shown, RAIN if wet else SUN))
+        good = (record.choice == 0) == wet
+        right += good and k >= 100
+        made.reward(f"e{k}", float(good), START)
+    assert right > 440  # of 500
+    assert made.items is made.vectors is None
+
+
+def test_with_and_without_features_it_is_the_same_model() -> None:
+    """What was learned of an id with features counts for the id without, and the other way round."""
+    made = engine(exploration=0.0)
+    for k in range(30):
+        shown = [Action("a", [{"tone": "calm"}]), Action("b", [{"tone": "loud"}])]
+        record = decide(made, Question(f"e{k}", "ann", shown))
+        made.reward(f"e{k}", float(record.actions[record.choice] == "b"), START)
+    assert decide(made, ask("by id", "ann", "ab")).choice == 1
+    assert decide(made, ask("by id, somebody else", "bob", "ab")).choice == 1
+    other = [Action("c", [{"tone": "calm"}]), Action("d", [{"tone": "loud"}])]
+    assert decide(made, Question("new ids", "bob", other)).choice == 1
+
+
+def test_chances_are_true_add_up_and_keep_the_floor() -> None:
+    made = engine(exploration=0.1, max_events=10_000)
+    for k in range(40):
+        record = decide(made, ask(f"warm {k}", actions="abc"))
+        made.reward(f"warm {k}", [1.0, 0.6, 0.0][record.choice], START)
+    records = [decide(made, ask(f"e{k}", actions="abc")) for k in range(4000)]
+    ranking = ranking_of(records[0]).ranking
+    chances = {candidate.id: candidate.probability for candidate in ranking}
+    assert sum(chances.values()) == pytest.approx(1)
+    assert min(chances.values()) >= 0.1 / 3
+    assert chances["a"] > chances["b"] > chances["c"]
+    for k, name in enumerate("abc"):
+        often = sum(record.choice == k for record in records) / len(records)
+        assert often == pytest.approx(chances[name], abs=0.03)
+    for record in records:
+        assert record.probability == chances[record.actions[record.choice]]
+        assert record.shown == ("" if record.choice == record.best else "explored")
+    excluded = ranking_of(decide(made, ask("without", actions="abc", excluded=frozenset("a"))))
+    assert excluded.ranking[-1].probability == 0.0
+    assert sum(candidate.probability for candidate in excluded.ranking) == pytest.approx(1)
+
+
+def test_epsilon_is_there_and_without_exploration_the_best_is_shown() -> None:
+    epsilon, best = engine(exploration=0.3, explore="epsilon"), engine(exploration=0.0)
+    for made in (epsilon, best):
+        decide(made, ask("e", actions="ab"))
+        made.reward("e", -1.0, START)
+    record = decide(epsilon, ask("e2", actions="ab"))
+    assert record.chances is None
+    assert sorted(c.probability for c in ranking_of(record).ranking) == pytest.approx([0.15, 0.85])
+    assert {decide(best, ask(f"e{k}", actions="ab")).choice for k in range(2, 50)} == {1}
+    assert decide(best, ask("e1", actions="ab")).probability == 1.0
+    apprentice = engine(mode="apprentice")
+    assert decide(apprentice, ask("e", actions="ab")).probability == 1.0
+
+
+def test_a_replay_is_the_state_bit_for_bit() -> None:
+    made = engine(exploration=0.2, wait=5.0, max_events=60, max_users=5, parameters={"slots": 256})
+    live(made)
+    assert made.learned > 50
+    again = replayed(made)
+    assert snapshot.dump(again) == snapshot.dump(made)
+    restored = snapshot.restore(snapshot.dump(made))
+    restored.know(made.ids)
+    live(made, 40, 200)
+    live(restored, 40, 200)
+    assert snapshot.dump(restored) == snapshot.dump(made)
+
+
+def test_a_store_of_another_policy_goes_on_with_it_and_the_configuration_moves_it(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    unnamed = Settings(store=str(path), given=frozenset())
+
+    async def first(coordinator: Coordinator) -> None:
+        live(coordinator.engine, forget=False)
+        coordinator._flush()
+        await coordinator._durable()
+
+    with_coordinator(settings_of(path, Config(policy="cab", exploration=0.3, dimensions=8)), first)
+    alone = engine(policy="cab", exploration=0.3, dimensions=8)
+    live(alone, forget=False)
+
+    async def second(coordinator: Coordinator) -> None:
+        assert coordinator.engine.config.policy == "cab"
+        assert snapshot.dump(coordinator.engine) == snapshot.dump(alone)
+        await coordinator.configure(Config(exploration=0.3))
+        assert coordinator.engine.items is coordinator.engine.vectors is None
+        assert coordinator.engine.learned == alone.learned
+
+    with_coordinator(unnamed, second, Clock(START + 1000 * 119))
+    with opened(path) as store:
+        moved = recover(store)
+        assert moved.config.policy == "sparse-hierarchical"
+        assert snapshot.dump(moved) == snapshot.dump(recover(store, from_empty=True))
+    # What was chosen was chosen by CAB; learned as if by one model from the start.
+    taught = engine(exploration=0.3)
+    for payoff in payoffs_of([decode(data) for data in alone.outbox], alone.ids, Config(exploration=0.3)):
+        taught.observe(payoff.user, payoff.value, START, *payoff.paid)
+    assert taught.model is not None
+    assert moved.model is not None
+    asked = encode_question(["a", "b"], [[{"tone": "calm"}], None], [{"hour": 3}])
+    for name in ("user-0", "user-5"):
+        ours = moved.model.explain(moved.names[name], asked).score
+        assert ours.tolist() == taught.model.explain(taught.names[name], asked).score.tolist()
+
+
+def test_and_back_again_to_cab(tmp_path: Path) -> None:
+    """CAB learns of the log of one model: by id where what was shown has no features of its own, else by vectors."""
+
+    async def work(coordinator: Coordinator) -> None:
+        live(coordinator.engine, 60)
+        coordinator._flush()
+        await coordinator._durable()
+        records = [record for batch in coordinator.store.read() for record in batch.records()]
+        await coordinator.configure(Config(policy="cab", dimensions=8))
+        made = coordinator.engine
+        assert made.model is None
+        assert made.items is not None
+        assert made.vectors is not None
+        ranks = [record for record in records if isinstance(record, Rank)]
+        by_id = {
+            rank.event for rank in ranks if rank.features is None or not sent_features(rank)[1][rank.choice]
+        }
+        for event in made.events.values():
+            assert (event.item is not None) == (event.id in by_id)
+            assert event.hashed is None
+
+    with_coordinator(settings_of(tmp_path / "log.db", Config(wait=10_000.0)), work, Clock(START + 1000 * 59))
+
+
+def test_an_event_tells_what_mattered_by_name(tmp_path: Path) -> None:
+    with client_of(tmp_path, config=Config(exploration=0.0)) as client:
+        body: dict[str, Any] = {
+            "user": "ann",
+            "context": [{"device": {"mobile": True}}],
+            "actions": [{"id": "a", "features": [{"tone": "calm"}]}, {"id": "b"}],
+        }
+        for k in range(6):
+            client.post("/v1/rank", json={**body, "eventId": f"e{k}"})
+            client.post(f"/v1/events/e{k}/reward", json={"value": 1})
+        why = client.get("/v1/events/e5").json()
+        assert why["chosen"] == "a"
+        found = {(part["kind"], *part["features"]): part["value"] for part in why["contributions"]}
+        assert {("population",), ("user",), ("id", "id=a"), ("feature", "tone=calm")} <= found.keys()
+        assert ("context × id", "device.mobile", "id=a") in found
+        assert all(value > 0 for value in found.values())
+        reason = why["reasons"][0]
+        parts = [reason[name] for name in ("population", "action", "context", "user")]
+        assert sum(parts) == pytest.approx(reason["estimate"], abs=1e-5)
+        assert reason["score"] == pytest.approx(reason["estimate"] + reason["width"])
+        imagined = client.post("/v1/what-if", json=body).json()
+        assert imagined["contributions"]
+
+
+def test_a_scrubbed_record_names_nothing() -> None:
+    made = engine()
+    record = decide(made, Question("e", "ann", [Action("a", [{"city": "Rome"}])], [{"street": "Via Appia"}]))
+    made.reward("e", 1.0, START)
+    again = decide(made, Question("e2", "ann", [Action("a", [{"city": "Rome"}])], [{"street": "Via Appia"}]))
+    assert "street=Via Appia" in str(contributions(again))
+    clean = Scrubber([record.user]).clean(2, again)
+    assert isinstance(clean, Rank)
+    assert contributions(clean) is None
+    assert rows_of(clean) is not None
+    for text in (b"Rome", b"Appia"):
+        assert text not in repr(clean).encode()
+
+
+def test_bad_features_are_refused_with_the_reason_and_change_nothing(tmp_path: Path) -> None:
+    deep: Any = 1
+    for _ in range(20):
+        deep = {"a": deep}
+    wide = {f"f{k}": 1 for k in range(600)}
+    with client_of(tmp_path) as client:
+        for context, own, code, message in (
+            ([{"a": deep}], [], 422, "nest deeper than 16"),
+            ([], [deep], 422, "nest deeper than 16"),
+            ([wide], [wide], 422, "crosses, expected at most"),
+            ([1], [], 400, "Expected `object`"),
+            ([], "red", 400, "Expected `array"),
+        ):
+            body = {"user": "ann", "actions": [{"id": "a", "features": own}], "context": context}
+            answer = client.post("/v1/rank", json=body)
+            assert answer.status_code == code, answer.text
+            assert message in answer.json()["error"]["message"]
+        slots = {
+            "actions": [{"id": "a", "features": []}, {"id": "b", "features": []}],
+            "slots": [{"id": "top", "baselineAction": "a", "features": [deep]}],
+        }
+        answer = client.post("/personalizer/v1.0/multislot/rank", json=slots)
+        assert answer.status_code in (400, 422), answer.text
+        assert "nest deeper" in answer.text
+        assert client.get("/v1/statistics").json()["total"]["decisions"] == 0
+
+
+def test_slots_have_chances_of_their_own(tmp_path: Path) -> None:
+    with client_of(tmp_path) as client:
+        body = {
+            "eventId": "page",
+            "contextFeatures": [{"user": {"id": "ann"}}, {"hour": 8}],
+            "actions": [{"id": name, "features": [{"tone": name}]} for name in "abc"],
+            "slots": [
+                {"id": "top", "baselineAction": "a", "features": [{"large": True}]},
+                {"id": "side", "baselineAction": "b"},
+            ],
+        }
+        answer = client.post("/personalizer/v1.0/multislot/rank", json=body)
+        assert answer.status_code == 201, answer.text
+        sent = {"reward": [{"slotId": "top", "value": 1.0}, {"slotId": "side", "value": 0.0}]}
+        path = "/personalizer/v1.0/multislot/events/page/reward"
+        assert client.post(path, json=sent).headers["x-coterie-reward"] == "applied, applied"
+    store = SqliteStore(str(tmp_path / "log.db"))
+    try:
+        made = recover(store, from_empty=True)
+        assert made.learned == 2
+        for event in made.events.values():
+            assert 0 < event.probability <= 1
+    finally:
+        store.close()
+
+
+def test_the_encoding_is_as_documented() -> None:
+    """Hashes and values in the order of `flatten`, whether remembered or not."""
+    context, own = [{"device": {"mobile": True}, "hour": 8}], [{"tone": "calm", "size": -3}]
+    for _ in range(2):
+        shown = encode_question(["a", "b"], [own, None], context).shown
+        assert shown.around.tolist() == [hash_name(name) for name in flatten(context)]
+        assert shown.weights.tolist() == list(flatten(context).values())
+        names = ["id=a", *flatten(own), "id=b"]
+        assert shown.names.tolist() == [hash_name(name) for name in names]
+        assert shown.sizes.tolist() == [1.0, *flatten(own).values(), 1.0]
+        assert shown.starts.tolist() == [0, 3, 4]
+        assert shown.named.all()
+    digest = blake2b(b"id=a", digest_size=8).digest()
+    assert hash_name("id=a") == int.from_bytes(digest, "little")
+    assert encode_action("a", own, context) == encode_question(["a", "b"], [own, None], context)[0].to_bytes()
+
+
+def test_a_model_file_and_max_items(tmp_path: Path) -> None:
+    """Ids take no row of their own, so there is no limit to them."""
+    made = engine(max_items=1)
+    live(made, 30)
+    assert not made.known_items
+    other = engine(max_items=1)
+    from coterie.service.exchange.model_file import import_model
+
+    import_model(export_model(made), other, START)
+    assert other.learned == made.learned
+
+
+def test_the_default_cannot_be_kept_in_shards() -> None:
+    with pytest.raises(ParameterError, match="cannot be kept in shards, cab and hierarchical can"):
+        check_config(Config(), object())  # type: ignore[arg-type]
+
+
+def test_too_many_crosses_are_refused_before_any_work() -> None:
+    made = engine()
+    many = [{f"f{k}": 1 for k in range(700)}]
+    with pytest.raises(Exception, match="make 490700 crosses, expected at most 200000"):
+        made.rank(Question("e", "ann", [Action("a", many)], many), START)
+    assert not made.events
+    assert made.position == 1
+    with pytest.raises(Problem, match="every action is excluded"):
+        made.rank(ask("e", actions="a", excluded=frozenset("a")), START)
+
+
+def test_numbers_stay_finite_with_large_features() -> None:
+    made = engine()
+    for k in range(50):
+        huge = [{"x": 1e308 * (-1) ** k, "y": 10**300}]
+        made.rank(Question(f"e{k}", "ann", [Action("a", huge), Action("b")], huge), START)
+        made.reward(f"e{k}", (-1.0) ** k, START)
+    assert made.model is not None
+    assert all(np.isfinite(tensor).all() for tensor in made.model.tensors().values())

@@ -1,0 +1,250 @@
+"""The service over shards: the same answers, sent out together, also while a shard is being rebuilt."""
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from coterie import CAB
+from coterie.engines import Local
+from coterie.engines.address import open_engine
+from coterie.engines.sharded import Sharded
+from coterie.errors import ParameterError
+from coterie.service.core.coordinator import Coordinator, ranking_of
+from coterie.service.core.engine import Action, Engine, Question
+from coterie.service.log.recovery import recover
+from coterie.service.problems import Problem
+from coterie.service.settings import Config
+from tests.engines.test_sharded import Engine as Frail
+from tests.engines.test_sharded import assert_same_state
+from tests.service.helpers import ask, opened, settings_of, with_coordinator
+from tests.service.process import service
+
+FEATURES = ({"tone": "calm", "length": 3}, {"tone": "loud"}, {"length": 1})
+
+
+def questions(n: int, seed: int = 0, features: bool = True) -> list[Question]:
+    """Return questions of a few users, one in three with features."""
+    chance = random.Random(seed)
+    made = []
+    for k in range(n):
+        actions: Any = [Action(name) for name in chance.sample("abcdefg", 4)]
+        if features and k % 3 == 0:
+            actions = [Action(name, (chance.choice(FEATURES),)) for name in chance.sample("abcdefg", 3)]
+        made.append(Question(f"event {seed} {k}", f"user {chance.randrange(9)}", actions))
+    return made
+
+
+def run(path: Path, work: Any, shards: Any = None, **more: Any) -> Any:
+    """Let `work` use a coordinator whose clock stands."""
+    config = Config(policy="cab", exploration=0.2, parameters={"alpha": 0.02})
+    return with_coordinator(settings_of(path, config, **more), work, shards=shards)
+
+
+def policies(made: Engine) -> list[CAB]:
+    found = [policy for policy in (made.items, made.vectors) if isinstance(policy, CAB)]
+    assert len(found) == 2
+    return found
+
+
+@pytest.mark.parametrize("shards", [1, 2, 4, 7])
+def test_a_replay_of_the_log_is_the_same_model_on_any_number_of_shards(tmp_path: Path, shards: int) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        for question in questions(60):
+            await coordinator.rank(question)
+            await coordinator.reward(question.event, 1.0 if question.actions[0].id < "d" else 0.0)
+        await coordinator.forget("user 3")
+
+    run(tmp_path / "log.db", work)
+    with opened(tmp_path / "log.db") as store:
+        for from_empty in (True, False):
+            one, many = recover(store, from_empty), recover(store, from_empty, Local(shards))
+            for mine, others in zip(policies(one), policies(many), strict=True):
+                assert isinstance(others.models, Sharded)
+                assert_same_state(mine, others)
+
+
+def on_a_device() -> Any:
+    """Return an engine on JAX's processor."""
+    pytest.importorskip("jax", reason="jax is not installed (the extra gpu)")
+    return open_engine("cuda?device=cpu&block=16")
+
+
+@pytest.mark.parametrize("home", [lambda: Local(3), on_a_device])
+def test_what_arrives_together_goes_out_together_and_is_answered_as_alone(tmp_path: Path, home: Any) -> None:
+    asked: list[int] = []
+    decide_many = CAB.decide_many
+
+    def counting(self: CAB, users: Any, contexts: Any) -> Any:
+        asked.append(len(users))
+        return decide_many(self, users, contexts)
+
+    async def work(coordinator: Coordinator) -> list[Any]:
+        found = []
+        for part in range(3):
+            batch = questions(40, seed=part)
+            if coordinator.shards is not None:
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(CAB, "decide_many", counting)
+                    found += await asyncio.gather(*(coordinator.rank(question) for question in batch))
+            else:
+                found += [await coordinator.rank(question) for question in batch]
+            for question in batch:
+                await coordinator.reward(question.event, 1.0 if question.actions[0].id < "d" else 0.0)
+        return [(one.event, one.order, one.choice, one.probability) for one in found]
+
+    alone = run(tmp_path / "alone.db", work)
+    together = run(tmp_path / "together.db", work, home())
+    assert together == alone
+    assert sum(asked) == 120
+    assert len(asked) <= 3 * 4  # ids and features apart, and whatever a busy machine makes late
+
+
+def test_what_is_wrong_with_one_question_is_said_to_that_one_only(tmp_path: Path) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        good, twin = ask("good"), ask("good")
+        bad = ask("bad", excluded=frozenset("abc"))
+        other = ask("good", user="bob")
+        found = await asyncio.gather(*map(coordinator.rank, (good, bad, twin, other)), return_exceptions=True)
+        assert found[0] == found[2]
+        assert isinstance(found[1], Problem)
+        assert found[1].code == "no_action_left"
+        assert isinstance(found[3], Problem)
+        assert found[3].status == 409
+
+    run(tmp_path / "log.db", work, Local(2))
+
+
+def test_a_partial_answer_says_so_and_nothing_is_lost(tmp_path: Path) -> None:
+    home = Frail(3, "partial")
+
+    async def work(coordinator: Coordinator) -> None:
+        for question in questions(30, features=False):
+            await coordinator.rank(question)
+            await coordinator.reward(question.event, 1.0)
+        home.crew.dead |= {0, 1}
+        home.crew.held = True
+        record = await coordinator.rank(ask("while down", user="user 1"))
+        partial = ranking_of(record).partial
+        assert partial is not None
+        assert (partial.shards, partial.of) == (1, 3)
+        assert await coordinator.reward("while down", 1.0) == "applied"
+        made = coordinator.engine.items
+        assert isinstance(made, CAB)
+        assert len(made.waiting) == 1
+        home.crew.held = False
+        again = ranking_of(await coordinator.rank(ask("after", user="user 1")))
+        assert again.partial is None
+        assert not made.waiting
+
+    run(tmp_path / "log.db", work, home)
+    with opened(tmp_path / "log.db") as store:
+        one = recover(store, from_empty=True)
+        assert one.learned == 31
+
+
+def test_refusing_is_503_and_the_reward_of_a_decision_before_is_kept(tmp_path: Path) -> None:
+    home = Frail(2, "partial")
+
+    async def work(coordinator: Coordinator) -> None:
+        for name in ("one", "two"):
+            await coordinator.rank(ask(name))
+        home.crew.dead.add(0)
+        home.crew.held = True
+        with pytest.raises(Problem, match="1 of 2 shards are being rebuilt") as refused:
+            await coordinator.rank(ask("three"))
+        assert refused.value.status == 503
+        assert await coordinator.reward("one", 1.0) == "applied"
+        home.crew.held = False
+        assert ranking_of(await coordinator.rank(ask("three"))).partial is None
+
+    run(tmp_path / "log.db", work, home, when_down="refuse")
+
+
+def test_a_shard_lost_for_good_stops_writes_until_a_restart(tmp_path: Path) -> None:
+    home = Frail(2, "partial")
+
+    async def work(coordinator: Coordinator) -> None:
+        await coordinator.rank(ask("one"))
+        await coordinator.reward("one", 1.0)
+        home.crew.stillborn = True
+        home.crew.dead |= {0, 1}
+        found = [
+            await asyncio.gather(coordinator.rank(ask(f"two {k}")), return_exceptions=True) for k in range(10)
+        ]
+        assert isinstance(found[-1][0], Problem)
+        assert found[-1][0].status == 503
+        assert coordinator.refusing is not None
+
+    run(tmp_path / "log.db", work, home)
+    with opened(tmp_path / "log.db") as store:
+        found = recover(store)  # from the log: no snapshot of half a model was kept
+        assert found.learned == 1
+
+
+def test_users_move_while_ranks_go_on(tmp_path: Path) -> None:
+    async def work(coordinator: Coordinator) -> list[Any]:
+        found = []
+        if coordinator.shards is not None:
+            await coordinator.rank(ask("first"))
+            moving = asyncio.create_task(coordinator.rebalance(5))
+            await asyncio.sleep(0)
+            with pytest.raises(Problem, match="moving already"):
+                await coordinator.rebalance(2)
+        for question in questions(30):
+            found.append(await coordinator.rank(question))
+            await coordinator.reward(question.event, 1.0)
+        if coordinator.shards is not None:
+            await moving
+            for policy in policies(coordinator.engine):
+                assert isinstance(policy.models, Sharded)
+                assert policy.models.shards == 5
+        return [(one.event, one.order) for one in found]
+
+    assert run(tmp_path / "one.db", work) == run(tmp_path / "two.db", work, Local(2))
+
+
+def test_what_cannot_be_kept_in_shards_is_refused(tmp_path: Path) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        with pytest.raises(ParameterError, match="'linucb' cannot be kept in shards"):
+            await coordinator.configure(Config(policy="linucb"))
+        with pytest.raises(ParameterError, match="thompson=true"):
+            await coordinator.configure(Config(policy="cab", parameters={"thompson": True}))
+
+    run(tmp_path / "log.db", work, Local(2))
+
+
+@pytest.mark.parametrize(
+    "text", ["rey", "ray://?shards=x", "local://host", "ray?colour=red", "ray://h:1/x", ""]
+)
+def test_an_engine_that_cannot_be_read_is_refused_by_name(text: str) -> None:
+    with pytest.raises(ParameterError, match="expected ray, ray://host:port"):
+        open_engine(text)
+    assert open_engine("local?shards=3") == Local(3)
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("ray")
+def test_a_service_on_ray_survives_itself_and_its_shards(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    options = ("--store", str(tmp_path / "log.db"), "--engine", "ray?shards=2")
+    body = {"user": "ann", "actions": [{"id": "jazz"}, {"id": "news"}]}
+    with service(*options) as process, httpx.Client(base_url=process.url) as client:
+        for k in range(10):
+            event = client.post("/v1/rank", json={**body, "user": f"user {k % 4}"}).json()["eventId"]
+            assert (
+                client.post(f"/v1/events/{event}/reward", json={"value": 1.0}).json()["outcome"] == "applied"
+            )
+        assert client.put("/v1/shards", json={"shards": 3}).json() == {"shards": 3}
+        assert client.put("/v1/shards", json={"shards": 0}).status_code == 400
+        process.kill()
+    with service(*options) as process, httpx.Client(base_url=process.url) as client:
+        assert client.get("/v1/users/user%201").json()["learned"] == 3
+        chosen = client.post("/v1/rank", json=body).json()
+        assert "partial" not in chosen
+        code, said = process.stop()
+    assert code == 0, said
+    assert "Traceback" not in said

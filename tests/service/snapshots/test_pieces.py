@@ -1,0 +1,198 @@
+"""Snapshots in pieces: those that changed are written, in both stores, and any crash leaves a sound one."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coterie.service.core.encoding import encode_action
+from coterie.service.core.engine import Engine
+from coterie.service.core.records import pack
+from coterie.service.log.recovery import recover
+from coterie.service.log.retention import let_go
+from coterie.service.log.sqlite_store import SqliteStore
+from coterie.service.log.store import Append, Store
+from coterie.service.snapshots import pieces, snapshot, snapshot_v1
+from coterie.service.snapshots.saving import save_now
+from tests.service import older
+from tests.service.helpers import START, engine, opened
+from tests.service.log.test_store import Open, again, database  # noqa: F401 (fixtures)
+
+MB = 1 << 20
+
+
+def crowd(users: int, **config: Any) -> Engine:
+    """Return an engine in which so many users paid for something with features."""
+    made = engine(**config)
+    for k in range(users):
+        features = {"tone": f"t{k % 50}", **dict.fromkeys("abcdefgh", k % 7)}
+        sent = encode_action(f"item-{k % 90}", [features], [{"hour": k % 24, "day": f"d{k % 7}"}])
+        made.observe(f"user-{k}", float(k % 3 == 0), START + k, None, hashed=sent)
+    return made
+
+
+def append(store: Store, made: Engine) -> None:
+    """Keep in a store what an engine did since the last time."""
+    first = made.position - len(made.outbox)
+    records, named, gone, scrub = made.drain()
+    store.append(Append(pack(first, records), named, gone, scrub))
+
+
+def test_a_snapshot_is_read_back_and_the_next_writes_what_changed(again: Open) -> None:  # noqa: F811
+    store, made = again(), crowd(5000)
+    append(store, made)
+    save_now(made, store)
+    before = store.pieces()
+    assert len(before) > 30
+    made.observe("user-7", 1.0, START + 9000, "item-7")
+    append(store, made)
+    save_now(made, store)
+    # A block of users, and the pieces of the effects that changed: old ones and perhaps new.
+    assert 2 <= len(store.pieces() - before) <= 12
+    assert store.positions() == [made.position, made.position - 1]
+    store = again()
+    found = recover(store)
+    assert snapshot.dump(found) == snapshot.dump(made)
+    assert [snapshot.restore(row, None, store.piece).position for _, row in store.snapshots()] == [5002, 5001]
+    # Also after a start nothing is written again that did not change.
+    before = store.pieces()
+    found.observe("user-8", 1.0, START + 9001, "item-7")
+    append(store, found)
+    save_now(found, store, alone=True)
+    assert 2 <= len(store.pieces() - before) <= 12
+    assert store.positions() == [5003]
+    assert set(pieces.names(next(iter(store.snapshots()))[1])) == store.pieces()
+    assert store.size() > 0
+
+
+@contextmanager
+def crash_at(store: Any, transaction: int) -> Iterator[list[int]]:
+    """Let a store fail in its nth transaction: just before it, or just before it is committed."""
+    left, inner = [transaction], store._changing
+
+    @contextmanager
+    def changing(*size: int) -> Iterator[Any]:
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        with inner(*size) as cursor:
+            yield cursor
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+
+    store._changing = changing
+    try:
+        yield left
+    finally:
+        del store._changing
+
+
+def test_a_crash_at_any_point_leaves_a_sound_snapshot(again: Open) -> None:  # noqa: F811
+    made = crowd(600)
+    store = again()
+    append(store, made)
+    save_now(made, store)
+    crashes = 0
+    while True:
+        made.observe(f"user-{crashes}", 1.0, START + 9000, "item-1")
+        made.forget(f"user-{500 - crashes}", START + 9000)
+        append(store, made)
+        with crash_at(store, crashes + 1) as left:
+            try:
+                save_now(made, store)
+            except KeyboardInterrupt:
+                crashes += 1
+            finished = left[0] > 0
+        store = again()
+        assert store.positions()
+        assert snapshot.dump(recover(store)) == snapshot.dump(made)
+        if finished:
+            break
+    assert crashes >= 6
+    assert store.positions()[0] == made.position
+    needed = {name for _, row in store.snapshots() for name in pieces.names(row)}
+    assert store.pieces() == needed  # what the crashes left behind is gone
+
+
+def test_a_snapshot_with_a_damaged_piece_is_passed_over(tmp_path: Path) -> None:
+    made = crowd(40)
+    with opened(tmp_path / "log.db") as store:
+        for k in range(2):
+            made.observe("user-1", 1.0, START + 9000 + k, "item-1")
+            append(store, made)
+            save_now(made, store)
+        (_, newest), (_, before) = store.snapshots()
+        damaged = (set(pieces.names(newest)) - set(pieces.names(before))).pop()
+        with store._changing() as cursor:
+            cursor.execute("UPDATE pieces SET body = ? WHERE name = ?", (b"damaged", damaged))
+        assert store.positions() == [made.position - 1]
+        assert snapshot.dump(recover(store)) == snapshot.dump(made)
+        assert let_go(store, before=START) == 0  # the batch before the damaged one is still needed
+
+
+def test_a_large_model_survives_as_a_snapshot_bit_for_bit() -> None:
+    made = crowd(3000)
+    data = snapshot.dump(made)
+    restored = snapshot.restore(data)
+    restored.know(made.ids)
+    assert snapshot.dump(restored) == data
+    for both in (made, restored):
+        both.observe("user-1", 1.0, START + 9000, "item-1")
+    assert snapshot.dump(restored) == snapshot.dump(made)
+
+
+def test_snapshots_of_earlier_stores_are_read_and_the_next_is_in_parts(tmp_path: Path) -> None:
+    """Version 2 cut one value into pieces of 1 MB, and had arrays that are large before the rest."""
+    made = crowd(10_000)
+    assert older.dump(made).endswith(snapshot_v1.TRAILER)
+    path = tmp_path / "log.db"
+    with opened(path) as store:
+        append(store, made)
+        older.save_pieces(store, made)
+        assert len(store.pieces()) > 3
+        assert store.positions() == [made.position]
+    with opened(path) as store:
+        found = recover(store)
+        assert found.position == made.position
+        assert snapshot.dump(found) == snapshot.dump(made)
+        old = store.pieces()
+        save_now(found, store, alone=True)
+        assert not old & store.pieces()
+    with opened(path) as store:
+        assert store._rows("PRAGMA user_version") == [(3,)]
+        assert snapshot.dump(recover(store)) == snapshot.dump(made)
+
+
+def test_large_arrays_of_other_policies_are_kept_by_their_content(tmp_path: Path) -> None:
+    made = engine(policy="linucb", dimensions=64)
+    vector = np.linspace(0.0, 0.1, 64).tobytes()
+    for k in range(150):
+        made.observe(f"user-{k}", float(k % 3 == 0), START, None, vector)
+    with opened(tmp_path / "log.db") as store:
+        append(store, made)
+        save_now(made, store)
+        state: Any = snapshot.Copy(made, store.pieces())
+        assert state._state.models["vectors"].large
+        state.end(kept=False)
+        before = store.pieces()
+        made.observe("user-149", 1.0, START, None, vector)
+        append(store, made)
+        save_now(made, store)
+        assert len(store.pieces() - before) < len(before)
+        assert snapshot.dump(recover(store)) == snapshot.dump(made)
+        assert recover(store).position == made.position
+
+
+def test_the_write_ahead_log_stays_small(tmp_path: Path) -> None:
+    """SQLite's own checkpoints are off, because they swallow a sync that fails: the store makes them."""
+    store = SqliteStore(str(tmp_path / "log.db"))
+    try:
+        for position in range(1, 31):
+            body = bytes([position]) * MB
+            store.save_snapshot(position, b"a state", new={pieces.name_of(body): body})
+        assert (tmp_path / "log.db-wal").stat().st_size < 16 * MB  # of more than 30 written
+    finally:
+        store.close()
