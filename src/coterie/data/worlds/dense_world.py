@@ -9,8 +9,8 @@ from typing import Any, ClassVar, final
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.data.worlds.world import (
-    Floats,
     World,
     check_count,
     check_noise,

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
+from coterie.arrays import Floats
 from coterie.data.worlds.population import is_whole
 from coterie.data.worlds.world import (
-    Floats,
     World,
     check_count,
     check_noise,
