@@ -75,8 +75,8 @@ def test_equal_to_the_twin(one_hot: bool, seed: int, alpha: float, alpha2: float
 
     def local_clusters_are_equal(t: int) -> None:
         if t % 25 == 0:
-            for user, row in policy._row.items():
-                parted = {other for other, j in policy._row.items() if policy._parted[row] >> j & 1}
+            for row, user in enumerate(policy.users):
+                parted = {other for j, other in enumerate(policy.users) if policy._parted[row] >> j & 1}
                 assert parted == twin.peers[user].strangers
 
     duel(policy, twin, world, 300, seed, local_clusters_are_equal)

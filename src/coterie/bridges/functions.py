@@ -1,6 +1,6 @@
 """A policy from functions: any agent that can choose and learn plays wherever a policy does."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from typing import Any, NoReturn, final
 
 import numpy as np
@@ -11,14 +11,14 @@ from coterie.models import make_models
 from coterie.models.checks import check_user, read_payoff
 from coterie.models.files import Tensors
 from coterie.policies.base.decision import Decision
-from coterie.policies.base.policy import Policy
-from coterie.policies.random import Seed, make_rng
+from coterie.policies.base.known_users import KnownUsers
+from coterie.policies.base.seed import Seed, make_rng
 
 ROUNDING = 1e-6  # by which probabilities may miss their sum of 1
 
 
 @final
-class FromFunction(Policy):
+class FromFunction(KnownUsers):
     """A policy that asks functions of your own what to show, and tells them what it paid.
 
     on_choose
@@ -129,11 +129,6 @@ class FromFunction(Policy):
         """Whether a choice is drawn is known only when the function has answered."""
         return True
 
-    def add(self, user: Hashable) -> None:
-        """Register a user."""
-        check_user(user)
-        self._known.setdefault(user)
-
     def drop(self, user: Hashable) -> None:
         """Forget a user, and let the function forget."""
         check_user(user)
@@ -142,11 +137,6 @@ class FromFunction(Policy):
         if self.on_drop is not None:
             self.on_drop(user)
         del self._known[user]
-
-    @property
-    def users(self) -> Sequence[Hashable]:
-        """The known users."""
-        return list(self._known)
 
     def tensors(self) -> Tensors:
         """Raise FileError: a file cannot hold functions."""

@@ -26,36 +26,32 @@ twice as many in total. If the number of users is known in advance, set `p` to 3
 paper's graph.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
+from coterie.arrays import Ints
 from coterie.errors import ParameterError
 from coterie.models import RidgeRows, make_rows
-from coterie.models.checks import check_flag, check_number, check_user, read_payoff
+from coterie.models.checks import check_flag, check_number, check_user
 from coterie.models.files import Tensors, pack_ids, unpack_ids
-from coterie.models.rows.loops import Chunk, Items, play
+from coterie.models.roster import Roster
+from coterie.models.rows.chunks import Chunk, Items, play_club
 from coterie.models.rows.user_graph import UserGraph
 from coterie.policies.base.batch import Batch, Outcome
 from coterie.policies.base.compiled import run_chunks
-from coterie.policies.base.decision import Decision, decide_with
-from coterie.policies.base.exploration import Alpha, check_alpha, scale_at
-from coterie.policies.base.policy import Policy
-from coterie.policies.base.roster import Roster
-from coterie.policies.random import Seed, make_rng
+from coterie.policies.base.exploration import Alpha, check_alpha
+from coterie.policies.base.numbered_users import PooledRows
+from coterie.policies.base.seed import Seed, make_rng
 
 
 @final
-class CLUB(Policy):
+@dataclass(kw_only=True, eq=False, repr=False)
+class CLUB(PooledRows):
     """Decides with all users whom the data so far does not distinguish from this user.
 
-    n_features
-        How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
-    one_hot
-        True if contexts are item ids. Give either this or `n_features`.
-    alpha
-        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t).
     alpha2
         How far apart two users' models may be, in units of their uncertainty, before their edge is cut.
     p
@@ -67,7 +63,7 @@ class CLUB(Policy):
     seed
         Seed of the edges and draws: an integer, or a numpy.random.Generator.
 
-    Raises ParameterError if a setting is not valid.
+    n_features, one_hot and alpha are as in every `Policy`. Raises ParameterError if a setting is not valid.
 
     >>> policy = CLUB(one_hot=True)
     >>> policy.learn_many(["ann", "bob"], ["jazz", "jazz"], [1, 1])
@@ -82,99 +78,66 @@ class CLUB(Policy):
     finds_neighbours = True
     reference = "Gentile, Li, Zappella 2014: Online clustering of bandits"
     item_tensors = ("user", "component", "everybody")
-    rng: np.random.Generator
 
-    def __init__(
-        self,
-        *,
-        n_features: int | None = None,
-        one_hot: bool = False,
-        alpha: Alpha = 0.1,
-        alpha2: float = 0.3,
-        p: float | None = None,
-        cut_late: bool = False,
-        thompson: bool = False,
-        seed: Seed = 0,
-    ) -> None:
-        self.n_features = n_features
-        self.one_hot = one_hot
-        self.alpha = check_alpha(alpha)
-        self.alpha2 = check_number("alpha2", alpha2)
-        self.p = None if p is None else check_number("p", p)
-        if self.p is not None and self.p > 1:
-            raise ParameterError(f"p is {p!r}, expected a probability in [0, 1], or None for 3·log(n)/n")
-        self.cut_late = check_flag("cut_late", cut_late)
-        self.thompson = check_flag("thompson", thompson)
-        self.seed = seed
-        self.rng = make_rng(seed)
-        self.user_rows = make_rows(n_features, one_hot)
+    n_features: int | None = None
+    one_hot: bool = False
+    alpha: Alpha = 0.1
+    alpha2: float = 0.3
+    p: float | None = None
+    cut_late: bool = False
+    thompson: bool = False
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        self.alpha = check_alpha(self.alpha)
+        self.alpha2 = check_number("alpha2", self.alpha2)
+        if self.p is not None and check_number("p", self.p) > 1:
+            raise ParameterError(f"p is {self.p!r}, expected a probability in [0, 1], or None for 3·log(n)/n")
+        self.p = None if self.p is None else check_number("p", self.p)
+        check_flag("cut_late", self.cut_late)
+        check_flag("thompson", self.thompson)
+        self.rng = make_rng(self.seed)
+        self.user_rows = make_rows(self.n_features, self.one_hot)
         self.graph = UserGraph(self.user_rows, self.p)
         self._roster = Roster()
 
-    def decide(self, user: Hashable, contexts: Any) -> Decision:
-        """Score each candidate by the component's estimate and bound, or by a draw."""
-        check_user(user)
-        contexts = self.user_rows.read(contexts)
-        items = self.user_rows.numbers(contexts)
-        scale = scale_at(self.alpha, self.learned)
-        row = self._roster.row(user)
-        pools, pool, size = self._deciding_rows(row)
-        own, near = self.user_rows.view(row, items), pools.view(pool, items)
-        score = pools.draw(pool, items, scale, self.rng) if self.thompson else None
-        return decide_with(user, contexts, own, near, scale, size, score)
-
-    def _deciding_rows(self, row: int) -> tuple[RidgeRows, int, int]:
-        """Return the rows, and the one of them, that decide for a user, and how many users that is."""
+    def _pool(self, row: int) -> tuple[RidgeRows, int, int]:
+        """Return the component's pool; for an unknown user that of all users, or nothing if there are no edges."""
         if row >= 0:
             component = self.graph.component(row)
             return self.graph.pools, component, self.graph.members(component)
         return (self.graph.everybody, 0, len(self._roster) + 1) if self.p != 0 else (self.user_rows, -1, 1)
 
-    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+    def _update(self, row: int, items: Ints, payoff: float) -> None:
         """Update the user and the component, then cut the user's edges to users who are too far away."""
-        check_user(user)
-        contexts = self.user_rows.read([context])
-        payoff = read_payoff(payoff)
-        scale_at(self.alpha, self.learned)  # raises for a bad alpha before anything changes
-        self.add(user)
-        items, row = self.user_rows.learnable(contexts), self._roster.row(user)
         if self.cut_late:
             self.graph.serve(row, self.alpha2)
         self.user_rows.update(row, items, payoff)
         self.graph.learn(row, items, payoff)
         if not self.cut_late:
             self.graph.serve(row, self.alpha2)
-        self.learned += 1
-        return 1
 
     def run(self, batch: Batch) -> Outcome:
         """Play many rounds in a compiled loop."""
         return run_chunks(self, self.user_rows, self._roster.row, batch, self._play)
 
-    def _play(self, chunk: Chunk, items: Items) -> None:
-        so_far = np.array([0, self.learned])
-
-        def arguments() -> tuple[Any, ...]:
+    def _play(self, chunk: Chunk, items: Items, alpha: float) -> None:
+        game = chunk.game(items, self.learned)
+        while not chunk.is_over(game):
             self.graph.fit()
-            return (
-                self.user_rows.rows, self.graph.pools.rows, self.graph.everybody.rows, self.graph.rows,
-                items.numbers, items.named, chunk.rounds, chunk.people, so_far, self.graph.p, self.alpha,
-                self.alpha2, self.cut_late, self.thompson, self.rng,
+            play_club(
+                game, club=self.graph.compiled(), p=self.graph.p, alpha=alpha, alpha2=self.alpha2,
+                cut_late=self.cut_late, thompson=self.thompson, rng=self.rng,
             )  # fmt: skip
-
-        play("play_club", arguments, so_far, len(chunk.rounds.who))
-        self.learned = int(so_far[1])
+        self.learned = int(game.so_far[1])
         for user in chunk.joined:
             self._roster.join(user)
 
-    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
-        """Return the users of the user's component, including the user: the same for every context."""
-        check_user(user)
-        self.user_rows.read([context])
-        row = self._roster.row(user)
+    def _deciding_together(self, row: int, contexts: Any) -> Iterable[int]:
+        """Return the rows of the user's component: the same for every context."""
         if row >= 0:
-            return [self._roster.names[i] for i in self.graph.component_rows(row)]
-        return [*self._roster.names, user] if self.p != 0 else [user]
+            return map(int, self.graph.component_rows(row))
+        return range(len(self._roster)) if self.p != 0 else ()
 
     def edges(self) -> list[tuple[Hashable, Hashable]]:
         """Return the pairs of users that are still connected by an edge."""
@@ -194,11 +157,6 @@ class CLUB(Policy):
         row = self._roster.leave(user)
         self.graph.leave(row)
         self.user_rows.replace(row)
-
-    @property
-    def users(self) -> Sequence[Hashable]:
-        """The known users."""
-        return list(self._roster.names)
 
     def tensors(self) -> Tensors:
         """Return all that was learned, as arrays."""

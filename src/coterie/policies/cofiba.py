@@ -31,34 +31,31 @@ Dropping a user removes the user's payoffs from every pool and the user's edges 
 clusters they are in by then, stay.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from coterie.errors import FileError, UserError
-from coterie.models.checks import check_flag, check_number, check_user, read_payoff
+from coterie.arrays import Bools, Ints
+from coterie.errors import FileError
+from coterie.models.bounds import is_near
+from coterie.models.checks import check_flag, check_number, check_user
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.models.protocol import ROUNDING
-from coterie.models.rows.layered_graph import ALL_ALIVE, NO_LABELS, Alive, LayeredGraph, Numbers
+from coterie.models.roster import Roster
+from coterie.models.rows.layered_graph import ALL_ALIVE, NO_LABELS, Alive, LayeredGraph
 from coterie.models.rows.tables import make_table
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.exploration import Alpha, check_alpha, scale_at
-from coterie.policies.base.policy import Policy
-from coterie.policies.random import Seed, make_rng
+from coterie.policies.base.numbered_users import NumberedUsers
+from coterie.policies.base.seed import Seed, make_rng
 
 
 @final
-class COFIBA(Policy):
+@dataclass(kw_only=True, eq=False, repr=False)
+class COFIBA(NumberedUsers):
     """Clusters items by how they divide the users, and users separately for every cluster of items.
 
-    n_features
-        How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
-    one_hot
-        True if contexts are item ids. Give either this or `n_features`.
-    alpha
-        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t).
     alpha2
         How wide the bounds are in the two tests that delete edges: smaller values separate users and items sooner.
     complete
@@ -66,63 +63,54 @@ class COFIBA(Policy):
     seed
         Seed of the random edges: an integer, or a numpy.random.Generator.
 
-    Raises ParameterError if a setting is not valid.
+    n_features, one_hot and alpha are as in every `Policy`. Raises ParameterError if a setting is not valid.
 
-    >>> policy = COFIBA(one_hot=True)
-    >>> policy.learn("ann", "jazz", 1.0)
-    1
-    >>> policy.choose("bob", ["news", "jazz"])
-    1
+    >>> policy = COFIBA(one_hot=True).fit({"user": ["ann"], "item": ["jazz"], "payoff": [1]})
+    >>> policy.choose("bob", ["news", "jazz"]), policy.item_clusters
+    (1, [['jazz']])
     """
 
     name = "cofiba"
     finds_neighbours = True
     reference = "Li, Karatzoglou, Gentile 2016: Collaborative filtering bandits"
-    rng: np.random.Generator
 
-    def __init__(
-        self,
-        *,
-        n_features: int | None = None,
-        one_hot: bool = False,
-        alpha: Alpha = 0.1,
-        alpha2: float = 0.1,
-        complete: bool = False,
-        seed: Seed = 0,
-    ) -> None:
-        self.n_features = n_features
-        self.one_hot = one_hot
-        self.alpha = check_alpha(alpha)
-        self.alpha2 = check_number("alpha2", alpha2)
-        self.complete = check_flag("complete", complete)
-        self.seed = seed
-        self.rng = make_rng(seed)
-        self.table = make_table(n_features, one_hot)
-        self._row: dict[Hashable, int] = {}  # users
+    n_features: int | None = None
+    one_hot: bool = False
+    alpha: Alpha = 0.1
+    alpha2: float = 0.1
+    complete: bool = False
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        self.alpha = check_alpha(self.alpha)
+        self.alpha2 = check_number("alpha2", self.alpha2)
+        check_flag("complete", self.complete)
+        self.rng = make_rng(self.seed)
+        self.table = make_table(self.n_features, self.one_hot)
+        self._roster = Roster()
         self._user_graph = LayeredGraph()
         self._layers: dict[int, Alive] = {
             0: ALL_ALIVE
         }  # which edges between users are alive, by item cluster
-        self._labels: dict[int, Numbers] = {}  # the users' components on a layer, until it loses edges
+        self._labels: dict[int, Ints] = {}  # the users' components on a layer, until it loses edges
         self._item: dict[Hashable, int] = {}  # items: ids, or the bytes of vectors
         self._item_keys: list[Hashable] = []
         self._item_graph = LayeredGraph()
         self._items_alive = ALL_ALIVE
-        self._cluster: Numbers = np.empty(0, dtype=np.int64)  # of each item
+        self._cluster: Ints = np.empty(0, dtype=np.int64)  # of each item
 
-    def decide(self, user: Hashable, contexts: Any) -> Decision:
+    def _read(self, contexts: Any) -> Any:
+        return self.table.read(contexts)
+
+    def _decide(self, user: Hashable, row: int, contexts: Any, scale: float) -> Decision:
         """Score each candidate by the pooled users of the user's component, on the candidate's layer."""
-        check_user(user)
-        contexts = self.table.read(contexts)
-        scale = scale_at(self.alpha, self.learned)
-        row = self._row.get(user)
         own = self.table.view(row, contexts)
         estimate, spread = own.estimate.copy(), own.spread.copy()
         members = np.ones(len(estimate), dtype=np.int64)
-        if row is None and self._row:
-            estimate, spread = self.table.pooled(np.arange(len(self._row)), contexts)
-            members += len(self._row)
-        elif row is not None:
+        if row < 0 and len(self._roster):
+            estimate, spread = self.table.pooled(np.arange(len(self._roster)), contexts)
+            members += len(self._roster)
+        elif row >= 0:
             layers = [self._layer_of(cluster) for cluster in self._clusters_of(contexts)]
             for layer in dict.fromkeys(layers):
                 shown = [k for k, other in enumerate(layers) if other == layer]
@@ -135,20 +123,13 @@ class COFIBA(Policy):
             user, contexts, own.estimate, scale * own.spread, members, estimate, width, estimate + width
         )
 
-    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+    def _learn(self, row: int, contexts: Any, payoff: float) -> None:
         """Update the user, then the users' graph of the item's cluster, then the items' graph."""
-        check_user(user)
-        contexts = self.table.read([context])
-        payoff = read_payoff(payoff)
-        scale_at(self.alpha, self.learned)  # raises for a bad alpha before anything changes
         scale = scale_at(self.alpha2, self.learned)
-        self.add(user)
-        row, item = self._row[user], self._add_item(contexts[0])
+        item = self._add_item(contexts[0])
         self.table.update(row, contexts[0], payoff)
         self._part_users(row, item, contexts, scale)
         self._part_items(row, item, scale)
-        self.learned += 1
-        return 1
 
     def _part_users(self, row: int, item: int, contexts: Any, scale: float) -> None:
         """Delete the user's edges to those who disagree on the item, on the layer of the item's cluster."""
@@ -180,20 +161,17 @@ class COFIBA(Policy):
                 self._cluster[part] = new
                 self._layers[new] = ALL_ALIVE
 
-    def _agreeing(
-        self, row: int, contexts: Any, scale: float, others: Numbers | None = None
-    ) -> NDArray[np.bool_]:
+    def _agreeing(self, row: int, contexts: Any, scale: float, others: Ints | None = None) -> Bools:
         """Return which of the others, or of all, agree with a user on each context: (users, contexts)."""
         own = self.table.view(row, contexts)
-        estimate, spread = self.table.views(contexts, others)
-        agree: NDArray[np.bool_] = np.abs(estimate - own.estimate) <= scale * (spread + own.spread) + ROUNDING
-        return agree
+        found: Bools = is_near(*self.table.views(contexts, others), *own, scale)
+        return found
 
     def _layer_of(self, cluster: int) -> int:
         """Return the layer of a cluster: its own, or -1, the one of all clusters that have deleted no edge."""
         return cluster if len(self._layers[cluster]) else -1
 
-    def _component(self, row: int, layer: int) -> Numbers:
+    def _component(self, row: int, layer: int) -> Ints:
         """Return the users connected with this one on a layer."""
         labels = self._labels.get(layer, NO_LABELS)
         if len(labels) < self._user_graph.n_nodes:
@@ -235,17 +213,15 @@ class COFIBA(Policy):
     def add(self, user: Hashable) -> None:
         """Register a user, with edges to some of the others on every layer."""
         check_user(user)
-        if user not in self._row:
+        if user not in self._roster:
             self._user_graph.arrive(None if self.complete else self.rng)
-            self._row[user] = self.table.grow()
+            self._roster.join(user)
+            self.table.grow()
 
     def drop(self, user: Hashable) -> None:
         """Forget a user: payoffs and edges."""
         check_user(user)
-        if user not in self._row:
-            raise UserError(f"user {user!r} is not known, so cannot be dropped")
-        row = self._row.pop(user)
-        self._row = {name: r - (r > row) for name, r in self._row.items()}
+        row = self._roster.leave_in_order(user)
         self.table.delete(row)
         full = {cluster: self._user_graph.alive(layer) for cluster, layer in self._layers.items()}
         stays = self._user_graph.leave(row)
@@ -255,20 +231,11 @@ class COFIBA(Policy):
         }
         self._labels.clear()
 
-    @property
-    def users(self) -> Sequence[Hashable]:
-        """The known users."""
-        return list(self._row)
-
-    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
-        """Return the users whose models decide for `user` on `context` now, including `user`."""
-        check_user(user)
-        contexts = self.table.read([context])
-        names = list(self._row)
-        if user not in self._row:
-            return [*names, user]
-        layer = self._layer_of(self._clusters_of(contexts)[0])
-        return [names[r] for r in self._component(self._row[user], layer)]
+    def _deciding_together(self, row: int, contexts: Any) -> Iterable[int]:
+        """Return the rows of the user's component, on the layer of the context's cluster."""
+        if row < 0:
+            return range(len(self._roster))
+        return map(int, self._component(row, self._layer_of(self._clusters_of(contexts)[0])))
 
     @property
     def item_clusters(self) -> list[list[Any]]:
@@ -286,7 +253,7 @@ class COFIBA(Policy):
             else self._contexts_of(range(len(self._item))).reshape(-1, self.n_features)
         )
         return {
-            "users": pack_ids(self._row),
+            "users": pack_ids(self._roster.names),
             "items": items,
             "item_cluster": self._cluster,
             "items_deleted": np.flatnonzero(~self._items_alive),
@@ -320,7 +287,7 @@ class COFIBA(Policy):
         if len(set(keys)) != len(keys) or not set(cluster.tolist()) <= set(used):
             raise FileError("the items in the model file contradict each other")
         self.table.restore(tensors, len(names))
-        self._row = {name: row for row, name in enumerate(names)}
+        self._roster = Roster(names)
         self._item, self._item_keys = {key: item for item, key in enumerate(keys)}, keys
         self._user_graph, self._item_graph, self._cluster = user_graph, item_graph, cluster
         self._items_alive = item_graph.without(ALL_ALIVE, gone) if len(gone) else ALL_ALIVE

@@ -23,6 +23,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
+from coterie.arrays import Floats
 from coterie.errors import ParameterError
 from coterie.models import make_models
 from coterie.models.checks import check_count, check_number
@@ -31,7 +32,6 @@ from coterie.policies.base.exploration import Alpha, check_alpha
 from coterie.policies.base.joint import JointPolicy
 from coterie.policies.base.social_graph import (
     Edge,
-    Floats,
     Graph,
     SocialGraph,
     check_size,
@@ -44,12 +44,6 @@ from coterie.policies.base.social_graph import (
 class CoLin(JointPolicy):
     """A user's payoff is a mixture of the user's own model and the neighbours', with given weights.
 
-    n_features
-        How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
-    one_hot
-        True if contexts are item ids. Give either this or `n_features`.
-    alpha
-        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t).
     graph
         Edges (user, user) or (user, user, weight), {user: neighbours} or {(user, user): weight}. Its users are known
         from the start.
@@ -62,7 +56,8 @@ class CoLin(JointPolicy):
     limit
         The most rows a matrix may have.
 
-    Raises ParameterError if a setting is not valid, or if a part of the graph is too large.
+    n_features, one_hot and alpha are as in every `Policy`. Raises ParameterError if a setting is not valid, or if a
+    part of the graph is too large.
 
     >>> policy = CoLin(one_hot=True, graph=[("ann", "bob")])
     >>> policy.learn("ann", "jazz", 1.0)

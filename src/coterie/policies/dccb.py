@@ -30,37 +30,32 @@ other peers stays.
 """
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from coterie.errors import FileError, UserError
-from coterie.models.checks import check_number, check_user, read_payoff
+from coterie.arrays import Floats, Ints
+from coterie.errors import FileError
+from coterie.models.checks import check_number, check_user
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.models.protocol import Floats
+from coterie.models.roster import Roster
 from coterie.models.rows.gossip import Buffers, Gossip, Payoff
 from coterie.models.rows.sums import make_sums
 from coterie.policies.base.decision import Decision, decide_with
-from coterie.policies.base.exploration import Alpha, check_alpha, scale_at
-from coterie.policies.base.policy import Policy
-from coterie.policies.random import Seed, make_rng
+from coterie.policies.base.exploration import Alpha, check_alpha
+from coterie.policies.base.numbered_users import NumberedUsers
+from coterie.policies.base.seed import Seed, make_rng
 
-Numbers = NDArray[np.int64]
 STATISTICS = ("local_gram", "local_moment", "shared_gram", "shared_moment")
 
 
 @final
-class DCCB(Policy):
+@dataclass(kw_only=True, eq=False, repr=False)
+class DCCB(NumberedUsers):
     """Peers average their statistics with one other peer per round, and separate from those too different.
 
-    n_features
-        How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
-    one_hot
-        True if contexts are item ids. Give either this or `n_features`.
-    alpha
-        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t).
     alpha2
         How far apart two peers' models may be, in units of their uncertainty, before they separate.
     delay
@@ -68,7 +63,7 @@ class DCCB(Policy):
     seed
         Seed of the random meetings of peers: an integer, or a numpy.random.Generator.
 
-    Raises ParameterError if a setting is not valid.
+    n_features, one_hot and alpha are as in every `Policy`. Raises ParameterError if a setting is not valid.
 
     >>> policy = DCCB(one_hot=True, delay=0)
     >>> policy.learn("ann", "jazz", 1.0)
@@ -80,78 +75,58 @@ class DCCB(Policy):
     name = "dccb"
     finds_neighbours = True
     reference = "Korda, Szörényi, Li 2016: Distributed clustering of linear bandits in peer to peer networks"
-    rng: np.random.Generator
 
-    def __init__(
-        self,
-        *,
-        n_features: int | None = None,
-        one_hot: bool = False,
-        alpha: Alpha = 0.1,
-        alpha2: float = 1.0,
-        delay: float = 4.0,
-        seed: Seed = 0,
-    ) -> None:
-        self.n_features = n_features
-        self.one_hot = one_hot
-        self.alpha = check_alpha(alpha)
-        self.alpha2 = check_number("alpha2", alpha2)
-        self.delay = check_number("delay", delay)
-        self.seed = seed
-        self.rng = make_rng(seed)
-        self.sums = make_sums(n_features, one_hot)
-        self._row: dict[Hashable, int] = {}
-        self._times: Numbers = np.empty(0, dtype=np.int64)  # each peer's own payoffs
+    n_features: int | None = None
+    one_hot: bool = False
+    alpha: Alpha = 0.1
+    alpha2: float = 1.0
+    delay: float = 4.0
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        self.alpha = check_alpha(self.alpha)
+        self.alpha2 = check_number("alpha2", self.alpha2)
+        self.delay = check_number("delay", self.delay)
+        self.rng = make_rng(self.seed)
+        self.sums = make_sums(self.n_features, self.one_hot)
+        self._roster = Roster()
+        self._times: Ints = np.empty(0, dtype=np.int64)  # each peer's own payoffs
         self._local = [np.empty((0, width)) for width in self.sums.widths]  # gram, moment: (peers, columns)
         self._shared = [Gossip(np.empty((0, width))) for width in self.sums.widths]
-        self._weights = np.empty(
-            (0, self.sums.widths[1])
-        )  # follows from `_local`; `_learn_locally` writes both
+        # Follows from `_local`; `_learn_locally` writes both.
+        self._weights = np.empty((0, self.sums.widths[1]))
         self._parted: list[int] = []  # bit j of the i-th: i and j are separated
         self._buffers = Buffers()
-        self._sharers: tuple[Numbers, Numbers] | None = (
-            None  # each peer's group and its size; None: to be found
-        )
+        self._sharers: tuple[Ints, Ints] | None = None  # each peer's group and its size; None: to be found
 
-    def decide(self, user: Hashable, contexts: Any) -> Decision:
+    def _read(self, contexts: Any) -> Any:
+        return self.sums.read(contexts)
+
+    def _decide(self, user: Hashable, row: int, contexts: Any, scale: float) -> Decision:
         """Score each candidate by the user's shared statistics."""
-        check_user(user)
-        contexts = self.sums.read(contexts)
-        scale = scale_at(self.alpha, self.learned)
-        row = self._row.get(user)
-        if row is None:
+        if row < 0:
             gram, moment = (np.zeros(width) for width in self.sums.widths)
             own = self.sums.view(gram, moment, contexts)
             gram, moment = (shared.rows.sum(axis=0) for shared in self._shared)
-            near = self.sums.view(gram, moment, contexts)
-            sharers = len(self._row) + 1
+            sharers = len(self._roster) + 1
         else:
             sharers = int(self._groups()[1][row])
             own = self.sums.view(self._local[0][row], self._local[1][row], contexts)
             gram, moment = (sharers * shared.rows[row] for shared in self._shared)
-            near = self.sums.view(gram, moment, contexts)
-        return decide_with(user, contexts, own, near, scale, sharers)
+        return decide_with(user, contexts, own, self.sums.view(gram, moment, contexts), scale, sharers)
 
-    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+    def _learn(self, row: int, contexts: Any, payoff: float) -> None:
         """Update the peer, then make all peers gossip."""
-        check_user(user)
-        contexts = self.sums.read([context])
-        payoff = read_payoff(payoff)
-        scale_at(self.alpha, self.learned)  # an alpha that fails must fail before anything changes
-        self.add(user)
-        row = self._row[user]
         column = self.sums.column(contexts[0])
         self._widen()
         self._learn_locally(row, column, payoff)
-        cycle = self.rng.permutation(len(self._row))
+        cycle = self.rng.permutation(len(self._roster))
         restarted = self._part(cycle)
         self._share(cycle)
-        share = np.zeros(len(self._row))
+        share = np.zeros(len(self._roster))
         share[row] = row not in restarted  # a restarted peer already has it
         self._buffers.put(Payoff(column, payoff), share)
         self._release()
-        self.learned += 1
-        return 1
 
     def _learn_locally(self, row: int, column: Floats, payoff: float) -> None:
         gram, moment = (array[row : row + 1] for array in self._local)
@@ -159,7 +134,7 @@ class DCCB(Policy):
         self._weights[row] = self.sums.weights(gram[0], moment[0])
         self._times[row] += 1
 
-    def _part(self, cycle: Numbers) -> set[int]:
+    def _part(self, cycle: Ints) -> set[int]:
         """Separate peers from the next on the cycle if they are too different; return the restarted peers."""
         following = np.roll(cycle, -1)
         radius = self.alpha2 * np.sqrt((1 + np.log1p(self._times)) / (1 + self._times))
@@ -179,7 +154,7 @@ class DCCB(Policy):
             self._buffers.clear(rows)
         return restarted
 
-    def _share(self, cycle: Numbers) -> None:
+    def _share(self, cycle: Ints) -> None:
         """Average with the next peer on the cycle that has the same local cluster."""
         group = self._groups()[0][cycle]
         order = np.argsort(group, kind="stable")
@@ -197,12 +172,12 @@ class DCCB(Policy):
     def _release(self) -> None:
         """Add payoffs that have waited long enough."""
         t = self.learned + 1
-        length = math.ceil(self.delay * math.log2(len(self._row) ** 1.5 * t))
+        length = math.ceil(self.delay * math.log2(len(self._roster) ** 1.5 * t))
         while len(self._buffers) > length:
             (column, payoff), share = self._buffers.pop()
             self.sums.add(self._shared[0].rows, self._shared[1].rows, share, column, payoff)
 
-    def _groups(self) -> tuple[Numbers, Numbers]:
+    def _groups(self) -> tuple[Ints, Ints]:
         """Return for each peer the group of those with the same local cluster, and the group's size."""
         if self._sharers is None:
             number = {parted: row for row, parted in enumerate(self._parted)}
@@ -220,9 +195,9 @@ class DCCB(Policy):
     def add(self, user: Hashable) -> None:
         """Register a user: a peer without data, separated from no other."""
         check_user(user)
-        if user in self._row:
+        if user in self._roster:
             return
-        self._row[user] = len(self._row)
+        self._roster.join(user)
         more = ((0, 1), (0, 0))
         for k, shared in enumerate(self._shared):
             self._local[k], shared.rows = np.pad(self._local[k], more), np.pad(shared.rows, more)
@@ -235,10 +210,7 @@ class DCCB(Policy):
     def drop(self, user: Hashable) -> None:
         """Forget a user; what has reached other peers stays with them."""
         check_user(user)
-        if user not in self._row:
-            raise UserError(f"user {user!r} is not known, so cannot be dropped")
-        row = self._row.pop(user)
-        self._row = {name: r - (r > row) for name, r in self._row.items()}
+        row = self._roster.leave_in_order(user)
         for k, shared in enumerate(self._shared):
             self._local[k], shared.rows = (np.delete(a, row, axis=0) for a in (self._local[k], shared.rows))
         self._weights = np.delete(self._weights, row, axis=0)
@@ -249,30 +221,22 @@ class DCCB(Policy):
         self._buffers.drop_peer(row)
         self._sharers = None
 
-    @property
-    def users(self) -> Sequence[Hashable]:
-        """The known users."""
-        return list(self._row)
-
-    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
-        """Return the peers who share with `user` now, including `user`: the same for every context."""
-        check_user(user)
-        self.sums.read([context])
-        if user not in self._row:
-            return [*self._row, user]
+    def _deciding_together(self, row: int, contexts: Any) -> Iterable[int]:
+        """Return the peers who share with this one now: the same for every context."""
+        if row < 0:
+            return range(len(self._roster))
         group = self._groups()[0]
-        names = list(self._row)
-        return [names[r] for r in np.flatnonzero(group == group[self._row[user]])]
+        return map(int, np.flatnonzero(group == group[row]))
 
     def tensors(self) -> Tensors:
         """Return all that was learned, as arrays."""
-        n = len(self._row)
+        n = len(self._roster)
         size = (n + 7) // 8
         bits = b"".join(parted.to_bytes(size, "little") for parted in self._parted)
         waiting = self._buffers.payoffs
         width = self.n_features or 1
         return {
-            "users": pack_ids(self._row),
+            "users": pack_ids(self._roster.names),
             "times": self._times,
             **dict(zip(STATISTICS, [*self._local, *(shared.rows for shared in self._shared)], strict=True)),
             "local_weights": self._weights,
@@ -306,7 +270,7 @@ class DCCB(Policy):
             sound = sound and ((contexts >= 0) & (contexts < gram)).all()
         if not sound:
             raise FileError("the peers in the model file contradict each other")
-        self.sums, self._row, self._times = sums, {name: row for row, name in enumerate(names)}, times
+        self.sums, self._roster, self._times = sums, Roster(names), times
         self._local, self._shared = arrays[:2], [Gossip(rows) for rows in arrays[2:]]
         self._weights = weights
         self._parted = [int.from_bytes(row.tobytes(), "little") for row in parted]

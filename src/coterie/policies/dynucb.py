@@ -15,37 +15,33 @@ than without; `seek_first=True` searches first. Of equally near clusters the use
 first is taken. `thompson` is as in LinUCB.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
+from coterie.arrays import Ints
 from coterie.errors import FileError, ParameterError
-from coterie.models import make_rows
-from coterie.models.checks import check_count, check_flag, check_user, read_payoff
+from coterie.models import RidgeRows, make_rows
+from coterie.models.checks import check_count, check_flag, check_user
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.models.rows.loops import Chunk, Items, nearest, play
+from coterie.models.roster import Roster
+from coterie.models.rows.chunks import Chunk, Clusters, Items, nearest, play_dynucb
 from coterie.policies.base.batch import Batch, Outcome
 from coterie.policies.base.compiled import run_chunks
-from coterie.policies.base.decision import Decision, decide_with
-from coterie.policies.base.exploration import Alpha, check_alpha, scale_at
-from coterie.policies.base.policy import Policy
-from coterie.policies.base.roster import Roster
-from coterie.policies.random import Seed, make_rng
+from coterie.policies.base.exploration import Alpha, check_alpha
+from coterie.policies.base.numbered_users import PooledRows
+from coterie.policies.base.seed import Seed, make_rng
 
 MOST_CLUSTERS = 10_000  # each has a model from the start
 
 
 @final
-class DynUCB(Policy):
+@dataclass(kw_only=True, eq=False, repr=False)
+class DynUCB(PooledRows):
     """Decides with the cluster whose profile is nearest to the user's; users move as their profiles change.
 
-    n_features
-        How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
-    one_hot
-        True if contexts are item ids. Give either this or `n_features`.
-    alpha
-        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t).
     k
         The number of clusters.
     seek_first
@@ -55,7 +51,7 @@ class DynUCB(Policy):
     seed
         Seed of the newcomers' clusters and the draws: an integer, or a numpy.random.Generator.
 
-    Raises ParameterError if a setting is not valid.
+    n_features, one_hot and alpha are as in every `Policy`. Raises ParameterError if a setting is not valid.
 
     >>> policy = DynUCB(one_hot=True, k=1)
     >>> policy.learn("ann", "jazz", 1.0)
@@ -68,30 +64,24 @@ class DynUCB(Policy):
     finds_neighbours = True
     reference = "Nguyen, Lauw 2014: Dynamic clustering of contextual multi-armed bandits"
     item_tensors = ("user", "cluster")
-    rng: np.random.Generator
 
-    def __init__(
-        self,
-        *,
-        n_features: int | None = None,
-        one_hot: bool = False,
-        k: int = 10,
-        alpha: Alpha = 0.1,
-        seek_first: bool = False,
-        thompson: bool = False,
-        seed: Seed = 0,
-    ) -> None:
-        self.n_features = n_features
-        self.one_hot = one_hot
-        self.k = check_count("k", k)
+    n_features: int | None = None
+    one_hot: bool = False
+    k: int = 10
+    alpha: Alpha = 0.1
+    seek_first: bool = False
+    thompson: bool = False
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        self.k = check_count("k", self.k)
         if self.k > MOST_CLUSTERS:
-            raise ParameterError(f"k is {k!r}, expected at most {MOST_CLUSTERS}")
-        self.alpha = check_alpha(alpha)
-        self.seek_first = check_flag("seek_first", seek_first)
-        self.thompson = check_flag("thompson", thompson)
-        self.seed = seed
-        self.rng = make_rng(seed)
-        self.user_rows = make_rows(n_features, one_hot)
+            raise ParameterError(f"k is {self.k!r}, expected at most {MOST_CLUSTERS}")
+        self.alpha = check_alpha(self.alpha)
+        check_flag("seek_first", self.seek_first)
+        check_flag("thompson", self.thompson)
+        self.rng = make_rng(self.seed)
+        self.user_rows = make_rows(self.n_features, self.one_hot)
         self.pools = self.user_rows.sibling()
         for _ in range(self.k):
             self.pools.take()
@@ -100,27 +90,12 @@ class DynUCB(Policy):
         self._sizes = np.zeros(self.k, dtype=np.int64)  # (k,) how many users each cluster has
         self._upcoming = self._draw_cluster()  # the next newcomer's cluster
 
-    def decide(self, user: Hashable, contexts: Any) -> Decision:
-        """Score each candidate by the cluster's estimate and bound, or by a draw."""
-        check_user(user)
-        contexts = self.user_rows.read(contexts)
-        items = self.user_rows.numbers(contexts)
-        scale = scale_at(self.alpha, self.learned)
-        row = self._roster.row(user)
+    def _pool(self, row: int) -> tuple[RidgeRows, int, int]:
         cluster = self._cluster_of(row)
-        own, near = self.user_rows.view(row, items), self.pools.view(cluster, items)
-        score = self.pools.draw(cluster, items, scale, self.rng) if self.thompson else None
-        return decide_with(user, contexts, own, near, scale, int(self._sizes[cluster]) + (row < 0), score)
+        return self.pools, cluster, int(self._sizes[cluster]) + (row < 0)
 
-    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+    def _update(self, row: int, items: Ints, payoff: float) -> None:
         """Update the user and the cluster, then move the user to the nearest cluster."""
-        check_user(user)
-        contexts = self.user_rows.read([context])
-        payoff = read_payoff(payoff)
-        scale_at(self.alpha, self.learned)  # raises for a bad alpha before anything changes
-        self.add(user)
-        items = self.user_rows.learnable(contexts)
-        row = self._roster.row(user)
         cluster = self._cluster_of(row)
         self.user_rows.update(row, items, payoff)
         better = self._nearest(row, cluster) if self.seek_first else cluster
@@ -129,11 +104,9 @@ class DynUCB(Policy):
             better = self._nearest(row, cluster)
         if better != cluster:
             self._move(row, better)
-        self.learned += 1
-        return 1
 
     def _nearest(self, row: int, cluster: int) -> int:
-        return nearest(self.user_rows, row, self.pools, self.k, cluster)
+        return nearest(self.user_rows.rows, row, self.pools.rows, self.k, cluster)
 
     def _move(self, row: int, cluster: int) -> None:
         """Move a user with all statistics to another cluster."""
@@ -146,18 +119,15 @@ class DynUCB(Policy):
         """Play many rounds in a compiled loop."""
         return run_chunks(self, self.user_rows, self._roster.row, batch, self._play)
 
-    def _play(self, chunk: Chunk, items: Items) -> None:
-        so_far = np.array([0, self.learned, self._upcoming])
-
-        def arguments() -> tuple[Any, ...]:
+    def _play(self, chunk: Chunk, items: Items, alpha: float) -> None:
+        game = chunk.game(items, self.learned, self._upcoming)
+        while not chunk.is_over(game):
             self._fit()
-            return (
-                self.user_rows.rows, self.pools.rows, self._home, self._sizes, items.numbers, items.named,
-                chunk.rounds, chunk.people, so_far, self.alpha, self.seek_first, self.thompson, self.rng,
+            play_dynucb(
+                game, clusters=Clusters(self.user_rows.rows, self.pools.rows, self._home, self._sizes),
+                alpha=alpha, seek_first=self.seek_first, thompson=self.thompson, rng=self.rng,
             )  # fmt: skip
-
-        play("play_dynucb", arguments, so_far, len(chunk.rounds.who))
-        self.learned, self._upcoming = int(so_far[1]), int(so_far[2])
+        self.learned, self._upcoming = int(game.so_far[1]), int(game.so_far[2])
         for user in chunk.joined:
             self._roster.join(user)
 
@@ -173,13 +143,9 @@ class DynUCB(Policy):
         """Return a user's cluster; for an unknown user, the one that the first payoff would go to."""
         return int(self._home[row]) if row >= 0 else self._upcoming
 
-    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
-        """Return the users of the user's cluster, including the user: the same for every context."""
-        check_user(user)
-        self.user_rows.read([context])
-        row = self._roster.row(user)
-        rows = np.flatnonzero(self._home[: len(self._roster)] == self._cluster_of(row))
-        return [self._roster.names[r] for r in rows] + ([user] if row < 0 else [])
+    def _deciding_together(self, row: int, contexts: Any) -> Iterable[int]:
+        """Return the rows of the user's cluster: the same for every context."""
+        return map(int, np.flatnonzero(self._home[: len(self._roster)] == self._cluster_of(row)))
 
     def add(self, user: Hashable) -> None:
         """Register a user in a random cluster."""
@@ -203,11 +169,6 @@ class DynUCB(Policy):
         self._sizes[cluster] -= 1
         self.pools.clear(cluster)
         self.pools.pool_all(cluster, self.user_rows, np.flatnonzero(self._home[:last] == cluster))
-
-    @property
-    def users(self) -> Sequence[Hashable]:
-        """The known users."""
-        return list(self._roster.names)
 
     def tensors(self) -> Tensors:
         """Return all that was learned, as arrays."""

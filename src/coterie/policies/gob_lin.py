@@ -29,15 +29,16 @@ from typing import ClassVar, Literal, final
 import numpy as np
 from scipy.sparse import csr_array
 
+from coterie.arrays import Floats
 from coterie.errors import ParameterError
 from coterie.models import make_models
 from coterie.models.checks import check_count
 from coterie.models.rows.joint import Block, Joint
 from coterie.policies.base.exploration import Alpha, check_alpha
 from coterie.policies.base.joint import JointPolicy
+from coterie.policies.base.seed import Seed, make_rng
 from coterie.policies.base.social_graph import (
     Edge,
-    Floats,
     Graph,
     SocialGraph,
     check_size,
@@ -47,7 +48,6 @@ from coterie.policies.base.social_graph import (
     read_graph,
     read_groups,
 )
-from coterie.policies.random import Seed, make_rng
 
 Variant = Literal["block", "macro", "exact"]
 
@@ -56,12 +56,6 @@ Variant = Literal["block", "macro", "exact"]
 class GOBLin(JointPolicy):
     """Neighbours in a given social graph learn from each other's payoffs.
 
-    n_features
-        How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
-    one_hot
-        True if contexts are item ids. Give either this or `n_features`.
-    alpha
-        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t).
     graph
         Edges (user, user) or (user, user, weight), {user: neighbours} or {(user, user): weight}. Its users are known
         from the start.
@@ -78,7 +72,8 @@ class GOBLin(JointPolicy):
     seed
         Seed of the search for clusters: an integer, or a numpy.random.Generator.
 
-    Raises ParameterError if a setting is not valid, or if a part of the graph is too large.
+    n_features, one_hot and alpha are as in every `Policy`. Raises ParameterError if a setting is not valid, or if a
+    part of the graph is too large.
 
     >>> policy = GOBLin(one_hot=True, graph=[("ann", "bob")])
     >>> policy.learn("ann", "jazz", 1.0)

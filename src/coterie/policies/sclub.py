@@ -21,51 +21,49 @@ the oldest that fits; other pairs were compared when they changed. A newcomer jo
 unknown user decides with it. Dropping a user removes the user's statistics: the cluster is summed again.
 """
 
-import math
-from collections.abc import Hashable, Sequence
-from typing import Any, final
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from coterie.arrays import Bools, Floats, Ints
 from coterie.errors import FileError
-from coterie.models import make_rows
-from coterie.models.checks import check_number, check_user, read_payoff
+from coterie.models import RidgeRows, make_rows
+from coterie.models.bounds import certainty
+from coterie.models.checks import check_number, check_user
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.protocol import ROUNDING
-from coterie.models.rows.loops import partner
-from coterie.policies.base.decision import Decision, decide_with
-from coterie.policies.base.exploration import Alpha, check_alpha, scale_at
-from coterie.policies.base.policy import Policy
-from coterie.policies.base.roster import Roster
+from coterie.models.roster import Roster
+from coterie.models.rows.chunks import partner
+from coterie.policies.base.exploration import Alpha, check_alpha
+from coterie.policies.base.numbered_users import PooledRows
 
 
-def certainty(times: int) -> float:
-    """Return F(T): how far an estimate from T payoffs may be from the truth."""
-    return math.sqrt((1 + math.log(1 + times)) / (1 + times))
+class Summaries(NamedTuple):
+    """What a search for a partner compares, per pool; `_note` computes it."""
+
+    whole: Bools  # whether all members were checked in this phase
+    age: Ints  # how many clusters were created before
+    rate: Floats  # payoffs per member
+    near: Floats  # α_θ/2·F(T)
 
 
 @final
-class SCLUB(Policy):
+@dataclass(kw_only=True, eq=False, repr=False)
+class SCLUB(PooledRows):
     """Decides with a cluster that the user leaves if too different, and that merges with similar clusters.
 
-    n_features
-        How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
-    one_hot
-        True if contexts are item ids. Give either this or `n_features`.
-    alpha
-        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t).
     alpha_theta
         How far apart profiles may be, in units of their uncertainty, before a user leaves or clusters stay apart.
     alpha_p
         The same for how often users visit.
 
-    Raises ParameterError if a setting is not valid.
+    n_features, one_hot and alpha are as in every `Policy`. Raises ParameterError if a setting is not valid.
 
-    >>> policy = SCLUB(one_hot=True)
-    >>> policy.learn("ann", "jazz", 1.0)
-    1
-    >>> policy.choose("bob", ["news", "jazz"])
-    1
+    >>> policy = SCLUB(one_hot=True).fit({"user": ["ann", "bob"], "item": ["jazz", "jazz"], "payoff": [1, 1]})
+    >>> policy.neighbours("bob", "news")
+    ['ann', 'bob']
     """
 
     name = "sclub"
@@ -73,78 +71,62 @@ class SCLUB(Policy):
     reference = "Li, Chen, Li, Leung 2019: Improved algorithm on online clustering of bandits"
     item_tensors = ("user", "cluster")
 
-    def __init__(
-        self,
-        *,
-        n_features: int | None = None,
-        one_hot: bool = False,
-        alpha: Alpha = 0.1,
-        alpha_theta: float = 1.0,
-        alpha_p: float = 0.7,
-    ) -> None:
-        self.n_features = n_features
-        self.one_hot = one_hot
-        self.alpha = check_alpha(alpha)
-        self.alpha_theta = check_number("alpha_theta", alpha_theta)
-        self.alpha_p = check_number("alpha_p", alpha_p)
-        self.user_rows = make_rows(n_features, one_hot)
+    n_features: int | None = None
+    one_hot: bool = False
+    alpha: Alpha = 0.1
+    alpha_theta: float = 1.0
+    alpha_p: float = 0.7
+
+    def __post_init__(self) -> None:
+        self.alpha = check_alpha(self.alpha)
+        self.alpha_theta = check_number("alpha_theta", self.alpha_theta)
+        self.alpha_p = check_number("alpha_p", self.alpha_p)
+        self.user_rows = make_rows(self.n_features, self.one_hot)
         self.pools = self.user_rows.sibling()
         self._roster = Roster()
         self._home: list[int] = []  # each row's cluster
         self._checked: set[int] = set()  # the rows served in this phase
         self._clusters: dict[int, set[int]] = {}  # each pool's rows, the oldest first
         self._born = 0  # clusters created so far
-        # The input of `partner`, one element per pool; `_note` computes it from the above.
-        self._whole = np.zeros(16, dtype=np.bool_)  # is the cluster checked?
-        self._age = np.zeros(16, dtype=np.int64)
-        self._rate = np.zeros(16)  # payoffs per member
-        self._near = np.zeros(16)  # α_θ/2·F(T)
+        self._summaries = Summaries(
+            np.zeros(16, dtype=np.bool_), np.zeros(16, dtype=np.int64), np.zeros(16), np.zeros(16)
+        )
         self._unchecked: dict[int, int] = {}  # rows of each pool that are not checked
 
-    def decide(self, user: Hashable, contexts: Any) -> Decision:
-        """Score each candidate by the cluster's estimate and bound."""
-        check_user(user)
-        contexts = self.user_rows.read(contexts)
-        items = self.user_rows.numbers(contexts)
-        scale = scale_at(self.alpha, self.learned)
-        row = self._roster.row(user)
-        c = self._home[row] if row >= 0 else next(iter(self._clusters), -1)
-        own, near = self.user_rows.view(row, items), self.pools.view(c, items)
-        return decide_with(user, contexts, own, near, scale, len(self._clusters.get(c, ())) + (row < 0))
+    def _cluster_of(self, row: int) -> int:
+        """Return a user's cluster, for an unknown user the oldest; -1 if there is none."""
+        return self._home[row] if row >= 0 else next(iter(self._clusters), -1)
 
-    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+    def _pool(self, row: int) -> tuple[RidgeRows, int, int]:
+        c = self._cluster_of(row)
+        return self.pools, c, len(self._clusters.get(c, ())) + (row < 0)
+
+    def _update(self, row: int, items: Ints, payoff: float) -> None:
         """Update the user and the cluster, then test whether the user leaves it and clusters merge."""
-        check_user(user)
-        contexts = self.user_rows.read([context])
-        payoff = read_payoff(payoff)
-        scale_at(self.alpha, self.learned)  # raises for a bad alpha before anything changes
-        self.add(user)
-        self.learned += 1
-        if (self.learned + 1).bit_count() == 1:  # rounds 1, 3, 7, 15, … begin a phase
+        t = self.learned + 1
+        if (t + 1).bit_count() == 1:  # rounds 1, 3, 7, 15, … begin a phase
             self._begin_phase()
-        items, row = self.user_rows.learnable(contexts), self._roster.row(user)
         c = self._home[row]
         self.user_rows.update(row, items, payoff)
         self.pools.update(c, items, payoff)
         self._check(row)
         changed = [c]
-        if len(self._clusters[c]) > 1 and self._unlike(row, c):
+        if len(self._clusters[c]) > 1 and self._unlike(row, c, t):
             self._split(row)
             changed = [self._home[row], c]
         for c in changed:
             self._note(c)
         for c in changed:
-            self._merge(c)
-        return 1
+            self._merge(c, t)
 
-    def _unlike(self, row: int, c: int) -> bool:
+    def _unlike(self, row: int, c: int, t: int) -> bool:
         """Return whether a user's profile or frequency is too far from the cluster's."""
         times, pooled = self.user_rows.times(row), self.pools.times(c)
         distance = self.user_rows.apart(row, self.pools, c)
         if distance > self.alpha_theta * (certainty(times) + certainty(pooled)) + ROUNDING:
             return True
-        rate = abs(times - pooled / len(self._clusters[c])) / self.learned
-        return rate > 2 * self.alpha_p * certainty(self.learned) + ROUNDING
+        rate = abs(times - pooled / len(self._clusters[c])) / t
+        return rate > 2 * self.alpha_p * certainty(t) + ROUNDING
 
     def _split(self, row: int) -> None:
         """Move a user to a new cluster."""
@@ -154,14 +136,15 @@ class SCLUB(Policy):
         self._leave(row)
         self._enter(row, new)
 
-    def _merge(self, c: int) -> None:
+    def _merge(self, c: int, t: int) -> None:
         """Merge a cluster with the oldest similar one, and the result again, until there is none."""
-        while c in self._clusters and self._whole[c]:
-            alike = self.alpha_p * certainty(self.learned) * self.learned
-            other = partner(self.pools, c, self._whole, self._age, self._rate, self._near, alike)
+        while c in self._clusters and self._summaries.whole[c]:
+            alike = self.alpha_p * certainty(t) * t
+            other = partner(self.pools.rows, c, *self._summaries, alike)
             if other < 0:
                 return
-            c, gone = (c, other) if self._age[c] < self._age[other] else (other, c)
+            age = self._summaries.age
+            c, gone = (c, other) if age[c] < age[other] else (other, c)
             self.pools.pool(c, self.pools, gone)
             for row in self._clusters[gone]:
                 self._home[row] = c
@@ -172,17 +155,15 @@ class SCLUB(Policy):
     def _found(self) -> int:
         """Return a new, empty cluster."""
         c = self.pools.take()
-        if c >= len(self._whole):
-            for name in ("_whole", "_age", "_rate", "_near"):
-                old = getattr(self, name)
-                setattr(self, name, np.concatenate([old, np.zeros_like(old)]))
-        self._clusters[c], self._unchecked[c], self._age[c] = set(), 0, self._born
+        if c >= len(self._summaries.age):
+            self._summaries = Summaries(*(np.concatenate([a, np.zeros_like(a)]) for a in self._summaries))
+        self._clusters[c], self._unchecked[c], self._summaries.age[c] = set(), 0, self._born
         self._born += 1
         return c
 
     def _close(self, c: int) -> None:
         del self._clusters[c], self._unchecked[c]
-        self._whole[c] = False
+        self._summaries.whole[c] = False
         self.pools.release(c)
 
     def _enter(self, row: int, c: int) -> None:
@@ -203,23 +184,18 @@ class SCLUB(Policy):
     def _begin_phase(self) -> None:
         self._checked.clear()
         self._unchecked = {c: len(rows) for c, rows in self._clusters.items()}
-        self._whole[:] = False
+        self._summaries.whole[:] = False
 
     def _note(self, c: int) -> None:
         """Update the input of `partner` after a cluster has changed."""
         times = self.pools.times(c)
-        self._whole[c] = not self._unchecked[c]
-        self._rate[c] = times / len(self._clusters[c])
-        self._near[c] = self.alpha_theta / 2 * certainty(times)
+        self._summaries.whole[c] = not self._unchecked[c]
+        self._summaries.rate[c] = times / len(self._clusters[c])
+        self._summaries.near[c] = self.alpha_theta / 2 * certainty(times)
 
-    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
-        """Return the users of the user's cluster, including the user: the same for every context."""
-        check_user(user)
-        self.user_rows.read([context])
-        row = self._roster.row(user)
-        c = self._home[row] if row >= 0 else next(iter(self._clusters), -1)
-        names = [self._roster.names[i] for i in sorted(self._clusters.get(c, ()))]
-        return names if row >= 0 else [*names, user]
+    def _deciding_together(self, row: int, contexts: Any) -> Iterable[int]:
+        """Return the rows of the user's cluster: the same for every context."""
+        return sorted(self._clusters.get(self._cluster_of(row), ()))
 
     def add(self, user: Hashable) -> None:
         """Register a user in the oldest cluster."""
@@ -253,11 +229,6 @@ class SCLUB(Policy):
         self.pools.pool_all(c, self.user_rows, np.array(sorted(self._clusters[c]), dtype=np.int64))
         self._note(c)
 
-    @property
-    def users(self) -> Sequence[Hashable]:
-        """The known users."""
-        return list(self._roster.names)
-
     def tensors(self) -> Tensors:
         """Return all that was learned, as arrays, the clusters by age."""
         n = len(self._roster)
@@ -285,7 +256,7 @@ class SCLUB(Policy):
         self._roster, self._home = Roster(names), [-1] * len(names)
         self._checked = set(np.flatnonzero(checked).tolist())
         self.pools, self._clusters, self._unchecked, self._born = self.user_rows.sibling(), {}, {}, 0
-        self._whole[:] = False
+        self._summaries.whole[:] = False
         for _ in range(n_clusters):
             self._found()
         self.pools.rows = pools

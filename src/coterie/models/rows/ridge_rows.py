@@ -1,8 +1,8 @@
-"""Numbered ridge regressions that can be pooled: the models of cluster policies.
+"""Numbered ridge regressions that can be pooled: the models of LinUCB, CLUB, SCLUB, DynUCB and fading CAB.
 
-Row -1 has learned nothing: M = I and b = 0. `read` checks contexts, and `numbers` converts them to the
-kernels' format. The rows are arrays of compiled code. This base class is the same for vectors and items; the
-subclasses define contexts and the format of files.
+Every row starts from the prior M = I, b = 0, and row -1 is the prior itself. `read` checks contexts, and
+`numbers` converts them to the kernels' format. The rows are arrays of compiled code. This base class is the same
+for vectors and items; the subclasses define contexts and the format of files.
 """
 
 from abc import ABC, abstractmethod
@@ -14,8 +14,11 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats, Ints
 from coterie.models.files import Tensors
-from coterie.models.protocol import Floats, View
+from coterie.models.protocol import View
+
+SOUND = 1e-6  # a file whose numbers contradict each other by more than this is damaged
 
 
 class Compiled:
@@ -31,10 +34,11 @@ class Compiled:
         vars(self).update(state, _kernels=import_module(state["_kernels"]))
 
 
-class RidgeRows(Compiled, ABC):
+class RidgeRows(ABC):
     """Rows of M = I + Σ x xᵀ, b = Σ y x, w = M⁻¹b."""
 
     one_hot: bool
+    _kernels: Any  # the module of compiled functions
     rows: Any  # the kernels' arrays
 
     @abstractmethod
@@ -67,7 +71,7 @@ class RidgeRows(Compiled, ABC):
         """Make room for this total of rows and, for items, entries."""
 
     @abstractmethod
-    def tensors(self, prefix: str, rows: NDArray[np.int64]) -> Tensors:
+    def tensors(self, prefix: str, rows: Ints) -> Tensors:
         """Return these rows as arrays, renumbered from 0."""
 
     @abstractmethod
@@ -117,7 +121,7 @@ class RidgeRows(Compiled, ABC):
         self.fit(0, self.entries + source.entries)
         self._kernels.pool(self.rows, row, source.rows, source_row, sign)
 
-    def pool_all(self, row: int, source: Self, source_rows: NDArray[np.int64]) -> None:
+    def pool_all(self, row: int, source: Self, source_rows: Ints) -> None:
         """Add many rows' statistics."""
         self.fit(0, self.entries + source.entries)
         for source_row in source_rows.tolist():
@@ -138,5 +142,5 @@ class RidgeRows(Compiled, ABC):
 
 
 def kernels(name: str) -> Any:
-    """Return a module of compiled functions, imported late because Numba is slow to import."""
+    """Return a module of compiled functions."""
     return import_module(f"coterie.models._kernels.{name}")

@@ -13,7 +13,6 @@ from coterie.errors import FileError, ParameterError
 from coterie.models.checks import check_number
 from coterie.models.files import Tensors, take
 
-Floats = NDArray[np.float64]
 Edge: TypeAlias = tuple[Hashable, Hashable, float]
 Graph: TypeAlias = Iterable[Any] | Mapping[Any, Any]
 DENSE = 50  # below this many nodes, computing all eigenvectors is faster than two by iteration

@@ -1,10 +1,10 @@
 """A graph over rows that only loses edges between them: its components, and their pooled statistics.
 
 In sparse graphs some edges are marked as a tree that spans the component: only a cut in the tree can split it.
-Then the tree is searched from both ends in turns, and the half whose search ends first looks for another edge to
-the other half. If there is none, that half becomes a component of its own. Each component has a row in `pools`;
-the part that splits off is summed and subtracted. Nothing here allocates: `roomy` returns whether there is room
-for one arrival and one round.
+After such a cut both halves of the tree are searched in turns, and the half whose search ends first looks for
+another edge to the other half. If there is none, that half becomes a component of its own. Each component has a
+row in `pools`; the part that splits off is summed and subtracted. Nothing here allocates: `roomy` returns whether
+there is room for one arrival and one round.
 """
 
 import math
@@ -14,6 +14,8 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from coterie.arrays import Ints
+from coterie.models._kernels.bounds import certainty
 from coterie.models._kernels.jit import jit
 from coterie.models._kernels.rows.dispatch import apart, clear, fits, move, refresh, release, take, used
 from coterie.models._kernels.rows.user_graph_edges import (
@@ -55,7 +57,7 @@ def roomy(graph: Graph, rows: Any, pools: Any) -> bool:
 
 
 @jit
-def split_off(graph: Graph, rows: Any, pools: Any, who: NDArray[np.int64], start: int, stop: int) -> None:
+def split_off(graph: Graph, rows: Any, pools: Any, who: Ints, start: int, stop: int) -> None:
     """Make who[start:stop] a new component."""
     old = graph.home[who[start]]
     c = take(pools)
@@ -102,15 +104,9 @@ def part(graph: Graph, rows: Any, pools: Any, a: int, b: int) -> None:
 
 
 @jit
-def _certainty(times: int) -> float:
-    """Return √((1 + log(1+T)) / (1+T)): how far a profile from T payoffs may be from the truth."""
-    return math.sqrt((1 + math.log(1.0 + times)) / (1.0 + times))
-
-
-@jit
 def unlike(rows: Any, i: int, j: int, alpha2: float) -> bool:
     """Return whether two users' profiles are too far apart for an edge."""
-    limit = alpha2 * (_certainty(rows.times[i]) + _certainty(rows.times[j]))
+    limit = alpha2 * (certainty(rows.times[i]) + certainty(rows.times[j]))
     return apart(rows, i, rows, j) > limit + ROUNDING  # type: ignore[no-any-return]
 
 
@@ -356,9 +352,7 @@ def leave(graph: Graph, rows: Any, pools: Any, row: int) -> None:
 
 
 @jit
-def rebuild(
-    graph: Graph, homes: NDArray[np.int64], pairs: NDArray[np.int64], tree: NDArray[np.uint8]
-) -> None:
+def rebuild(graph: Graph, homes: Ints, pairs: Ints, tree: NDArray[np.uint8]) -> None:
     """Fill an empty graph with rows and pairs, in this order: edges, or cut pairs if it is complete."""
     for home in homes:
         graph.home[add_row(graph)] = home
