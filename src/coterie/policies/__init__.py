@@ -11,16 +11,16 @@ from coterie.policies.base.batch import Batch, Outcome
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.policy import Policy
 from coterie.policies.cab import CAB
-from coterie.policies.club import CLUB
-from coterie.policies.cofiba import COFIBA
-from coterie.policies.colin import CoLin
-from coterie.policies.dccb import DCCB
-from coterie.policies.dynucb import DynUCB
-from coterie.policies.gob_lin import GOBLin
+from coterie.policies.clustering.club import CLUB
+from coterie.policies.clustering.cofiba import COFIBA
+from coterie.policies.clustering.dccb import DCCB
+from coterie.policies.clustering.dynucb import DynUCB
+from coterie.policies.clustering.sclub import SCLUB
 from coterie.policies.hierarchical import Hierarchical
 from coterie.policies.linucb import LinUCB
 from coterie.policies.random import Random
-from coterie.policies.sclub import SCLUB
+from coterie.policies.social.colin import CoLin
+from coterie.policies.social.gob_lin import GOBLin
 from coterie.policies.sparse_cab import SparseCAB
 from coterie.policies.sparse_hierarchical import Action, SparseHierarchical
 from coterie.policies.vw import VW
@@ -59,8 +59,8 @@ POLICIES: dict[str, type[Policy]] = {}  # every policy, by its name
 
 
 def discover() -> None:
-    """Put every policy that a file of this folder defines into `POLICIES`."""
-    modules = [import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
+    """Put every policy that a file of this folder, or of one in it, defines into `POLICIES`."""
+    modules = [import_module(found.name) for found in pkgutil.walk_packages(__path__, f"{__name__}.")]
     kinds = [
         kind
         for module in modules

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from coterie import Policy
 from coterie.errors import ParameterError
 from coterie.policies import GOBLin, LinUCB
-from coterie.policies.base.social_graph import cut, read_graph
+from coterie.policies.social.social_graph import cut, read_graph
 from tests.duel import adjacency, duel, make_world, random_graph, unit_vectors
 from tests.naive import NaiveGOBLin
 

@@ -29,8 +29,8 @@ from coterie.models import make_models
 from coterie.models.checks import check_count, check_number
 from coterie.models.rows.joint import Block, Joint
 from coterie.policies.base.exploration import Alpha, check_alpha
-from coterie.policies.base.joint import JointPolicy
-from coterie.policies.base.social_graph import (
+from coterie.policies.social.joint_policy import JointPolicy
+from coterie.policies.social.social_graph import (
     Edge,
     Graph,
     SocialGraph,

@@ -43,8 +43,8 @@ from coterie.models.rows.user_graph import UserGraph
 from coterie.policies.base.batch import Batch, Outcome
 from coterie.policies.base.compiled import run_chunks
 from coterie.policies.base.exploration import Alpha, check_alpha
-from coterie.policies.base.numbered_users import PooledRows
 from coterie.policies.base.seed import Seed, make_rng
+from coterie.policies.clustering.numbered_users import PooledRows
 
 
 @final

@@ -37,7 +37,7 @@ from coterie.models.protocol import ROUNDING
 from coterie.models.roster import Roster
 from coterie.models.rows.chunks import partner
 from coterie.policies.base.exploration import Alpha, check_alpha
-from coterie.policies.base.numbered_users import PooledRows
+from coterie.policies.clustering.numbered_users import PooledRows
 
 
 class Summaries(NamedTuple):

@@ -11,7 +11,7 @@ from coterie.models.rows.joint import Joint
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.exploration import Alpha, scale_at
 from coterie.policies.base.policy import Policy
-from coterie.policies.base.social_graph import Edge, pack_graph, unpack_graph, without_user
+from coterie.policies.social.social_graph import Edge, pack_graph, unpack_graph, without_user
 
 
 class JointPolicy(Policy):

@@ -47,8 +47,8 @@ from coterie.models.rows.layered_graph import ALL_ALIVE, NO_LABELS, Alive, Layer
 from coterie.models.rows.tables import make_table
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.exploration import Alpha, check_alpha, scale_at
-from coterie.policies.base.numbered_users import NumberedUsers
 from coterie.policies.base.seed import Seed, make_rng
+from coterie.policies.clustering.numbered_users import NumberedUsers
 
 
 @final

@@ -31,8 +31,8 @@ from coterie.models.rows.chunks import Chunk, Clusters, Items, nearest, play_dyn
 from coterie.policies.base.batch import Batch, Outcome
 from coterie.policies.base.compiled import run_chunks
 from coterie.policies.base.exploration import Alpha, check_alpha
-from coterie.policies.base.numbered_users import PooledRows
 from coterie.policies.base.seed import Seed, make_rng
+from coterie.policies.clustering.numbered_users import PooledRows
 
 MOST_CLUSTERS = 10_000  # each has a model from the start
 
