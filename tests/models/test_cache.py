@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numba
+import pytest
 
 from coterie.models._kernels.rows.sums import total
 
