@@ -89,7 +89,7 @@ class RidgeRows(ABC):
 
     def replace(self, row: int) -> None:
         """Forget a row and move the last one into its place; for rows that are never released."""
-        self._kernels.swap_in(self.rows, row)
+        self._kernels.replace_by_last(self.rows, row)
 
     def times(self, row: int) -> int:
         """Return how many payoffs a row has learned."""
@@ -125,20 +125,20 @@ class RidgeRows(ABC):
         """Add many rows' statistics."""
         self.fit(0, self.entries + source.entries)
         for source_row in source_rows.tolist():
-            self._kernels.move(self.rows, row, source.rows, source_row, 1)
+            self._kernels.add_facts(self.rows, row, source.rows, source_row, 1)
         self._kernels.refresh(self.rows, row)
 
     def clear(self, row: int) -> None:
         """Reset a row to the prior."""
         self._kernels.clear(self.rows, row)
 
-    def gap(self, row: int, others: Self, other: int) -> float:
+    def squared_distance(self, row: int, others: Self, other: int) -> float:
         """Return ‖w − w'‖² of two rows."""
-        return float(self._kernels.gap(self.rows, row, others.rows, other))
+        return float(self._kernels.squared_distance(self.rows, row, others.rows, other))
 
-    def apart(self, row: int, others: Self, other: int) -> float:
+    def distance(self, row: int, others: Self, other: int) -> float:
         """Return ‖w − w'‖ of two rows, 0 up to rounding if they are equal."""
-        return float(self._kernels.apart(self.rows, row, others.rows, other))
+        return float(self._kernels.distance(self.rows, row, others.rows, other))
 
 
 def kernels(name: str) -> Any:

@@ -42,7 +42,7 @@ class UserGraph:
         return Club(self.user_rows.rows, self.pools.rows, self.everybody.rows, self.rows)
 
     def fit(self) -> None:
-        """Make room for one new row and one round, as the kernels' `roomy` requires."""
+        """Make room for one new row and one round, as the kernels' `has_room` requires."""
         n = len(self) + 1
         pairs = self.user_rows.entries
         self.user_rows.fit(n, pairs + 1)
@@ -59,10 +59,10 @@ class UserGraph:
         self.fit()
         kernels.arrive(self.rows, self.pools.rows, self.p, rng)
 
-    def serve(self, row: int, alpha2: float) -> None:
+    def cut_edges(self, row: int, alpha2: float) -> None:
         """Cut the row's edges to rows that differ too much, and split components."""
         self.fit()
-        kernels.serve(self.rows, self.user_rows.rows, self.pools.rows, row, alpha2)
+        kernels.cut_edges(self.rows, self.user_rows.rows, self.pools.rows, row, alpha2)
 
     def leave(self, row: int) -> None:
         """Remove a row; the last one takes its place. `user_rows` must do the same."""

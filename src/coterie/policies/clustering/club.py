@@ -75,7 +75,6 @@ class CLUB(PooledRows):
     """
 
     name = "club"
-    finds_neighbours = True
     reference = "Gentile, Li, Zappella 2014: Online clustering of bandits"
     item_tensors = ("user", "component", "everybody")
 
@@ -111,11 +110,11 @@ class CLUB(PooledRows):
     def _update(self, row: int, items: Ints, payoff: float) -> None:
         """Update the user and the component, then cut the user's edges to users who are too far away."""
         if self.cut_late:
-            self.graph.serve(row, self.alpha2)
+            self.graph.cut_edges(row, self.alpha2)
         self.user_rows.update(row, items, payoff)
         self.graph.learn(row, items, payoff)
         if not self.cut_late:
-            self.graph.serve(row, self.alpha2)
+            self.graph.cut_edges(row, self.alpha2)
 
     def run(self, batch: Batch) -> Outcome:
         """Play many rounds in a compiled loop."""

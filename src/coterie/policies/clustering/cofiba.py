@@ -71,7 +71,6 @@ class COFIBA(NumberedUsers):
     """
 
     name = "cofiba"
-    finds_neighbours = True
     reference = "Li, Karatzoglou, Gentile 2016: Collaborative filtering bandits"
 
     n_features: int | None = None

@@ -65,15 +65,12 @@ class DCCB(NumberedUsers):
 
     n_features, one_hot and alpha are as in every `Policy`. Raises ParameterError if a setting is not valid.
 
-    >>> policy = DCCB(one_hot=True, delay=0)
-    >>> policy.learn("ann", "jazz", 1.0)
-    1
+    >>> policy = DCCB(one_hot=True, delay=0).fit({"user": ["ann"], "item": ["jazz"], "payoff": [1]})
     >>> policy.choose("bob", ["news", "jazz"])
     1
     """
 
     name = "dccb"
-    finds_neighbours = True
     reference = "Korda, Szörényi, Li 2016: Distributed clustering of linear bandits in peer to peer networks"
 
     n_features: int | None = None

@@ -61,7 +61,6 @@ class DynUCB(PooledRows):
     """
 
     name = "dynucb"
-    finds_neighbours = True
     reference = "Nguyen, Lauw 2014: Dynamic clustering of contextual multi-armed bandits"
     item_tensors = ("user", "cluster")
 

@@ -18,6 +18,7 @@ from coterie.policies.base.policy import Policy
 class NumberedUsers(Policy):
     """Checks the input and finds the user's row; the methods below say what is done with it. Row -1 is unknown."""
 
+    finds_neighbours = True
     alpha: Alpha
     rng: np.random.Generator
     _roster: Roster

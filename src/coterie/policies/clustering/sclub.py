@@ -67,7 +67,6 @@ class SCLUB(PooledRows):
     """
 
     name = "sclub"
-    finds_neighbours = True
     reference = "Li, Chen, Li, Leung 2019: Improved algorithm on online clustering of bandits"
     item_tensors = ("user", "cluster")
 
@@ -122,7 +121,7 @@ class SCLUB(PooledRows):
     def _unlike(self, row: int, c: int, t: int) -> bool:
         """Return whether a user's profile or frequency is too far from the cluster's."""
         times, pooled = self.user_rows.times(row), self.pools.times(c)
-        distance = self.user_rows.apart(row, self.pools, c)
+        distance = self.user_rows.distance(row, self.pools, c)
         if distance > self.alpha_theta * (certainty(times) + certainty(pooled)) + ROUNDING:
             return True
         rate = abs(times - pooled / len(self._clusters[c])) / t

@@ -8,7 +8,7 @@ from coterie.models._kernels.bounds import scale_after
 from coterie.models._kernels.jit import jit
 from coterie.models._kernels.rows.dispatch import fits, name, take, update, used
 from coterie.models._kernels.rows.game import Game, join, pick
-from coterie.models._kernels.rows.user_graph import Graph, arrive, roomy, serve
+from coterie.models._kernels.rows.user_graph import Graph, arrive, cut_edges, has_room
 
 
 class Club(NamedTuple):
@@ -35,7 +35,7 @@ def play_club(
     rounds, people, items, named, so_far = game
     rows, pools, everybody, graph = club
     for t in range(so_far[0], len(rounds.who)):
-        if not (roomy(graph, rows, pools) and fits(everybody, 1, used(everybody) + 1)):
+        if not (has_room(graph, rows, pools) and fits(everybody, 1, used(everybody) + 1)):
             return
         so_far[0] = t + 1
         row = people.row[rounds.who[t]]
@@ -58,12 +58,12 @@ def play_club(
         payoff = rounds.payoffs[t, 0 if rounds.served[t] >= 0 else k]
         name(items, which[k], named)
         if cut_late:
-            serve(graph, rows, pools, row, alpha2)
+            cut_edges(graph, rows, pools, row, alpha2)
         update(rows, row, items, which[k], payoff)
         update(pools, graph.home[row], items, which[k], payoff)
         update(everybody, 0, items, which[k], payoff)
         if not cut_late:
-            serve(graph, rows, pools, row, alpha2)
+            cut_edges(graph, rows, pools, row, alpha2)
         rounds.kept[t] = True
         rounds.updated[t] = 1
         so_far[1] += 1

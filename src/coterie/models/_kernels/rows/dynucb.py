@@ -8,7 +8,7 @@ from numpy.random import Generator
 from coterie.arrays import Ints
 from coterie.models._kernels.bounds import scale_after
 from coterie.models._kernels.jit import jit
-from coterie.models._kernels.rows.dispatch import fits, gap, name, pool, take, update, used
+from coterie.models._kernels.rows.dispatch import fits, name, pool, squared_distance, take, update, used
 from coterie.models._kernels.rows.game import Game, join, pick
 from coterie.models.protocol import ROUNDING
 
@@ -27,7 +27,7 @@ def nearest(rows: Any, row: int, pools: Any, n_pools: int, home: int) -> int:
     """Return the pool with the nearest profile: `home` unless another is nearer, else the first."""
     gaps = np.empty(n_pools)
     for c in range(n_pools):
-        gaps[c] = gap(rows, row, pools, c)
+        gaps[c] = squared_distance(rows, row, pools, c)
     limit = gaps.min() + ROUNDING
     if gaps[home] <= limit:
         return home

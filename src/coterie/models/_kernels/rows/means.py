@@ -26,8 +26,8 @@ from coterie.models._kernels.rows.means_entries import (
 )
 
 __all__ = [
-    "Table", "apart", "clear", "draw", "dump", "fade", "fill", "find", "fits", "gap", "grown", "make", "move", "name",
-    "pool", "refresh", "release", "swap_in", "take", "update", "used", "view",
+    "Table", "add_facts", "clear", "distance", "draw", "dump", "fade", "fill", "find", "fits", "grown", "make",
+    "name", "pool", "refresh", "release", "replace_by_last", "squared_distance", "take", "update", "used", "view",
 ]  # fmt: skip
 
 FORGOTTEN = 1e-6  # payoffs with a smaller total weight have no visible effect
@@ -126,7 +126,7 @@ def fade(table: Table, row: int, keep: float) -> None:
 
 
 @jit
-def move(table: Table, row: int, source: Table, source_row: int, sign: int) -> None:
+def add_facts(table: Table, row: int, source: Table, source_row: int, sign: int) -> None:
     """Add another row's facts, or subtract them (sign -1)."""
     entry = source.head[source_row]
     while entry >= 0:
@@ -139,12 +139,12 @@ def move(table: Table, row: int, source: Table, source_row: int, sign: int) -> N
 
 @jit
 def pool(table: Table, row: int, source: Table, source_row: int, sign: int) -> None:
-    """Do as `move`, which also updates the sum of squares."""
-    move(table, row, source, source_row, sign)
+    """Do as `add_facts`, which also updates the sum of squares."""
+    add_facts(table, row, source, source_row, sign)
 
 
 @jit
-def swap_in(table: Table, row: int) -> None:
+def replace_by_last(table: Table, row: int) -> None:
     """Forget `row` and move the last row into its place; for rows that are never released."""
     clear(table, row)
     last = table.size[0] - 1
@@ -163,7 +163,7 @@ def swap_in(table: Table, row: int) -> None:
 
 
 @jit
-def gap(table: Table, row: int, others: Table, other: int) -> float:
+def squared_distance(table: Table, row: int, others: Table, other: int) -> float:
     """Return the squared distance of two profiles, ‖w − w'‖², visiting the first one's entries only."""
     total = others.square[other]
     entry = table.head[row]
@@ -177,7 +177,7 @@ def gap(table: Table, row: int, others: Table, other: int) -> float:
 
 
 @jit
-def apart(table: Table, row: int, others: Table, other: int) -> float:
+def distance(table: Table, row: int, others: Table, other: int) -> float:
     """Return the distance of two profiles, exact up to rounding even if they are equal."""
     total = 0.0
     entry = table.head[row]

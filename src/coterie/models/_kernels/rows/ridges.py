@@ -236,7 +236,7 @@ def fade(rows: Rows, row: int, keep: float) -> None:
 
 
 @jit
-def move(rows: Rows, row: int, source: Rows, source_row: int, sign: int) -> None:
+def add_facts(rows: Rows, row: int, source: Rows, source_row: int, sign: int) -> None:
     """Add another row's facts, or subtract them (sign -1); `refresh` must follow."""
     if source.times[source_row] == 0:
         return
@@ -249,14 +249,14 @@ def move(rows: Rows, row: int, source: Rows, source_row: int, sign: int) -> None
 
 @jit
 def pool(rows: Rows, row: int, source: Rows, source_row: int, sign: int) -> None:
-    """Do as `move`, and recompute the inverse."""
+    """Do as `add_facts`, and recompute the inverse."""
     if source.times[source_row] > 0:
-        move(rows, row, source, source_row, sign)
+        add_facts(rows, row, source, source_row, sign)
         refresh(rows, row)
 
 
 @jit
-def swap_in(rows: Rows, row: int) -> None:
+def replace_by_last(rows: Rows, row: int) -> None:
     """Forget `row` and move the last row into its place; for rows that are never released."""
     last = rows.size[0] - 1
     if row != last:
@@ -272,7 +272,7 @@ def swap_in(rows: Rows, row: int) -> None:
 
 
 @jit
-def gap(rows: Rows, row: int, others: Rows, other: int) -> float:
+def squared_distance(rows: Rows, row: int, others: Rows, other: int) -> float:
     """Return the squared distance of two profiles, ‖w − w'‖²."""
     total = 0.0
     for a in range(rows.weight.shape[1]):
@@ -282,9 +282,9 @@ def gap(rows: Rows, row: int, others: Rows, other: int) -> float:
 
 
 @jit
-def apart(rows: Rows, row: int, others: Rows, other: int) -> float:
+def distance(rows: Rows, row: int, others: Rows, other: int) -> float:
     """Return the distance of two profiles, exact up to rounding even if they are equal."""
-    return math.sqrt(gap(rows, row, others, other))
+    return math.sqrt(squared_distance(rows, row, others, other))
 
 
 @jit

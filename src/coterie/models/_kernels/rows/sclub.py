@@ -4,7 +4,7 @@ from typing import Any
 
 from coterie.arrays import Bools, Floats, Ints
 from coterie.models._kernels.jit import jit
-from coterie.models._kernels.rows.dispatch import gap
+from coterie.models._kernels.rows.dispatch import squared_distance
 
 
 @jit
@@ -19,6 +19,6 @@ def partner(pools: Any, c: int, whole: Bools, age: Ints, rate: Floats, near: Flo
         if d == c or not whole[d] or (found >= 0 and age[d] > age[found]):
             continue
         limit = near[c] + near[d]
-        if abs(rate[c] - rate[d]) < alike and gap(pools, c, pools, d) < limit * limit:
+        if abs(rate[c] - rate[d]) < alike and squared_distance(pools, c, pools, d) < limit * limit:
             found = d
     return found
