@@ -1,5 +1,7 @@
 """Tables of ridge regressions: caches follow facts, pools are sums, and items are one-hot vectors."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -100,7 +102,7 @@ def test_a_file_whose_parts_contradict_each_other_is_refused() -> None:
         tensors[name][2] += 0.5
         with pytest.raises(FileError, match="contradict"):
             VectorTable(3).restore(tensors, 5)
-    items = make_table(None, True)
+    items: Any = make_table(None, True)
     items.grow()
     items.update(0, "a", 1.0)
     broken = items.tensors() | {"pair_row": np.array([4])}

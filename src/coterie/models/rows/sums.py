@@ -6,7 +6,7 @@ per item: how often it was shown.
 """
 
 from collections.abc import Hashable, Sequence
-from typing import Any, Protocol, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 
@@ -19,36 +19,7 @@ from coterie.models.protocol import View
 from coterie.models.rows.tables import solve_view
 
 
-class Sums(Protocol):
-    """How contexts become columns of `gram` and `moment`."""
-
-    @property
-    def widths(self) -> tuple[int, int]:
-        """How many columns `gram` and `moment` have now."""
-
-    def read(self, contexts: Any) -> Any:
-        """Check a candidate list; `[0]` is its first context."""
-
-    def column(self, context: Any) -> Floats:
-        """Return a checked context as numbers that a file can hold; a new item gets the next columns."""
-
-    def add(self, gram: Floats, moment: Floats, share: Floats, column: Floats, payoff: float) -> None:
-        """Add a payoff to rows, to each as much as its share: (rows,)."""
-
-    def view(self, gram: Floats, moment: Floats, contexts: Any) -> View:
-        """Return estimates and spreads of M = I + gram and b = moment, one row of each."""
-
-    def weights(self, gram: Floats, moment: Floats) -> Floats:
-        """Return w = M⁻¹b of one row."""
-
-    def tensors(self) -> Tensors:
-        """Return what the columns are."""
-
-    def restore(self, tensors: Tensors) -> None:
-        """Restore what `tensors` returned."""
-
-
-def make_sums(n_features: int | None, one_hot: bool) -> Sums:
+def make_sums(n_features: int | None, one_hot: bool) -> "Sums":
     """Return the columns for vectors of `n_features`, or for item ids."""
     make_models(n_features, one_hot)  # checks both
     return VectorSums(n_features) if n_features is not None else ItemSums()
@@ -56,7 +27,7 @@ def make_sums(n_features: int | None, one_hot: bool) -> Sums:
 
 @final
 class VectorSums:
-    """Columns for feature vectors."""
+    """How feature vectors become columns of `gram` and `moment`."""
 
     def __init__(self, n_features: int) -> None:
         self.n_features = n_features
@@ -67,7 +38,7 @@ class VectorSums:
 
     @property
     def widths(self) -> tuple[int, int]:
-        """Pairs of features, and features."""
+        """How many columns `gram` and `moment` have now."""
         return len(self._upper[0]), self.n_features
 
     def read(self, contexts: Any) -> Floats:
@@ -75,25 +46,25 @@ class VectorSums:
         return read_vectors(contexts, self.n_features)
 
     def column(self, context: Floats) -> Floats:
-        """Return a copy of the vector."""
+        """Return a checked context as numbers that a file can hold: a copy of the vector."""
         return context.copy()
 
     def add(self, gram: Floats, moment: Floats, share: Floats, column: Floats, payoff: float) -> None:
-        """Add a payoff to rows."""
+        """Add a payoff to rows, to each as much as its share: (rows,)."""
         add_outer(gram, share, column[self._upper[0]] * column[self._upper[1]])
         add_outer(moment, share, payoff * column)
 
     def view(self, gram: Floats, moment: Floats, contexts: Floats) -> View:
-        """Return estimates and spreads."""
+        """Return estimates and spreads of M = I + gram and b = moment, one row of each."""
         return solve_view(gram[self._square], moment, contexts)
 
     def weights(self, gram: Floats, moment: Floats) -> Floats:
-        """Return w."""
+        """Return w = M⁻¹b of one row."""
         M = np.eye(self.n_features) + gram[self._square]
         return np.asarray(np.linalg.solve(M, moment), dtype=np.float64)
 
     def tensors(self) -> Tensors:
-        """Return nothing: the features are all there is."""
+        """Return nothing: `n_features` says what the columns are."""
         return {}
 
     def restore(self, tensors: Tensors) -> None:
@@ -102,7 +73,7 @@ class VectorSums:
 
 @final
 class ItemSums:
-    """Columns for item ids: one per learned item."""
+    """The same for item ids: one column per learned item."""
 
     def __init__(self) -> None:
         self.items: dict[Hashable, int] = {}
@@ -117,7 +88,7 @@ class ItemSums:
         return read_items(contexts)
 
     def column(self, context: Hashable) -> Floats:
-        """Return the item's number."""
+        """Return the item's number; a new item gets the next columns."""
         return np.array([self.items.setdefault(context, len(self.items))], dtype=np.float64)
 
     def add(self, gram: Floats, moment: Floats, share: Floats, column: Floats, payoff: float) -> None:
@@ -143,3 +114,6 @@ class ItemSums:
     def restore(self, tensors: Tensors) -> None:
         """Restore saved items."""
         self.items = {item: k for k, item in enumerate(unpack_ids(tensors, "items"))}
+
+
+Sums: TypeAlias = VectorSums | ItemSums

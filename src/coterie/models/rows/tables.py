@@ -6,7 +6,7 @@ updates, and `update` writes all four. For items a row is a count and a total pe
 """
 
 from collections.abc import Hashable, Sequence
-from typing import Any, Protocol, TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 
@@ -23,40 +23,7 @@ Column: TypeAlias = tuple[Ints, Ints, Floats]  # an item's rows with data, their
 NOTHING: Column = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0))
 
 
-class Table(Protocol):
-    """M = I + Σ x xᵀ, b = Σ y x, w = M⁻¹b for every row."""
-
-    n_rows: int
-
-    def read(self, contexts: Any) -> Any:
-        """Check a candidate list; `[0]` is its first context."""
-
-    def grow(self) -> int:
-        """Add an empty row, and return its number."""
-
-    def delete(self, row: int) -> None:
-        """Forget a row; those after it move up by one."""
-
-    def update(self, row: int, context: Any, payoff: float) -> None:
-        """Update a row with a payoff."""
-
-    def view(self, row: int, contexts: Any) -> View:
-        """Return a row's estimates and spreads; row -1 has learned nothing."""
-
-    def views(self, contexts: Any, rows: Ints | None = None) -> View:
-        """Return the estimates and spreads of some rows, or of all: (rows, candidates) each."""
-
-    def pooled(self, rows: Ints, contexts: Any) -> View:
-        """Return the estimates and spreads of M = I + Σ (M_j − I), b = Σ b_j over some rows."""
-
-    def tensors(self) -> Tensors:
-        """Return all rows as arrays."""
-
-    def restore(self, tensors: Tensors, n_rows: int) -> None:
-        """Restore saved arrays."""
-
-
-def make_table(n_features: int | None, one_hot: bool) -> Table:
+def make_table(n_features: int | None, one_hot: bool) -> "Table":
     """Return an empty table for vectors of `n_features`, or for item ids."""
     make_models(n_features, one_hot)  # checks both
     return VectorTable(n_features) if n_features is not None else ItemTable()
@@ -76,7 +43,7 @@ def untouched(contexts: Floats) -> View:
 
 @final
 class VectorTable:
-    """Rows over feature vectors."""
+    """Rows over feature vectors: M = I + Σ x xᵀ, b = Σ y x, w = M⁻¹b for every row."""
 
     def __init__(self, n_features: int) -> None:
         self.n_features = n_features
@@ -105,7 +72,7 @@ class VectorTable:
         return read_vectors(contexts, self.n_features)
 
     def grow(self) -> int:
-        """Add a row."""
+        """Add an empty row, and return its number."""
         if self.n_rows == len(self._arrays[0]):
             more = max(16, self.n_rows)
             self._arrays = [np.concatenate([a, np.zeros((more, *a.shape[1:]))]) for a in self._arrays]
@@ -114,7 +81,7 @@ class VectorTable:
         return self.n_rows - 1
 
     def delete(self, row: int) -> None:
-        """Forget a row."""
+        """Forget a row; those after it move up by one."""
         for array in self._arrays:
             array[row : self.n_rows - 1] = array[row + 1 : self.n_rows]
             array[self.n_rows - 1] = 0.0
@@ -130,14 +97,14 @@ class VectorTable:
         self.inverse[row] -= np.outer(v, v) / s
 
     def view(self, row: int, contexts: Floats) -> View:
-        """Return a row's estimates and spreads."""
+        """Return a row's estimates and spreads; row -1 has learned nothing."""
         if row < 0:
             return untouched(contexts)
         squares = np.einsum("kf,fg,kg->k", contexts, self.inverse[row], contexts)
         return View(contexts @ self.weight[row], np.sqrt(np.maximum(squares, 0)))
 
     def views(self, contexts: Floats, rows: Ints | None = None) -> View:
-        """Return the estimates and spreads of some rows, or of all."""
+        """Return the estimates and spreads of some rows, or of all: (rows, candidates) each."""
         inverse, weight = (a if rows is None else a[rows] for a in (self.inverse, self.weight))
         # One matrix product for all rows and contexts: xᵀM⁻¹x is M⁻¹ times x xᵀ, both flattened.
         pairs = np.einsum("kf,kg->fgk", contexts, contexts).reshape(self.n_features**2, -1)
@@ -145,7 +112,7 @@ class VectorTable:
         return View(weight @ contexts.T, np.sqrt(np.maximum(squares, 0)))
 
     def pooled(self, rows: Ints, contexts: Floats) -> View:
-        """Return the estimates and spreads of the rows' sum."""
+        """Return the estimates and spreads of M = I + Σ (M_j − I), b = Σ b_j over some rows."""
         d = self.n_features
         gram = total(self.gram.reshape(self.n_rows, d * d), rows).reshape(d, d)
         return solve_view(gram, total(self.moment, rows), contexts)
@@ -272,3 +239,6 @@ class ItemTable:
             total = np.fromiter((y for _, y in pairs.values()), dtype=np.float64, count=len(pairs))
             self._columns_of[item] = rows, times, total
         return self._columns_of[item]
+
+
+Table: TypeAlias = VectorTable | ItemTable

@@ -114,7 +114,9 @@ class COFIBA(NumberedUsers):
             for layer in dict.fromkeys(layers):
                 shown = [k for k, other in enumerate(layers) if other == layer]
                 rows = self._component(row, layer)
-                part = contexts[shown] if isinstance(contexts, np.ndarray) else [contexts[k] for k in shown]
+                part: Any = (
+                    contexts[shown] if isinstance(contexts, np.ndarray) else [contexts[k] for k in shown]
+                )
                 estimate[shown], spread[shown] = self.table.pooled(rows, part)
                 members[shown] = len(rows)
         width = scale * spread
