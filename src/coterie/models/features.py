@@ -116,10 +116,11 @@ def count(features: Any, most: int) -> int:
     return min(found, most + 1)
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=1 << 17)
 def hash_name(name: str) -> int:
     """Return the 64-bit hash of a feature's name."""
-    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
+    encoded = name.encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(encoded, digest_size=8).digest(), "little")
 
 
 def _hashed(features: Mapping[str, float]) -> tuple[Hashes, Floats]:

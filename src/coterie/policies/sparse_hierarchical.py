@@ -26,7 +26,7 @@ are mixed with the share `floor` of uniform choices, so that no propensity is to
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import numpy as np
@@ -41,7 +41,7 @@ from coterie.models.checks import (
     read_payoff,
     read_vectors,
 )
-from coterie.models.encoded import Encoded, check_features, encode, items_shown, name_of, vectors_shown
+from coterie.models.encoded import Encoded, check_features, encode, encode_items, encode_vectors, name_of
 from coterie.models.files import Tensors
 from coterie.models.hierarchy.effects import Effects, Part, make_rounds, pick
 from coterie.models.parts import Parts
@@ -136,14 +136,14 @@ class SparseHierarchical(Policy):
         shown = contexts if isinstance(contexts, np.ndarray | Encoded) else list(contexts)
         decision = self.weigh(user, encoded, shown)
         assert decision.probability is not None
-        drawn = pick(decision.probability, self.rng.random())
-        return _drawn(decision, drawn)
+        return replace(decision, drawn=pick(decision.probability, self.rng.random()))
 
     def weigh(self, user: Hashable, encoded: Encoded, shown: Any, floor: float | None = None) -> Decision:
         """Return scores and probabilities, without a draw; `floor` instead of the policy's own, if given."""
         gamma = self.gap * math.sqrt(1.0 + self.learned)
-        told = self.effects.weigh(user, encoded, self.explore, gamma, self.floor if floor is None else floor)
-        estimate, width, population, action, context, own, score, chances = told
+        settings = (self.explore, gamma, self.floor if floor is None else floor)
+        scored = self.effects.score(user, encoded, settings)
+        estimate, width, population, action, context, own, score, chances = scored
         alone = np.ones(len(score), dtype=np.int64)
         parts = {"population": population, "action": action, "context": context, "user": own}
         return Decision(
@@ -182,9 +182,9 @@ class SparseHierarchical(Policy):
         if isinstance(contexts, Encoded):
             return contexts
         if self.n_features is not None:
-            return vectors_shown(read_vectors(contexts, self.n_features))
+            return encode_vectors(read_vectors(contexts, self.n_features))
         if self.one_hot:
-            return items_shown(read_items(contexts))
+            return encode_items(read_items(contexts))
         return encode(*_named(contexts))
 
     def add(self, user: Hashable) -> None:
@@ -228,11 +228,6 @@ class SparseHierarchical(Policy):
     def restore_parts(self, head: Tensors, parts: Mapping[str, Iterable[bytes]]) -> None:
         """Take over what `head` and all of `parts` told."""
         self.effects.restore_parts(head, parts)
-
-
-def _drawn(decision: Decision, drawn: int) -> Decision:
-    fields = {name: getattr(decision, name) for name in decision.__dataclass_fields__}
-    return Decision(**{**fields, "drawn": drawn})
 
 
 def _named(contexts: Any) -> tuple[Mapping[str, float], list[tuple[str | None, Mapping[str, float]]]]:

@@ -74,7 +74,7 @@ def large(event: str, user: str = "ann", actions: int = 3) -> Question:
 
 
 def long_to_weigh(user: Any, encoded: Any, *more: Any) -> bool:
-    return len(encoded.shown.around) > 100
+    return len(encoded.hashed.context) > 100
 
 
 def test_a_large_decision_is_made_beside_the_loop_and_keeps_the_order_of_things(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import FileError
-from coterie.models._kernels.hierarchy.effects import (
+from coterie.models._kernels.hierarchy.effect_table import (
     ASIDE,
     CHANGED,
     FREED,
