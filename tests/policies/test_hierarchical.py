@@ -91,51 +91,49 @@ def test_the_compiled_loop_gives_what_one_by_one_gives(kind: str, half_life: flo
         assert tensor.tobytes() == slow.tensors()[name].tobytes(), name
 
 
-def test_one_user_by_hand() -> None:
-    """The constant alone, κ = 0.1, prior variance 0.05, and a population that is told to have mean 0.5.
+CONSTANT = arrays.Contexts(np.empty((1, 0)), np.empty(0, dtype=np.int64))  # one item without features
 
-    Two payoffs, 1 and 0, make S = 2 and b = 1: C = 1 / (1/0.05 + 2/0.1) = 1/40 and m = C (0.5/0.05 + 1/0.1) = 0.5.
+
+def one_user(keep: float) -> loop.Hierarchy:
+    """Return a model of one user over the constant alone: κ = 0.1, prior variance 0.05, and the certain mean 0.5."""
+    model = Population(1, keep=keep).model
+    model.prior.means[0, 0] = 0.5
+    model.prior.doubt[:] = 0.0
+    model.place[arrays.ROWS] = 1
+    pairs = Hierarchical(one_hot=True)._model.pairs.rows
+    return loop.Hierarchy(Population(1, unit=True).model, model, np.array([0]), pairs, False)
+
+
+def viewed(hierarchy: loop.Hierarchy) -> tuple[float, float]:
+    """Return the user's estimate and its variance."""
+    parts = np.empty((1, 6))
+    chance = view(hierarchy.many, hierarchy.pairs, 0, CONSTANT, np.arange(1), np.zeros(1), parts)
+    assert chance.tolist() == [1.0]
+    return parts[0, :2].sum(), parts[0, 4] ** 2
+
+
+def test_one_user_by_hand() -> None:
+    """Two payoffs, 1 and 0, make S = 2 and b = 1: C = 1 / (1/0.05 + 2/0.1) = 1/40, m = C (0.5/0.05 + 1/0.1) = 0.5.
+
     A third payoff of 1 makes C = 1/50 and m = (10 + 20) / 50 = 0.6.
     """
-    population = Population(1)
-    model = population.model
-    pairs = Hierarchical(one_hot=True)._model.pairs.rows
-    model.prior.means[0, 0] = 0.5
-    model.prior.doubt[:] = 0.0  # the mean is certain
-    model.place[arrays.ROWS] = 1
-    hierarchy = loop.Hierarchy(Population(1, unit=True).model, model, np.array([0]), pairs, False)
-    contexts = arrays.Contexts(np.empty((1, 0)), np.empty(0, dtype=np.int64))
-    parts = np.empty((1, 6))
+    hierarchy = one_user(keep=1.0)
     expected = {2: (0.5, 1 / 40), 3: (0.6, 1 / 50)}
     for n, payoff in enumerate((1.0, 0.0, 1.0), start=1):
-        loop.learn_one(hierarchy, 0, contexts, 0, payoff)
-        chance = view(model, pairs, 0, contexts, np.arange(1), np.zeros(1), parts)
+        loop.learn_one(hierarchy, 0, CONSTANT, 0, payoff)
         if n in expected:
-            mean, variance = expected[n]
-            assert parts[0, :2].sum() == pytest.approx(mean)
-            assert parts[0, 4] == pytest.approx(math.sqrt(variance))
-    assert chance.tolist() == [1.0]
+            assert viewed(hierarchy) == pytest.approx(expected[n])
 
 
 def test_an_old_payoff_counts_half_by_hand() -> None:
-    """As above with a half-life of one payoff: payoffs 1 and 0 make S = 1/2 + 1 and b = 1/2.
+    """With a half-life of one payoff: payoffs 1 and 0 make S = 1/2 + 1 and b = 1/2.
 
     C = 1 / (1/0.05 + 1.5/0.1) = 1/35 and m = C (0.5/0.05 + 0.5/0.1) = 15/35.
     """
-    population = Population(1, keep=0.5)
-    model = population.model
-    pairs = Hierarchical(one_hot=True)._model.pairs.rows
-    model.prior.means[0, 0] = 0.5
-    model.prior.doubt[:] = 0.0  # the mean is certain
-    model.place[arrays.ROWS] = 1
-    hierarchy = loop.Hierarchy(Population(1, unit=True).model, model, np.array([0]), pairs, False)
-    contexts = arrays.Contexts(np.empty((1, 0)), np.empty(0, dtype=np.int64))
+    hierarchy = one_user(keep=0.5)
     for payoff in (1.0, 0.0):
-        loop.learn_one(hierarchy, 0, contexts, 0, payoff)
-    parts = np.empty((1, 6))
-    view(model, pairs, 0, contexts, np.arange(1), np.zeros(1), parts)
-    assert parts[0, :2].sum() == pytest.approx(15 / 35)
-    assert parts[0, 4] == pytest.approx(math.sqrt(1 / 35))
+        loop.learn_one(hierarchy, 0, CONSTANT, 0, payoff)
+    assert viewed(hierarchy) == pytest.approx((15 / 35, 1 / 35))
 
 
 def facts(policy: Hierarchical, seed: int, n_payoffs: int, kind: str) -> list[tuple[int, Floats, int, float]]:

@@ -32,10 +32,17 @@ from coterie.models._kernels.hierarchy.effect_table import (
 from coterie.models._kernels.hierarchy.effects import Rounds, Variances, pick
 from coterie.models.encoded import Encoded
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.models.hierarchy.effect_parts import Numbers, Pieces, join_numbers, make_numbers, split
+from coterie.models.hierarchy.effect_parts import (
+    COLUMNS,
+    Pieces,
+    UserNumbers,
+    join_numbers,
+    make_numbers,
+    split,
+)
 from coterie.models.parts import Parts
 
-__all__ = ["NAMES", "Effects", "Part", "make_rounds", "pick"]
+__all__ = ["NAMES", "EffectPart", "Effects", "make_rounds", "pick"]
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -48,7 +55,7 @@ NAMES = (
 SCORED = ("estimate", "width", "population", "action", "context", "user", "score", "probability")
 
 
-class Part(NamedTuple):
+class EffectPart(NamedTuple):
     """The part of one effect in an estimate; `action` and `context` are positions of features, -1 for none."""
 
     kind: str  # one of NAMES
@@ -66,7 +73,7 @@ class Effects:
         self.figures = np.zeros((KINDS, 5))
         self.figures[:, kernel.VARIANCE] = kernel.START
         self.noise = np.array([kernel.START_NOISE, kernel.WEAK * kernel.START_NOISE, kernel.WEAK])
-        self.numbers = Numbers()
+        self.numbers = UserNumbers()
 
     @property
     def table(self) -> Table:
@@ -95,13 +102,13 @@ class Effects:
         kernel.score_all(self.table, self.figures, encoded.hashed, self._number(user), settings, scored)
         return scored
 
-    def largest(self, user: Hashable, encoded: Encoded, k: int, most: int) -> list[Part]:
+    def largest(self, user: Hashable, encoded: Encoded, k: int, most: int) -> list[EffectPart]:
         """Return the largest parts of the estimate of candidate k, the largest first."""
         kept, worth = np.zeros((most, 3), dtype=np.int64), np.zeros(most)
         n = kernel.largest(self.table, self.figures, encoded.hashed, k, self._number(user), kept, worth)
         first = int(encoded.hashed.starts[k])
         return [
-            Part(NAMES[kind], a - first if a >= 0 else -1, c, value)
+            EffectPart(NAMES[kind], a - first if a >= 0 else -1, c, value)
             for (kind, a, c), value in zip(kept[:n].tolist(), worth[:n].tolist(), strict=True)
         ]
 
@@ -154,11 +161,10 @@ class Effects:
         return self.numbers.users.get(user, NOBODY)
 
     def tensors(self) -> Tensors:
-        """Return all of it as arrays."""
+        """Return everything as arrays."""
         n, freed = int(self.table.counts[USED]), int(self.table.counts[FREED])
         return {
-            **{name: getattr(self.table, name)[:n].copy() for name in _COLUMNS},
-            "free": self.table.free[:freed].copy(),
+            **{name: getattr(self.table, name)[: freed if name == "free" else n].copy() for name in COLUMNS},
             "counts": self.table.counts.copy(),
             "figures": self.figures.copy(),
             "noise": self.noise.copy(),
@@ -196,7 +202,9 @@ class Effects:
         slots = len(self.table.keys)
         counts = take(tensors, "counts", "i", (4,))
         n, freed = int(counts[USED]), int(counts[FREED])
-        columns = {name: take(tensors, name, kind, (n,)) for name, kind in _COLUMNS.items()}
+        columns = {
+            name: take(tensors, name, kind[0], (n,)) for name, kind in COLUMNS.items() if name != "free"
+        }
         free = take(tensors, "free", "i", (freed,))
         users, numbers = unpack_ids(tensors, "users"), take(tensors, "numbers", "i", (None,))
         figures, noise = take(tensors, "figures", "f", (KINDS, 5)), take(tensors, "noise", "f", (3,))
@@ -235,11 +243,6 @@ class Effects:
             [users[k] for k in order.tolist()], numbers[order].tolist(), int(numbers[-1])
         )
         self.pieces, self.figures, self.noise = fresh.pieces, figures.copy(), noise.copy()
-
-
-_COLUMNS = {
-    "keys": "u", "kinds": "u", "owners": "i", "nexts": "i", "touched": "i", "precision": "f", "pull": "f",
-}  # fmt: skip
 
 
 def _within(places: NDArray[Any], n: int) -> bool:

@@ -459,7 +459,7 @@ class Engine:
         policy = self._policy(kind)
         chance, which = draw(question.event)
         if isinstance(policy, SparseHierarchical):
-            decision = policy.weigh(user, contexts, contexts, floor=config.exploration)
+            decision = policy.score(user, contexts, contexts, floor=config.exploration)
         elif policy.rng is not None:
             policy.rng = np.random.default_rng(int(which * 2**53))
         if decision is None:
