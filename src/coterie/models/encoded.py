@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import ContextError, FileError
-from coterie.models._kernels.hierarchy.effect_keys import HashedCandidates
-from coterie.models.features import hash_name
+from coterie.models._kernels.hierarchy.effect_keys import HashedItems
+from coterie.models.features import hash_name, hash_names
 from coterie.models.files import to_json
 
 LARGEST = 1e6  # the largest value of a feature
@@ -33,7 +33,7 @@ class Encoded:
 
     __slots__ = ("hashed",)
 
-    def __init__(self, hashed: HashedCandidates) -> None:
+    def __init__(self, hashed: HashedItems) -> None:
         self.hashed = hashed
 
     def __len__(self) -> int:
@@ -63,7 +63,7 @@ class Encoded:
         if not (np.abs(values) <= LARGEST**2).all():
             raise FileError("an action's hashed features hold numbers that are not finite, or too large")
         return cls(
-            HashedCandidates(
+            HashedItems(
                 hashes[:n_context],
                 values[:n_context],
                 np.array([0, n - n_context]),
@@ -85,10 +85,10 @@ def encode_hashed(
     check_crosses(len(context[0]), len(hashes))
     starts = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=starts[1:])
-    return Encoded(HashedCandidates(*context, starts, hashes, values, np.full(len(counts), has_id)))
+    return Encoded(HashedItems(*context, starts, hashes, values, np.full(len(counts), has_id)))
 
 
-def _one_of(hashed: HashedCandidates, k: int) -> HashedCandidates:
+def _one_of(hashed: HashedItems, k: int) -> HashedItems:
     """Return one of several candidates."""
     first, last = int(hashed.starts[k]), int(hashed.starts[k + 1])
     return hashed._replace(
@@ -116,9 +116,8 @@ def encode(
         starts.append(len(hashes))
     check_crosses(len(context), len(hashes))
     return Encoded(
-        HashedCandidates(
-            np.array([*map(hash_name, context)], dtype=np.uint64),
-            np.array([*context.values()], dtype=np.float64),
+        HashedItems(
+            *hash_names(context),
             np.array(starts, dtype=np.int64),
             np.array(hashes, dtype=np.uint64),
             np.array(values, dtype=np.float64),
@@ -168,7 +167,7 @@ def encode_vectors(vectors: NDArray[np.float64]) -> Encoded:
     names = np.array([hash_name(f"f{i}") for i in range(vectors.shape[1])], dtype=np.uint64)
     starts = np.searchsorted(rows, np.arange(len(vectors) + 1))
     return Encoded(
-        HashedCandidates(
+        HashedItems(
             np.empty(0, dtype=np.uint64),
             np.empty(0),
             starts.astype(np.int64),

@@ -10,8 +10,8 @@
 4. Place. A hash z adds ±value at position (z mod 2⁶³) mod dimensions, minus if z ≥ 2⁶³.
 5. Scale. The vector is divided by its Euclidean norm; all zeros stay zeros.
 
->>> x = hash_action("a", [{"type": "news"}], [{"device": {"mobile": True}}], 8)
->>> x.round(3).tolist()
+>>> rows = hash_actions([("a", [{"type": "news"}])], [{"device": {"mobile": True}}], 8)
+>>> rows[0].round(3).tolist()
 [0.408, 0.408, 0.0, 0.0, 0.0, -0.816, 0.0, 0.0]
 """
 
@@ -123,7 +123,8 @@ def hash_name(name: str) -> int:
     return int.from_bytes(blake2b(encoded, digest_size=8).digest(), "little")
 
 
-def _hashed(features: Mapping[str, float]) -> tuple[Hashes, Floats]:
+def hash_names(features: Mapping[str, float]) -> tuple[Hashes, Floats]:
+    """Return the hashes and values of flat features."""
     hashes = np.array([hash_name(name) for name in features], dtype=np.uint64)
     return hashes, np.array(list(features.values()), dtype=np.float64)
 
@@ -148,10 +149,10 @@ def hash_flat(
     actions: Sequence[Mapping[str, float]], context: Mapping[str, float], dimensions: int
 ) -> Floats:
     """Return the same for flat features; an action's "id=<id>" is one of them."""
-    around, weights = _hashed(context)
+    around, weights = hash_names(context)
     rows = np.zeros((len(actions), dimensions))
     for row, features in zip(rows, actions, strict=True):
-        row[:] = cross(around, weights, *_hashed(features), dimensions)
+        row[:] = cross(around, weights, *hash_names(features), dimensions)
     return rows
 
 
@@ -165,10 +166,3 @@ def cross(around: Hashes, weights: Floats, own: Hashes, values: Floats, dimensio
     np.add.at(row, place, np.where(z >> np.uint64(63), -value, value))
     norm = math.sqrt(float(row @ row))
     return row / norm if norm > 0 else row
-
-
-def hash_action(
-    name: str, features: Sequence[Mapping[str, Any]], context: Sequence[Mapping[str, Any]], dimensions: int
-) -> Floats:
-    """Return the vector of one action: (dimensions,)."""
-    return hash_actions([(name, features)], context, dimensions)[0]  # type: ignore[no-any-return]

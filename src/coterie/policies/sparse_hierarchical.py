@@ -44,7 +44,7 @@ from coterie.models.checks import (
 )
 from coterie.models.encoded import Encoded, check_features, encode, encode_items, encode_vectors, name_of
 from coterie.models.files import Tensors
-from coterie.models.hierarchy.effects import EffectPart, Effects, make_rounds, pick
+from coterie.models.hierarchy.effects import EffectPart, Effects, Settings, make_rounds, pick
 from coterie.models.parts import Parts
 from coterie.policies.base.batch import Batch, Outcome, read_batch, run_one_by_one
 from coterie.policies.base.decision import Decision
@@ -141,9 +141,8 @@ class SparseHierarchical(Policy):
 
     def score(self, user: Hashable, encoded: Encoded, shown: Any, floor: float | None = None) -> Decision:
         """Return scores and probabilities, without a draw; `floor` replaces the policy's own."""
-        gamma = self.gap * math.sqrt(1.0 + self.learned)
-        settings = (self.explore, gamma, self.floor if floor is None else floor)
-        scored = self.effects.score(user, encoded, settings)
+        settings = Settings(self.explore, self.gap, self.floor if floor is None else floor)
+        scored = self.effects.score(user, encoded, settings, self.learned)
         estimate, width, population, action, context, own, score, chances = scored
         alone = np.ones(len(score), dtype=np.int64)
         parts = {"population": population, "action": action, "context": context, "user": own}
@@ -173,7 +172,7 @@ class SparseHierarchical(Policy):
         encoded = self.read(batch.items)
         users = batch.users.tolist() if isinstance(batch.users, np.ndarray) else list(batch.users)
         rounds = make_rounds(candidates, payoffs, served, self.rng.random(len(users)))
-        settings = (self.explore, self.gap, self.floor)
+        settings = Settings(self.explore, self.gap, self.floor)
         self.learned += self.effects.play(users, encoded, rounds, settings, self.learned)
         alone = np.ones(len(users), dtype=np.int64)
         return Outcome(rounds.choice, rounds.kept, alone, rounds.kept.astype(np.int64))

@@ -17,19 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import FileError
+from coterie.models._kernels.hierarchy import effect_keys, effect_table
 from coterie.models._kernels.hierarchy import effects as kernel
-from coterie.models._kernels.hierarchy.effect_keys import KINDS, USER, USER_ID
-from coterie.models._kernels.hierarchy.effect_table import (
-    CURSOR,
-    FREED,
-    NOBODY,
-    REFIT,
-    USED,
-    Table,
-    forget_user,
-    rebuild,
-)
-from coterie.models._kernels.hierarchy.effects import Rounds, Variances, pick
+from coterie.models._kernels.hierarchy.effect_keys import KINDS
+from coterie.models._kernels.hierarchy.effects import Rounds, Settings, Variances, pick
 from coterie.models.encoded import Encoded
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.hierarchy.effect_parts import (
@@ -42,7 +33,7 @@ from coterie.models.hierarchy.effect_parts import (
 )
 from coterie.models.parts import Parts
 
-__all__ = ["NAMES", "EffectPart", "Effects", "make_rounds", "pick"]
+__all__ = ["NAMES", "EffectPart", "Effects", "Settings", "make_rounds", "pick"]
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -76,7 +67,7 @@ class Effects:
         self.numbers = UserNumbers()
 
     @property
-    def table(self) -> Table:
+    def table(self) -> effect_table.Table:
         """The effects."""
         return self.pieces.table
 
@@ -88,7 +79,7 @@ class Effects:
     @property
     def used(self) -> int:
         """How many effects are known."""
-        return int(self.table.counts[USED] - self.table.counts[FREED])
+        return int(self.table.counts[effect_table.USED] - self.table.counts[effect_table.FREED])
 
     @property
     def variances(self) -> dict[str, float]:
@@ -96,10 +87,10 @@ class Effects:
         seen = self.figures[:, kernel.TIMES] > 0
         return {NAMES[k]: float(self.figures[k, kernel.VARIANCE]) for k in range(1, KINDS) if seen[k]}
 
-    def score(self, user: Hashable, encoded: Encoded, settings: tuple[float, float, float]) -> Floats:
-        """Return the rows of SCORED, a column per candidate; `settings` are explore, γ and the floor."""
-        scored = np.empty((len(SCORED), len(encoded)))
-        kernel.score_all(self.table, self.figures, encoded.hashed, self._number(user), settings, scored)
+    def score(self, user: Hashable, encoded: Encoded, settings: Settings, learned: int) -> Floats:
+        """Return the rows of SCORED, a column per candidate, after `learned` payoffs."""
+        scored, number = np.empty((len(SCORED), len(encoded))), self._number(user)
+        kernel.score_all(self.table, self.figures, encoded.hashed, number, settings, learned, scored)
         return scored
 
     def largest(self, user: Hashable, encoded: Encoded, k: int, most: int) -> list[EffectPart]:
@@ -123,7 +114,7 @@ class Effects:
         users: Sequence[Hashable],
         encoded: Encoded,
         batch: Rounds,
-        settings: tuple[float, float, float],
+        settings: Settings,
         now: int,
     ) -> int:
         """Play many rounds over all items, and return how many payoffs were learned."""
@@ -151,18 +142,18 @@ class Effects:
 
     def drop(self, user: Hashable) -> None:
         """Forget a user, and all effects of this user alone."""
-        forget_user(self.table, self.numbers.drop(user))
+        effect_table.forget_user(self.table, self.numbers.drop(user))
 
     @property
     def _variances(self) -> Variances:
         return Variances(self.figures, self.noise)
 
     def _number(self, user: Hashable) -> int:
-        return self.numbers.users.get(user, NOBODY)
+        return self.numbers.users.get(user, effect_table.NOBODY)
 
     def tensors(self) -> Tensors:
         """Return everything as arrays."""
-        n, freed = int(self.table.counts[USED]), int(self.table.counts[FREED])
+        n, freed = int(self.table.counts[effect_table.USED]), int(self.table.counts[effect_table.FREED])
         return {
             **{name: getattr(self.table, name)[: freed if name == "free" else n].copy() for name in COLUMNS},
             "counts": self.table.counts.copy(),
@@ -189,7 +180,7 @@ class Effects:
     def restore_parts(self, head: Tensors, parts: Mapping[str, Iterable[bytes]]) -> None:
         """Restore what `head` and `parts` returned, and begin to record what changes."""
         counts, after = take(head, "counts", "i", (4,)), take(head, "next", "i", (1,))
-        used, freed = int(counts[USED]), int(counts[FREED])
+        used, freed = int(counts[effect_table.USED]), int(counts[effect_table.FREED])
         if not 0 <= freed <= used <= len(self.table.keys):
             raise FileError(f"the model has {used} effects, expected at most {len(self.table.keys)} (slots)")
         columns = split(parts.get("effects", ()), used, freed)
@@ -201,7 +192,7 @@ class Effects:
         """Restore what `tensors` returned, if it is consistent."""
         slots = len(self.table.keys)
         counts = take(tensors, "counts", "i", (4,))
-        n, freed = int(counts[USED]), int(counts[FREED])
+        n, freed = int(counts[effect_table.USED]), int(counts[effect_table.FREED])
         columns = {
             name: take(tensors, name, kind[0], (n,)) for name, kind in COLUMNS.items() if name != "free"
         }
@@ -217,8 +208,8 @@ class Effects:
             and (numbers[:-1] < numbers[-1]).all()
             and (numbers >= 0).all()
             and 0 <= freed <= n
-            and 0 <= counts[CURSOR] <= n
-            and counts[REFIT] >= 0
+            and 0 <= counts[effect_table.CURSOR] <= n
+            and counts[effect_table.REFIT] >= 0
             and (kinds < KINDS).all()
             and sorted(free.tolist()) == np.flatnonzero(kinds == 0).tolist()
             and _within(owners, n)
@@ -235,7 +226,7 @@ class Effects:
         for name, column in columns.items():
             getattr(fresh.table, name)[:n] = column
         fresh.table.free[:freed], fresh.table.counts[:] = free, counts
-        if not rebuild(fresh.table):
+        if not effect_table.rebuild(fresh.table):
             raise FileError("an effect appears twice in the model file")
         fresh.pieces.mark_all(changed=True)
         order = np.argsort(numbers[:-1])
@@ -246,22 +237,25 @@ class Effects:
 
 
 def _within(places: NDArray[Any], n: int) -> bool:
-    return bool(((places >= NOBODY) & (places < n)).all())
+    return bool(((places >= effect_table.NOBODY) & (places < n)).all())
 
 
 def _chained(kinds: NDArray[Any], owners: NDArray[Any], nexts: NDArray[Any]) -> bool:
     """Return whether each effect of a user is once in the list that starts at the user's own effect."""
-    personal = (kinds == USER) | (kinds >= USER_ID)
-    if not (owners[~personal] == NOBODY).all() or not (nexts[~personal] == NOBODY).all():
+    personal = (kinds == effect_keys.USER) | (kinds >= effect_keys.USER_ID)
+    if (
+        not (owners[~personal] == effect_table.NOBODY).all()
+        or not (nexts[~personal] == effect_table.NOBODY).all()
+    ):
         return False
-    if not (owners[personal] >= 0).all() or not (kinds[owners[personal]] == USER).all():
+    if not (owners[personal] >= 0).all() or not (kinds[owners[personal]] == effect_keys.USER).all():
         return False
-    heads = np.flatnonzero(kinds == USER)
+    heads = np.flatnonzero(kinds == effect_keys.USER)
     linked = nexts[nexts >= 0]
     return (
         bool((owners[heads] == heads).all())
         and len(np.unique(linked)) == len(linked) == int(personal.sum()) - len(heads)
-        and bool((kinds[linked] >= USER_ID).all())
+        and bool((kinds[linked] >= effect_keys.USER_ID).all())
         and bool((owners[linked] == owners[np.flatnonzero(nexts >= 0)]).all())
     )
 

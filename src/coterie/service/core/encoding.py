@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.models.encoded import Encoded, encode, encode_hashed
-from coterie.models.features import flatten, hash_name
+from coterie.models.features import flatten, hash_name, hash_names
 
 REMEMBERED = 1 << 16  # feature objects
 
@@ -32,17 +32,12 @@ def hash_features(features: Features) -> Hashed:
         return _NOTHING
     sent = _plain.encode(features)
     if b"null" in sent:  # JSON writes so what is not finite, too: `flatten` refuses that
-        return _hash_flat(flatten(features))
+        return hash_names(flatten(features))
     found = _known.get(sent)
     if found is None:
-        found = _hash_flat(flatten(features))
+        found = hash_names(flatten(features))
         _remember(_known, sent, found, len(sent))
     return found
-
-
-def _hash_flat(flat: Mapping[str, float]) -> Hashed:
-    hashes = np.array([hash_name(name) for name in flat], dtype=np.uint64)
-    return hashes, np.array([*flat.values()], dtype=np.float64)
 
 
 def encode_question(

@@ -27,7 +27,7 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 SALT = np.uint64(0xD1B54A32D192ED03)
 
 
-class HashedCandidates(NamedTuple):
+class HashedItems(NamedTuple):
     """Candidates as hashes and values of their features. Candidate k has the features starts[k] to starts[k + 1]."""
 
     context: Hashes  # hashes of the context's features
@@ -74,7 +74,7 @@ def cross_key(kind: int, one: Hash, other: Hash) -> Hash:
 
 
 @jit
-def make_list(candidates: HashedCandidates) -> Listed:
+def make_list(candidates: HashedItems) -> Listed:
     """Return room for the effects of the largest candidate. Each call has its own, so threads can read at once."""
     most = 0
     for k in range(candidates.has_id.shape[0]):
@@ -82,15 +82,12 @@ def make_list(candidates: HashedCandidates) -> Listed:
     n_context = candidates.context.shape[0]
     room = 2 + n_context + most * (2 + n_context)
     return Listed(
-        np.empty(room, dtype=np.uint64),
-        np.empty(room),
-        np.empty(room, dtype=np.uint8),
-        np.empty((room, 2), dtype=np.int64),
+        np.empty(room, np.uint64), np.empty(room), np.empty(room, np.uint8), np.empty((room, 2), np.int64)
     )
 
 
 @jit
-def list_effects(candidates: HashedCandidates, k: int, user: int, listed: Listed) -> int:
+def list_effects(candidates: HashedItems, k: int, user: int, listed: Listed) -> int:
     """Write all effects of candidate k for a user, and return how many."""
     keys, values, kinds, places = listed
     context, context_values, starts, features, feature_values, has_id = candidates

@@ -141,21 +141,19 @@ def release(table: Table, e: int) -> None:
 
 
 @jit
-def forget(table: Table, head: int) -> int:
-    """Clear all effects of the user whose own effect has the place `head`; return how many."""
-    e, n = head, 0
+def forget(table: Table, head: int) -> None:
+    """Clear all effects of the user whose own effect has the place `head`."""
+    e = head
     while e != NOBODY:
         after = table.nexts[e]
         release(table, e)
-        e, n = after, n + 1
-    return n
+        e = after
 
 
 @jit
-def forget_user(table: Table, user: int) -> int:
-    """Clear all effects of the user with this number; return how many."""
-    head = find(table, user_key(user))
-    return forget(table, head) if head >= 0 else 0
+def forget_user(table: Table, user: int) -> None:
+    """Clear all effects of the user with this number."""
+    forget(table, find(table, user_key(user)))
 
 
 @jit

@@ -17,7 +17,7 @@ from coterie.models._kernels.hierarchy.effect_keys import (
     USER_FEATURE,
     USER_ID,
     Floats,
-    HashedCandidates,
+    HashedItems,
     Indices,
     Listed,
     list_effects,
@@ -56,6 +56,14 @@ class Variances(NamedTuple):
     noise: Floats  # (3,)
 
 
+class Settings(NamedTuple):
+    """How choices are drawn: see `SparseHierarchical`."""
+
+    explore: float
+    gap: float
+    floor: float
+
+
 class Rounds(NamedTuple):
     """The rounds to play, and their outcomes; the first axis is the round."""
 
@@ -72,7 +80,7 @@ class Rounds(NamedTuple):
 
 @jit
 def sum_effects(
-    table: Table, figures: Floats, candidates: HashedCandidates, user: int, listed: Listed, found: Floats
+    table: Table, figures: Floats, candidates: HashedItems, user: int, listed: Listed, found: Floats
 ) -> None:
     """Write a row per candidate: the sum of w·x for each kind, and the sum of v·x² in column 0."""
     keys, values, kinds, _ = listed
@@ -90,8 +98,9 @@ def sum_effects(
 
 
 @jit
-def probabilities(score: Floats, gamma: float, floor: float, chances: Floats) -> None:
+def probabilities(score: Floats, settings: Settings, learned: int, chances: Floats) -> None:
     """Write the probabilities: 1/(candidates + γ·gap), the rest for the best, mixed with a uniform floor."""
+    gamma, floor = settings.gap * np.sqrt(learned + 1.0), settings.floor
     n, best, highest = score.shape[0], 0, score.max()
     while highest - score[best] >= TIE:
         best += 1
@@ -110,13 +119,13 @@ def probabilities(score: Floats, gamma: float, floor: float, chances: Floats) ->
 def score_all(
     table: Table,
     figures: Floats,
-    candidates: HashedCandidates,
+    candidates: HashedItems,
     user: int,
-    settings: tuple[float, float, float],
+    settings: Settings,
+    learned: int,
     scored: Floats,
 ) -> None:
-    """Write the rows of SCORED, a column per candidate; `settings` are explore, γ and the floor."""
-    explore, gamma, floor = settings
+    """Write the rows of SCORED, a column per candidate."""
     n = scored.shape[1]
     found = np.empty((n, KINDS))
     sum_effects(table, figures, candidates, user, make_list(candidates), found)
@@ -127,9 +136,9 @@ def score_all(
         scored[4, k] = row[CONTEXT_ID] + row[CONTEXT_FEATURE]
         scored[5, k] = row[USER] + row[USER_ID] + row[USER_FEATURE] + row[USER_CONTEXT_ID]
         scored[0, k] = row[1:].sum()
-        scored[1, k] = explore * np.sqrt(row[0])
+        scored[1, k] = settings.explore * np.sqrt(row[0])
         scored[6, k] = scored[0, k] + scored[1, k]
-    probabilities(scored[6], gamma, floor, scored[7])
+    probabilities(scored[6], settings, learned, scored[7])
 
 
 @jit
@@ -144,22 +153,14 @@ def pick(chances: Floats, draw: float) -> int:
 
 
 @jit
-def learn(
-    table: Table, fit: Variances, candidates: HashedCandidates, user: int, payoff: float, now: int
-) -> None:
+def learn(table: Table, fit: Variances, candidates: HashedItems, user: int, payoff: float, now: int) -> None:
     """Learn the payoff of the first candidate; `now` is the number of this payoff, from 1."""
     learn_in(table, fit, candidates, user, payoff, now, make_list(candidates))
 
 
 @jit
 def learn_in(
-    table: Table,
-    fit: Variances,
-    candidates: HashedCandidates,
-    user: int,
-    payoff: float,
-    now: int,
-    listed: Listed,
+    table: Table, fit: Variances, candidates: HashedItems, user: int, payoff: float, now: int, listed: Listed
 ) -> None:
     """The same, with room for the list of effects."""
     figures, noise = fit
@@ -253,13 +254,7 @@ def refit(table: Table, fit: Variances, now: int) -> None:
 
 @jit
 def largest(
-    table: Table,
-    figures: Floats,
-    candidates: HashedCandidates,
-    k: int,
-    user: int,
-    kept: Indices,
-    worth: Floats,
+    table: Table, figures: Floats, candidates: HashedItems, k: int, user: int, kept: Indices, worth: Floats
 ) -> int:
     """Write the effects of candidate k with the largest |w·x|, without those that have no data; return how many.
 
@@ -289,16 +284,10 @@ def largest(
 
 @jit
 def play(
-    table: Table,
-    fit: Variances,
-    items: HashedCandidates,
-    rounds: Rounds,
-    settings: tuple[float, float, float],
-    now: int,
+    table: Table, fit: Variances, items: HashedItems, rounds: Rounds, settings: Settings, now: int
 ) -> int:
     """Play many rounds without a context: decide, then learn. Returns how many payoffs were learned."""
     users, numbers, upcoming, candidates, payoffs, served, draws, choice, kept = rounds
-    explore, gap, floor = settings
     n = candidates.shape[1]
     listed = make_list(items)
     found = np.empty((1, KINDS))
@@ -309,8 +298,8 @@ def play(
         for i in range(n):
             one = one_of(items, candidates[t, i])
             sum_effects(table, fit.figures, one, numbers[user], listed, found)
-            score[i] = found[0, 1:].sum() + explore * np.sqrt(found[0, 0])
-        probabilities(score, gap * np.sqrt(now + 1.0), floor, chances)
+            score[i] = found[0, 1:].sum() + settings.explore * np.sqrt(found[0, 0])
+        probabilities(score, settings, now, chances)
         k = pick(chances, draws[t])
         choice[t] = k
         if served[t] >= 0 and served[t] != k:
@@ -326,7 +315,7 @@ def play(
 
 
 @jit
-def one_of(items: HashedCandidates, k: int) -> HashedCandidates:
+def one_of(items: HashedItems, k: int) -> HashedItems:
     """Return one of several candidates, as a view."""
     context, context_values, starts, features, values, has_id = items
-    return HashedCandidates(context, context_values, starts[k : k + 2], features, values, has_id[k : k + 1])
+    return HashedItems(context, context_values, starts[k : k + 2], features, values, has_id[k : k + 1])

@@ -137,13 +137,7 @@ def score(parts: Floats, explore: float, out: Floats) -> None:
 
 @inner
 def learn(
-    model: Model,
-    pairs: Pairs,
-    row: int,
-    features: Floats,
-    item: int,
-    payoff: float,
-    post: Posterior,
+    model: Model, pairs: Pairs, row: int, features: Floats, item: int, payoff: float, post: Posterior
 ) -> None:
     """Learn a payoff of a user. `post` is the user's posterior, and is overwritten.
 
@@ -233,14 +227,12 @@ def fade(users: Users, row: int, keep: float) -> None:
 @inner
 def _compare_trial(model: Model, row: int, x: Floats, target: float, own: float) -> None:
     """Add the trial's gain in squared error over the prediction `own` of a payoff."""
-    d, groups = model.place[USED], model.trial.groups[0]
-    gram, root, spread = np.empty((d, d)), np.empty((d, d)), np.empty((d, d))
-    moment, mean, chance = np.empty(d), np.empty((groups, d)), np.empty(groups)
-    gather(model, row, d, gram, moment)
-    posterior(model.trial, d, gram, moment, root, spread, mean, chance)
+    d, post = model.place[USED], make_posterior(model)
+    gather(model, row, d, post.gram, post.moment)
+    posterior(model.trial, d, post)
     other = 0.0
-    for g in range(groups):
-        other += chance[g] * dot(mean[g], x, d)
+    for g in range(model.trial.groups[0]):
+        other += post.chance[g] * dot(post.mean[g], x, d)
     add_gain(model, target, own, other)
 
 

@@ -81,25 +81,14 @@ def gather_panel(model: Model, first: int, last: int, d: int, gram: Floats, mome
 
 
 @inner
-def posterior(
-    prior: Prior,
-    d: int,
-    gram: Floats,
-    moment: Floats,
-    root: Floats,
-    spread: Floats,
-    mean: Floats,
-    chance: Floats,
-) -> float:
-    """Write C, its root, and each group's m and probability. Overwrites `gram`.
-
-    Returns the log evidence, without the terms of Σ v y² and of the number of payoffs.
-    """
+def posterior(prior: Prior, d: int, post: Posterior) -> None:
+    """Compute C, its root, and each group's m and probability from `gram` and `moment`. Overwrites `gram`."""
+    gram, root, spread, moment, mean, chance = post
     kappa, groups = prior.noise[K_], prior.groups[0]
     for i in range(d):
         for k in range(d):
             gram[i, k] = prior.precision[i, k] + gram[i, k] / kappa
-    log_det = invert(gram, d, root, spread)
+    invert(gram, d, root, spread)
     pull, pooled = np.empty(d), np.empty(d)
     for g in range(groups):
         times(prior.precision, d, prior.means[g], pooled)
@@ -109,7 +98,7 @@ def posterior(
         chance[g] = (
             math.log(prior.share[g]) + 0.5 * dot(pull, mean[g], d) - 0.5 * dot(prior.means[g], pooled, d)
         )
-    return normalise(chance, groups) - 0.5 * log_det
+    normalise(chance, groups)
 
 
 @inner
@@ -135,20 +124,16 @@ def prepare(model: Model, row: int, post: Posterior) -> None:
     """Compute a user's posterior; row -1 is a user without payoffs."""
     d = model.place[USED]
     gather(model, row, d, post.gram, post.moment)
-    posterior(model.prior, d, post.gram, post.moment, post.root, post.spread, post.mean, post.chance)
+    posterior(model.prior, d, post)
 
 
 @inner
 def make_posterior(model: Model) -> Posterior:
     """Return room for a posterior."""
     groups, d = model.prior.means.shape
+    square, line = (d, d), (groups, d)
     return Posterior(
-        np.empty((d, d)),
-        np.empty((d, d)),
-        np.empty((d, d)),
-        np.empty(d),
-        np.empty((groups, d)),
-        np.empty(groups),
+        np.empty(square), np.empty(square), np.empty(square), np.empty(d), np.empty(line), np.empty(groups)
     )
 
 
