@@ -60,9 +60,21 @@ def test_the_panel_product_is_a_matrix_product(width: int, d: int, many: bool) -
 
 
 @pytest.mark.parametrize("eligible", ["updated", "all"])
-@pytest.mark.parametrize(("alpha", "gamma"), [(0.0, 0.5), (0.02, 0.2), (0.1, 0.2), (0.1, 1.5), (0.3, 0.0)])
+@pytest.mark.parametrize(
+    ("alpha", "gamma", "sharing"),  # among which users payoffs are shared
+    [
+        (0.0, 0.5, ["all"]),  # only users with equal estimates are neighbours, such as two that are idle
+        (0.02, 0.2, ["updated", "all"]),
+        (0.1, 0.2, []),  # no bound falls below γ/4
+        (0.1, 0.6, ["updated", "all"]),
+        (0.1, 1.5, ["updated", "all"]),  # every bound is below γ/4 from the start
+        (0.3, 0.0, []),
+    ],
+)
 @pytest.mark.parametrize("log", [False, True])
-def test_the_compiled_loop_is_the_python_loop(alpha: float, gamma: float, eligible: Any, log: bool) -> None:
+def test_the_compiled_loop_is_the_python_loop(
+    alpha: float, gamma: float, sharing: list[str], eligible: Any, log: bool
+) -> None:
     fast, slow = (CAB(n_features=5, alpha=alpha, gamma=gamma, eligible=eligible) for _ in range(2))
     for policy in (fast, slow):
         for name in ("u3", "idle", "u0", "idle too"):
@@ -76,7 +88,7 @@ def test_the_compiled_loop_is_the_python_loop(alpha: float, gamma: float, eligib
         for policy in (fast, slow):
             policy.drop("u1")
         shared += int(mine.updated.sum() - mine.kept.sum())
-    assert shared > 0 or gamma == 0 or alpha in (0.0, 0.1)
+    assert (shared > 10) == (eligible in sharing)
     assert {k: v.tobytes() for k, v in fast.tensors().items()} == {
         k: v.tobytes() for k, v in slow.tensors().items()
     }
