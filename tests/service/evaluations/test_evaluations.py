@@ -21,7 +21,7 @@ from coterie.evaluation import evaluate
 from coterie.evaluation.targets import encode_interaction
 from coterie.service.core.coordinator import Coordinator
 from coterie.service.core.engine import Action, Question
-from coterie.service.evaluations import keeper, runner, worker
+from coterie.service.evaluations import job_queue, runner, worker
 from coterie.service.evaluations.importance import scores
 from coterie.service.evaluations.jobs import Candidate, Done, Job, Work
 from coterie.service.evaluations.served import Served
@@ -385,7 +385,7 @@ def test_a_process_that_takes_too_long_or_fails_is_told(
 
 def test_a_store_that_fails_refuses_the_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(coordinator: Coordinator) -> None:
-        made = keeper.Evaluations(coordinator)
+        made = job_queue.Evaluations(coordinator)
 
         def full(*_: Any) -> None:
             raise FullError("full")

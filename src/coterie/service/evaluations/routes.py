@@ -9,11 +9,11 @@ from litestar.params import RawBody
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from coterie.service.core.coordinator import Coordinator
+from coterie.service.evaluations.job_queue import MOST_POLICIES, Evaluations
 from coterie.service.evaluations.jobs import Candidate, Job
-from coterie.service.evaluations.keeper import MOST_POLICIES, Evaluations
 from coterie.service.evaluations.search import candidates, current
 from coterie.service.http.access import ADMIN, READ
-from coterie.service.http.routes_native import read, read_counts
+from coterie.service.http.bodies import read, read_counts
 from coterie.service.ids import Name, PathId, named
 from coterie.service.settings import Config
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from coterie.errors import CoterieError
 from coterie.service.core.coordinator import OPTIMISATION, Coordinator
 from coterie.service.durations import parse_duration
+from coterie.service.evaluations.job_queue import Evaluations
 from coterie.service.evaluations.jobs import Job, milliseconds, moment
-from coterie.service.evaluations.keeper import Evaluations
 from coterie.service.evaluations.routes import policies_of
 
 log = logging.getLogger("coterie.service")

@@ -10,11 +10,9 @@ import resource
 from functools import partial
 from typing import Any, Literal, cast
 
-import msgspec
-
+from coterie.service.http.error_answers import closing_answer
 from coterie.service.http.header_limit import LimitedHeaders
 from coterie.service.http.metrics import Metrics
-from coterie.service.problems import body_of
 from coterie.service.settings import Settings
 
 OTHER_FILES = 64  # descriptors for the store, the log and libraries
@@ -72,7 +70,9 @@ class Connection(LimitedHeaders):
         """Take a connection, or refuse it if there are too many."""
         if self._shared.open >= self._shared.most:
             self._shared.refuse()
-            transport.write(_answer(503, "too_many_connections", "too many connections; try again later"))
+            transport.write(
+                closing_answer(503, "too_many_connections", "too many connections; try again later")
+            )
             transport.close()
             self.transport = transport
             return
@@ -161,18 +161,10 @@ class Connection(LimitedHeaders):
             return
         self._shared.metrics.cut_off(what)
         if what == "headers" or (what == "body" and not self.cycle.response_started):
-            self.transport.write(_answer(408, "too_slow", f"the {what} did not arrive in time"))
+            self.transport.write(closing_answer(408, "too_slow", f"the {what} did not arrive in time"))
             self.transport.close()
         else:
             self.transport.abort()
-
-
-def _answer(status: int, code: str, message: str) -> bytes:
-    """Return a whole answer that ends the connection."""
-    body = msgspec.json.encode(body_of(code, message))
-    reason = {408: "Request Timeout", 503: "Service Unavailable"}[status]
-    head = f"HTTP/1.1 {status} {reason}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
-    return f"{head}connection: close\r\nretry-after: 1\r\n\r\n".encode() + body
 
 
 def make_room_for(connections: int) -> int:

@@ -6,19 +6,17 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
-import msgspec
-
 from coterie.service.core.standby import WAITING
 from coterie.service.http.access import HEADERS_OF, SCOPES_OF, check_access, is_loopback, wanted
+from coterie.service.http.error_answers import send_error
 from coterie.service.http.keys import SCOPES, Keyring
 from coterie.service.http.limits import Rate
 from coterie.service.http.metrics import Metrics
 from coterie.service.http.telemetry import Spans
 from coterie.service.ids import in_order
 from coterie.service.log.store import KeyRow
-from coterie.service.personalizer import errors as personalizer_errors
 from coterie.service.personalizer.versions import IN_PATH
-from coterie.service.problems import Problem, body_of, problem_of
+from coterie.service.problems import Problem
 from coterie.service.settings import Settings
 
 if TYPE_CHECKING:
@@ -122,7 +120,7 @@ class Guard:
         except Exception as error:
             if status:  # too late to say so
                 raise
-            await answer(error, watched, scope["path"])
+            await send_error(error, watched, scope["path"])
         finally:
             seconds = time.perf_counter() - start
             route = route_of(scope["path"])
@@ -227,21 +225,3 @@ def event_of(scope: Any) -> str | None:
 
 def _too_large(most: int) -> Problem:
     return Problem(413, "body_too_large", f"the body has more than {most} bytes (max-body)")
-
-
-async def answer(error: Exception, send: "Send", path: str = "") -> None:
-    """Send the one error shape, or Personalizer's on its paths."""
-    more: list[tuple[bytes, bytes]] = []
-    if personalizer_errors.is_compatible(path):
-        status, more, body = personalizer_errors.raw(path, error)
-    else:
-        problem = problem_of(error)
-        status = problem.status
-        body = msgspec.json.encode(body_of(problem.code, problem.message))
-        if problem.retry_after is not None:
-            more.append((b"retry-after", str(max(1, round(problem.retry_after))).encode()))
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
-    if status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -4,10 +4,9 @@ The guard refuses headers beyond `max-headers` once they are whole. These never 
 arrive.
 """
 
-import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from coterie.service.problems import body_of
+from coterie.service.http.error_answers import closing_answer
 
 CHUNK = 262_144  # bytes that may be read at once, with the end of the request before among them
 
@@ -25,7 +24,8 @@ class LimitedHeaders(HttpToolsProtocol):
         if self._unfinished:
             self._arrived += len(data)
             if self._arrived > self.most + CHUNK and not self.transport.is_closing():
-                self.transport.write(_answer(self.most))
+                message = f"the address and the headers have more than {self.most} bytes (max-headers)"
+                self.transport.write(closing_answer(431, "headers_too_large", message, retry=False))
                 self.transport.close()
 
     def on_message_begin(self) -> None:
@@ -37,10 +37,3 @@ class LimitedHeaders(HttpToolsProtocol):
         """Stop counting."""
         self._unfinished = False
         super().on_headers_complete()
-
-
-def _answer(most: int) -> bytes:
-    message = f"the address and the headers have more than {most} bytes (max-headers)"
-    body = msgspec.json.encode(body_of("headers_too_large", message))
-    head = "HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\nconnection: close\r\n"
-    return bytes(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)

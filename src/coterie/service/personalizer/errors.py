@@ -2,12 +2,8 @@
 
 from typing import Any
 
-import msgspec
-from litestar import Request, Response
-from litestar.exceptions import HTTPException
-
 from coterie.errors import CoterieError
-from coterie.service.problems import Problem, problem_of
+from coterie.service.problems import problem_of, retry_header
 
 PREFIX = "/personalizer"
 BY_STATUS = {
@@ -74,34 +70,5 @@ def translate(path: str, error: Exception) -> tuple[int, dict[str, str], dict[st
     # The contract knows no 422: what cannot be done is a bad request.
     status = 400 if problem.status == 422 else problem.status
     code = code_of(path, status)
-    headers = {"x-ms-error-code": code}
-    if problem.retry_after is not None:
-        headers["Retry-After"] = str(max(1, round(problem.retry_after)))
+    headers = {"x-ms-error-code": code, **retry_header(problem)}
     return status, headers, body_of(code, problem.message, inner=problem.code)
-
-
-def answer(path: str, error: Exception) -> Response[Any]:
-    """Return what went wrong as the contract says it."""
-    status, headers, body = translate(path, error)
-    return Response(body, status_code=status, headers=headers, media_type="application/json")
-
-
-def raw(path: str, error: Exception) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Return the same for plain ASGI."""
-    status, headers, body = translate(path, error)
-    pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    return status, pairs, msgspec.json.encode(body)
-
-
-def _failed(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
-    return answer(request.url.path, error)
-
-
-def _http(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
-    return answer(request.url.path, Problem(error.status_code, "invalid_request", error.detail))
-
-
-HANDLERS: Any = {
-    HTTPException: _http,
-    Exception: _failed,
-}

@@ -21,8 +21,8 @@ from coterie.service.core.elsewhere import Decided
 from coterie.service.core.engine import Action
 from coterie.service.core.events import Outcome
 from coterie.service.http.access import BYTES, DECIDE
+from coterie.service.http.bodies import Features, question_of
 from coterie.service.http.limits import check_shape
-from coterie.service.http.routes_native import question_of
 from coterie.service.ids import LONGEST, RULE, SLOT, is_id
 from coterie.service.personalizer.errors import Refusal
 from coterie.service.personalizer.event_batch import (
@@ -41,7 +41,6 @@ from coterie.service.personalizer.versions import every_form
 OCTETS = {**DECIDE, "body": BYTES}
 CODE = "InvalidRequest"
 ROUNDING = 1e-3  # by which probabilities in 32 bits may miss their sum of 1
-Features = list[dict[str, Any]]
 
 
 class Observed(NamedTuple):

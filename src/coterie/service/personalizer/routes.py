@@ -14,8 +14,8 @@ from litestar.types import Scope
 from coterie.service.core.coordinator import Coordinator, new_event_id, ranking_of
 from coterie.service.core.engine import Question
 from coterie.service.http.access import DECIDE
+from coterie.service.http.bodies import check_groups, question_of
 from coterie.service.http.limits import check_actions, check_features, check_shape
-from coterie.service.http.routes_native import check_groups, question_of
 from coterie.service.ids import RULE, SLOT, is_id, named
 from coterie.service.personalizer.admin import ROUTES
 from coterie.service.personalizer.bodies import (
@@ -30,7 +30,7 @@ from coterie.service.personalizer.bodies import (
     SlotsOut,
     read,
 )
-from coterie.service.personalizer.errors import HANDLERS, PREFIX, Refusal
+from coterie.service.personalizer.errors import PREFIX, Refusal
 from coterie.service.personalizer.evaluations import ROUTES as EVALUATIONS
 from coterie.service.personalizer.interactions import ROUTES as LOGGING
 from coterie.service.personalizer.user import find_user
@@ -218,6 +218,5 @@ ROUTER = Router(
     path=PREFIX,
     route_handlers=[*DECISIONS, *LOGGING, *EVALUATIONS, *ROUTES],
     before_request=check_version,
-    exception_handlers=HANDLERS,
     include_in_schema=False,
 )

@@ -12,7 +12,7 @@ import math
 from msgspec import Struct
 
 from coterie.service.figures.intervals import ADDED, Interval
-from coterie.service.trial.students import quantile
+from coterie.service.trial.student_t import quantile
 
 
 class Sums(Struct):
