@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from coterie.data.logs.dsjson import LONGEST_LINE
 from coterie.models import features
 from coterie.models.encoded import MOST_CROSSES
 from coterie.policies.sparse_hierarchical import MOST_SLOTS, SparseHierarchical
 from coterie.service import ids
 from coterie.service.evaluations import importance, job_queue
-from coterie.service.exchange import logs as exchange
+from coterie.service.exchange.dsjson import LONGEST_ID
 from coterie.service.figures import curve, exploring, latest, resemblance, statistics
 from coterie.service.http import duplicate_names, keys, limits
 from coterie.service.http.routes import decisions
@@ -69,8 +70,8 @@ FIXED = {
     "ids that a search looks at": latest_routes.SEARCHED,
     "shards": most(ShardsBody, "shards"),
     "characters of a key": keys.LEAST,
-    "characters of a line in dsjson": exchange.LONGEST_LINE,
-    "characters of an imported id": exchange.LONGEST_ID,
+    "characters of a line in dsjson": LONGEST_LINE,
+    "characters of an imported id": LONGEST_ID,
 }
 
 

@@ -68,6 +68,7 @@ class EvaluationsAnswer(Struct, frozen=True):
     evaluations: list[EvaluationAnswer]
 
 
+COPIED = ("id", "name", "start", "end", "created", "status", "automatic", "error", "applied")
 BODIES: dict[str, type[Struct]] = {"make_evaluation": EvaluationBody, "apply_evaluation": ApplyBody}
 
 
@@ -75,17 +76,9 @@ def told(job: Job, whole: bool = True) -> EvaluationAnswer:
     """Return an evaluation as it is told."""
     result = job.result
     return EvaluationAnswer(
-        id=job.id,
-        name=job.name,
-        start=job.start,
-        end=job.end,
-        created=job.created,
-        status=job.status,
-        automatic=job.automatic,
+        **{name: getattr(job, name) for name in COPIED},
         policies=[PolicyBody(one.name, one.policy, one.parameters) for one in job.policies],
-        error=job.error,
         verdict=None if result is None else result.get("verdict"),
-        applied=job.applied,
         result=result if whole and result is not None else UNSET,
     )
 
