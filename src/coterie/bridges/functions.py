@@ -1,24 +1,24 @@
 """A policy from functions: any agent that can choose and learn plays wherever a policy does."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from typing import Any, NoReturn, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.errors import ContextError, FileError, ParameterError, UserError
+from coterie.errors import ContextError, FileError, ParameterError
 from coterie.models import make_models
 from coterie.models.checks import check_user, read_payoff
 from coterie.models.files import Tensors
-from coterie.policies.base.decision import Decision
-from coterie.policies.base.policy import Policy
+from coterie.policies.base.decision import Decision, without_estimates
+from coterie.policies.base.known_users import KnownUsers
 from coterie.policies.random import Seed, make_rng
 
 ROUNDING = 1e-6  # by which probabilities may miss their sum of 1
 
 
 @final
-class FromFunction(Policy):
+class FromFunction(KnownUsers):
     """A policy that asks functions of your own what to show, and tells them what it paid.
 
     on_choose
@@ -67,9 +67,7 @@ class FromFunction(Policy):
         for what, function in (("on_choose", on_choose), ("on_learn", on_learn), ("on_drop", on_drop)):
             if not callable(function) and (function is not None or what == "on_choose"):
                 raise ParameterError(f"{what} is {function!r}, expected a function")
-        self.on_choose = on_choose
-        self.on_learn = on_learn
-        self.on_drop = on_drop
+        self.on_choose, self.on_learn, self.on_drop = on_choose, on_learn, on_drop
         self.n_features = n_features
         self.one_hot = one_hot
         self.seed = seed
@@ -83,19 +81,7 @@ class FromFunction(Policy):
         contexts = self.models.read(contexts)
         n = len(contexts)
         chance, drawn = self._read(self.on_choose(user, contexts), n)
-        nothing, members = np.zeros(n), np.ones(n, dtype=np.int64)
-        return Decision(
-            user,
-            contexts,
-            nothing,
-            nothing,
-            members,
-            nothing,
-            nothing,
-            chance,
-            probability=chance,
-            drawn=drawn,
-        )
+        return without_estimates(user, contexts, chance, chance, drawn=drawn)
 
     def _read(self, told: Any, n: int) -> tuple[NDArray[np.float64], int]:
         """Return how likely each candidate is, and the one to show."""
@@ -129,24 +115,12 @@ class FromFunction(Policy):
         """Whether a choice is drawn is known only when the function has answered."""
         return True
 
-    def add(self, user: Hashable) -> None:
-        """Register a user."""
-        check_user(user)
-        self._known.setdefault(user)
-
     def drop(self, user: Hashable) -> None:
         """Forget a user, and let the function forget."""
         check_user(user)
-        if user not in self._known:
-            raise UserError(f"user {user!r} is not known, so cannot be dropped")
-        if self.on_drop is not None:
+        if self.on_drop is not None and user in self._known:
             self.on_drop(user)
-        del self._known[user]
-
-    @property
-    def users(self) -> Sequence[Hashable]:
-        """The known users."""
-        return list(self._known)
+        super().drop(user)
 
     def tensors(self) -> Tensors:
         """Raise FileError: a file cannot hold functions."""
