@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import final
 
 import msgspec
@@ -19,16 +20,17 @@ ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUM
 
 
 @final
+@dataclass(eq=False)
 class Run:
-    """A process that does one job. `do` blocks, in a thread; `end` may be called from any other."""
+    """A process that does one job. `do` blocks its thread; `end` may be called from any other thread."""
 
-    def __init__(self, work: Work, store: Store, within: float) -> None:
-        self.work = work
-        self.store = store
-        self.within = within
-        self.timed_out = self.ended = False
-        self._process: subprocess.Popen[bytes] | None = None
-        self._lock = threading.Lock()
+    work: Work
+    store: Store
+    within: float  # seconds
+    timed_out: bool = False
+    ended: bool = False
+    _process: "subprocess.Popen[bytes] | None" = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def do(self) -> Done | None:
         """Return what came of the job, or None if it was ended."""

@@ -13,7 +13,7 @@ from coterie.service.figures import resemblance
 from coterie.service.figures.latest import LoggedDecision
 from coterie.service.figures.resemblance import Place
 from coterie.service.http.access import READ
-from coterie.service.http.routes.latest import SEARCHED, Limit, Name, Search, latest_of
+from coterie.service.http.routes.latest import SEARCHED, Limit, Name, Search, latest_of, look_at
 from coterie.service.problems import Problem
 
 
@@ -82,9 +82,7 @@ def item_rows(latest: list[LoggedDecision]) -> dict[str, ItemRow]:
 @get("/v1/split", opt=READ, operation_id="split")
 async def split(state: State, item: Name) -> Split:
     """Show how an item splits the users seen last."""
-    latest = await latest_of(state)
-    coordinator: Coordinator = state.coordinator
-    return await coordinator.look(lambda: split_by(item, coordinator.engine, latest))
+    return await look_at(state, split_by, item)
 
 
 def split_by(item: str, engine: Engine, latest: list[LoggedDecision]) -> Split:

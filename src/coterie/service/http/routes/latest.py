@@ -1,7 +1,8 @@
 """The latest decisions as the routes answer them."""
 
 import asyncio
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, TypeVar
 
 from litestar.datastructures import State
 from litestar.params import QueryParameter
@@ -13,6 +14,7 @@ from coterie.service.figures.latest import LatestDecisions, LoggedDecision
 
 SEARCHED = 100_000  # users or items that a search looks at
 
+T = TypeVar("T")
 Limit = Annotated[int, QueryParameter(ge=1, le=200)]
 Search = Annotated[str, QueryParameter(max_length=256)]
 Name = Annotated[str, QueryParameter(min_length=1, max_length=256)]
@@ -39,6 +41,13 @@ async def latest_of(state: State) -> list[LoggedDecision]:
     async with state["latest_lock"]:
         await asyncio.to_thread(state["latest"].follow, coordinator.store)
         return state["latest"].of(coordinator.engine)  # type: ignore[no-any-return]
+
+
+async def look_at(state: State, found: Callable[[str, Engine, list[LoggedDecision]], T], name: str) -> T:
+    """Return what `found` reads from the engine and the latest decisions about a user or an item."""
+    latest = await latest_of(state)
+    coordinator: Coordinator = state.coordinator
+    return await coordinator.look(lambda: found(name, coordinator.engine, latest))
 
 
 def latest_answer(made: LoggedDecision, engine: Engine) -> LatestDecision:

@@ -17,8 +17,6 @@ from coterie.service.http.access import READ
 from coterie.service.http.routes.latest import LatestDecision, Limit, latest_answer, latest_of
 from coterie.service.trial.report import TrialReport, report
 
-Minutes = Annotated[int, QueryParameter(ge=1, le=10_080)]
-
 
 class Statistics(Struct, frozen=True, rename="camel"):
     """What has been decided and earned."""
@@ -55,6 +53,9 @@ class Decisions(Struct, frozen=True, rename="camel"):
     sizes: list[Size]
     median: int | None
     learning: list[Stretch]  # what they earned, in stretches of equal length
+
+
+Minutes = Annotated[int, QueryParameter(ge=1, le=10_080)]
 
 
 @get("/v1/statistics", opt=READ, operation_id="statistics")

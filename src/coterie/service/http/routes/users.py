@@ -19,7 +19,7 @@ from coterie.service.http.routes.latest import (
     Name,
     Search,
     latest_answer,
-    latest_of,
+    look_at,
 )
 from coterie.service.ids import PathId, named
 from coterie.service.problems import Problem
@@ -49,13 +49,6 @@ class UserRow(Struct, frozen=True, rename="camel"):
     last_seen: int
 
 
-class Users(Struct, frozen=True, rename="camel"):
-    """Users, the latest seen first."""
-
-    users: list[UserRow]
-    total: int
-
-
 class Likeness(Struct, frozen=True, rename="camel"):
     """A user's estimate for an item, and whether others are alike."""
 
@@ -75,6 +68,13 @@ class Resemblance(Struct, frozen=True, rename="camel"):
     users: list[str]
     items: list[Likeness]
     latest: list[LatestDecision]
+
+
+class Users(Struct, frozen=True, rename="camel"):
+    """Users, the latest seen first."""
+
+    users: list[UserRow]
+    total: int
 
 
 @get("/v1/users/{user_id:str}", opt=READ, operation_id="show_user")
@@ -140,9 +140,7 @@ def _row(name: str, user: Any) -> UserRow:
 @get("/v1/resemblance", opt=READ, operation_id="resemblance")
 async def resemblance(state: State, user: Name) -> Resemblance:
     """Show whom a user resembles on which item, among the users seen last."""
-    latest = await latest_of(state)
-    coordinator: Coordinator = state.coordinator
-    return await coordinator.look(lambda: resembled(user, coordinator.engine, latest))
+    return await look_at(state, resembled, user)
 
 
 def resembled(user: str, engine: Engine, latest: list[LoggedDecision]) -> Resemblance:
