@@ -24,7 +24,7 @@ from coterie.service.core.engine import Action, Question
 from coterie.service.evaluations import job_queue, runner, worker
 from coterie.service.evaluations.importance import scores
 from coterie.service.evaluations.jobs import Candidate, Done, Job, Work
-from coterie.service.evaluations.served import Served
+from coterie.service.evaluations.served import ServedPolicy
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import FullError, LostError, open_store
 from coterie.service.problems import Problem
@@ -300,7 +300,7 @@ def test_a_policy_is_replayed_as_the_service_serves_it(tmp_path: Path, config: C
     """With every reward learned at once, the replay of the log's own policy has the log's own probabilities."""
     path = logged(tmp_path, 40, config)
     log = worker.log_of(batches(path), work_of(job(), config))
-    served = Served(config, config.policy, config.parameters, 40)
+    served = ServedPolicy(config, config.policy, config.parameters, 40)
     for t, one in enumerate(log.interactions):
         encoded = encode_interaction(one)
         assert served.probabilities(t, one, encoded) == pytest.approx(one.chances, abs=1e-9), t

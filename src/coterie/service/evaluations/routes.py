@@ -22,7 +22,7 @@ Moment = Annotated[int, Meta(ge=0, le=LATEST)]
 
 
 class PolicyBody(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A policy to evaluate: a name for it, and what it is, as in the configuration."""
+    """A policy to evaluate: its name here, and the policy as in the configuration."""
 
     name: Name
     policy: str
@@ -30,7 +30,7 @@ class PolicyBody(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
 
 class EvaluationBody(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What is to be evaluated: the whole log, unless it says from when to when, in milliseconds since 1970."""
+    """What to evaluate: the whole log, or from start to end, in milliseconds since 1970."""
 
     name: Name | None = None
     start: Moment = 0
@@ -40,13 +40,13 @@ class EvaluationBody(Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class ApplyBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which of the evaluated policies is to be taken over."""
+    """Which of the evaluated policies to apply."""
 
     policy: Name
 
 
 class EvaluationAnswer(Struct, frozen=True, rename="camel"):
-    """An evaluation; the result where it is done, and one is asked for."""
+    """An evaluation, with the result if it is done and not part of a list."""
 
     id: str
     name: str
@@ -73,7 +73,7 @@ BODIES: dict[str, type[Struct]] = {"make_evaluation": EvaluationBody, "apply_eva
 
 
 def told(job: Job, whole: bool = True) -> EvaluationAnswer:
-    """Return an evaluation as it is told."""
+    """Return an evaluation as it is answered."""
     result = job.result
     return EvaluationAnswer(
         **{name: getattr(job, name) for name in COPIED},
@@ -92,7 +92,7 @@ async def list_evaluations(state: State) -> EvaluationsAnswer:
 
 @put("/v1/evaluations/{evaluation_id:str}", opt=ADMIN, status_code=201, operation_id="make_evaluation")
 async def make_evaluation(evaluation_id: PathId, body: RawBody, state: State) -> EvaluationAnswer:
-    """Ask what other policies would have earned; answered at once, and done beside the serving."""
+    """Start an evaluation of what other policies would have earned; answered before it is done."""
     name = named(evaluation_id)
     data = read_counts(body, EvaluationBody)
     coordinator: Coordinator = state.coordinator
@@ -115,7 +115,7 @@ async def make_evaluation(evaluation_id: PathId, body: RawBody, state: State) ->
 
 
 def policies_of(custom: list[Candidate], search: bool, config: Config, shards: Any) -> tuple[Candidate, ...]:
-    """Return what is replayed: the policy in force, those that were asked for, and those to try."""
+    """Return the policies to replay: the current one, the requested ones, and those of the search."""
     tried = candidates(config, shards) if search else []
     names = {one.name for one in custom}
     return (current(config), *custom, *(one for one in tried if one.name not in names))
@@ -137,7 +137,7 @@ async def delete_evaluation(evaluation_id: PathId, state: State) -> None:
     "/v1/evaluations/{evaluation_id:str}/apply", opt=ADMIN, status_code=200, operation_id="apply_evaluation"
 )
 async def apply_evaluation(evaluation_id: PathId, body: RawBody, state: State) -> EvaluationAnswer:
-    """Take over one of the evaluated policies, once it has learned the log."""
+    """Apply one of the evaluated policies; it first learns the log."""
     name = named(evaluation_id)
     data = read(body, ApplyBody)
     return told(await state.evaluations.apply(name, data.policy), whole=False)

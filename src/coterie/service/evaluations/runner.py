@@ -1,4 +1,4 @@
-"""One job in a process of its own: sends it the log, waits for what it says, and ends it when told to."""
+"""Runs one job in a worker process: sends it the log, and waits for its answer."""
 
 import logging
 import os
@@ -33,7 +33,7 @@ class Run:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def do(self) -> Done | None:
-        """Return what came of the job, or None if it was ended."""
+        """Return the worker's answer, or None if the job was ended."""
         with self._lock:
             if self.ended:
                 return None
@@ -45,7 +45,7 @@ class Run:
                 env={**os.environ, **dict.fromkeys(ONE_THREAD, "1")},
             )
         said: list[bytes] = []
-        assert process.stderr is not None  # read beside, so that no full pipe holds up the process
+        assert process.stderr is not None  # read in a thread, so that a full pipe cannot block the process
         reader = threading.Thread(target=lambda: said.append(process.stderr.read()), daemon=True)  # type: ignore[union-attr]
         reader.start()
         timer = threading.Timer(self.within, self._too_long)
@@ -76,7 +76,7 @@ class Run:
         assert process.stdin is not None
         assert process.stdout is not None
         head = msgspec.json.encode(self.work)
-        with suppress(BrokenPipeError):  # it was ended, or failed: what it said tells
+        with suppress(BrokenPipeError):  # it was ended or failed; its output says why
             process.stdin.write(len(head).to_bytes(4, "big") + head)
             write_batches(self.store.read(self.store.bounds()[0]), process.stdin)
         return process.stdout.read()

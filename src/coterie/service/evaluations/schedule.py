@@ -1,4 +1,4 @@
-"""Automatic optimisation: evaluates on a schedule, and lets the evaluations apply what is better with confidence."""
+"""Automatic optimisation: evaluates on a schedule; a policy that is better with confidence is applied."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ class Plan(NamedTuple):
 
 
 def plan(coordinator: Coordinator) -> Plan | None:
-    """Return when to optimise: as Personalizer's configuration said last, else by the settings; None if never."""
+    """Return when to optimise, by Personalizer's configuration or else by the settings; None for never."""
     contract = coordinator.engine.contract
     by_settings = coordinator.settings.optimise_days * DAY * 1000
     if not contract.get(ENABLED, by_settings > 0):
@@ -39,7 +39,7 @@ def plan(coordinator: Coordinator) -> Plan | None:
 
 
 def due(coordinator: Coordinator, evaluations: Evaluations, oldest: int | None) -> bool:
-    """Tell whether it is time: since the last one, or at first since the log began."""
+    """Return whether enough time has passed since the last optimisation, or since the log began."""
     planned = plan(coordinator)
     if planned is None or oldest is None or coordinator.refusing is not None:
         return False
@@ -49,7 +49,7 @@ def due(coordinator: Coordinator, evaluations: Evaluations, oldest: int | None) 
 
 
 def automatic(coordinator: Coordinator) -> Job:
-    """Return the evaluation to make now, of the whole log."""
+    """Return the job to start now, over the whole log."""
     now = coordinator.clock()
     policies = policies_of([], True, coordinator.engine.config, coordinator.shards)
     name = f"automatic {moment(now)}"
@@ -57,17 +57,17 @@ def automatic(coordinator: Coordinator) -> Job:
 
 
 async def keep_optimising(coordinator: Coordinator, evaluations: Evaluations) -> None:
-    """Look now and then whether it is time."""
+    """Check regularly whether an optimisation is due, and start it."""
     while True:
         await asyncio.sleep(LOOK_EVERY)
         try:
             await optimise_if_due(coordinator, evaluations)
         except CoterieError as error:
-            log.error(f"automatic optimisation could not begin: {error}")
+            log.error(f"automatic optimisation could not start: {error}")
 
 
 async def optimise_if_due(coordinator: Coordinator, evaluations: Evaluations) -> Job | None:
-    """Begin an automatic optimisation if it is time for one, and return it."""
+    """Start an automatic optimisation if one is due, and return its job."""
     if plan(coordinator) is None or not due(
         coordinator, evaluations, await asyncio.to_thread(coordinator.oldest)
     ):

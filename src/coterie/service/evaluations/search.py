@@ -1,4 +1,4 @@
-"""Policies that are tried when a better one is looked for: a few near the one in force, and two of another kind."""
+"""Policies to try in the search for a better one: variants of the default policy, and two others."""
 
 from typing import Any
 
@@ -21,12 +21,12 @@ TRIED: tuple[tuple[str, str, dict[str, Any]], ...] = (
 
 
 def current(config: Config) -> Candidate:
-    """Return the policy in force."""
+    """Return the current policy."""
     return Candidate("current", config.policy, dict(config.parameters), "current")
 
 
 def candidates(config: Config, shards: Any = None) -> list[Candidate]:
-    """Return the policies to try, without the one in force and those that cannot be served so."""
+    """Return the policies to try, without the current one and those that this service cannot run."""
     found = []
     for name, policy, parameters in TRIED:
         if (policy, parameters) == (config.policy, config.parameters):
@@ -41,5 +41,5 @@ def candidates(config: Config, shards: Any = None) -> list[Candidate]:
 
 
 def with_policy(config: Config, one: Candidate) -> Config:
-    """Return the rules with another policy."""
+    """Return the configuration with another policy."""
     return same_model(config, msgspec.structs.replace(config, policy=one.policy, parameters=one.parameters))

@@ -41,7 +41,7 @@ log = logging.getLogger("coterie.service")
 
 @get("/healthz", opt=OPEN, operation_id="healthz")
 async def healthz() -> dict[str, str]:
-    """Say that the process lives."""
+    """Say that the process is alive."""
     return {"status": "alive"}
 
 
@@ -71,25 +71,25 @@ async def openapi(request: Request[Any, Any, Any]) -> Response[bytes]:
 def create_app(
     coordinator: Coordinator, keyring: Keyring, demo: bool = False, spans: Spans | None = None
 ) -> Guard:
-    """Return the ASGI application. Starting it starts the coordinator, stopping it stops the coordinator."""
-    numbers = Metrics(coordinator)
+    """Return the ASGI application. It starts the coordinator at its start, and stops it at its end."""
+    counted = Metrics(coordinator)
     evaluations = Evaluations(coordinator)
-    beside: list[asyncio.Task[None]] = []
+    tasks: list[asyncio.Task[None]] = []
 
     async def start(app: Litestar) -> None:
         await coordinator.start()
         await asyncio.to_thread(warm_up, coordinator.engine.config)
-        gc.freeze()  # what a start made stays: looking through all of it again would hold the loop for 0.1 s
+        gc.freeze()  # what the start made stays; collecting it would block the event loop for 0.1 s
         await evaluations.start()
-        beside.append(asyncio.create_task(_follow_keys(keyring, coordinator)))
-        beside.append(asyncio.create_task(keep_optimising(coordinator, evaluations)))
+        tasks.append(asyncio.create_task(_follow_keys(keyring, coordinator)))
+        tasks.append(asyncio.create_task(keep_optimising(coordinator, evaluations)))
         if demo:
-            beside.append(asyncio.create_task(live(coordinator)))
+            tasks.append(asyncio.create_task(live(coordinator)))
 
     async def stop(app: Litestar) -> None:
-        for task in beside:
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*beside, return_exceptions=True)  # one may be reading the store
+        await asyncio.gather(*tasks, return_exceptions=True)  # a task may be reading the store
         await evaluations.stop()
         await coordinator.stop()
         if spans is not None:
@@ -105,7 +105,7 @@ def create_app(
             openapi,
         ],
         guards=[_may],
-        state=State({"coordinator": coordinator, "metrics": numbers, "evaluations": evaluations}),
+        state=State({"coordinator": coordinator, "metrics": counted, "evaluations": evaluations}),
         on_startup=[start],
         on_shutdown=[stop],
         exception_handlers={Exception: respond},
@@ -113,10 +113,10 @@ def create_app(
             title="coterie",
             version=__version__,
             render_plugins=[],
-            # Litestar's own document, without what /openapi.json adds to it.
+            # Litestar's own document, without the additions of /openapi.json.
             openapi_router=Router("/schema", route_handlers=[], opt=READ, include_in_schema=False),
         ),
-        request_max_body_size=None,  # the guard has counted already
+        request_max_body_size=None,  # the guard counts
         debug=False,
         logging_config=None,
     )
@@ -125,7 +125,7 @@ def create_app(
         ("POST", "/v1/rank"): native,
         **{("POST", PREFIX + path): compatible for path in every_form("/rank")},
     }
-    return Guard(app, coordinator.settings, keyring, numbers, open_paths(app), direct, spans)
+    return Guard(app, coordinator.settings, keyring, counted, open_paths(app), direct, spans)
 
 
 def _may(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
@@ -134,7 +134,7 @@ def _may(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandl
 
 
 async def _follow_keys(keyring: Keyring, coordinator: Coordinator) -> None:
-    """Let keys that `coterie keys` made or dropped take effect."""
+    """Take over keys that `coterie keys` made or dropped."""
     while True:
         await asyncio.sleep(KEYS_EVERY)
         if coordinator.refusing == LostError.said:

@@ -1,4 +1,4 @@
-"""The outermost layer: keys, sizes, rates, headers, metrics and one log line. Plain ASGI, for speed."""
+"""The outermost layer, in plain ASGI for speed: keys, sizes, rates, headers, metrics and the access log."""
 
 import logging
 import time
@@ -22,8 +22,8 @@ from coterie.service.settings import Settings
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, Message, Receive, Send
 
-PROBES = frozenset({"/healthz", "/readyz"})  # whatever watches the service must not use up a client's rate
-WATCHED = PROBES | {"/metrics"}  # what a service answers that waits for another to end
+PROBES = frozenset({"/healthz", "/readyz"})  # probes do not count against a client's rate
+WATCHED = PROBES | {"/metrics"}  # what a standby answers
 HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -40,17 +40,17 @@ ANSWER = [(b"content-type", b"application/json"), *HEADERS, POLICY]
 
 
 class Direct(NamedTuple):
-    """A call that the guard answers: what its route needs, and from body and scope the body of a 201."""
+    """A call that the guard answers itself: its route's options, and a function from body and scope to a 201 body."""
 
     opt: Mapping[str, Any]
     answer: Callable[[bytes, Any], Awaitable[bytes]]
 
 
 class Guard:
-    """Lets in what may come in.
+    """Checks each request, then passes it to the application.
 
-    `direct` names the calls, as method and path, that are answered here, by the same function that the
-    application's route calls, without the way there. `public` are the paths that need no key.
+    `direct` holds calls by method and path that are answered here, without Litestar, by the same function that their
+    route calls. `public` are the paths that need no key.
     """
 
     def __init__(
@@ -73,14 +73,14 @@ class Guard:
         self.spans = spans
 
     async def __call__(self, scope: Any, receive: "Receive", send: "Send") -> None:
-        """Check a request, pass it on, and watch the answer."""
+        """Check a request, pass it on, and count the answer."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         scope["path"] = in_order(scope)
         start = time.perf_counter()
         began = time.time_ns() if self.spans is not None else 0
-        status = 0  # until an answer begins
+        status = 0  # no answer has begun
         body_read = 0
         most = self.settings.max_body
 
@@ -118,7 +118,7 @@ class Guard:
                 await send({"type": "http.response.start", "status": 201, "headers": [*ANSWER, length]})
                 await send({"type": "http.response.body", "body": content, "more_body": False})
         except Exception as error:
-            if status:  # too late to say so
+            if status:  # the answer has begun, too late for an error
                 raise
             await send_error(error, watched, scope["path"])
         finally:
@@ -146,14 +146,12 @@ class Guard:
         headers, open_to_all = wanted(scope["headers"]), scope["path"] in self.public
         key = self._key(headers) if self.keyring and not open_to_all else None
         client = scope.get("client")
-        if (
-            scope["path"] not in PROBES
-        ):  # all else counts: by its key, or where that is none of ours by its address
+        if scope["path"] not in PROBES:  # the rate is per key, or per address without a known key
             self.rate.check(f"key {key.name}" if key else client[0] if client else "")
         self._check_sizes(scope, headers)
         if not self.keyring:
             if not is_loopback(headers.get(b"host", b"")):
-                # A page of another site that had its name point here is still another site.
+                # Against DNS rebinding: a site whose name resolves to this machine is still another site.
                 raise Problem(403, "wrong_host", "without a key this service answers only to loopback names")
         elif key is None and not open_to_all:
             raise Problem(401, "no_key", "a key is needed, as `Authorization: Bearer …` or `X-API-Key: …`")
@@ -195,7 +193,7 @@ async def read_body(receive: Callable[[], Awaitable[Any]]) -> bytes:
 
 
 def route_of(path: str) -> str:
-    """Return a path without its ids, so that metrics stay few."""
+    """Return a path without its ids, to keep the number of metrics small."""
     if path == "/v1/rank":
         return path
     parts = path.split("/")
@@ -205,7 +203,7 @@ def route_of(path: str) -> str:
     return "/".join(parts) if len(parts) < 8 and all(p in KNOWN for p in parts) else "other"
 
 
-# The words of our own paths; anything else is somebody's guess, and must not become a label.
+# The words of our own paths. Other words are sent by clients, and must not become labels.
 KNOWN = {
     "", "v1", "rank", "events", "{id}", "reward", "activate", "users", "items", "what-if", "configuration",
     "statistics", "healthz", "readyz", "metrics", "openapi.json", "personalizer", *IN_PATH, "multislot",
@@ -216,7 +214,7 @@ KNOWN = {
 
 
 def event_of(scope: Any) -> str | None:
-    """Return the event that a request is about: told by its route, or named in its path."""
+    """Return the event of a request: set by its route, or named in its path."""
     if "coterie.event" in scope:
         return str(scope["coterie.event"])
     _, found, rest = scope["path"].partition("/events/")

@@ -1,25 +1,24 @@
-"""Headers that do not end: a connection is closed before they fill the memory.
+"""Limits headers while they arrive: a connection is closed before endless headers fill the memory.
 
-The guard refuses headers beyond `max-headers` once they are whole. These never are, so they are counted while they
-arrive.
+The guard checks `max-headers` only when the headers are complete.
 """
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from coterie.service.http.error_answers import closing_answer
 
-CHUNK = 262_144  # bytes that may be read at once, with the end of the request before among them
+CHUNK = 262_144  # bytes that one read may return, possibly with the end of the request before
 
 
 class LimitedHeaders(HttpToolsProtocol):
-    """A connection whose headers end, or are ended."""
+    """A connection that is closed if its headers are too large."""
 
-    most: int  # bytes; set by what makes the connection
+    most: int  # bytes; set by the subclass
     _unfinished = False  # whether headers have begun and not ended
     _arrived = 0
 
     def data_received(self, data: bytes) -> None:
-        """Read a part of a request, and count it if it is of headers."""
+        """Read a part of a request, and count the bytes of headers."""
         super().data_received(data)
         if self._unfinished:
             self._arrived += len(data)
@@ -29,7 +28,7 @@ class LimitedHeaders(HttpToolsProtocol):
                 self.transport.close()
 
     def on_message_begin(self) -> None:
-        """Begin to count."""
+        """Start counting."""
         super().on_message_begin()
         self._unfinished, self._arrived = True, 0
 

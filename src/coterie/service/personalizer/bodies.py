@@ -9,7 +9,7 @@ from coterie.service.http.bodies import ActionBody, Features, decode_body
 from coterie.service.ids import LONGEST, Name, in_words
 from coterie.service.personalizer.errors import Refusal
 
-EventName = Annotated[str, Meta(min_length=1, max_length=LONGEST)]  # checked with a message of its own
+EventName = Annotated[str, Meta(min_length=1, max_length=LONGEST)]  # checked later, with its own message
 T = TypeVar("T")
 
 
@@ -45,7 +45,7 @@ class RewardIn(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SlotIn(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
-    """A place on the page."""
+    """A slot: a place on a page."""
 
     id: Name
     baseline_action: Name
@@ -54,7 +54,7 @@ class SlotIn(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
 
 
 class SlotsIn(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
-    """A rank request for several places."""
+    """A rank request for several slots."""
 
     actions: Annotated[list[ActionBody], Meta(min_length=1)]
     slots: Annotated[list[SlotIn], Meta(min_length=1)]
@@ -64,28 +64,28 @@ class SlotsIn(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
 
 
 class SlotOut(Struct, frozen=True, rename="camel"):
-    """What to show in a place."""
+    """The action to show in a slot."""
 
     id: str
     reward_action_id: str
 
 
 class SlotsOut(Struct, frozen=True, rename="camel"):
-    """The answer to a rank of several places."""
+    """The answer to a rank of several slots."""
 
     slots: list[SlotOut]
     event_id: str
 
 
 class SlotRewardIn(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """A reward for one place."""
+    """A reward for one slot."""
 
     slot_id: Name
     value: Annotated[float, Meta(ge=-1, le=1)]
 
 
 class SlotRewardsIn(Struct, frozen=True, forbid_unknown_fields=True):
-    """Rewards for some of the places."""
+    """Rewards for some of the slots."""
 
     reward: Annotated[list[SlotRewardIn], Meta(min_length=1, max_length=1000)]
 

@@ -1,4 +1,4 @@
-"""What goes wrong, as Personalizer says it: its error shape, its codes, and the header `x-ms-error-code`."""
+"""Errors in Personalizer's form: its JSON shape, its codes, and the header `x-ms-error-code`."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from coterie.service.problems import problem_of, retry_header
 
 PREFIX = "/personalizer"
 BY_STATUS = {
-    401: "401",  # as the gateway before Personalizer says it
+    401: "401",  # as Personalizer's gateway answers
     403: "OperationNotAllowed",
     404: "ResourceNotFound",
     405: "OperationNotAllowed",
@@ -18,8 +18,8 @@ BY_STATUS = {
 }
 
 
-class Refusal(CoterieError):  # noqa: N818 (what it is)
-    """An answer that is an error of the contract."""
+class Refusal(CoterieError):  # noqa: N818
+    """An answer that is an error with one of the contract's codes."""
 
     def __init__(self, status: int, code: str, message: str, target: str | None = None) -> None:
         super().__init__(message)
@@ -30,7 +30,7 @@ class Refusal(CoterieError):  # noqa: N818 (what it is)
 
 
 def is_compatible(path: str) -> bool:
-    """Return whether a path belongs to the compatible API, so that its errors are told its way."""
+    """Return whether a path belongs to the compatible API, whose errors have its form."""
     return path == PREFIX or path.startswith(PREFIX + "/")
 
 
@@ -62,12 +62,12 @@ def body_of(code: str, message: str, target: str | None = None, inner: str | Non
 
 
 def translate(path: str, error: Exception) -> tuple[int, dict[str, str], dict[str, Any]]:
-    """Return status, headers and body as the contract has them."""
+    """Return status, headers and body in the contract's form."""
     if isinstance(error, Refusal):
         body = body_of(error.code, error.message, error.target)
         return error.status, {"x-ms-error-code": error.code}, body
     problem = problem_of(error)
-    # The contract knows no 422: what cannot be done is a bad request.
+    # The contract has no 422; it answers 400.
     status = 400 if problem.status == 422 else problem.status
     code = code_of(path, status)
     headers = {"x-ms-error-code": code, **retry_header(problem)}

@@ -1,6 +1,6 @@
-"""Personalizer's rank, reward and activate, in all published forms of the address.
+"""Personalizer's rank, reward and activate, in all published forms of the path.
 
-The answer to a reward is the contract's empty 204; what became of it stands in the header `x-coterie-reward`.
+The answer to a reward is the contract's empty 204; the header `x-coterie-reward` has the outcome.
 """
 
 import asyncio
@@ -42,24 +42,24 @@ REWARD, ACTIVATION = "x-coterie-reward", "x-coterie-activation"
 
 
 async def check_version(request: Request[Any, Any, Any]) -> None:
-    """Refuse a request that does not name its version."""
+    """Refuse a request without a version."""
     check_form(request.scope)
 
 
 def checked_event(event: str, code: str) -> str:
-    """Return an event id, or refuse it and say why."""
+    """Return an event id if it is valid; refuse it otherwise."""
     if not is_id(event):
         raise Refusal(400, code, f"eventId is {event[:80]!r}, {RULE}", "eventId")
     return event
 
 
 def slot_event(event: str, k: int) -> str:
-    """Return the event of one slot. No client can choose it: there is no control character in an event id."""
+    """Return the event id of a slot. Clients cannot send it, as it has a control character."""
     return f"{event}{SLOT}{k}"
 
 
 def question_from(data: RankIn | SlotsIn, coordinator: Coordinator, excluded: list[str]) -> Question:
-    """Return what is to be decided, for the user found in the context."""
+    """Return the question to decide, for the user found in the context."""
     user, context = find_user(data.context_features or (), coordinator.settings.user_path)
     event = new_event_id() if data.event_id is None else checked_event(data.event_id, "InvalidRankRequest")
     return question_of(
@@ -111,7 +111,7 @@ async def activate(event_id: FromPath[str], state: State) -> Response[None]:
 
 @post(every_form("/multislot/rank"), opt=DECIDE, status_code=201)
 async def rank_slots(body: RawBody, state: State, scope: Scope) -> SlotsOut:
-    """Choose another action for each of several slots."""
+    """Choose a different action for each of several slots."""
     coordinator: Coordinator = state.coordinator
     check_shape(coordinator.settings, body)
     data = read(body, SlotsIn, "InvalidRankRequest")
@@ -140,7 +140,7 @@ async def rank_slots(body: RawBody, state: State, scope: Scope) -> SlotsOut:
 
 
 def slot_question(question: Question, k: int, slot: SlotIn, work: int) -> Question:
-    """Return what is to be decided for one slot: its features are part of the context."""
+    """Return the question to decide for one slot, whose features are part of the context."""
     around = [{"slot": part} for part in slot.features or ()]
     check_groups([around])
     return Question(
@@ -173,7 +173,7 @@ def check_slots(data: SlotsIn, settings: Settings) -> None:
 
 
 def slots_of(coordinator: Coordinator, event: str) -> dict[str, str]:
-    """Return the events of an event's slots, by the slots' ids."""
+    """Return the event ids of an event's slots, by slot id."""
     every = (slot_event(event, k) for k in range(coordinator.settings.max_actions))
     found = [coordinator.engine.events[name] for name in every if name in coordinator.engine.events]
     return {child.slot or "": child.id for child in found}
@@ -181,7 +181,7 @@ def slots_of(coordinator: Coordinator, event: str) -> dict[str, str]:
 
 @post(every_form("/multislot/events/{event_id:str}/reward"), opt=DECIDE, status_code=204)
 async def reward_slots(event_id: FromPath[str], body: RawBody, state: State) -> Response[None]:
-    """Say what the decisions for some slots were worth; outcomes in the order they were sent."""
+    """Say what the decisions for some slots were worth; outcomes have the same order."""
     coordinator: Coordinator = state.coordinator
     data = read(body, SlotRewardsIn, "InvalidRewardRequest")
     known = slots_of(coordinator, checked_event(named(event_id), "InvalidRewardRequest"))
