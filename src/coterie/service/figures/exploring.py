@@ -5,8 +5,8 @@ probability 1/2. A loop whose choices are nearly certain does not learn what oth
 cannot be estimated from the log. This may be intended (`exploration = 0`); more often it is a mistake.
 
 Whether the best guess changes is found by deciding again: of decisions spread over the last hour, how many have
-another best guess now. A loop that explores and whose best guess does not change has learned what it can; if it changes
-often, the loop is still learning, or its users change.
+another best guess now. A loop that explores and whose best guess does not change has learned what it can; if it
+changes often, the loop is still learning, or its users change.
 """
 
 from collections.abc import Iterable, Sequence

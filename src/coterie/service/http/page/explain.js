@@ -1,11 +1,11 @@
-// A decision explained: one that was made, or one that is only imagined.
+// Explains a decision that was made, or that would be made now.
 import { Refused, ask } from "./ask.js";
 import { count, el, moment, payoff, percent, range } from "./draw.js";
 import { card, link, main, note, table } from "./parts.js";
 
 const KINDS = { population: "what anything pays on average", user: "how generous this user is", id: "this action", feature: "actions with this feature", "context × id": "this action in this context", "context × feature": "this feature in this context", "user × id": "this action for this user", "user × feature": "this feature for this user", "user × context × id": "this action for this user in this context" };
 
-// One model of all: the parts of each estimate, and what mattered most to the choice.
+// For one model of all users: the parts of each estimate, and what mattered most for the choice.
 function inParts(why, by) {
   const chance = Object.fromEntries(why.ranking.map((r) => [r.id, r.probability])), reasons = why.reasons || [];
   const low = Math.min(0, ...reasons.map((r) => r.estimate - r.width)), high = Math.max(0.1, ...reasons.map((r) => r.score));

@@ -1,4 +1,4 @@
-// The overview: what was decided and earned, by whom together, how fast.
+// The overview: what was decided and earned, how many users it rested on, and how fast.
 import { ask } from "./ask.js";
 import { bars, between, count, el, key, lines, millis, moment, payoff, percent } from "./draw.js";
 import { against, trial } from "./compare.js";
@@ -17,7 +17,7 @@ const ARMS = [
   { name: "challenger", key: "challenger", kind: "challenger", range: "challengerInterval" },
 ];
 
-// What is known of the others, and how much better ours is; said only where the two ranges do not meet.
+// What the baseline and a uniform choice earn, and how much better the policy is; shown only if the intervals do not overlap.
 function lift(total, name) {
   const theirs = total[name], range = total[`${name}Interval`], ours = total.payoffInterval;
   if (total[`${name}Blind`]) return "cannot be estimated: nothing was left to chance";
@@ -111,7 +111,7 @@ function payoffs(points) {
   ];
 }
 
-// By the round, so that a new loop shows what it learns long before the first minutes are over.
+// Per decision, so that a new loop shows what it learns within its first minutes.
 function learning(stretches) {
   if (!stretches.length) return [el("p", { class: "empty" }, "Fewer than 50 decisions were rewarded yet.")];
   return [
