@@ -40,10 +40,10 @@ def tune(
     out: options.OutOption = Path("out/tune"),
     settings: options.SettingsOption = None,
     as_json: options.JsonOption = False,
+    mlflow: MlflowOption = None,
     workers: options.WorkersOption = None,
     ray: RayOption = None,
     engine: EngineOption = None,
-    mlflow: MlflowOption = None,
 ) -> None:
     """Find each policy's best settings on a log of your own.
 
