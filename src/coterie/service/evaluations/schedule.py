@@ -2,14 +2,15 @@
 
 import asyncio
 import logging
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from coterie.errors import CoterieError
 from coterie.service.core.coordinator import OPTIMISATION, Coordinator
-from coterie.service.durations import parse_duration
+from coterie.service.durations import format_duration, parse_duration
 from coterie.service.evaluations.job_queue import Evaluations
 from coterie.service.evaluations.jobs import Job, milliseconds, moment
 from coterie.service.evaluations.routes import policies_of
+from coterie.service.settings import Settings
 
 log = logging.getLogger("coterie.service")
 
@@ -25,16 +26,19 @@ class Plan(NamedTuple):
     first: int  # not before this time
 
 
+def defaults(settings: Settings) -> dict[str, Any]:
+    """Return the schedule of the settings, in the fields of Personalizer's configuration."""
+    days = settings.optimise_days
+    return {ENABLED: days > 0, FREQUENCY: format_duration((days or 7) * DAY)}
+
+
 def plan(coordinator: Coordinator) -> Plan | None:
     """Return when to optimise, by Personalizer's configuration or else by the settings; None for never."""
-    contract = coordinator.engine.contract
-    by_settings = coordinator.settings.optimise_days * DAY * 1000
-    if not contract.get(ENABLED, by_settings > 0):
+    fields = defaults(coordinator.settings) | coordinator.engine.contract
+    if not fields[ENABLED]:
         return None
-    every = (
-        parse_duration(contract[FREQUENCY]) * 1000 if FREQUENCY in contract else by_settings or 7 * DAY * 1000
-    )
-    start = contract.get(START)
+    start = fields.get(START)
+    every = parse_duration(fields[FREQUENCY]) * 1000
     return Plan(every, 0 if start is None else milliseconds(start, START))
 
 

@@ -16,7 +16,7 @@ from coterie.service.core.coordinator import RETENTION, Coordinator
 from coterie.service.core.engine import check_config, make_policy, possible
 from coterie.service.durations import format_duration, parse_duration
 from coterie.service.evaluations.jobs import milliseconds, moment
-from coterie.service.evaluations.schedule import ENABLED, FREQUENCY, START
+from coterie.service.evaluations.schedule import ENABLED, FREQUENCY, START, defaults
 from coterie.service.personalizer.errors import Refusal
 from coterie.service.settings import Config, Mode
 
@@ -74,7 +74,7 @@ def show(coordinator: Coordinator) -> ServiceConfiguration:
         log_retention_days=int(coordinator.retention_days),
         learning_mode=NAMES[config.mode],
         log_mirror_enabled=False,
-        **(WITHOUT_MEANING | _optimisation(coordinator) | kept),
+        **(WITHOUT_MEANING | defaults(coordinator.settings) | kept),
     )
 
 
@@ -99,12 +99,6 @@ async def change(coordinator: Coordinator, sent: ServiceConfiguration) -> None:
     said = {k: v for k, v in extra.items() if v is not UNSET and v is not None}
     said["last_configuration_edit_date"] = moment(coordinator.clock())
     await coordinator.configure(new, {**coordinator.engine.contract, **said})
-
-
-def _optimisation(coordinator: Coordinator) -> dict[str, Any]:
-    """Return the automatic optimisation of the settings, for fields that were never sent."""
-    days = coordinator.settings.optimise_days
-    return {ENABLED: days > 0, FREQUENCY: format_duration(days * 86_400) if days else "P7D"}
 
 
 def _check_optimisation(frequency: Any, start: Any) -> None:

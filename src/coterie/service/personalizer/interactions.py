@@ -23,7 +23,7 @@ from coterie.service.core.events import Outcome
 from coterie.service.http.access import BYTES, DECIDE
 from coterie.service.http.bodies import Features, question_of
 from coterie.service.http.limits import check_shape
-from coterie.service.ids import LONGEST, RULE, SLOT, is_id
+from coterie.service.ids import LONGEST, RULE, is_id
 from coterie.service.personalizer.errors import Refusal
 from coterie.service.personalizer.event_batch import (
     CB,
@@ -35,6 +35,7 @@ from coterie.service.personalizer.event_batch import (
     is_batch,
     read_batch,
 )
+from coterie.service.personalizer.slots import slots_of
 from coterie.service.personalizer.user import find_user
 from coterie.service.personalizer.versions import every_form
 
@@ -216,12 +217,10 @@ def _checked(event: Any, slot: Any, value: Any, activates: bool) -> Observed:
 
 def _event_in(coordinator: Coordinator, one: Observed) -> str:
     """Return the event's id: that of the slot, if a slot is named by its id or number."""
-    if one.slot is None:
-        return one.event
-    for k in range(coordinator.settings.max_actions):
-        known = coordinator.engine.events.get(f"{one.event}{SLOT}{k}")
-        if known is not None and one.slot in (known.slot, k):
-            return known.id
+    if one.slot is not None:
+        for k, known in slots_of(coordinator, one.event).items():
+            if one.slot in (known.slot, k):
+                return known.id
     return one.event
 
 
