@@ -10,7 +10,7 @@ from coterie.errors import ContextError, FileError, ParameterError
 from coterie.models import make_models
 from coterie.models.checks import check_user, read_payoff
 from coterie.models.files import Tensors
-from coterie.policies.base.decision import Decision, without_estimates
+from coterie.policies.base.decision import Decision
 from coterie.policies.base.known_users import KnownUsers
 from coterie.policies.random import Seed, make_rng
 
@@ -81,7 +81,19 @@ class FromFunction(KnownUsers):
         contexts = self.models.read(contexts)
         n = len(contexts)
         chance, drawn = self._read(self.on_choose(user, contexts), n)
-        return without_estimates(user, contexts, chance, chance, drawn=drawn)
+        nothing, members = np.zeros(n), np.ones(n, dtype=np.int64)
+        return Decision(
+            user,
+            contexts,
+            nothing,
+            nothing,
+            members,
+            nothing,
+            nothing,
+            chance,
+            probability=chance,
+            drawn=drawn,
+        )
 
     def _read(self, told: Any, n: int) -> tuple[NDArray[np.float64], int]:
         """Return how likely each candidate is, and the one to show."""

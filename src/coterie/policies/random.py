@@ -13,7 +13,7 @@ from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.protocol import TIE
 from coterie.policies.base.batch import Batch, Outcome, read_batch
 from coterie.policies.base.compiled import CHUNK
-from coterie.policies.base.decision import Decision, without_estimates
+from coterie.policies.base.decision import Decision
 from coterie.policies.base.known_users import KnownUsers
 
 Seed = int | np.random.Generator
@@ -62,8 +62,13 @@ class Random(KnownUsers):
         """Give every candidate a random score."""
         check_user(user)
         contexts = self.models.read(contexts)
+        nothing = np.zeros(len(contexts))
+        members = np.ones(len(contexts), dtype=np.int64)
         score = self.rng.random(len(contexts))
-        return without_estimates(user, contexts, score, np.full(len(contexts), 1 / len(contexts)))
+        chance = np.full(len(contexts), 1 / len(contexts))
+        return Decision(
+            user, contexts, nothing, nothing, members, nothing, nothing, score, probability=chance
+        )
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
         """Register the user, and learn nothing else."""

@@ -28,7 +28,7 @@ from coterie.models.candidates import Candidates, read_both, read_one, read_tabl
 from coterie.models.checks import check_count, check_flag, check_user, read_items, read_payoff
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.policies.base.batch import Batch, Outcome, read_batch
-from coterie.policies.base.decision import Decision, without_estimates
+from coterie.policies.base.decision import Decision
 from coterie.policies.base.known_users import KnownUsers
 from coterie.policies.random import Seed, make_rng
 
@@ -126,7 +126,19 @@ class VW(KnownUsers):
         self._last = Shown(user, lines, chances, choice)
         score = np.array(chances)
         score[choice] += 1
-        return without_estimates(user, contexts, score, np.array(chances), self._members(user))
+        nothing = np.zeros(len(lines))
+        members = np.full(len(lines), self._members(user))
+        return Decision(
+            user,
+            contexts,
+            nothing,
+            nothing,
+            members,
+            nothing,
+            nothing,
+            score,
+            probability=np.array(chances),
+        )
 
     @property
     def draws(self) -> bool:

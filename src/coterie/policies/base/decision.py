@@ -173,27 +173,3 @@ def decide_with(
     count = np.full(len(width), members, dtype=np.int64)
     found = near.estimate + width if score is None else score
     return Decision(user, contexts, own.estimate, scale * own.spread, count, near.estimate, width, found)
-
-
-def without_estimates(
-    user: Any,
-    contexts: Any,
-    score: Floats,
-    probability: Floats,
-    members: int = 1,
-    drawn: int | None = None,
-) -> Decision:
-    """Return the decision of a policy that gives probabilities instead of estimates, which are 0."""
-    nothing = np.zeros(len(score))
-    return Decision(
-        user,
-        contexts,
-        estimate=nothing,
-        width=nothing,
-        members=np.full(len(score), members),
-        near_estimate=nothing,
-        near_width=nothing,
-        score=score,
-        probability=probability,
-        drawn=drawn,
-    )
