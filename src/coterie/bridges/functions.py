@@ -81,19 +81,9 @@ class FromFunction(KnownUsers):
         contexts = self.models.read(contexts)
         n = len(contexts)
         chance, drawn = self._read(self.on_choose(user, contexts), n)
-        nothing, members = np.zeros(n), np.ones(n, dtype=np.int64)
-        return Decision(
-            user,
-            contexts,
-            nothing,
-            nothing,
-            members,
-            nothing,
-            nothing,
-            chance,
-            probability=chance,
-            drawn=drawn,
-        )
+        nothing = np.zeros(n)
+        estimates = (nothing, nothing, np.ones(n, dtype=np.int64), nothing, nothing)
+        return Decision(user, contexts, *estimates, chance, probability=chance, drawn=drawn)
 
     def _read(self, told: Any, n: int) -> tuple[NDArray[np.float64], int]:
         """Return how likely each candidate is, and the one to show."""
