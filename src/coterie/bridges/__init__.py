@@ -1,6 +1,6 @@
 """Bridges to other packages: obp, Gymnasium, pandas, polars, Arrow and MLflow.
 
-Each name is imported when it is first asked for, and says what to install where its package is missing.
+Each name is imported at its first use; if its package is missing, the error says what to install.
 """
 
 from typing import TYPE_CHECKING

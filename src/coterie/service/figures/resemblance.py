@@ -28,7 +28,7 @@ class Place(Struct, frozen=True, rename="camel"):
 
 
 class ItemPlaces(NamedTuple):
-    """Where a user and others stand on an item."""
+    """The estimates of a user and of others for an item."""
 
     item: str
     own: Place
@@ -95,11 +95,11 @@ def places(
 ) -> list[list[Place]]:
     """Return the users' estimates for items: a list of users per item."""
     see = viewer(policy, contexts, users)
-    _, nobody = see(-1)
+    _, unknown = see(-1)
     found: list[list[Place]] = [[] for _ in contexts]
     for number in users:
         estimate, width = see(number)
-        known = width < nobody - SAME
+        known = width < unknown - SAME
         for k, column in enumerate(found):
             column.append(Place(engine.ids[number], float(estimate[k]), float(width[k]), bool(known[k])))
     return found
@@ -113,7 +113,7 @@ def best_known(
     engine: Engine,
     latest: Sequence[LoggedDecision],
 ) -> list[ItemPlaces]:
-    """Return the `most` items with the narrowest estimates for a user, and where others stand on them."""
+    """Return the `most` items with the narrowest estimates for a user, with others' estimates for them."""
     found = [(item, context_of(item, engine, latest)) for item in items]
     rows = []
     for policy in engine.policies().values():

@@ -114,7 +114,7 @@ class Statistics:
     def learned(self, at: int, event: Event, value: float, updates: int) -> None:
         """Count a learned payoff, and its weights for the baseline and a uniform choice."""
         if event.arm in ("holdback", "challenger"):
-            self._learned_beside(at, event.arm, value, updates)
+            self._learned_in_trial(at, event.arm, value, updates)
             return
         weight = event.baseline / event.probability
         uniform = 1 / (event.choices * event.probability)
@@ -144,7 +144,7 @@ class Statistics:
                 row.shadowed_earned += event.agrees * value
                 row.shadowed_squares += event.agrees * value * value
 
-    def _learned_beside(self, at: int, arm: str, value: float, updates: int) -> None:
+    def _learned_in_trial(self, at: int, arm: str, value: float, updates: int) -> None:
         """Count a payoff of the holdback or the challenger."""
         for row in self._rows(at):
             row.updates += updates

@@ -66,9 +66,9 @@ def alone(config: Config) -> Config:
 
 def normal(holdback: float, challenger: object) -> dict[str, object]:
     """Return both as settings; a share of 0 is not set."""
-    nobody = challenger is None or not getattr(challenger, "share", 0)
+    absent = challenger is None or not getattr(challenger, "share", 0)
     unset: UnsetType = UNSET
-    return {"holdback": holdback or unset, "challenger": unset if nobody else challenger}
+    return {"holdback": holdback or unset, "challenger": unset if absent else challenger}
 
 
 def check_shares(config: Config) -> None:

@@ -15,13 +15,13 @@ from coterie.service.trial.assignment import normal
 
 
 class ShardsBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many shards share the users."""
+    """The number of shards."""
 
     shards: Annotated[int, Meta(ge=1, le=4096)]
 
 
 _trial: list[Any] = [("holdback", Share, 0.0), ("challenger", Challenger | None, None)]
-ConfigBody: Any = msgspec.defstruct(  # the same fields, named as JSON has them
+ConfigBody: Any = msgspec.defstruct(  # the same fields with names in camel case
     "ConfigBody",
     [
         (
@@ -41,13 +41,13 @@ ConfigBody: Any = msgspec.defstruct(  # the same fields, named as JSON has them
 
 @get("/v1/configuration", opt=READ, operation_id="show_configuration")
 async def show_configuration(state: State) -> Response[Any]:
-    """Show the rules decisions are made by."""
+    """Show the configuration of decisions."""
     return _config(state.coordinator.engine.config)
 
 
 @put("/v1/configuration", opt=ADMIN, operation_id="change_configuration")
 async def change_configuration(body: RawBody, state: State) -> Response[Any]:
-    """Change the rules from here on. Another policy first learns what the log holds, then takes over."""
+    """Change the configuration. A new policy first learns the log, then takes over."""
     data = read_counts(body, ConfigBody)
     sent = msgspec.structs.asdict(data)
     await state.coordinator.configure(Config(**(sent | normal(data.holdback, data.challenger))))
@@ -56,7 +56,7 @@ async def change_configuration(body: RawBody, state: State) -> Response[Any]:
 
 @put("/v1/shards", opt=ADMIN, operation_id="rebalance")
 async def rebalance(body: RawBody, state: State) -> ShardsBody:
-    """Share the users among so many shards; decisions and rewards go on meanwhile. Answered when all have moved."""
+    """Distribute the users over this many shards, while serving; answered when all have moved."""
     data = read_counts(body, ShardsBody)
     await state.coordinator.rebalance(data.shards)
     return data

@@ -35,18 +35,18 @@ class RewardBody(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     """What a decision was worth."""
 
     value: Annotated[float, Meta(ge=-1, le=1)]
-    reward_id: Id | None = None  # tells a retry from a second reward when rewards are summed
+    reward_id: Id | None = None  # distinguishes a retry from a second reward if rewards are summed
 
 
 class RewardAnswer(Struct, frozen=True, rename="camel"):
-    """What became of a reward."""
+    """The outcome of a reward."""
 
     event_id: str
     outcome: Outcome
 
 
 class ActivateAnswer(Struct, frozen=True, rename="camel"):
-    """What became of an activation."""
+    """The outcome of an activation."""
 
     event_id: str
     outcome: Annotated[str, Meta(description="activated or unknown_event")]

@@ -1,4 +1,4 @@
-"""Items: what became of them in the latest decisions, and how each splits the users."""
+"""Items: what they earned in the latest decisions, and how each splits the users."""
 
 from itertools import islice
 from typing import Any
@@ -18,7 +18,7 @@ from coterie.service.problems import Problem
 
 
 class ItemRow(Struct, frozen=True, rename="camel"):
-    """An item in a list, with what became of it in the latest decisions."""
+    """An item in a list, with its counts in the latest decisions."""
 
     id: str
     shown: int
@@ -68,7 +68,7 @@ def items_in(engine: Engine, rows: dict[str, ItemRow], search: str, limit: int) 
 
 
 def item_rows(latest: list[LoggedDecision]) -> dict[str, ItemRow]:
-    """Return what became of each item in the latest decisions."""
+    """Return each item's counts in the latest decisions."""
     sums: dict[str, list[float]] = {}
     for made in latest:
         row = sums.setdefault(made.item, [0, 0, 0.0])

@@ -101,7 +101,7 @@ async def forget_user(user_id: PathId, state: State) -> None:
 
 @delete("/v1/users", opt=ADMIN, status_code=204, operation_id="forget_user_by_any_id")
 async def forget_user_by_any_id(state: State, id: Name) -> None:
-    """Forget a user whose id cannot stand in a path, as the compatible API allows."""
+    """Forget a user whose id cannot be in a path, as the compatible API allows."""
     await _forget(id, state)
 
 
