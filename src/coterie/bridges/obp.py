@@ -21,9 +21,9 @@ def to_obp(log: Any, *, features: bool = True) -> dict[str, Any]:
     """Return a log as a bandit feedback of obp; `log` is anything that `open_interactions` takes or returns.
 
     Actions are numbered in order of appearance. Besides obp's own keys there are user, action_names, context_names
-    and action_context_names: obp ignores them, and `open_interactions` reads them back. `pi_b` is there if the log has
-    the probabilities of all actions; an action that could not be shown has probability 0. obp has one row of features
-    per action, so an action whose features change is a ParameterError; `features=False` leaves the features out.
+    and action_context_names: obp ignores them, and `open_interactions` reads them back. `pi_b` is there if the log
+    has the probabilities of all actions; an action that could not be shown has probability 0. obp has one row of
+    features per action, so an action whose features change is a ParameterError; `features=False` leaves features out.
 
     >>> feedback = to_obp({"action": [0, 1], "reward": [1, 0], "pscore": [0.5, 0.5]})
     >>> feedback["n_actions"], feedback["action"].tolist(), feedback["pscore"].tolist()
