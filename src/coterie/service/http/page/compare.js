@@ -55,5 +55,5 @@ export function trial(found) {
   return [el("div", { class: "grid" }, card("", "Measured on users assigned by chance",
     table([["Arm", "id"], ["Policy", "id"], ["Share", "number"], ["Users", "number"], ["Payoffs", "number"], ["Average", "number"], ["Range", "number"]], rows, "", "Arms"),
     table([["Lift", "id"], ["Difference", "number"], ["Range", "number"], ["Relative", "number"], ["Verdict", ""]], lifts, "", "Lifts"),
-    note(`Since ${moment(found.since)}. A user stays in one arm, and ranges take the payoffs of one user together: they hold the true value in about 19 of 20 cases, if you look once, at a time that you chose before.`)))];
+    note(`Since ${moment(found.since)}. A user stays in one arm, and ranges take the payoffs of one user together: they hold the true value in about 19 of 20 cases, if you look once, at a time that you chose in advance.`)))];
 }

@@ -13,7 +13,7 @@ export function evaluations(id, still) {
     if (!still()) return;
     main.replaceChildren(
       el("h1", { tabindex: -1 }, "Evaluations"),
-      el("p", { class: "lead" }, "What other policies would have earned on the log, without showing them to anybody."),
+      el("p", { class: "lead" }, "What other policies would have earned on the log, without showing them to users."),
       el("div", { class: "grid" }, card("", "All evaluations",
         table([["Name", "id"], ["Made", "wide"], ["Status"], ["Verdict", "id wide"]],
           found.map((one) => ({ cells: [link("evaluation", one.id, one.name), moment(one.created), state(one), one.verdict || one.error || "–"] })),

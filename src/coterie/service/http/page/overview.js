@@ -48,7 +48,7 @@ export function overview(id, still) {
   } }, paused ? "Go on" : "Pause");
   main.replaceChildren(
     el("div", { class: "row" }, el("h1", { tabindex: -1 }, "What was decided and earned"), el("div", { class: "buttons" }, pause)),
-    el("p", { class: "lead" }, "Payoffs against the baseline's, the decisions behind them, and who decided with whom."),
+    el("p", { class: "lead" }, "Payoffs against the baseline's, the latest decisions, and how many users they rested on."),
     alarm,
     figures,
     arms,
@@ -113,10 +113,10 @@ function payoffs(points) {
 
 // Per decision, so that a new loop shows what it learns within its first minutes.
 function learning(stretches) {
-  if (!stretches.length) return [el("p", { class: "empty" }, "Fewer than 50 decisions were rewarded yet.")];
+  if (!stretches.length) return [el("p", { class: "empty" }, "Fewer than 50 decisions have a reward yet.")];
   return [
     lines(stretches, [SERIES[0]].map((s) => ({ ...s, key: "payoff" })), "Average payoff of the latest decisions", payoff, null),
-    note(`Each point is ${count(stretches[0].decisions)} decisions with what they earned; those who were held back or had the challenger are left out.`),
+    note(`Each point is ${count(stretches[0].decisions)} decisions with what they earned; users in the holdback and in the challenger's arm are left out.`),
   ];
 }
 

@@ -34,7 +34,7 @@ export function decisionsTable(rows, withUser) {
         row.reward === null ? "–" : payoff(row.reward),
       ],
     })),
-    "Nothing was decided yet. Send a request to POST /v1/rank, or start with coterie serve --demo.",
+    "Nothing has been decided yet. Send a request to POST /v1/rank, or start with coterie serve --demo.",
     "The latest decisions",
   );
 }
