@@ -11,7 +11,7 @@ import pytest
 
 from coterie.service.core.coordinator import Coordinator
 from coterie.service.evaluations import job_queue, runner, schedule
-from coterie.service.evaluations.jobs import Candidate, Done, Job
+from coterie.service.evaluations.jobs import EvaluatedPolicy, Job, WorkerAnswer
 from coterie.service.evaluations.search import candidates
 from coterie.service.personalizer import configuration
 from coterie.service.personalizer.configuration import ServiceConfiguration
@@ -45,7 +45,7 @@ def optimising(
 def said(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the worker would say: which policy is better, if any."""
     answer: dict[str, Any] = {"verdict": "a verdict", "words": "In words.", "policies": [], "better": None}
-    monkeypatch.setattr(runner.Run, "do", lambda run: Done(dict(answer)))
+    monkeypatch.setattr(runner.JobProcess, "do", lambda run: WorkerAnswer(dict(answer)))
     return answer
 
 
@@ -60,7 +60,7 @@ def test_it_is_off_by_default(tmp_path: Path) -> None:
     async def work(coordinator: Coordinator, made: job_queue.Evaluations, clock: Clock) -> None:
         await coordinator.rank(ask("e"))
         clock.turn(1000 * 24 * HOUR)
-        assert schedule.plan(coordinator) is None
+        assert schedule.schedule_of(coordinator) is None
         assert await schedule.optimise_if_due(coordinator, made) is None
         assert configuration.show(coordinator).is_auto_optimization_enabled is False
 
@@ -101,8 +101,8 @@ def test_a_policy_that_was_changed_meanwhile_stays(tmp_path: Path, said: dict[st
     async def work(coordinator: Coordinator, made: job_queue.Evaluations, clock: Clock) -> None:
         await coordinator.configure(Config(parameters={"explore": 0.1}))
         policies = (
-            Candidate("current", "sparse-hierarchical", {}, "current"),
-            Candidate("sharper choices", "sparse-hierarchical", {"gap": 100.0}, "search"),
+            EvaluatedPolicy("current", "sparse-hierarchical", {}, "current"),
+            EvaluatedPolicy("sharper choices", "sparse-hierarchical", {"gap": 100.0}, "search"),
         )
         job = await made.make(Job("one", "evaluation", "one", 0, START + 1, START, policies, automatic=True))
         assert (await done(made, job)).retained
@@ -115,7 +115,7 @@ def test_a_manual_evaluation_applies_nothing(tmp_path: Path, said: dict[str, Any
     said["better"] = "mine"
 
     async def work(coordinator: Coordinator, made: job_queue.Evaluations, clock: Clock) -> None:
-        policies = (Candidate("mine", "sparse-hierarchical", {"gap": 100.0}),)
+        policies = (EvaluatedPolicy("mine", "sparse-hierarchical", {"gap": 100.0}),)
         job = await made.make(Job("one", "evaluation", "one", 0, START + 1, START, policies))
         assert (await done(made, job)).applied is None
         assert coordinator.engine.config == Config()
@@ -141,10 +141,10 @@ def test_personalizers_configuration_sets_the_schedule_and_a_start_that_names_it
         assert schedule.due(coordinator, made, START)
 
     async def still(coordinator: Coordinator, made: job_queue.Evaluations, clock: Clock) -> None:
-        assert schedule.plan(coordinator) == schedule.Plan(2 * 24 * HOUR * 1000, 1_893_456_000_000)
+        assert schedule.schedule_of(coordinator) == schedule.Schedule(2 * 24 * HOUR * 1000, 1_893_456_000_000)
 
     async def off(coordinator: Coordinator, made: job_queue.Evaluations, clock: Clock) -> None:
-        assert schedule.plan(coordinator) is None
+        assert schedule.schedule_of(coordinator) is None
 
     optimising(path, change, frozenset())
     optimising(path, still, frozenset())
@@ -170,4 +170,4 @@ def test_candidates_can_be_served_and_are_not_in_force() -> None:
         assert len(found) == 6
         assert all((one.policy, one.parameters) != (config.policy, config.parameters) for one in found)
         assert len({one.name for one in found}) == 6
-        assert msgspec.json.decode(msgspec.json.encode(found), type=list[Candidate]) == found
+        assert msgspec.json.decode(msgspec.json.encode(found), type=list[EvaluatedPolicy]) == found

@@ -12,8 +12,17 @@ import msgspec
 from coterie.errors import CoterieError
 from coterie.service.core.coordinator import Coordinator
 from coterie.service.core.engine import check_config
-from coterie.service.evaluations.jobs import ALWAYS, NAMES, Candidate, Job, Kind, Work, decode, encode
-from coterie.service.evaluations.runner import Run
+from coterie.service.evaluations.jobs import (
+    ALWAYS,
+    NAMES,
+    EvaluatedPolicy,
+    Job,
+    JobKind,
+    WorkerInput,
+    decode,
+    encode,
+)
+from coterie.service.evaluations.runner import JobProcess
 from coterie.service.evaluations.search import with_policy
 from coterie.service.log.store import StoreError
 from coterie.service.problems import Problem
@@ -32,11 +41,11 @@ class Evaluations:
 
     def __init__(self, coordinator: Coordinator) -> None:
         self.coordinator = coordinator
-        self.jobs: dict[tuple[Kind, str], Job] = {}
+        self.jobs: dict[tuple[JobKind, str], Job] = {}
         self._thread = ThreadPoolExecutor(AT_ONCE, "evaluations")
         self._writer = ThreadPoolExecutor(1, "evaluations-store")  # writes go one after the other
         self._waiting = asyncio.Event()
-        self._run: Run | None = None
+        self._run: JobProcess | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -56,11 +65,11 @@ class Evaluations:
         for pool in (self._thread, self._writer):  # they use the store, which is closed next
             await asyncio.to_thread(pool.shutdown)
 
-    def every(self, kind: Kind) -> list[Job]:
+    def every(self, kind: JobKind) -> list[Job]:
         """Return all jobs of a kind, the newest first."""
         return [job for job in reversed(self.jobs.values()) if job.kind == kind]
 
-    def find(self, kind: Kind, name: str) -> Job:
+    def find(self, kind: JobKind, name: str) -> Job:
         """Return a job, or answer 404."""
         found = self.jobs.get((kind, name))
         if found is None:
@@ -99,7 +108,7 @@ class Evaluations:
                 422, "invalid_evaluation", "the end of its time is not after the start; give a later end"
             )
 
-    async def delete(self, kind: Kind, name: str) -> None:
+    async def delete(self, kind: JobKind, name: str) -> None:
         """Delete a job, and end it if it runs."""
         job = self.find(kind, name)
         del self.jobs[job.key]
@@ -114,7 +123,7 @@ class Evaluations:
             raise Problem(
                 409, "not_evaluated", f"evaluation {name!r} is {job.status}; apply one that is done"
             )
-        one = job.candidate(policy)
+        one = job.policy(policy)
         if one is None and policy in ALWAYS:
             way = {
                 "logged": "it is what was shown",
@@ -157,8 +166,8 @@ class Evaluations:
 
     async def _do(self, job: Job) -> None:
         settings, coordinator = self.coordinator.settings, self.coordinator
-        work = Work(job, coordinator.engine.config, settings.max_evaluated, os.getpid())
-        self._run = Run(work, coordinator.store, settings.evaluation_within)
+        work = WorkerInput(job, coordinator.engine.config, settings.max_evaluated, os.getpid())
+        self._run = JobProcess(work, coordinator.store, settings.evaluation_within)
         await self._change(msgspec.structs.replace(job, status="running"), durable=False)
         try:
             done = await asyncio.get_running_loop().run_in_executor(self._thread, self._run.do)
@@ -178,7 +187,7 @@ class Evaluations:
     async def _optimise(self, job: Job) -> Job:
         """Apply the policy that is better with confidence, if there is one, and log it."""
         better = (job.result or {}).get("better")
-        one = job.candidate(better) if better is not None else None
+        one = job.policy(better) if better is not None else None
         if one is not None and not self._in_force(job):
             log.info("automatic optimisation: the policy was changed meanwhile; the new one stays")
             return msgspec.structs.replace(job, retained=True)
@@ -206,7 +215,7 @@ class Evaluations:
 
     def _in_force(self, job: Job) -> bool:
         """Return whether the policy that was current for the evaluation is still current."""
-        one, config = job.candidate("current"), self.coordinator.engine.config
+        one, config = job.policy("current"), self.coordinator.engine.config
         return one is not None and (one.policy, one.parameters) == (config.policy, config.parameters)
 
     async def _change(self, job: Job, durable: bool = True) -> None:
@@ -236,7 +245,7 @@ class Evaluations:
             await self.delete(job.kind, job.id)
 
 
-def check_policies(policies: Sequence[Candidate], config: Config) -> None:
+def check_policies(policies: Sequence[EvaluatedPolicy], config: Config) -> None:
     """Raise if a policy cannot be served, or if two have the same name."""
     if len(policies) > MOST_POLICIES:
         message = f"{len(policies)} policies, expected at most {MOST_POLICIES}"

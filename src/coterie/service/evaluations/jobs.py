@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from coterie.service.settings import Config
 
-Kind = Literal["evaluation", "importance"]
+JobKind = Literal["evaluation", "importance"]
 Status = Literal["waiting", "running", "done", "failed", "timeout"]
 Source = Literal["logged", "baseline", "uniform", "current", "custom", "search"]
 # The policies in every evaluation: what was shown, what the application would have shown, and a uniform choice.
@@ -16,7 +16,7 @@ ALWAYS: tuple[Source, ...] = ("logged", "baseline", "uniform")
 NAMES = frozenset((*ALWAYS, "current"))  # reserved
 
 
-class Candidate(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class EvaluatedPolicy(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A policy to evaluate, and its name in the evaluation."""
 
     name: str
@@ -29,12 +29,12 @@ class Job(Struct, frozen=True, omit_defaults=True):
     """An evaluation, or a computation of feature importance. Times are in milliseconds."""
 
     id: str
-    kind: Kind
+    kind: JobKind
     name: str
     start: int
     end: int
     created: int
-    policies: tuple[Candidate, ...] = ()
+    policies: tuple[EvaluatedPolicy, ...] = ()
     automatic: bool = False
     status: Status = "waiting"
     error: str | None = None
@@ -43,8 +43,8 @@ class Job(Struct, frozen=True, omit_defaults=True):
     retained: bool = False  # whether it was automatic and the current policy stays
 
     @property
-    def key(self) -> tuple[Kind, str]:
-        """Kind and id, which are unique."""
+    def key(self) -> tuple[JobKind, str]:
+        """Kind and id, which are unique together."""
         return self.kind, self.id
 
     @property
@@ -52,12 +52,12 @@ class Job(Struct, frozen=True, omit_defaults=True):
         """Whether it is not finished."""
         return self.status in ("waiting", "running")
 
-    def candidate(self, name: str) -> Candidate | None:
+    def policy(self, name: str) -> EvaluatedPolicy | None:
         """Return one of its policies."""
         return next((one for one in self.policies if one.name == name), None)
 
 
-class Work(Struct, frozen=True):
+class WorkerInput(Struct, frozen=True):
     """The first message to the worker; the log follows."""
 
     job: Job
@@ -66,7 +66,7 @@ class Work(Struct, frozen=True):
     parent: int  # the process that waits for the result
 
 
-class Done(Struct, frozen=True):
+class WorkerAnswer(Struct, frozen=True):
     """The worker's answer."""
 
     result: dict[str, Any] | None = None

@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from coterie.service.core.coordinator import Coordinator
 from coterie.service.evaluations.job_queue import MOST_POLICIES, Evaluations
-from coterie.service.evaluations.jobs import Candidate, Job
+from coterie.service.evaluations.jobs import EvaluatedPolicy, Job
 from coterie.service.evaluations.search import candidates, current
 from coterie.service.http.access import ADMIN, READ
 from coterie.service.http.bodies import read, read_counts
@@ -105,7 +105,7 @@ async def make_evaluation(evaluation_id: PathId, body: RawBody, state: State) ->
         created=coordinator.clock(),
         policies=await asyncio.to_thread(
             policies_of,
-            [Candidate(one.name, one.policy, one.parameters) for one in data.policies],
+            [EvaluatedPolicy(one.name, one.policy, one.parameters) for one in data.policies],
             data.search,
             coordinator.engine.config,
             coordinator.shards,
@@ -114,7 +114,9 @@ async def make_evaluation(evaluation_id: PathId, body: RawBody, state: State) ->
     return told(await state.evaluations.make(job))
 
 
-def policies_of(custom: list[Candidate], search: bool, config: Config, shards: Any) -> tuple[Candidate, ...]:
+def policies_of(
+    custom: list[EvaluatedPolicy], search: bool, config: Config, shards: Any
+) -> tuple[EvaluatedPolicy, ...]:
     """Return the policies to replay: the current one, the requested ones, and those of the search."""
     tried = candidates(config, shards) if search else []
     names = {one.name for one in custom}

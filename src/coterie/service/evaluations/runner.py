@@ -11,7 +11,7 @@ from typing import final
 
 import msgspec
 
-from coterie.service.evaluations.jobs import Done, Work
+from coterie.service.evaluations.jobs import WorkerAnswer, WorkerInput
 from coterie.service.evaluations.worker import write_batches
 from coterie.service.log.store import Store
 
@@ -21,10 +21,10 @@ ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUM
 
 @final
 @dataclass(eq=False)
-class Run:
+class JobProcess:
     """A process that does one job. `do` blocks its thread; `end` may be called from any other thread."""
 
-    work: Work
+    work: WorkerInput
     store: Store
     within: float  # seconds
     timed_out: bool = False
@@ -32,7 +32,7 @@ class Run:
     _process: "subprocess.Popen[bytes] | None" = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def do(self) -> Done | None:
+    def do(self) -> WorkerAnswer | None:
         """Return the worker's answer, or None if the job was ended."""
         with self._lock:
             if self.ended:
@@ -63,14 +63,16 @@ class Run:
                     with suppress(OSError):
                         pipe.close()
         if self.timed_out:
-            return Done(error=f"it took longer than {self.within:g} s (evaluation-within)")
+            return WorkerAnswer(error=f"it took longer than {self.within:g} s (evaluation-within)")
         if self.ended:
             return None
         try:
-            return msgspec.json.decode(answer, type=Done)
+            return msgspec.json.decode(answer, type=WorkerAnswer)
         except msgspec.MsgspecError:
             log.error(f"an evaluation failed: {b''.join(said).decode(errors='replace')[-2000:]}")
-            return Done(error=f"its process ended with {process.returncode}; the service's log says more")
+            return WorkerAnswer(
+                error=f"its process ended with {process.returncode}; the service's log says more"
+            )
 
     def _talk(self, process: "subprocess.Popen[bytes]") -> bytes:
         assert process.stdin is not None

@@ -19,7 +19,7 @@ DAY = 86_400.0
 ENABLED, FREQUENCY, START = OPTIMISATION
 
 
-class Plan(NamedTuple):
+class Schedule(NamedTuple):
     """When to optimise."""
 
     every: float  # milliseconds
@@ -32,24 +32,24 @@ def defaults(settings: Settings) -> dict[str, Any]:
     return {ENABLED: days > 0, FREQUENCY: format_duration((days or 7) * DAY)}
 
 
-def plan(coordinator: Coordinator) -> Plan | None:
+def schedule_of(coordinator: Coordinator) -> Schedule | None:
     """Return when to optimise, by Personalizer's configuration or else by the settings; None for never."""
     fields = defaults(coordinator.settings) | coordinator.engine.contract
     if not fields[ENABLED]:
         return None
     start = fields.get(START)
     every = parse_duration(fields[FREQUENCY]) * 1000
-    return Plan(every, 0 if start is None else milliseconds(start, START))
+    return Schedule(every, 0 if start is None else milliseconds(start, START))
 
 
 def due(coordinator: Coordinator, evaluations: Evaluations, oldest: int | None) -> bool:
     """Return whether enough time has passed since the last optimisation, or since the log began."""
-    planned = plan(coordinator)
-    if planned is None or oldest is None or coordinator.refusing is not None:
+    schedule = schedule_of(coordinator)
+    if schedule is None or oldest is None or coordinator.refusing is not None:
         return False
     made = [job.created for job in evaluations.every("evaluation") if job.automatic]
     now = coordinator.clock()
-    return now >= planned.first and now - max([oldest, *made]) >= planned.every
+    return now >= schedule.first and now - max([oldest, *made]) >= schedule.every
 
 
 def automatic(coordinator: Coordinator) -> Job:
@@ -72,7 +72,7 @@ async def keep_optimising(coordinator: Coordinator, evaluations: Evaluations) ->
 
 async def optimise_if_due(coordinator: Coordinator, evaluations: Evaluations) -> Job | None:
     """Start an automatic optimisation if one is due, and return its job."""
-    if plan(coordinator) is None or not due(
+    if schedule_of(coordinator) is None or not due(
         coordinator, evaluations, await asyncio.to_thread(coordinator.oldest)
     ):
         return None

@@ -6,7 +6,7 @@ import msgspec
 
 from coterie.errors import CoterieError
 from coterie.service.core.engine import check_config, same_model
-from coterie.service.evaluations.jobs import Candidate
+from coterie.service.evaluations.jobs import EvaluatedPolicy
 from coterie.service.settings import Config
 
 TRIED: tuple[tuple[str, str, dict[str, Any]], ...] = (
@@ -20,18 +20,18 @@ TRIED: tuple[tuple[str, str, dict[str, Any]], ...] = (
 )
 
 
-def current(config: Config) -> Candidate:
+def current(config: Config) -> EvaluatedPolicy:
     """Return the current policy."""
-    return Candidate("current", config.policy, dict(config.parameters), "current")
+    return EvaluatedPolicy("current", config.policy, dict(config.parameters), "current")
 
 
-def candidates(config: Config, shards: Any = None) -> list[Candidate]:
+def candidates(config: Config, shards: Any = None) -> list[EvaluatedPolicy]:
     """Return the policies to try, without the current one and those that this service cannot run."""
     found = []
     for name, policy, parameters in TRIED:
         if (policy, parameters) == (config.policy, config.parameters):
             continue
-        one = Candidate(name, policy, parameters, "search")
+        one = EvaluatedPolicy(name, policy, parameters, "search")
         try:
             check_config(with_policy(config, one), shards)
         except CoterieError:
@@ -40,6 +40,6 @@ def candidates(config: Config, shards: Any = None) -> list[Candidate]:
     return found
 
 
-def with_policy(config: Config, one: Candidate) -> Config:
+def with_policy(config: Config, one: EvaluatedPolicy) -> Config:
     """Return the configuration with another policy."""
     return same_model(config, msgspec.structs.replace(config, policy=one.policy, parameters=one.parameters))

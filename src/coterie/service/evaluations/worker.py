@@ -20,7 +20,7 @@ from coterie.evaluation import Evaluation, Result, as_json, evaluate
 from coterie.evaluation.verdict import FEW, LEVEL, chance
 from coterie.service.core.records import Batch
 from coterie.service.evaluations.importance import scores
-from coterie.service.evaluations.jobs import ALWAYS, Done, Job, Work
+from coterie.service.evaluations.jobs import ALWAYS, Job, WorkerAnswer, WorkerInput
 from coterie.service.evaluations.served import ServedPolicy
 
 FRAME = struct.Struct(">qqIqi")  # first, count, bytes, checksum and version of a batch
@@ -43,7 +43,7 @@ def read_batches(file: IO[bytes]) -> Iterator[Batch]:
         yield Batch(first, count, file.read(size), checksum, version)
 
 
-def log_of(batches: Iterable[Batch], work: Work) -> InteractionLog:
+def log_of(batches: Iterable[Batch], work: WorkerInput) -> InteractionLog:
     """Return the decisions in the job's time span; the newest if there are too many."""
     job = work.job
     kept: deque[tuple[int, Any]] = deque()
@@ -84,7 +84,7 @@ def _drop_oldest(kept: deque[tuple[int, Any]]) -> int:
     return 1
 
 
-def do(work: Work, batches: Iterable[Batch]) -> dict[str, Any]:
+def do(work: WorkerInput, batches: Iterable[Batch]) -> dict[str, Any]:
     """Return the result of a job."""
     log = log_of(batches, work)
 
@@ -145,11 +145,11 @@ def main() -> None:
     os.nice(10)  # the service has priority
     source = sys.stdin.buffer
     size = int.from_bytes(source.read(4), "big")
-    work = msgspec.json.decode(source.read(size), type=Work)
+    work = msgspec.json.decode(source.read(size), type=WorkerInput)
     try:
-        done = Done(do(work, read_batches(source)))
+        done = WorkerAnswer(do(work, read_batches(source)))
     except CoterieError as error:
-        done = Done(error=str(error))
+        done = WorkerAnswer(error=str(error))
     sys.stdout.buffer.write(msgspec.json.encode(done))
 
 

@@ -68,7 +68,7 @@ def _name(own: str) -> str:
 def _result(
     job: Job, part: dict[str, Any], more: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> dict[str, Any]:
-    one = job.candidate(part["policy"])
+    one = job.policy(part["policy"])
     source = SOURCES[part["policy"]] if one is None else KINDS[one.source]
     arguments = "" if one is None else written({"policy": one.policy, **one.parameters})
     return {"name": _name(part["policy"]), "arguments": arguments, "policySource": source, **more(part)}

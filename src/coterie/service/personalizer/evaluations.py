@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from coterie.policies import POLICIES
 from coterie.service.core.coordinator import Coordinator, new_event_id
-from coterie.service.evaluations.jobs import Candidate, Job, Kind, milliseconds
+from coterie.service.evaluations.jobs import EvaluatedPolicy, Job, JobKind, milliseconds
 from coterie.service.evaluations.routes import policies_of
 from coterie.service.http.access import ADMIN, READ
 from coterie.service.ids import RULE, is_id, named
@@ -124,7 +124,7 @@ async def _make_evaluation(name: str, body: bytes, state: State) -> Job:
 
 
 async def _make_job(
-    kind: Kind, name: str, sent: EvaluationContract | ImportanceContract, state: State, policies: Any = ()
+    kind: JobKind, name: str, sent: EvaluationContract | ImportanceContract, state: State, policies: Any = ()
 ) -> Job:
     coordinator: Coordinator = state.coordinator
     if not is_id(name):
@@ -147,7 +147,7 @@ def _time(text: str, field: str) -> int:
         raise Refusal(400, BAD, str(error), field) from error
 
 
-def _candidate(sent: PolicyContract) -> Candidate:
+def _candidate(sent: PolicyContract) -> EvaluatedPolicy:
     """Return a policy to evaluate: coterie's name for it is its name, or the argument --policy."""
     if not sent.name or len(sent.name) > 256:
         raise Refusal(400, "InvalidPolicyContract", "a policy's name has 1 to 256 characters", "policies")
@@ -164,7 +164,7 @@ def _candidate(sent: PolicyContract) -> Candidate:
             "or as the argument --policy"
         )
         raise Refusal(400, "InvalidPolicyContract", message, "policies")
-    return Candidate(sent.name, str(policy), parameters)
+    return EvaluatedPolicy(sent.name, str(policy), parameters)
 
 
 @put(every_form("/featureImportances/{importance_id:str}"), opt=ADMIN)
@@ -174,7 +174,7 @@ async def create_importance(importance_id: FromPath[str], body: RawBody, state: 
     return importance_form(await _make_job("importance", named(importance_id), sent, state))
 
 
-def _shared_routes(path: str, kind: Kind, forms: Forms, missing: str) -> list[Any]:
+def _shared_routes(path: str, kind: JobKind, forms: Forms, missing: str) -> list[Any]:
     """Return the routes that evaluations and feature importances share: list, show and delete."""
     one = every_form(path + "/{job_id:str}")
 
