@@ -21,10 +21,10 @@ from coterie.evaluation import evaluate
 from coterie.evaluation.targets import encode_interaction
 from coterie.service.core.coordinator import Coordinator
 from coterie.service.core.engine import Action, Question
-from coterie.service.evaluations import job_queue, runner, worker
+from coterie.service.evaluations import job_process, job_queue, worker
 from coterie.service.evaluations.importance import scores
 from coterie.service.evaluations.jobs import EvaluatedPolicy, Job, WorkerAnswer, WorkerInput
-from coterie.service.evaluations.served import ServedPolicy
+from coterie.service.evaluations.served_policy import ServedPolicy
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import FullError, LostError, open_store
 from coterie.service.problems import Problem
@@ -120,13 +120,13 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         begun: list[str] = []  # noqa: RUF012
         answer = WorkerAnswer(FAKE)
 
-    def do(run: runner.JobProcess) -> WorkerAnswer | None:
+    def do(run: job_process.JobProcess) -> WorkerAnswer | None:
         Held.begun.append(run.work.job.id)
         while not (Held.gate.is_set() or run.ended):
             time.sleep(0.01)
         return None if run.ended else Held.answer
 
-    monkeypatch.setattr(runner.JobProcess, "do", do)
+    monkeypatch.setattr(job_process.JobProcess, "do", do)
     yield Held
     Held.gate.set()
 
@@ -172,12 +172,12 @@ def test_one_that_fails_is_told_and_the_next_is_done(
 ) -> None:
     faults: list[Exception] = [LostError("secrets of the database"), OSError("no more processes")]
 
-    def do(run: runner.JobProcess) -> WorkerAnswer:
+    def do(run: job_process.JobProcess) -> WorkerAnswer:
         if faults:
             raise faults.pop(0)
         return WorkerAnswer(FAKE)
 
-    monkeypatch.setattr(runner.JobProcess, "do", do)
+    monkeypatch.setattr(job_process.JobProcess, "do", do)
     with running(str(tmp_path / "log.db")) as (client, _):
         for name in ("one", "two", "three"):
             client.put(f"/v1/evaluations/{name}", json={})
@@ -368,14 +368,14 @@ def test_a_process_that_takes_too_long_or_fails_is_told(
     path = logged(tmp_path, 3, config)
     store = SqliteStore(str(path))
     try:
-        late = runner.JobProcess(work_of(job(), config), store, 0.01)
+        late = job_process.JobProcess(work_of(job(), config), store, 0.01)
         assert late.do() == WorkerAnswer(error="it took longer than 0.01 s (evaluation-within)")
         assert late.timed_out
-        ended = runner.JobProcess(work_of(job(), config), store, 100)
+        ended = job_process.JobProcess(work_of(job(), config), store, 100)
         ended.end()
         assert ended.do() is None
         monkeypatch.setattr(sys, "executable", "/bin/false")
-        failed = runner.JobProcess(work_of(job(), config), store, 100).do()
+        failed = job_process.JobProcess(work_of(job(), config), store, 100).do()
         assert failed is not None
         assert failed.error is not None
         assert "the service's log says more" in failed.error

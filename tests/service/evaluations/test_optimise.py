@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from coterie.service.core.coordinator import Coordinator
-from coterie.service.evaluations import job_queue, runner, schedule
+from coterie.service.evaluations import job_process, job_queue, schedule
 from coterie.service.evaluations.jobs import EvaluatedPolicy, Job, WorkerAnswer
 from coterie.service.evaluations.search import candidates
 from coterie.service.personalizer import configuration
@@ -45,7 +45,7 @@ def optimising(
 def said(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the worker would say: which policy is better, if any."""
     answer: dict[str, Any] = {"verdict": "a verdict", "words": "In words.", "policies": [], "better": None}
-    monkeypatch.setattr(runner.JobProcess, "do", lambda run: WorkerAnswer(dict(answer)))
+    monkeypatch.setattr(job_process.JobProcess, "do", lambda run: WorkerAnswer(dict(answer)))
     return answer
 
 

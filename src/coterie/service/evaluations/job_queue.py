@@ -12,6 +12,7 @@ import msgspec
 from coterie.errors import CoterieError
 from coterie.service.core.coordinator import Coordinator
 from coterie.service.core.engine import check_config
+from coterie.service.evaluations.job_process import JobProcess
 from coterie.service.evaluations.jobs import (
     ALWAYS,
     NAMES,
@@ -22,7 +23,6 @@ from coterie.service.evaluations.jobs import (
     decode,
     encode,
 )
-from coterie.service.evaluations.runner import JobProcess
 from coterie.service.evaluations.search import with_policy
 from coterie.service.log.store import StoreError
 from coterie.service.problems import Problem

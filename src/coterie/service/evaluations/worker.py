@@ -21,7 +21,7 @@ from coterie.evaluation.verdict import FEW, LEVEL, chance
 from coterie.service.core.records import Batch
 from coterie.service.evaluations.importance import scores
 from coterie.service.evaluations.jobs import ALWAYS, Job, WorkerAnswer, WorkerInput
-from coterie.service.evaluations.served import ServedPolicy
+from coterie.service.evaluations.served_policy import ServedPolicy
 
 FRAME = struct.Struct(">qqIqi")  # first, count, bytes, checksum and version of a batch
 NUMBERS = {-1: ""}  # no names: users have only numbers
