@@ -1,7 +1,7 @@
-"""Ids: any text without control characters. Ids of users and events appear in paths, percent-encoded.
+"""Ids: any text but control characters. Those of users and events stand in paths, percent-encoded.
 
-An id may contain slashes, so a path is split before it is decoded: `in_order` leaves the ids encoded for the routes,
-and `named` decodes the id that a route receives.
+An id may hold slashes, so a path is split before it is decoded: `in_order` leaves the ids encoded for the
+routes, and `named` decodes the one that a route was given.
 """
 
 import re
@@ -14,30 +14,30 @@ from msgspec import Meta
 
 from coterie.service.problems import Problem
 
-# Not "." or "..": clients and proxies remove them from addresses. (`$` alone would accept "a\n".)
+# Neither "." nor "..": whatever reads addresses swallows them, encoded or not. (`$` alone would let "a\n" pass.)
 ID = r"^(?!\.{1,2}$)[^\x00-\x1f\x7f-\x9f]+$(?!\n)"
 LONGEST = 256
 RULE = f"expected 1 to {LONGEST} characters, no control characters, and neither '.' nor '..', which addresses swallow"
 
-# Ids of actions and slots are never in a path.
+# Ids of actions and slots stand in no path.
 NAME = r"^[^\x00-\x1f\x7f-\x9f]+$(?!\n)"
 NAME_RULE = f"expected 1 to {LONGEST} characters, no control characters"
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
-SLOT = "\x1f"  # between an event's id and a slot's number; clients cannot send it
+SLOT = "\x1f"  # between an event's id and a slot's number: no client can choose it
 
 Id = Annotated[str, Meta(min_length=1, max_length=LONGEST, pattern=ID)]
 Name = Annotated[str, Meta(min_length=1, max_length=LONGEST, pattern=NAME)]
-# The same in the schema only: `check_names_of` checks the ids of all actions at once.
+# The same, told to clients; of the ids of many actions `check_names_of` looks at all at once.
 ActionName = Annotated[str, Meta(min_length=1, max_length=LONGEST, extra_json_schema={"pattern": NAME})]
 PathId = Annotated[str, Parameter(min_length=1, description="Percent-encoded; any character may be in it.")]
 
-_PLAIN = "!$&'()*+,;=:@"  # allowed in a segment of a path besides letters, digits and -._~
+_PLAIN = "!$&'()*+,;=:@"  # what a segment of a path may hold besides letters, digits and -._~
 
 
 def in_words(error: Exception) -> str:
-    """Return the error of a body, with the rule for ids instead of their pattern."""
+    """Return what is wrong with a body, with the rule of an id in the place of its pattern."""
     said = str(error).replace(f"Expected `str` matching regex {ID!r}", f"not an id: {RULE}")
     return said.replace(f"Expected `str` matching regex {NAME!r}", f"not an id: {NAME_RULE}")
 
@@ -50,12 +50,12 @@ def check_names_of(actions: Sequence[Any]) -> None:
 
 
 def is_id(text: str) -> bool:
-    """Return whether a text is a valid id of a user or an event."""
+    """Return whether a text can be the id of a user or an event."""
     return len(text) <= LONGEST and re.search(ID, text) is not None
 
 
 def in_order(scope: Any) -> str:
-    """Return the path of a request with its segments percent-encoded in one way."""
+    """Return the path of a request with its segments encoded, each in the one usual way."""
     raw = scope.get("raw_path")
     if raw is None:
         return quote(scope["path"], safe="/" + _PLAIN)
@@ -69,7 +69,7 @@ def in_order(scope: Any) -> str:
 
 
 def named(segment: str) -> str:
-    """Return the id in a segment of a path; it may be that of an event's slot."""
+    """Return the id that a segment of a path names, or that of an event's slot."""
     try:
         text = unquote(segment, errors="strict")
     except UnicodeDecodeError as error:

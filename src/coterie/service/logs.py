@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object per line, on stderr, with the event's id if there is one."""
+"""Structured logs: one JSON object a line, on stderr, with the event's id where there is one."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Errors of requests: a status, a code for programs and a message for people."""
+"""What can go wrong with a request: a status, a code for programs and a message for people."""
 
 import logging
 
@@ -20,7 +20,7 @@ class Problem(CoterieError):  # noqa: N818 (what HTTP calls it)
 
 
 def problem_of(error: Exception) -> Problem:
-    """Return the problem to answer for any error."""
+    """Return what is answered when something below the routes refused or failed."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, FileError | StoreError):
@@ -34,7 +34,7 @@ def problem_of(error: Exception) -> Problem:
 
 
 def retry_header(problem: Problem) -> dict[str, str]:
-    """Return the header that says when to try again, if the problem says so."""
+    """Return the header that says when to try again, if the problem has a time."""
     if problem.retry_after is None:
         return {}
     return {"Retry-After": str(max(1, round(problem.retry_after)))}

@@ -1,4 +1,4 @@
-"""Runs the service: checks the settings, opens the store, and starts uvicorn."""
+"""Running the service: checks the settings, opens the store, and gives uvicorn the application."""
 
 import argparse
 import gc
@@ -26,18 +26,18 @@ from coterie.service.settings import Settings, read_settings
 
 
 def serve(settings: Settings, demo: bool = False) -> None:
-    """Serve until a signal, then finish all accepted requests. Exits with 1 if no snapshot was written."""
+    """Serve until told to stop and everything accepted is finished. Exits with 1 if no snapshot was written."""
     configure_logs(settings.log_level)
-    os.umask(0o077)  # only the owner may read what this process writes
+    os.umask(0o077)  # whatever this process writes is its owner's
     check_tls(settings)
     store = open_store(settings.store, settings.durability, standby=True)
     app = make_app(settings, store, demo)
     app.metrics.coordinator.give_up = lambda: signal.raise_signal(signal.SIGTERM)
-    # The event loop's thread is busy with requests; the committer must not wait 5 ms for the GIL.
+    # The loop's thread is busy with requests; the committer must not wait 5 ms for its turn.
     sys.setswitchinterval(0.0005)
-    collect_less_often()
+    calm_the_collector()
     for number in (signal.SIGTERM, signal.SIGINT):
-        # Once stopped, uvicorn raises the signal again, which would end the process with an error.
+        # Once stopped, uvicorn raises the signal again, which would turn a clean end into a death by signal.
         signal.signal(number, lambda *_: None)
     connections = Connections(settings, app.metrics)
     connections.most = make_room_for(settings.max_connections)
@@ -62,19 +62,19 @@ def serve(settings: Settings, demo: bool = False) -> None:
         sys.exit(1)
 
 
-def collect_less_often() -> None:
-    """Collect garbage less often, and never permanent objects; it took a third of a rank's time."""
+def calm_the_collector() -> None:
+    """Look for cycles seldom, and never among what lives as long as the process: a third of a rank's time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)
 
 
 def make_app(settings: Settings, store: Store, demo: bool = False) -> Guard:
-    """Return the application over an open store; raise if strangers could reach it."""
+    """Return the application over an open store, after checking who may reach it."""
     fixed = [*keys_from_settings(settings.keys), *keys_from_environment(os.environ)]
     keyring = Keyring(fixed, store.keys())
     check_host(settings, keyring)
-    # Payoffs wait for a shard that is being rebuilt; the coordinator decides what happens to decisions meanwhile.
+    # Payoffs wait for a shard that is being rebuilt; what decisions do meanwhile is for the coordinator to say.
     shards = None if settings.engine is None else open_engine(settings.engine, when_down="partial")
     return create_app(Coordinator(settings, store, shards=shards), keyring, demo, spans_of(settings))
 
@@ -90,7 +90,7 @@ def check_tls(settings: Settings) -> None:
     try:
         for file in filter(None, (certificate, key)):
             Path(file).read_bytes()
-        # Without this callback an encrypted key would ask for its password on the terminal.
+        # A key that wants a password must not ask for it on a terminal that nobody watches.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, lambda: b"")
     except OSError as error:  # the parent of SSLError too
         hint = "" if key else "; tls-key is not given, and the certificate's file holds no key"
@@ -101,7 +101,7 @@ def check_tls(settings: Settings) -> None:
 
 
 def check_host(settings: Settings, keyring: Keyring) -> None:
-    """Raise if other machines could reach a service without keys."""
+    """Raise if strangers could reach a service without a key."""
     try:
         local = settings.host == "localhost" or ipaddress.ip_address(settings.host).is_loopback
     except ValueError:
@@ -114,7 +114,7 @@ def check_host(settings: Settings, keyring: Keyring) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Serve with the few options that tests and the load test need; users call `coterie serve`."""
+    """Serve with the few options that tests and the load test need; people use `coterie serve`."""
     parser = argparse.ArgumentParser()
     for name in ("port", "store", "durability", "settings", "snapshot-every", "stop-within", "engine"):
         parser.add_argument(f"--{name}")
