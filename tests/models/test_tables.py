@@ -7,7 +7,7 @@ import pytest
 
 from coterie.errors import FileError
 from coterie.models.rows.tables import ItemTable, VectorTable, make_table
-from tests.duel import unit_vectors
+from tests.worlds import unit_vectors
 
 
 def trained(seed: int, n_rows: int, d: int, rounds: int) -> VectorTable:

@@ -11,9 +11,10 @@ from coterie.errors import FileError, ParameterError
 from coterie.models.files import State, read_file, write_file
 from coterie.models.rows.layered_graph import LayeredGraph
 from coterie.policies import COFIBA
-from tests.duel import duel, make_world
 from tests.naive import NaiveCOFIBA
+from tests.playing import agree
 from tests.twins.cofiba import component
+from tests.worlds import make_world
 
 
 def test_two_users_decide_together_and_part_by_hand() -> None:
@@ -73,7 +74,7 @@ def test_equal_to_the_twin(one_hot: bool, seed: int, alpha: float, alpha2: float
                 alive = policy._user_graph.ends[policy._user_graph.alive(layer)]
                 assert {frozenset(map(int, e)) for e in alive} == twin.graphs[cluster]
 
-    duel(policy, twin, world, 300, seed, graphs_are_equal)
+    agree(policy, twin, world.visits(300, seed), after=graphs_are_equal)
     assert len(twin.graphs) > 1 or alpha2 == 0.5
     assert any(graph != twin.base for graph in twin.graphs.values()) or alpha2 == 0.5
 

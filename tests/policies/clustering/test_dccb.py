@@ -11,8 +11,9 @@ from coterie.errors import FileError, ParameterError
 from coterie.models.files import State, read_file, write_file
 from coterie.models.rows.gossip import Buffers, Payoff
 from coterie.policies import DCCB, LinUCB
-from tests.duel import World, duel, make_world
 from tests.naive import NaiveDCCB
+from tests.playing import agree
+from tests.worlds import World, make_world
 
 
 def played(policy: DCCB, world: World, n_rounds: int, seed: int) -> DCCB:
@@ -79,7 +80,7 @@ def test_equal_to_the_twin(one_hot: bool, seed: int, alpha: float, alpha2: float
                 parted = {other for j, other in enumerate(policy.users) if policy._parted[row] >> j & 1}
                 assert parted == twin.peers[user].strangers
 
-    duel(policy, twin, world, 300, seed, local_clusters_are_equal)
+    agree(policy, twin, world.visits(300, seed), after=local_clusters_are_equal)
     assert any(policy._parted)
 
 

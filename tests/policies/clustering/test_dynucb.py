@@ -8,7 +8,8 @@ import pytest
 from coterie import DynUCB
 from coterie.errors import ParameterError
 from tests.naive import NaiveDynUCB
-from tests.twins.worlds import Visit, agree, run_equals_one_by_one, visits
+from tests.playing import agree, run_equals_one_by_one
+from tests.worlds import Visit, visits
 
 kinds = pytest.mark.parametrize("one_hot", [False, True], ids=["vectors", "items"])
 scoring = pytest.mark.parametrize("thompson", [False, True], ids=["bound", "draw"])

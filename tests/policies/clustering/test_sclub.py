@@ -10,7 +10,8 @@ import pytest
 from coterie import SCLUB
 from coterie.errors import FileError, ParameterError
 from tests.naive import NaiveSCLUB
-from tests.twins.worlds import Visit, agree, visits
+from tests.playing import agree
+from tests.worlds import Visit, visits
 
 kinds = pytest.mark.parametrize("one_hot", [False, True], ids=["vectors", "items"])
 

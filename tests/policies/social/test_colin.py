@@ -9,8 +9,9 @@ import pytest
 
 from coterie.errors import ParameterError
 from coterie.policies import CoLin, LinUCB
-from tests.duel import adjacency, duel, make_world, random_graph
 from tests.naive import NaiveCoLin
+from tests.playing import agree
+from tests.worlds import adjacency, make_world, random_graph
 
 
 def test_two_friends_by_hand() -> None:
@@ -44,7 +45,7 @@ def test_equal_to_the_whole_matrix(
     W = W / W.sum(axis=0)
     kind: dict[str, Any] = {"one_hot": True} if one_hot else {"n_features": 4}
     policy = CoLin(alpha=alpha, graph=edges, self_weight=self_weight, ridge=ridge, **kind)
-    duel(policy, NaiveCoLin(7 if one_hot else 4, alpha, ridge, nodes, W), world, 300, seed)
+    agree(policy, NaiveCoLin(7 if one_hot else 4, alpha, ridge, nodes, W), world.visits(300, seed))
 
 
 def test_without_a_graph_it_is_linucb() -> None:

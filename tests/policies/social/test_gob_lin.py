@@ -12,8 +12,9 @@ from coterie import Policy
 from coterie.errors import ParameterError
 from coterie.policies import GOBLin, LinUCB
 from coterie.policies.social.social_graph import cut, read_graph
-from tests.duel import adjacency, duel, make_world, random_graph, unit_vectors
 from tests.naive import NaiveGOBLin
+from tests.playing import agree
+from tests.worlds import adjacency, make_world, random_graph, unit_vectors
 
 
 def test_two_friends_by_hand() -> None:
@@ -42,7 +43,7 @@ def test_equal_to_the_whole_matrix(one_hot: bool, seed: int, alpha: float, p: fl
     kind: dict[str, Any] = {"one_hot": True} if one_hot else {"n_features": 4}
     policy = GOBLin(alpha=alpha, graph=edges, variant="exact", **kind)
     twin = NaiveGOBLin(8 if one_hot else 4, alpha, *adjacency(world.users, edges))
-    duel(policy, twin, world, 300, seed)
+    agree(policy, twin, world.visits(300, seed))
 
 
 def test_one_hot_users_are_not_alone() -> None:
@@ -64,7 +65,7 @@ def test_block_is_exact_without_the_edges_between_clusters(one_hot: bool) -> Non
     kind: dict[str, Any] = {"one_hot": True} if one_hot else {"n_features": 3}
     policy = GOBLin(alpha=0.3, graph=edges, clusters=clusters, **kind)
     twin = NaiveGOBLin(7 if one_hot else 3, 0.3, *adjacency(world.users, kept))
-    duel(policy, twin, world, 300, 4)
+    agree(policy, twin, world.visits(300, 4))
 
 
 @pytest.mark.parametrize("one_hot", [False, True])
@@ -80,7 +81,7 @@ def test_macro_is_exact_on_the_graph_of_clusters(one_hot: bool) -> None:
             weights[nodes[v], nodes[u]] += weight
     kind: dict[str, Any] = {"one_hot": True} if one_hot else {"n_features": 3}
     policy = GOBLin(alpha=0.3, graph=edges, clusters=clusters, variant="macro", **kind)
-    duel(policy, NaiveGOBLin(7 if one_hot else 3, 0.3, nodes, weights), world, 300, 5)
+    agree(policy, NaiveGOBLin(7 if one_hot else 3, 0.3, nodes, weights), world.visits(300, 5))
     assert policy.explain(world.users[0], [0] if one_hot else world.items[:1]).members.tolist() == [12]
 
 

@@ -29,13 +29,20 @@ def run_chunks(
     alpha, repeats = policy.alpha, models.one_hot and len(set(contexts)) < len(contexts)
     if callable(alpha) or repeats or not len(candidates):
         return run_one_by_one(policy, batch)
-    users = batch.users.tolist() if isinstance(batch.users, np.ndarray) else batch.users
-    items = Items(models, contexts)
+    log = Log(batch.users, candidates, payoffs, served)
+    return play_chunks(log, Items(models, contexts), row, lambda chunk, items: play(chunk, items, alpha))
+
+
+def play_chunks(
+    log: Log, items: Items, row: Callable[[Hashable], int], play: Callable[[Chunk, Items], None]
+) -> Outcome:
+    """Play checked rounds in chunks, as `run_chunks` does."""
+    users = log.users.tolist() if isinstance(log.users, np.ndarray) else log.users
     parts = []
     for start in range(0, len(users), CHUNK):
         part = slice(start, start + CHUNK)
-        chunk = Chunk(Log(users[part], candidates[part], payoffs[part], served[part]), row)
-        play(chunk, items, alpha)
+        chunk = Chunk(Log(users[part], log.candidates[part], log.payoffs[part], log.served[part]), row)
+        play(chunk, items)
         items.settle()
         done = chunk.rounds
         parts.append(Outcome(done.choice, done.kept, done.members, done.updated))

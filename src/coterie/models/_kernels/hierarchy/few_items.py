@@ -1,14 +1,14 @@
-"""Users' tastes over items known by ids alone, while they are few: a covariance over items finds families of them.
+"""The model of a few items known by ids alone: a covariance over items finds items that users like together.
 
-    payoff = w_0 + w_item + noise     w: see `shared.py`; x_i is 1 at 0 and at item i's place
+    payoff = w_0 + w_item + noise     w: see `arrays.py`; x_i is 1 at 0 and at item i's place
 
-A user's facts are m items, how often each paid (n) and how much on average (y). All is computed in m × m matrices:
+The statistics of a user are m items with the number (n) and the mean (y) of their payoffs. All matrices are m × m:
 
     B = A Σ Aᵀ + diag(κ/n)            A: the rows x_i of the user's items; B is the covariance of y
     α = B⁻¹ (y − A·means)             the estimate for x is x·means + x Σ Aᵀ α, its variance x Σ x − x Σ Aᵀ B⁻¹ A Σ x
 
-so that nothing grows with the number of items but what is learned of the population. What a pass adds up is small
-too: a user's C + (m − mean)(m − mean)ᵀ is Σ − Σ W Σ with W = Aᵀ (B⁻¹ − α αᵀ) A, and W alone is summed.
+so that only the population's parameters grow with the number of items. A user's C + (m − mean)(m − mean)ᵀ is
+Σ − Σ W Σ with W = Aᵀ (B⁻¹ − α αᵀ) A, so a pass sums W alone.
 """
 
 import math
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coterie.models._kernels.hierarchy.shared import (
+from coterie.models._kernels.hierarchy.arrays import (
     BROAD,
     CURSOR,
     K_,
@@ -30,16 +30,15 @@ from coterie.models._kernels.hierarchy.shared import (
     Model,
     Prior,
     Sums,
-    counted,
-    spread_chance,
 )
+from coterie.models._kernels.hierarchy.posterior import add_gain, normalise, total_weight
 from coterie.models._kernels.jit import inner, jit
-from coterie.models._kernels.rows import means as pair_table
+from coterie.models._kernels.rows.means import Table as Pairs
 from coterie.models._kernels.spd import add_outer, dot, invert, times
 
 
-class Known(NamedTuple):
-    """What one user's payoffs say."""
+class ItemPosterior(NamedTuple):
+    """A user's posterior over the items with payoffs."""
 
     items: Ints  # (m,)
     tally: Floats  # (m,) n
@@ -52,7 +51,7 @@ class Known(NamedTuple):
 
 @inner
 def covary(matrix: Floats, i: int, k: int) -> float:
-    """Return x_i · matrix · x_k; -1 is an item that nobody has paid for."""
+    """Return x_i · matrix · x_k; -1 is an item without payoffs."""
     total = matrix[0, 0]
     if i >= 0:
         total += matrix[0, 1 + i]
@@ -64,7 +63,7 @@ def covary(matrix: Floats, i: int, k: int) -> float:
 
 
 @inner
-def within(matrix: Floats, items: Ints, out: Floats) -> None:
+def covary_items(matrix: Floats, items: Ints, out: Floats) -> None:
     """Write A · matrix · Aᵀ."""
     for i in range(len(items)):
         for k in range(i + 1):
@@ -72,14 +71,14 @@ def within(matrix: Floats, items: Ints, out: Floats) -> None:
 
 
 @inner
-def expect(means: Floats, item: int) -> float:
-    """Return what a group pays for an item."""
+def mean_payoff(means: Floats, item: int) -> float:
+    """Return the mean payoff of an item in a group."""
     return float(means[0] + (means[1 + item] if item >= 0 else 0.0))
 
 
 @inner
-def know(prior: Prior, pairs: pair_table.Table, row: int) -> Known:
-    """Return what a user's payoffs say; row -1 is a stranger."""
+def item_posterior(prior: Prior, pairs: Pairs, row: int) -> ItemPosterior:
+    """Return a user's posterior; row -1 is a user without payoffs."""
     m, groups, kappa = 0, prior.groups[0], prior.noise[K_]
     entry = pairs.head[row] if row >= 0 else -1
     while entry >= 0:
@@ -93,7 +92,7 @@ def know(prior: Prior, pairs: pair_table.Table, row: int) -> Known:
         entry = pairs.next[entry]
     both, root, inverse = np.empty((m, m)), np.empty((m, m)), np.empty((m, m))
     told = 0.0
-    within(prior.covariance, items, both)
+    covary_items(prior.covariance, items, both)
     for i in range(m):
         both[i, i] += kappa / tally[i]
         told += math.log(tally[i] / kappa) - tally[i] * average[i] * average[i] / kappa
@@ -101,17 +100,16 @@ def know(prior: Prior, pairs: pair_table.Table, row: int) -> Known:
     pulls, chance, off = np.empty((groups, m)), np.empty(groups), np.empty(m)
     for g in range(groups):
         for i in range(m):
-            off[i] = average[i] - expect(prior.means[g], items[i])
+            off[i] = average[i] - mean_payoff(prior.means[g], items[i])
         times(inverse, m, off, pulls[g])
         chance[g] = math.log(prior.share[g]) - 0.5 * dot(off, pulls[g], m)
-    evidence = spread_chance(chance, groups) - 0.5 * told
-    return Known(items, tally, average, inverse, pulls, chance, np.array([evidence]))
+    evidence = normalise(chance, groups) - 0.5 * told
+    return ItemPosterior(items, tally, average, inverse, pulls, chance, np.array([evidence]))
 
 
 @inner
-def relate(prior: Prior, known: Known, item: int, crossed: Floats, reach: Floats) -> float:
-    """Write an item's covariance with the user's items and what each of them says of it; return what is left of
-    its variance."""
+def condition(prior: Prior, known: ItemPosterior, item: int, crossed: Floats, reach: Floats) -> float:
+    """Write an item's covariance with the user's items, and their regression weights; return the variance left."""
     m = len(known.items)
     for i in range(m):
         crossed[i] = covary(prior.covariance, item, known.items[i])
@@ -120,8 +118,8 @@ def relate(prior: Prior, known: Known, item: int, crossed: Floats, reach: Floats
 
 
 @inner
-def rest(known: Known, item: int, reach: Floats, out: Floats, places: Ints) -> int:
-    """Write x − Σ reach·x_i, by which the population's mean counts in an estimate; return how many places it has."""
+def mean_weights(known: ItemPosterior, item: int, reach: Floats, out: Floats, places: Ints) -> int:
+    """Write x − Σ reach·x_i, the weights of the population's mean in an estimate; return the number of nonzeros."""
     m, n = len(known.items), 1
     out[0], places[0] = 1.0, 0
     at = -1
@@ -141,27 +139,29 @@ def rest(known: Known, item: int, reach: Floats, out: Floats, places: Ints) -> i
 
 
 @inner
-def assess(prior: Prior, known: Known, used: int, numbers: Ints, which: Ints, parts: Floats) -> None:
-    """Write what makes up each candidate's score, as `population.view_with` does: no effects, pairs and draws."""
+def view_with(
+    prior: Prior, known: ItemPosterior, used: int, numbers: Ints, which: Ints, parts: Floats
+) -> None:
+    """Write the parts of each candidate's score, as `population.view_with` does, without effects, pairs and draws."""
     m, groups = len(known.items), prior.groups[0]
     crossed, reach, doubted, turned = np.empty(m), np.empty(m), np.empty(m), np.empty(m)
     doubts = np.empty((groups, m, m))
     for g in range(groups):
         if known.chance[g] > 1e-6:
-            within(prior.doubt[g], known.items, doubts[g])
+            covary_items(prior.doubt[g], known.items, doubts[g])
     for k in range(len(which)):
         item = numbers[which[k]]
         if item >= used - 1:
             item = -1
-        variance = relate(prior, known, item, crossed, reach)
+        variance = condition(prior, known, item, crossed, reach)
         crowd, own, second = 0.0, 0.0, 0.0
         for g in range(groups):
-            average = expect(prior.means[g], item)
+            average = mean_payoff(prior.means[g], item)
             crowd += prior.share[g] * average
             here = average + dot(crossed, known.pulls[g], m)
             own += known.chance[g] * here
             second += known.chance[g] * here * here
-            if known.chance[g] > 1e-6:  # the doubt about the group's mean, by what is left of x: see `rest`
+            if known.chance[g] > 1e-6:  # the uncertainty of the group's mean: see `mean_weights`
                 for i in range(m):
                     doubted[i] = covary(prior.doubt[g], item, known.items[i])
                 times(doubts[g], m, reach, turned)
@@ -178,19 +178,16 @@ def assess(prior: Prior, known: Known, used: int, numbers: Ints, which: Ints, pa
 
 
 @jit
-def look(
-    model: Model, pairs: pair_table.Table, row: int, numbers: Ints, which: Ints, parts: Floats, chance: Floats
-) -> None:
-    """Write what makes up each candidate's score, and the user's probability of each group."""
-    known = know(model.prior, pairs, row)
-    assess(model.prior, known, model.place[USED], numbers, which, parts)
-    for g in range(model.prior.groups[0]):
-        chance[g] = known.chance[g]
+def view(model: Model, pairs: Pairs, row: int, numbers: Ints, which: Ints, parts: Floats) -> Floats:
+    """Write the parts of each candidate's score; return the user's probability of each group."""
+    known = item_posterior(model.prior, pairs, row)
+    view_with(model.prior, known, model.place[USED], numbers, which, parts)
+    return known.chance
 
 
 @inner
-def admit(model: Model, item: int) -> None:
-    """Give an item its entry; users who were dropped before know nothing of it."""
+def add_item(model: Model, item: int) -> None:
+    """Add an item to x; users who were dropped have no data on it."""
     place = model.place
     while place[USED] < item + 2:
         model.kept.pools[0, place[USED], place[USED]] += START * model.kept.total[3]
@@ -198,26 +195,26 @@ def admit(model: Model, item: int) -> None:
 
 
 @inner
-def learn(model: Model, pairs: pair_table.Table, row: int, item: int, payoff: float, known: Known) -> None:
-    """Learn a payoff; the pair's own count and sum are updated by the caller, afterwards."""
+def learn(model: Model, pairs: Pairs, row: int, item: int, payoff: float, known: ItemPosterior) -> None:
+    """Learn a payoff. The caller updates the pair's count and sum afterwards."""
     prior, place = model.prior, model.place
-    admit(model, item)
+    add_item(model, item)
     m, d, groups = len(known.items), place[USED], prior.groups[0]
     crossed, reach = np.empty(m), np.empty(m)
     values, places = np.empty(m + 2), np.empty(m + 2, dtype=np.int64)
-    variance = relate(prior, known, item, crossed, reach) + prior.noise[K_]
-    n = rest(known, item, reach, values, places)
+    variance = condition(prior, known, item, crossed, reach) + prior.noise[K_]
+    n = mean_weights(known, item, reach, values, places)
     chance, total, own = known.chance, 0.0, 0.0
     estimates = np.empty(groups)
     for g in range(groups):
-        estimates[g] = expect(prior.means[g], item) + dot(crossed, known.pulls[g], m)
+        estimates[g] = mean_payoff(prior.means[g], item) + dot(crossed, known.pulls[g], m)
         own += chance[g] * estimates[g]
         chance[g] *= math.exp(-0.5 * (payoff - estimates[g]) ** 2 / variance)
         total += chance[g]
     if place[TRIAL]:
-        _try_out(model, pairs, row, item, payoff, own)
+        _compare_trial(model, pairs, row, item, payoff, own)
     visited = place[PHASE] == 1 and row < place[CURSOR]
-    own_pull = dot(reach, known.average, m)  # what the estimate is but for the population's mean
+    own_pull = dot(reach, known.average, m)  # the estimate without the part of the population's mean
     turned = np.empty(d)
     for g in range(groups):
         weight = chance[g] / total if total > 0.0 else 1.0 / groups
@@ -247,23 +244,21 @@ def learn(model: Model, pairs: pair_table.Table, row: int, item: int, payoff: fl
 
 
 @inner
-def _try_out(model: Model, pairs: pair_table.Table, row: int, item: int, payoff: float, own: float) -> None:
-    """Note by how much the trial's prediction of a payoff is better than `own`, in squared error."""
-    known, other = know(model.trial, pairs, row), 0.0
+def _compare_trial(model: Model, pairs: Pairs, row: int, item: int, payoff: float, own: float) -> None:
+    """Add the trial's gain in squared error over the prediction `own` of a payoff."""
+    known, other = item_posterior(model.trial, pairs, row), 0.0
     for g in range(model.trial.groups[0]):
-        here = expect(model.trial.means[g], item)
+        here = mean_payoff(model.trial.means[g], item)
         for i in range(len(known.items)):
             here += covary(model.trial.covariance, item, known.items[i]) * known.pulls[g, i]
         other += known.chance[g] * here
-    better = (payoff - own) * (payoff - own) - (payoff - other) * (payoff - other)
-    model.pace[2] += better
-    model.pace[3] += better * better
+    add_gain(model, payoff, own, other)
 
 
 @inner
-def visit(model: Model, pairs: pair_table.Table, prior: Prior, sums: Sums, row: int) -> None:
+def visit(model: Model, pairs: Pairs, prior: Prior, sums: Sums, row: int) -> None:
     """Add one user to the sums of a pass."""
-    known = know(prior, pairs, row)
+    known = item_posterior(prior, pairs, row)
     m, groups, kappa = len(known.items), prior.groups[0], prior.noise[K_]
     part = np.empty((m, m))
     for g in range(groups):
@@ -276,7 +271,7 @@ def visit(model: Model, pairs: pair_table.Table, prior: Prior, sums: Sums, row: 
                 sums.pulls[g, 0] += pull
                 for k in range(m):
                     part[i, k] = known.chance[g] * known.inverse[i, k]
-            _add_within(sums.pools[g], known.items, part)
+            _add_items(sums.pools[g], known.items, part)
         return
     errors = model.users.square[row]
     for i in range(m):
@@ -290,8 +285,8 @@ def visit(model: Model, pairs: pair_table.Table, prior: Prior, sums: Sums, row: 
             for k in range(m):
                 part[i, k] -= weight * pull * known.pulls[g, k]
         errors += known.tally[i] * (left - known.average[i] * known.average[i])
-    _add_within(sums.pools[0], known.items, part)
-    payoffs = counted(float(model.users.times[row]), model.keep[0])
+    _add_items(sums.pools[0], known.items, part)
+    payoffs = total_weight(float(model.users.times[row]), model.keep[0])
     sums.total[0] += errors
     sums.total[1] += payoffs
     sums.total[2] += known.evidence[0] - 0.5 * (payoffs * math.log(kappa) + model.users.square[row] / kappa)
@@ -299,7 +294,7 @@ def visit(model: Model, pairs: pair_table.Table, prior: Prior, sums: Sums, row: 
 
 
 @inner
-def _add_within(out: Floats, items: Ints, part: Floats) -> None:
+def _add_items(out: Floats, items: Ints, part: Floats) -> None:
     """Add Aᵀ · part · A, for a symmetric part."""
     for i in range(len(items)):
         total = 0.0
