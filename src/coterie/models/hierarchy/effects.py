@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.errors import FileError
 from coterie.models._kernels.hierarchy import effect_keys, effect_table
 from coterie.models._kernels.hierarchy import effects as kernel
@@ -35,7 +36,6 @@ from coterie.models.parts import Parts
 
 __all__ = ["NAMES", "EffectPart", "Effects", "Settings", "make_rounds", "pick"]
 
-Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 NAMES = (

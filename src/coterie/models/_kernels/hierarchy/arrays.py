@@ -14,10 +14,8 @@ A tensor in a model file is named after its fields here, such as `many_prior_mea
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from coterie.arrays import Floats, Ints
 
 START = 0.05  # the variance of the constant's and of each item's weight before anything is learned
 BROAD = 1.0  # the prior variance of the population's mean, of the constant and of each item

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.models._kernels.jit import jit
 
 Hashes = NDArray[np.uint64]
-Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 Hash = Any  # numpy.uint64: NumPy has no types for its arithmetic
 

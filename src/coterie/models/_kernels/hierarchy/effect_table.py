@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.models._kernels.hierarchy.effect_keys import (
     USER,
     USER_ID,
-    Floats,
     Hash,
     Hashes,
     Indices,

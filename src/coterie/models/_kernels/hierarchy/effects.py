@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.models._kernels.hierarchy.effect_keys import (
     CONTEXT_FEATURE,
     CONTEXT_ID,
@@ -16,7 +17,6 @@ from coterie.models._kernels.hierarchy.effect_keys import (
     USER_CONTEXT_ID,
     USER_FEATURE,
     USER_ID,
-    Floats,
     HashedItems,
     Indices,
     Listed,
