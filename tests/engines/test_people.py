@@ -22,34 +22,19 @@ from coterie.models.hierarchy import remote_users
 from coterie.models.hierarchy.remote_users import StoredUser
 from coterie.policies.base.batch import Batch
 from tests.engines.test_sharded import Engine
+from tests.playing import assert_same_tensors, play_side_by_side
 from tests.policies.test_hierarchical import KINDS, contexts_of, make, world
+from tests.worlds import Visit
 
 SHARDS = [1, 2, 4, 7]
 
 
-def assert_same_state(one: Hierarchical, other: Hierarchical) -> None:
-    assert one.learned == other.learned
-    mine, others = one.tensors(), other.tensors()
-    assert mine.keys() == others.keys()
-    for name in mine:
-        np.testing.assert_array_equal(mine[name], others[name], err_msg=name)
-
-
 def play(one: Hierarchical, other: Hierarchical, kind: str, rounds: int, seed: int) -> None:
-    """Let two policies decide, learn, add and drop the same, and compare each step."""
-    for t, (user, shown, features, payoffs) in enumerate(world(kind, seed, rounds)):
-        contexts = contexts_of(kind, shown, features)
-        mine, others = one.decide(user, contexts), other.decide(user, contexts)
-        assert mine.choice == others.choice
-        np.testing.assert_array_equal(mine.score, others.score)
-        np.testing.assert_array_equal(mine.members, others.members)
-        k = mine.choice
-        assert one.learn(user, contexts[k], payoffs[k]) == other.learn(user, contexts[k], payoffs[k])
-        for policy in (one, other):
-            if t % 17 == 3:
-                policy.add(f"guest {t}")
-            if t % 29 == 5:
-                policy.drop(user)
+    visits = (
+        Visit(user, contexts_of(kind, shown, features), [], payoffs)
+        for user, shown, features, payoffs in world(kind, seed, rounds)
+    )
+    play_side_by_side(one, other, visits)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -61,7 +46,7 @@ def test_every_choice_is_that_of_one_process(kind: str, shards: int, monkeypatch
     one = make(kind, seed=shards, half_life=half_life)
     other = make(kind, seed=shards, half_life=half_life, engine=Local(shards, snapshot_every=20))
     play(one, other, kind, 300, seed=shards)
-    assert_same_state(one, other)
+    assert_same_tensors(one, other)
     context = contexts_of(kind, np.array([3]), next(iter(world(kind, shards, 1)))[2])[0]
     assert list(one.users) == list(other.users)
     assert one.neighbours("user 3", context) == other.neighbours("user 3", context)
@@ -75,7 +60,7 @@ def test_every_choice_is_that_of_one_process(kind: str, shards: int, monkeypatch
 def test_ten_thousand_rounds_leave_the_same_state(kind: str, shards: int) -> None:
     one, other = make(kind), make(kind, engine=Local(shards))
     play(one, other, kind, 10_000, seed=shards)
-    assert_same_state(one, other)
+    assert_same_tensors(one, other)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "many ids"])  # which has one group
@@ -83,7 +68,7 @@ def test_groups_are_tried_and_taken_alike(kind: str) -> None:
     one, other = make(kind), make(kind, engine=Local(3))
     play(one, other, kind, 900, seed=8)
     assert one._model.population.model.place[TRIED] > 0  # the comparison did reach the trials
-    assert_same_state(one, other)
+    assert_same_tensors(one, other)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -100,7 +85,7 @@ def test_many_at_once_are_those_one_by_one(kind: str, monkeypatch: pytest.Monkey
         np.testing.assert_array_equal(mine, others)
     shown = contexts_of(kind, lists[:, 0], features)
     assert one.learn_many(users, shown, payoffs[:, 0]) == other.learn_many(users, shown, payoffs[:, 0])
-    assert_same_state(one, other)
+    assert_same_tensors(one, other)
     asked = [*users[:20], "stranger"]
     contexts = [contexts_of(kind, r[1], features) for r in rounds[:21]]
     assert one.choose_many(asked, contexts) == other.choose_many(asked, contexts)
@@ -149,7 +134,7 @@ def test_users_move_while_everything_goes_on(kind: str) -> None:
         assert other.models.shards == shards
         other._remote.clear()  # type: ignore[union-attr] # users are found where they are now
         play(one, other, kind, 20, seed=shards)
-        assert_same_state(one, other)
+        assert_same_tensors(one, other)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -164,7 +149,7 @@ def test_a_file_goes_from_one_process_to_shards_and_back(kind: str, tmp_path: Pa
     single = Hierarchical.load(tmp_path / "other")
     assert single.engine is None
     play(single, wide, kind, 60, seed=5)
-    assert_same_state(single, wide)
+    assert_same_tensors(single, wide)
     with pytest.raises(ParameterError, match="made with engine=…, which cannot be copied"):
         wide.__getstate__()
 
@@ -185,7 +170,7 @@ def test_shards_that_die_anywhere_lose_nothing_and_learn_nothing_twice(
         play(one, other, kind, 6, seed=seed + k)
         other._remote.clear()  # type: ignore[union-attr] # nothing is cached
     engine.crew.die_in.clear()
-    assert_same_state(one, other)
+    assert_same_tensors(one, other)
     assert engine.crew.starts > engine.rest[0]
 
 
@@ -213,7 +198,7 @@ def test_a_partial_answer_says_so_and_payoffs_wait_their_turn(kind: str) -> None
     assert again.seen is None
     assert not other.waiting
     assert again.choice == one.choose("user 3", contexts)
-    assert_same_state(one, other)
+    assert_same_tensors(one, other)
 
 
 def test_whose_shard_answers_gets_a_whole_decision_while_others_are_down() -> None:
@@ -259,7 +244,7 @@ def test_refusing_changes_nothing() -> None:
                 other.learn(user, "item 1", 1.0)
     assert not other.waiting
     engine.crew.held = False
-    assert_same_state(one, other)
+    assert_same_tensors(one, other)
 
 
 def test_a_shard_that_cannot_be_rebuilt_is_given_up() -> None:

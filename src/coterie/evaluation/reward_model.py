@@ -9,7 +9,8 @@ from typing import final
 
 import numpy as np
 
-from coterie.data.logs.interactions import Floats, Interaction
+from coterie.arrays import Floats
+from coterie.data.logs.interactions import Interaction
 from coterie.evaluation.evidence import Span
 from coterie.models.encoded import Encoded
 from coterie.policies import SparseHierarchical

@@ -24,13 +24,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.errors import ContextError
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 DEPTH = 16  # how deep feature objects may nest
 NESTS = (dict, list, tuple)  # what holds other values
 
-Floats = NDArray[np.float64]
 Hashes = NDArray[np.uint64]
 
 

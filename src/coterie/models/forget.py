@@ -3,12 +3,10 @@
 from collections.abc import Hashable, Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Ints
 from coterie.errors import ContextError
 from coterie.models.files import Tensors, pack_ids, unpack_ids
-
-Ints = NDArray[np.int64]
 
 
 def without_item(tensors: Tensors, item: Hashable, prefixes: Iterable[str] = ()) -> Tensors:

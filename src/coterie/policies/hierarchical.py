@@ -32,14 +32,14 @@ from coterie.models.context_kind import check_kind
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.hierarchy.model import Contexts, HierarchicalModel
 from coterie.models.hierarchy.remote_users import ROWS, RemoteUsers, StoredUser, UserStore
-from coterie.models.rows.loops import Chunk, Items, Log
+from coterie.models.roster import Roster
+from coterie.models.rows.chunks import Chunk, Items, Log
 from coterie.policies.base.batch import Batch, Outcome, read_batch, run_one_by_one
 from coterie.policies.base.compiled import play_chunks
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.exploration import check_half_life, keep_of
 from coterie.policies.base.policy import Policy
-from coterie.policies.base.roster import Roster
-from coterie.policies.random import Seed, make_rng
+from coterie.policies.base.seed import Seed, make_rng
 
 PARTS = ("population", "own", "effect", "pair")  # the parts of an estimate
 

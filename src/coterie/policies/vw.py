@@ -31,7 +31,7 @@ from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.policies.base.batch import Batch, Outcome, read_batch
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.known_users import KnownUsers
-from coterie.policies.random import Seed, make_rng
+from coterie.policies.base.seed import Seed, make_rng
 
 # Azure Personalizer's old default, and four settings that do well on some datasets.
 SETTINGS: dict[str, str] = {

@@ -19,7 +19,7 @@ from coterie.models._kernels.rows.means import dump, fill
 from coterie.models.files import Tensors, take
 from coterie.models.hierarchy.population import Population
 from coterie.models.hierarchy.refit import keep_sums, refit_if_due
-from coterie.models.rows.loops import Chunk, Items
+from coterie.models.rows.chunks import Chunk, Items
 from coterie.models.rows.means import Means
 
 __all__ = ["Contexts", "HierarchicalModel"]

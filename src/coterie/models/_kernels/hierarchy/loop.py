@@ -12,7 +12,7 @@ from coterie.models._kernels.hierarchy.posterior import Posterior, make_posterio
 from coterie.models._kernels.hierarchy.visits import visit_due
 from coterie.models._kernels.jit import inner, jit
 from coterie.models._kernels.rows import means as pair_table
-from coterie.models._kernels.rows.loops import People, Rounds, best, join
+from coterie.models._kernels.rows.game import People, Rounds, best, join
 
 
 class Hierarchy(NamedTuple):
