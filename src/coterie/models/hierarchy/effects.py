@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.errors import FileError
 from coterie.models._kernels.hierarchy import effect_keys, effect_table
 from coterie.models._kernels.hierarchy import effects as kernel
@@ -34,7 +35,6 @@ from coterie.models.parts import Parts
 
 __all__ = ["NAMES", "EffectPart", "Effects", "Settings", "pick"]
 
-Floats = NDArray[np.float64]
 
 NAMES = (
     "", "population", "user", "id", "feature", "context × id", "context × feature", "user × id",

@@ -9,8 +9,8 @@ from typing import Any, final
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.errors import FileError
 from coterie.models._kernels.hierarchy import few_items, loop
 from coterie.models._kernels.hierarchy.arrays import BONUS, EXPLORE_IDS, FEW, Contexts
@@ -23,8 +23,6 @@ from coterie.models.rows.chunks import Chunk, Items
 from coterie.models.rows.means import Means
 
 __all__ = ["Contexts", "HierarchicalModel"]
-
-Floats = NDArray[np.float64]
 
 
 @final

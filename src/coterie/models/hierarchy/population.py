@@ -17,8 +17,6 @@ from coterie.models._kernels.hierarchy import arrays
 from coterie.models._kernels.hierarchy.visits import visit_rows
 from coterie.models.files import Tensors, take
 
-Floats = NDArray[np.float64]
-
 GROUPS = 8  # at most
 KAPPA, PHI, TAU = 0.1, 0.1, 0.05  # κ, φ and τ² before anything is learned
 RARELY = (

@@ -9,13 +9,11 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.models._kernels.hierarchy import arrays
 from coterie.models._kernels.spd import invert
 from coterie.models.hierarchy.population import GROUPS, KAPPA, TAU, Population
-
-Floats = NDArray[np.float64]
 
 EXPLAINED = 0.05  # the variance that features explain before anything is learned, at any scale
 BROAD_EXPLAINED = 0.25  # the prior variance that the population's mean of the features explains

@@ -14,10 +14,8 @@ A tensor in a model file is named after its fields here, such as `many_prior_mea
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from coterie.arrays import Floats, Ints
 
 START = 0.05  # the variance of the constant's and of each item's weight before anything is learned
 BROAD = 1.0  # the prior variance of the population's mean, of the constant and of each item
@@ -80,9 +78,7 @@ class Model(NamedTuple):
     trial_sums: Sums
     repeats: Floats  # (len(PHI),) log likelihood of repeated payoffs
     place: Ints  # see the names below
-    pace: (
-        Floats  # visits due, Σ‖features‖², the sum and the sum of squares of the trial's gains in prediction
-    )
+    pace: Floats  # visits due, Σ‖features‖², Σ and Σ² of the trial's gains in prediction
     keep: Floats  # (1,) the factor of a user's old payoffs at each new one: 1 if nothing is forgotten
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from coterie.arrays import Floats, Ints
 from coterie.models._kernels.hierarchy.arrays import (
     BROAD,
     CURSOR,
@@ -25,8 +26,6 @@ from coterie.models._kernels.hierarchy.arrays import (
     START,
     TRIAL,
     USED,
-    Floats,
-    Ints,
     Model,
     Prior,
     Sums,

@@ -5,8 +5,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator
 
+from coterie.arrays import Ints
 from coterie.models._kernels.hierarchy import few_items
-from coterie.models._kernels.hierarchy.arrays import DUE, FEW, ROWS, USED, Contexts, Ints, Model
+from coterie.models._kernels.hierarchy.arrays import DUE, FEW, ROWS, USED, Contexts, Model
 from coterie.models._kernels.hierarchy.population import learn, score, view_with
 from coterie.models._kernels.hierarchy.posterior import Posterior, make_posterior, prepare
 from coterie.models._kernels.hierarchy.visits import visit_due

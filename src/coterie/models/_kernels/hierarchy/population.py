@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from coterie.arrays import Floats, Ints
 from coterie.models._kernels.hierarchy.arrays import (
     BONUS,
     CURSOR,
@@ -17,8 +18,6 @@ from coterie.models._kernels.hierarchy.arrays import (
     USED,
     WIDTH,
     Contexts,
-    Floats,
-    Ints,
     Model,
     Users,
 )

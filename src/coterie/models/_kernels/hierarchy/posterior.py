@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coterie.models._kernels.hierarchy.arrays import EPSILON_, K_, TAU_, USED, Floats, Model, Prior
+from coterie.arrays import Floats
+from coterie.models._kernels.hierarchy.arrays import EPSILON_, K_, TAU_, USED, Model, Prior
 from coterie.models._kernels.jit import inner
 from coterie.models._kernels.spd import dot, invert, times, unpack
 from coterie.models._kernels.users.simd import PANEL

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 
+from coterie.arrays import Floats, Ints
 from coterie.models._kernels.hierarchy import few_items
 from coterie.models._kernels.hierarchy.arrays import (
     CURSOR,
@@ -21,8 +22,6 @@ from coterie.models._kernels.hierarchy.arrays import (
     UNIT,
     USED,
     VISITS,
-    Floats,
-    Ints,
     Model,
     Prior,
     Sums,
