@@ -40,7 +40,7 @@ def play(one: Hierarchical, other: Hierarchical, kind: str, rounds: int, seed: i
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shards", SHARDS)
 def test_every_choice_is_that_of_one_process(kind: str, shards: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_users, "RECENT", 5)  # so that parts do go back and forth
+    monkeypatch.setattr(remote_users, "RECENT", 5)  # so that data are sent back and forth
     monkeypatch.setattr(remote_users, "WINDOW", 11)
     half_life = 9.0 if shards == 4 else None
     one = make(kind, seed=shards, half_life=half_life)
@@ -73,7 +73,7 @@ def test_groups_are_tried_and_taken_alike(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_at_once_are_those_one_by_one(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_users, "RECENT", 16)  # so that what is held is sent on the way
+    monkeypatch.setattr(remote_users, "RECENT", 16)  # so that changes are sent during the batch
     rounds = list(world(kind, 3, 200))
     features = rounds[0][2]
     items = contexts_of(kind, np.arange(len(features)), features)
@@ -109,10 +109,10 @@ def test_a_decision_asks_one_shard_and_many_ask_each_once() -> None:
     policy = Hierarchical(n_features=2, engine=Local(4))
     policy.learn_many(range(3000), np.ones((3000, 2)), np.ones(3000))
     asked = calls_of(policy.models)
-    policy.choose(5, np.eye(2))  # so long ago that it is not at hand
+    policy.choose(5, np.eye(2))  # so long ago that it is not cached
     assert asked == [(policy.models.placement.shard_of(5), "find")]
     policy.choose(5, np.eye(2))
-    assert len(asked) == 1  # at hand
+    assert len(asked) == 1  # cached
     asked.clear()
     policy.choose_many(range(100, 200), [np.eye(2)] * 100)
     assert sorted(asked) == [(shard, "find") for shard in range(4)]
@@ -132,7 +132,7 @@ def test_users_move_while_everything_goes_on(kind: str) -> None:
             if done % 900 == 0:
                 play(one, other, kind, 3, seed=done)
         assert other.models.shards == shards
-        other._remote.clear()  # type: ignore[union-attr] # everybody is where they are looked for
+        other._remote.clear()  # type: ignore[union-attr] # users are found where they are now
         play(one, other, kind, 20, seed=shards)
         assert_same_tensors(one, other)
 
@@ -168,7 +168,7 @@ def test_shards_that_die_anywhere_lose_nothing_and_learn_nothing_twice(
     for k in range(8):
         engine.crew.die_in[chance.randrange(engine.rest[0])] = chance.randrange(6)
         play(one, other, kind, 6, seed=seed + k)
-        other._remote.clear()  # type: ignore[union-attr] # nothing is at hand
+        other._remote.clear()  # type: ignore[union-attr] # nothing is cached
     engine.crew.die_in.clear()
     assert_same_tensors(one, other)
     assert engine.crew.starts > engine.rest[0]
@@ -179,7 +179,7 @@ def test_a_partial_answer_says_so_and_payoffs_wait_their_turn(kind: str) -> None
     engine = Engine(4, "partial")
     one, other = make(kind), make(kind, engine=engine)
     play(one, other, kind, 60, seed=6)
-    other._remote.clear()  # type: ignore[union-attr] # nothing is at hand
+    other._remote.clear()  # type: ignore[union-attr] # nothing is cached
     rounds = list(world(kind, 7, 20))
     engine.crew.dead.add(other.models.placement.shard_of("user 3"))
     engine.crew.held = True

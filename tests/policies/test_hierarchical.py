@@ -181,7 +181,7 @@ def brute(
 
 
 def hold_variances(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no pass end in new variances, and take the features' scale as told."""
+    """Let passes compute no new variances, effects or groups."""
     for name in ("new_variances", "new_effects", "split"):
         monkeypatch.setattr(refit, name, lambda *_: None)
 

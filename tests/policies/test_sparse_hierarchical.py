@@ -1,4 +1,4 @@
-"""SparseHierarchical: by hand, against exact conditioning, against its twin, and in a table that is too small."""
+"""SparseHierarchical: by hand, against exact conditioning, against its twin, and with a table that is too small."""
 
 import json
 import math
@@ -65,7 +65,7 @@ def test_the_first_payoff_is_exact_conditioning() -> None:
 @pytest.mark.parametrize(
     ("explore", "gap", "floor"), [(0.5, 30.0, 0.02), (0.3, 4.0, 0.15), (0.0, 100.0, 0.0)]
 )
-def test_it_chooses_what_the_twin_chooses(explore: float, gap: float, floor: float) -> None:
+def test_choices_are_those_of_the_twin(explore: float, gap: float, floor: float) -> None:
     rng = np.random.default_rng(7)
     policy = SparseHierarchical(explore=explore, gap=gap, floor=floor, seed=3, slots=5000)
     twin, stream = NaiveSparseHierarchical(explore, gap, floor), np.random.default_rng(3)
@@ -112,7 +112,7 @@ def test_context_decides_between_actions_that_are_ids_only() -> None:
     assert right > 450  # of 500
 
 
-def test_probabilities_are_what_happens() -> None:
+def test_choices_are_as_frequent_as_their_probabilities() -> None:
     policy = SparseHierarchical(gap=3.0, floor=0.2, seed=5)
     policy.learn("ann", Action("a"), 1.0)
     policy.learn("ann", Action("b"), -1.0)
@@ -132,7 +132,7 @@ def test_without_exploring_the_best_estimate_is_taken() -> None:
     assert policy.explain("ann", [{"x": 1}, {"y": 1}]).probability.tolist() == [1.0, 0.0]  # type: ignore[union-attr]
 
 
-def test_contributions_name_what_matters_most() -> None:
+def test_contributions_are_the_largest_parts() -> None:
     policy = SparseHierarchical()
     shown = Action("tea", {"hot": 1.0, "sweet": 0.1}, {"cold day": 1.0})
     for _ in range(20):
@@ -178,7 +178,7 @@ def test_a_forgotten_user_leaves_nothing_behind() -> None:
     st.integers(64, 80),
 )
 def test_a_table_that_is_too_small_stays_sound(visits: list[tuple[int, int, int]], slots: int) -> None:
-    """After every step a file of it can be read, which checks keys, chains and free places."""
+    """After each step its tensors can be restored, which checks keys, lists of users and free places."""
     policy = SparseHierarchical(slots=slots)
     for user, item, features in visits:
         shown = Action(item, {f"f{k}": 1.0 for k in range(features)}, {f"c{k}": 1.0 for k in range(features)})
@@ -194,7 +194,7 @@ def test_a_table_that_is_too_small_stays_sound(visits: list[tuple[int, int, int]
         assert np.isfinite(told.score).all()
 
 
-def test_a_full_table_goes_on_identically_after_a_file(tmp_path: Path) -> None:
+def test_a_full_table_continues_identically_after_a_file(tmp_path: Path) -> None:
     def play(policy: SparseHierarchical, seed: int) -> list[int]:
         rng, chosen = np.random.default_rng(seed), []
         for _ in range(80):
@@ -214,7 +214,7 @@ def test_a_full_table_goes_on_identically_after_a_file(tmp_path: Path) -> None:
 
 
 def test_scale_hardly_matters() -> None:
-    """All numbers ten times as large: the starting variances follow, so the first decisions are the same."""
+    """With features ten times as large the starting variances adapt, so the first decisions are the same."""
     small, large = SparseHierarchical(), SparseHierarchical()
     rng = np.random.default_rng(0)
     for _ in range(60):
@@ -227,7 +227,7 @@ def test_scale_hardly_matters() -> None:
     assert one.score == pytest.approx(ten.score)
 
 
-def test_candidates_survive_as_bytes() -> None:
+def test_candidates_are_the_same_after_bytes() -> None:
     policy = SparseHierarchical()
     for shown in (Action("a", {"x": 2}, {"c": 1, "d": 3}), Action(None, {}, {}), Action("b")):
         encoded = policy.read([shown])
@@ -345,7 +345,7 @@ def grown() -> dict[str, Any]:
     return policy.tensors()
 
 
-def test_users_of_a_full_table_come_back_as_strangers() -> None:
+def test_users_whose_effects_were_removed_can_learn_and_be_dropped() -> None:
     policy = SparseHierarchical(slots=64)
     for k in range(200):
         policy.learn(k, Action(k), 1.0)

@@ -1,7 +1,7 @@
-"""Hierarchical as its documentation tells it: plain matrices, inverted anew each time, and lists of payoffs.
+"""Hierarchical as its documentation describes it: plain matrices, inverted each time, and lists of payoffs.
 
-What is fitted when is part of the algorithm, so the twin visits users in the same turns. All else is done the long
-way round: sums over payoffs, `np.linalg.inv`, and means of groups from their information G and h.
+The order of the fits is part of the algorithm, so the twin visits users in the same order. All else is direct: sums
+over payoffs, `np.linalg.inv`, and the means of groups from their information G and h.
 """
 
 import math
@@ -17,7 +17,7 @@ EARLY, VISITS, PANEL, GROWTH, WEAK, START = 16, 4, 8, 0.15, 5.0, 0.05
 
 
 class Prior:
-    """The population: groups' means as information G·μ = h."""
+    """The population, with the groups' means as information: G·μ = h."""
 
     def __init__(self, d: int) -> None:
         self.sigma = START * np.eye(d)
@@ -37,7 +37,7 @@ class Prior:
 
 
 class NaivePopulation:
-    """One model. `unit` contexts are a constant and an item's basis vector, which appears with the item."""
+    """One model. With `unit`, contexts are a constant and the unit vector of an item, added with the item."""
 
     def __init__(self, d: int, unit: bool, ids: bool, keep: float = 1.0) -> None:
         self.d, self.unit, self.ids, self.keep = (1 if unit else d), unit, ids, keep
@@ -54,7 +54,7 @@ class NaivePopulation:
         self.late: list[tuple[int, Floats, float, float]] = []  # group, z, weight / variance, target
 
     def widen(self, d: int) -> None:
-        """Give new items their entries."""
+        """Add the entries of new items."""
         for prior in (self.prior, self.trial):
             if prior is None:
                 continue
@@ -90,11 +90,11 @@ class NaivePopulation:
             top + math.log(chance.sum()) + 0.5 * np.linalg.slogdet(P)[1] + 0.5 * np.linalg.slogdet(C)[1]
         )
         squares = sum(v * y * y for _, y, v in own)
-        evidence -= 0.5 * (self.counted(len(own)) * math.log(prior.kappa) + squares / prior.kappa)
+        evidence -= 0.5 * (self.total_weight(len(own)) * math.log(prior.kappa) + squares / prior.kappa)
         return C, m, chance / chance.sum(), evidence
 
-    def counted(self, n: int) -> float:
-        """Return what n payoffs of a user count, where all but the last are older by one and more."""
+    def total_weight(self, n: int) -> float:
+        """Return the total weight of n payoffs of a user."""
         return float(sum(self.keep**age for age in range(n)))
 
     def effect(self, item: Hashable) -> tuple[float, float]:
@@ -179,14 +179,14 @@ class NaivePopulation:
         self.learned += 1
 
     def refit(self) -> None:
-        """Visit a few users, and learn from a pass that is over."""
+        """Visit a few users, and refit at the end of a pass."""
         if self.learned <= EARLY:
             if self.learned in (1, 2, 4, 8, 16):
                 self.prior.sigma = np.diag(self.by_scale(START, 0.05))
                 rows = [row for row, own in enumerate(self.paid) if own]
                 self.new_means(self.prior, [self.posterior(self.prior, row) for row in rows], rows, [])
             return
-        fresh = min(self.learned, len(self.paid) * self.counted(self.learned))
+        fresh = min(self.learned, len(self.paid) * self.total_weight(self.learned))
         self.credit += min(2 * len(self.paid) / (GROWTH * fresh), VISITS)
         while self.credit >= min(PANEL, len(self.paid) - self.cursor):
             for row in range(self.cursor, min(self.cursor + PANEL, len(self.paid))):
@@ -235,7 +235,7 @@ class NaivePopulation:
             self.split()
 
     def new_variances(self, prior: Prior, visits: list[Any]) -> None:
-        """One EM step from expectations: of (w − μ)(w − μ)ᵀ, of squared errors, and of groups' sizes."""
+        """Do one EM step with the expectations of (w − μ)(w − μ)ᵀ, of squared errors, and of the groups' sizes."""
         n, k, d = len(visits), len(prior.share), self.d
         scatter, errors, payoffs, sizes = np.zeros((d, d)), 0.0, 0.0, np.zeros(k)
         for _, (C, m, chance, _), own, means in visits:
@@ -250,7 +250,7 @@ class NaivePopulation:
             for x, y, v in own:
                 x = _long(x, d)
                 errors += v * (x @ C @ x + sum(r * (y - w @ x) ** 2 for r, w in zip(chance, m, strict=True)))
-            payoffs += self.counted(len(own))
+            payoffs += self.total_weight(len(own))
             sizes += chance
         prior.sigma = (scatter + WEAK * np.diag(self.by_scale(START, 0.05))) / (n + WEAK)
         prior.kappa = (errors + WEAK * 0.1) / (payoffs + WEAK)
@@ -383,7 +383,7 @@ class NaiveHierarchical:
 def _log_repeat(
     phi: float, kappa: float, n: float, before: float, payoff: float, estimate: float, variance: float
 ) -> float:
-    """The log density of a payoff after n of the same pair, up to a constant."""
+    """Return the log density of a payoff after n payoffs of the same pair, up to a constant."""
     omega, noise = phi * kappa, (1 - phi) * kappa
     told = n * omega / (noise + n * omega)
     wide = noise + omega * (1 - told) + (1 - told) ** 2 * variance

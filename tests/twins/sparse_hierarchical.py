@@ -1,4 +1,4 @@
-"""The sparse hierarchical model as its formulas say: effects by name, means and variances spelled out."""
+"""The sparse hierarchical model straight from its formulas: effects by name, with means and variances."""
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
@@ -10,7 +10,7 @@ Features = Mapping[str, float]
 
 
 class NaiveSparseHierarchical:
-    """Effects by (kind, names). Prior variances are fitted after a look at all effects, a few with each payoff."""
+    """Effects by (kind, names). Prior variances are fitted after a pass over all effects, a few with each payoff."""
 
     START, NOISE, WEAK, GROWTH, MEMORY, VISITS, CROSSED = 0.03, 0.1, 20, 1.05, 0.9, 8, 16
 
@@ -19,7 +19,7 @@ class NaiveSparseHierarchical:
         self.t = 0
         self.precision: dict[Any, float] = {}
         self.pull: dict[Any, float] = {}
-        self.order: list[Any] = []  # effects as first seen; None is a place that a forgotten user left
+        self.order: list[Any] = []  # effects in the order of first sight; None is a free place
         self.free: list[int] = []
         self.v0: dict[str, float] = {}
         self.lengths: dict[str, list[float]] = {}
@@ -29,8 +29,10 @@ class NaiveSparseHierarchical:
         self.squares: dict[str, float] = {}
         self.freedom: dict[str, float] = {}
 
-    def spell(self, user: Hashable, item: Hashable, features: Features, context: Features) -> list[Any]:
-        """Every effect of one candidate, with its value."""
+    def list_effects(
+        self, user: Hashable, item: Hashable, features: Features, context: Features
+    ) -> list[Any]:
+        """Return the effects of one candidate, with their values."""
         found: list[Any] = [(("population",), 1.0), (("user", user), 1.0)]
         named = [] if item is None else [("id", item, 1.0)]
         for kind, name, x in [*named, *(("feature", name, x) for name, x in features.items())]:
@@ -46,7 +48,7 @@ class NaiveSparseHierarchical:
         return self.pull.get(key, 0.0) * v, v
 
     def score(self, user: Hashable, item: Hashable, features: Features, context: Features) -> float:
-        found = [(self.posterior(key), x) for key, x in self.spell(user, item, features, context)]
+        found = [(self.posterior(key), x) for key, x in self.list_effects(user, item, features, context)]
         estimate: float = sum(w * x for (w, _), x in found)
         return estimate + self.explore * math.sqrt(sum(v * x * x for (_, v), x in found))
 
@@ -60,9 +62,9 @@ class NaiveSparseHierarchical:
 
     def learn(self, user: Hashable, item: Hashable, features: Features, context: Features, y: float) -> None:
         self.t += 1
-        spelled = self.spell(user, item, features, context)
+        listed = self.list_effects(user, item, features, context)
         by_kind: dict[str, list[float]] = {}
-        for key, x in spelled:
+        for key, x in listed:
             by_kind.setdefault(key[0], []).append(x * x)
             if key not in self.precision:
                 self.precision[key] = self.pull[key] = 0.0
@@ -76,7 +78,7 @@ class NaiveSparseHierarchical:
                 continue
             self.v0.setdefault(kind, self.START / length)
             self.lengths.setdefault(kind, []).append(length)
-        found = [(key, *self.posterior(key), x) for key, x in spelled]
+        found = [(key, *self.posterior(key), x) for key, x in listed]
         s = sum(v * x * x for _, _, v, x in found)
         error = y - sum(w * x for _, w, _, x in found)
         for key, w, v, x in found:
@@ -87,7 +89,7 @@ class NaiveSparseHierarchical:
         share = self.noise / (s + self.noise)
         self.residuals[0] += (error * share) ** 2 + s * share
         self.residuals[1] += 1
-        self.visit(self.VISITS * len(spelled))
+        self.visit(self.VISITS * len(listed))
 
     def visit(self, most: int) -> None:
         for key in self.order[self.cursor : self.cursor + most]:
@@ -106,16 +108,16 @@ class NaiveSparseHierarchical:
             self.squares, self.freedom, self.cursor, self.fitted = {}, {}, 0, self.t
 
     def drop(self, user: Hashable) -> None:
-        """Forget a user; the places are used again, the last one given back first, in the order of the chain."""
+        """Forget a user. Places are freed in the order of the user's list; the last one is used again first."""
         mine = [e for e, key in enumerate(self.order) if key and key[0].startswith("user") and key[1] == user]
         head = [e for e in mine if self.order[e] == ("user", user)]
-        # A new effect goes to the front of the user's chain, right behind the user's own.
-        for e in [*head, *reversed([e for e in self.arrivals(mine) if e not in head])]:
+        # A new effect is inserted right after the user's own, at the front of the user's list.
+        for e in [*head, *reversed([e for e in self.by_first_sight(mine) if e not in head])]:
             key, self.order[e] = self.order[e], None
             del self.precision[key], self.pull[key]
             self.free.append(e)
 
-    def arrivals(self, places: list[int]) -> list[int]:
-        """The places in the order in which their effects came, which a dictionary keeps."""
+    def by_first_sight(self, places: list[int]) -> list[int]:
+        """Return places in the order of their effects' first sight, which a dictionary keeps."""
         rank = {key: i for i, key in enumerate(self.precision)}
         return sorted(places, key=lambda e: rank[self.order[e]])

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from coterie.arrays import Floats
 from coterie.errors import ContextError
-from coterie.models.checks import check_order, check_whole, is_nan, read_numbers
+from coterie.models.checks import check_order, read_items, read_numbers
 
 VIEWS = ("features", "ids", "both")  # what of an item a policy may be shown
 
@@ -42,7 +42,7 @@ class Candidates:
     features: Floats  # (len(ids), n_features)
 
     def __init__(self, ids: Any, features: Any) -> None:
-        names = read_ids(ids)
+        names = read_items(ids, "ids", "use strings, integers or tuples as ids")
         table = read_table(features)
         if len(names) != len(table):
             raise ContextError(
@@ -99,32 +99,6 @@ class Candidates:
         return f"Candidates([{shown}], {len(self)} × {self.n_features} features)"
 
 
-def read_ids(ids: Any) -> list[Hashable]:
-    """Return ids as a list, each hashable."""
-    if isinstance(ids, str | bytes):
-        raise ContextError(f"ids is the single string {ids!r}; give a list of ids, such as [{ids!r}]")
-    check_order(ids)
-    check_whole("ids", ids, ContextError)
-    try:
-        names: list[Hashable] = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
-    except TypeError as error:
-        raise ContextError(f"ids is {ids!r}, expected a sequence of item ids") from error
-    if not names:
-        raise ContextError("the candidate list is empty; give at least one candidate")
-    for name in names:
-        try:
-            hash(name)
-        except TypeError as error:
-            raise ContextError(
-                f"item id {name!r} is unhashable; use strings, integers or tuples as ids"
-            ) from error
-        if is_nan(name):
-            raise ContextError(
-                f"item id {name!r} is not equal to itself, so it would be a new item each time"
-            )
-    return names
-
-
 def read_table(features: Any, n_features: int | None = None) -> Floats:
     """Return features as float64 (items, n_features), all finite, of any norm."""
     what = "features" if n_features is None else "contexts"
@@ -149,26 +123,26 @@ def read_table(features: Any, n_features: int | None = None) -> Floats:
 
 def read_both(contexts: Any, n_features: int) -> Candidates:
     """Return candidates of a policy that was made with n_features and one_hot."""
-    if not isinstance(contexts, Candidates):
-        raise ContextError(
-            f"contexts is a {type(contexts).__name__}, expected Candidates(ids, features): this policy was made "
-            f"with n_features={n_features} and one_hot=True"
-        )
+    _check_type("contexts", contexts, Candidates, "Candidates(ids, features)", n_features)
     if contexts.n_features != n_features:
         raise ContextError(
             f"context has {contexts.n_features} features, this policy was made with n_features={n_features}"
         )
-    return contexts
+    return contexts  # type: ignore[no-any-return]
 
 
 def read_one(context: Any, n_features: int) -> Candidates:
-    """Return what `learn` got, of a policy that was made with n_features and one_hot, as a list of one."""
-    if not isinstance(context, Candidate):
-        raise ContextError(
-            f"context is a {type(context).__name__}, expected a Candidate such as candidates[k]: this policy was "
-            f"made with n_features={n_features} and one_hot=True"
-        )
+    """Return the context of `learn`, of a policy that was made with n_features and one_hot, as a list of one."""
+    _check_type("context", context, Candidate, "a Candidate such as candidates[k]", n_features)
     return read_both(Candidates([context.id], [context.features]), n_features)
+
+
+def _check_type(name: str, value: Any, kind: type, expected: str, n_features: int) -> None:
+    if not isinstance(value, kind):
+        raise ContextError(
+            f"{name} is a {type(value).__name__}, expected {expected}: this policy was made with "
+            f"n_features={n_features} and one_hot=True"
+        )
 
 
 def pick(items: Any, rows: NDArray[np.int64]) -> Any:

@@ -13,6 +13,7 @@ from coterie.errors import ContextError, CoterieError, ParameterError, PayoffErr
 # file, leave them up to 1e-4 above: such vectors are scaled.
 NORM = 1 + 1e-9
 ABOVE = 1 + 1e-4
+ONE_HOT = "this policy is one-hot and takes item ids such as strings, integers or tuples, not feature vectors"
 PLAIN = frozenset({str, int, bytes, bool})  # ids that cannot be NaN: most are one of these
 
 
@@ -102,28 +103,25 @@ def check_order(contexts: Any) -> None:
         )
 
 
-def read_items(contexts: Any) -> list[Hashable]:
-    """Return candidates as a list of hashable item ids."""
+def read_items(contexts: Any, name: str = "contexts", advice: str = ONE_HOT) -> list[Hashable]:
+    """Return candidates as a list of hashable item ids; `name` and `advice` are for messages."""
     if isinstance(contexts, str | bytes):
         raise ContextError(
-            f"contexts is the single string {contexts!r}; give a list of item ids, such as [{contexts!r}]"
+            f"{name} is the single string {contexts!r}; give a list of item ids, such as [{contexts!r}]"
         )
     check_order(contexts)
-    check_whole("contexts", contexts, ContextError)
+    check_whole(name, contexts, ContextError)
     try:
         items = contexts.tolist() if isinstance(contexts, np.ndarray) else list(contexts)
     except TypeError as error:
-        raise ContextError(f"contexts is {contexts!r}, expected a sequence of item ids") from error
+        raise ContextError(f"{name} is {contexts!r}, expected a sequence of item ids") from error
     if not items:
         raise ContextError("the candidate list is empty; give at least one item id")
     for item in items:
         try:
             hash(item)
         except TypeError as error:
-            raise ContextError(
-                f"item id {item!r} is unhashable; this policy is one-hot and takes item ids such as "
-                "strings, integers or tuples, not feature vectors"
-            ) from error
+            raise ContextError(f"item id {item!r} is unhashable; {advice}") from error
         if is_nan(item):
             raise ContextError(
                 f"item id {item!r} is not equal to itself, so it would be a new item each time"

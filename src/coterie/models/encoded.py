@@ -13,6 +13,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.errors import ContextError, FileError
 from coterie.models._kernels.hierarchy.effect_keys import HashedItems
 from coterie.models.features import hash_name, hash_names
@@ -75,10 +76,10 @@ class Encoded:
 
 
 def encode_hashed(
-    context: tuple[NDArray[np.uint64], NDArray[np.float64]],
+    context: tuple[NDArray[np.uint64], Floats],
     counts: Sequence[int],
     hashes: NDArray[np.uint64],
-    values: NDArray[np.float64],
+    values: Floats,
     has_id: bool,
 ) -> Encoded:
     """Return candidates; each has the next `counts` features, and if `has_id`, its first feature is its id."""
@@ -161,7 +162,7 @@ def encode_items(items: list[Hashable]) -> Encoded:
     return encode({}, [(name_of(item), {}) for item in items])
 
 
-def encode_vectors(vectors: NDArray[np.float64]) -> Encoded:
+def encode_vectors(vectors: Floats) -> Encoded:
     """Return vectors as candidates with the features f0, f1, …, without those that are 0."""
     rows, columns = np.nonzero(vectors)
     names = np.array([hash_name(f"f{i}") for i in range(vectors.shape[1])], dtype=np.uint64)

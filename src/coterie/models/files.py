@@ -58,12 +58,13 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 def publish(draft: Path, path: Path) -> None:
     """Rename a complete file, so that a crash leaves the old file or the new one."""
-    _sync(draft)
+    sync_path(draft)
     draft.replace(path)
-    _sync(path.parent)
+    sync_path(path.parent)
 
 
-def _sync(path: Path) -> None:
+def sync_path(path: Path) -> None:
+    """Write a file, or the names in a folder, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -57,7 +57,7 @@ class Group(NamedTuple):
 class Engine(Protocol):
     """Where users' statistics are kept."""
 
-    def user_store(self) -> UserStore:
+    def users(self) -> UserStore:
         """Return an empty store."""
 
 
@@ -122,7 +122,7 @@ class Hierarchical(Policy):
         self.models: Any = None  # the store of users' statistics, with `engine`
         self._remote: RemoteUsers | None = None
         if engine is not None:
-            self.models = engine.user_store()
+            self.models = engine.users()
             self._remote = RemoteUsers(self.models, self._model)
             self._model.pairs.hold({}, ROWS)
         self.waiting: deque[tuple[Hashable, Any, float]] = (

@@ -44,7 +44,7 @@ from coterie.models.checks import (
 )
 from coterie.models.encoded import Encoded, check_features, encode, encode_items, encode_vectors, name_of
 from coterie.models.files import Tensors
-from coterie.models.hierarchy.effects import EffectPart, Effects, Settings, make_rounds, pick
+from coterie.models.hierarchy.effects import EffectPart, Effects, Settings, pick
 from coterie.models.parts import Parts
 from coterie.policies.base.batch import Batch, Outcome, read_batch, run_one_by_one
 from coterie.policies.base.decision import Decision
@@ -168,12 +168,11 @@ class SparseHierarchical(Policy):
         """Play many rounds; compiled for ids and vectors."""
         if not (self.one_hot or self.n_features) or not len(batch.users):
             return run_one_by_one(self, batch)
-        candidates, payoffs, served = read_batch(batch)
-        encoded = self.read(batch.items)
+        log, encoded = read_batch(batch), self.read(batch.items)
         users = batch.users.tolist() if isinstance(batch.users, np.ndarray) else list(batch.users)
-        rounds = make_rounds(candidates, payoffs, served, self.rng.random(len(users)))
-        settings = Settings(self.explore, self.gap, self.floor)
-        self.learned += self.effects.play(users, encoded, rounds, settings, self.learned)
+        settings, draws = Settings(self.explore, self.gap, self.floor), self.rng.random(len(users))
+        rounds = self.effects.play(users, encoded, log, draws, settings, self.learned)
+        self.learned += int(rounds.kept.sum())
         alone = np.ones(len(users), dtype=np.int64)
         return Outcome(rounds.choice, rounds.kept, alone, rounds.kept.astype(np.int64))
 

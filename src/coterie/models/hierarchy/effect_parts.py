@@ -133,14 +133,20 @@ def split(bodies: Iterable[bytes], used: int, freed: int) -> Tensors:
 
 @final
 class UserNumbers:
-    """The known users, each with a number that is never used again; copied in blocks of numbers."""
+    """The known users, each with a number that is never used again; copied in blocks of numbers.
 
-    def __init__(self) -> None:
+    `users` are given with their numbers, in the order of numbers.
+    """
+
+    def __init__(self, users: Iterable[tuple[Hashable, int]] = ()) -> None:
         self.users: dict[Hashable, int] = {}  # in the order of their numbers
         self.next = 0
         self._ids: dict[int, list[Hashable]] = {}  # the users of each block, None for those who were dropped
         self._counts: dict[int, int] = {}  # how many users of a block are known
         self.parts = Blocks(self._blocks, self._encode)
+        for user, number in users:
+            self.next = number
+            self.add(user)
 
     def add(self, user: Hashable) -> None:
         """Give a new user the next number."""
@@ -178,16 +184,6 @@ class UserNumbers:
         known = [(number, user) for number, user in users if self.users.get(user) == number]
         numbers = np.array([number for number, _ in known], dtype=np.int64)
         return len(known).to_bytes(8, "little") + numbers.tobytes() + pack_ids(u for _, u in known).tobytes()
-
-
-def make_numbers(users: Sequence[Hashable], numbers: Sequence[int], after: int) -> UserNumbers:
-    """Return users with their numbers, given in the order of numbers; `after` is the next number."""
-    made = UserNumbers()
-    for user, number in zip(users, numbers, strict=True):
-        made.next = number
-        made.add(user)
-    made.next = after
-    return made
 
 
 def join_numbers(bodies: Iterable[bytes], after: int) -> Tensors:

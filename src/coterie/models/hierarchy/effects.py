@@ -29,14 +29,12 @@ from coterie.models.hierarchy.effect_parts import (
     Pieces,
     UserNumbers,
     join_numbers,
-    make_numbers,
     split,
 )
 from coterie.models.parts import Parts
 
-__all__ = ["NAMES", "EffectPart", "Effects", "Settings", "make_rounds", "pick"]
+__all__ = ["NAMES", "EffectPart", "Effects", "Settings", "pick"]
 
-Indices = NDArray[np.int64]
 
 NAMES = (
     "", "population", "user", "id", "feature", "context × id", "context × feature", "user × id",
@@ -113,28 +111,29 @@ class Effects:
         self,
         users: Sequence[Hashable],
         encoded: Encoded,
-        batch: Rounds,
+        log: Any,
+        draws: Floats,
         settings: Settings,
         now: int,
-    ) -> int:
-        """Play many rounds over all items, and return how many payoffs were learned."""
+    ) -> Rounds:
+        """Play many rounds over all items, and return them with their outcomes.
+
+        `log` is what `read_batch` returns; `draws` are uniform in [0, 1).
+        """
         place = {user: i for i, user in enumerate(dict.fromkeys(users))}
         numbers = np.array([self._number(user) for user in place], dtype=np.int64)
-        upcoming = np.array([self.numbers.next])
-        rounds = batch._replace(
-            users=np.array([place[user] for user in users], dtype=np.int64),
-            numbers=numbers,
-            upcoming=upcoming,
+        who, upcoming = (
+            np.array([place[user] for user in users], dtype=np.int64),
+            np.array([self.numbers.next]),
         )
-        learned = kernel.play(self.table, self._variances, encoded.hashed, rounds, settings, now)
-        new = [
-            (number, user)
-            for number, user in zip(numbers.tolist(), place, strict=True)
-            if number >= self.numbers.next
-        ]
-        for _, user in sorted(new, key=lambda pair: pair[0]):
-            self.add(user)
-        return learned
+        choice, kept = np.zeros(len(users), dtype=np.int64), np.zeros(len(users), dtype=np.bool_)
+        candidates, payoffs, served = map(np.ascontiguousarray, log)
+        rounds = Rounds(who, numbers, upcoming, candidates, payoffs, served, draws, choice, kept)
+        kernel.play(self.table, self._variances, encoded.hashed, rounds, settings, now)
+        added = {number: user for user, number in zip(place, numbers.tolist(), strict=True)}
+        for number in range(self.numbers.next, int(upcoming[0])):
+            self.add(added[number])
+        return rounds
 
     def add(self, user: Hashable) -> None:
         """Give a new user a number."""
@@ -156,9 +155,7 @@ class Effects:
         n, freed = int(self.table.counts[effect_table.USED]), int(self.table.counts[effect_table.FREED])
         return {
             **{name: getattr(self.table, name)[: freed if name == "free" else n].copy() for name in COLUMNS},
-            "counts": self.table.counts.copy(),
-            "figures": self.figures.copy(),
-            "noise": self.noise.copy(),
+            **self._fixed(),
             "users": pack_ids(self.users),
             "numbers": np.array([*self.users.values(), self.numbers.next], dtype=np.int64),
         }
@@ -170,12 +167,11 @@ class Effects:
 
     def head(self) -> Tensors:
         """Return the arrays of fixed size, and the next user's number."""
-        return {
-            "counts": self.table.counts.copy(),
-            "figures": self.figures.copy(),
-            "noise": self.noise.copy(),
-            "next": np.array([self.numbers.next]),
-        }
+        return {**self._fixed(), "next": np.array([self.numbers.next])}
+
+    def _fixed(self) -> Tensors:
+        arrays = {"counts": self.table.counts, "figures": self.figures, "noise": self.noise}
+        return {name: array.copy() for name, array in arrays.items()}
 
     def restore_parts(self, head: Tensors, parts: Mapping[str, Iterable[bytes]]) -> None:
         """Restore what `head` and `parts` returned, and begin to record what changes."""
@@ -230,9 +226,8 @@ class Effects:
             raise FileError("an effect appears twice in the model file")
         fresh.pieces.mark_all(changed=True)
         order = np.argsort(numbers[:-1])
-        self.numbers = make_numbers(
-            [users[k] for k in order.tolist()], numbers[order].tolist(), int(numbers[-1])
-        )
+        self.numbers = UserNumbers((users[k], int(numbers[k])) for k in order.tolist())
+        self.numbers.next = int(numbers[-1])
         self.pieces, self.figures, self.noise = fresh.pieces, figures.copy(), noise.copy()
 
 
@@ -257,14 +252,4 @@ def _chained(kinds: NDArray[Any], owners: NDArray[Any], nexts: NDArray[Any]) -> 
         and len(np.unique(linked)) == len(linked) == int(personal.sum()) - len(heads)
         and bool((kinds[linked] >= effect_keys.USER_ID).all())
         and bool((owners[linked] == owners[np.flatnonzero(nexts >= 0)]).all())
-    )
-
-
-def make_rounds(candidates: Indices, payoffs: Floats, served: Indices, draws: Floats) -> Rounds:
-    """Return rounds to play, with room for the outcomes; `Effects.play` fills in the users."""
-    n, nobody = len(candidates), np.empty(0, dtype=np.int64)
-    choice, kept = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.bool_)
-    payoffs = np.ascontiguousarray(payoffs)
-    return Rounds(
-        nobody, nobody, nobody, np.ascontiguousarray(candidates), payoffs, served, draws, choice, kept
     )

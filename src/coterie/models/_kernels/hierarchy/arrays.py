@@ -78,9 +78,7 @@ class Model(NamedTuple):
     trial_sums: Sums
     repeats: Floats  # (len(PHI),) log likelihood of repeated payoffs
     place: Ints  # see the names below
-    pace: (
-        Floats  # visits due, Σ‖features‖², the sum and the sum of squares of the trial's gains in prediction
-    )
+    pace: Floats  # visits due, Σ‖features‖², Σ and Σ² of the trial's gains in prediction
     keep: Floats  # (1,) the factor of a user's old payoffs at each new one: 1 if nothing is forgotten
 
 

@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.arrays import Floats
+from coterie.arrays import Bools, Floats, Ints
 from coterie.models._kernels.jit import jit
 
 Hashes = NDArray[np.uint64]
-Indices = NDArray[np.int64]
 Hash = Any  # numpy.uint64: NumPy has no types for its arithmetic
 
 # Kinds of effects. 0 is a free place of the table.
@@ -32,10 +31,10 @@ class HashedItems(NamedTuple):
 
     context: Hashes  # hashes of the context's features
     context_values: Floats
-    starts: Indices  # (candidates + 1,)
+    starts: Ints  # (candidates + 1,)
     features: Hashes  # hashes of the actions' features, the id first
     values: Floats
-    has_id: NDArray[np.bool_]  # (candidates,) whether the first feature is an id
+    has_id: Bools  # (candidates,) whether the first feature is an id
 
 
 class Listed(NamedTuple):
@@ -44,7 +43,7 @@ class Listed(NamedTuple):
     keys: Hashes
     values: Floats
     kinds: NDArray[np.uint8]
-    places: Indices  # (room, 2) positions of the action's and of the context's feature, -1 for none
+    places: Ints  # (room, 2) positions of the action's and of the context's feature, -1 for none
 
 
 @jit

@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.arrays import Floats
+from coterie.arrays import Floats, Ints
 from coterie.models._kernels.hierarchy.effect_keys import (
     USER,
     USER_ID,
     Hash,
     Hashes,
-    Indices,
     mix,
     user_key,
 )
@@ -44,7 +43,7 @@ class Columns(NamedTuple):
     kinds: NDArray[np.uint8]
     owners: NDArray[np.int32]
     nexts: NDArray[np.int32]
-    touched: Indices
+    touched: Ints
     precision: Floats
     pull: Floats
     free: NDArray[np.int32]
@@ -58,11 +57,11 @@ class Table(NamedTuple):
     kinds: NDArray[np.uint8]  # (slots,) 0 is a free place
     owners: NDArray[np.int32]  # (slots,) the place of the user's own effect, -1 for effects of all users
     nexts: NDArray[np.int32]  # (slots,) the place of the user's next effect, -1 for the last
-    touched: Indices  # (slots,) the number of the last payoff that changed it, from 1
+    touched: Ints  # (slots,) the number of the last payoff that changed it, from 1
     precision: Floats  # (slots,)
     pull: Floats  # (slots,)
     free: NDArray[np.int32]  # (slots,) a stack of free places
-    counts: Indices  # see USED
+    counts: Ints  # see USED
     marks: NDArray[np.uint8]  # (pieces,) see CHANGED
     aside: Columns  # pieces as they were when the copy began; (0,) before the first copy
 

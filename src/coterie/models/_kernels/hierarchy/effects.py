@@ -3,9 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from coterie.arrays import Floats
+from coterie.arrays import Bools, Floats, Ints
 from coterie.models._kernels.hierarchy.effect_keys import (
     CONTEXT_FEATURE,
     CONTEXT_ID,
@@ -18,7 +17,6 @@ from coterie.models._kernels.hierarchy.effect_keys import (
     USER_FEATURE,
     USER_ID,
     HashedItems,
-    Indices,
     Listed,
     list_effects,
     make_list,
@@ -67,15 +65,15 @@ class Settings(NamedTuple):
 class Rounds(NamedTuple):
     """The rounds to play, and their outcomes; the first axis is the round."""
 
-    users: Indices  # positions in `numbers`
-    numbers: Indices  # (users,) the users' numbers, -1 for new users, who get one with the first payoff
-    upcoming: Indices  # (1,) the next number
-    candidates: Indices  # (rounds, candidates)
+    users: Ints  # positions in `numbers`
+    numbers: Ints  # (users,) the users' numbers, -1 for new users, who get one with the first payoff
+    upcoming: Ints  # (1,) the next number
+    candidates: Ints  # (rounds, candidates)
     payoffs: Floats  # (rounds, candidates), or (rounds, 1) for a log
-    served: Indices  # the logged position, -1 if all payoffs are known
+    served: Ints  # the logged position, -1 if all payoffs are known
     draws: Floats  # uniform in [0, 1)
-    choice: Indices
-    kept: NDArray[np.bool_]
+    choice: Ints
+    kept: Bools
 
 
 @jit
@@ -254,7 +252,7 @@ def refit(table: Table, fit: Variances, now: int) -> None:
 
 @jit
 def largest(
-    table: Table, figures: Floats, candidates: HashedItems, k: int, user: int, kept: Indices, worth: Floats
+    table: Table, figures: Floats, candidates: HashedItems, k: int, user: int, kept: Ints, worth: Floats
 ) -> int:
     """Write the effects of candidate k with the largest |w·x|, without those that have no data; return how many.
 

@@ -90,19 +90,19 @@ def item_posterior(prior: Prior, pairs: Pairs, row: int) -> ItemPosterior:
         average[i] = pairs.total[entry] / tally[i]
         entry = pairs.next[entry]
     both, root, inverse = np.empty((m, m)), np.empty((m, m)), np.empty((m, m))
-    told = 0.0
+    log_terms = 0.0
     covary_items(prior.covariance, items, both)
     for i in range(m):
         both[i, i] += kappa / tally[i]
-        told += math.log(tally[i] / kappa) - tally[i] * average[i] * average[i] / kappa
-    told += invert(both, m, root, inverse)
+        log_terms += math.log(tally[i] / kappa) - tally[i] * average[i] * average[i] / kappa
+    log_terms += invert(both, m, root, inverse)
     pulls, chance, off = np.empty((groups, m)), np.empty(groups), np.empty(m)
     for g in range(groups):
         for i in range(m):
             off[i] = average[i] - mean_payoff(prior.means[g], items[i])
         times(inverse, m, off, pulls[g])
         chance[g] = math.log(prior.share[g]) - 0.5 * dot(off, pulls[g], m)
-    evidence = normalise(chance, groups) - 0.5 * told
+    evidence = normalise(chance, groups) - 0.5 * log_terms
     return ItemPosterior(items, tally, average, inverse, pulls, chance, np.array([evidence]))
 
 

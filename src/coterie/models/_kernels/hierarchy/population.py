@@ -116,9 +116,9 @@ def view_with(
             entry = find_pair(pairs, row, item)
             if entry >= 0:
                 tally = float(pairs.tally[entry])
-                told = tally * phi / (1.0 - phi + tally * phi)
-                shown = told * (pairs.total[entry] / tally - own - effect)
-                variance = (1.0 - told) * (1.0 - told) * variance + phi * kappa * (1.0 - told)
+                known = tally * phi / (1.0 - phi + tally * phi)
+                shown = known * (pairs.total[entry] / tally - own - effect)
+                variance = (1.0 - known) * (1.0 - known) * variance + phi * kappa * (1.0 - known)
             else:
                 variance += phi * kappa
         parts[k, 0], parts[k, 1] = crowd, own - crowd
@@ -166,9 +166,9 @@ def learn(
             tally = float(pairs.tally[entry])
             before = pairs.total[entry] / tally
             _compare_shares(model, tally, before, payoff, own + effect, own_variance + mean_doubt + doubt)
-            told = tally * phi / (1.0 - phi + tally * phi)
-            rest = 1.0 - told
-            seen = (payoff - told * before) / rest
+            known = tally * phi / (1.0 - phi + tally * phi)
+            rest = 1.0 - known
+            seen = (payoff - known * before) / rest
             blur = kappa * (1.0 - phi + phi * rest) / (rest * rest)
         precision = 1.0 / (blur + own_variance + mean_doubt)
         model.effects[item, 0] += precision
@@ -242,8 +242,8 @@ def _compare_shares(
     """Add the log likelihood of a repeated payoff for each value of φ."""
     kappa = model.prior.noise[K_]
     for i in range(len(PHI)):
-        told = tally * PHI[i] / (1.0 - PHI[i] + tally * PHI[i])
-        rest = 1.0 - told
+        known = tally * PHI[i] / (1.0 - PHI[i] + tally * PHI[i])
+        rest = 1.0 - known
         wide = kappa * (1.0 - PHI[i] + PHI[i] * rest) + rest * rest * variance
-        off = payoff - rest * estimate - told * before
+        off = payoff - rest * estimate - known * before
         model.repeats[i] -= 0.5 * (math.log(wide) + off * off / wide)
