@@ -195,7 +195,7 @@ class Engine:
     def models(self, n_features: int | None, one_hot: bool, eligible: Eligible) -> Sharded:
         return Sharded(self.crew, Kind(n_features, one_hot, eligible), *self.rest)
 
-    def people(self) -> ShardedPeople:
+    def user_store(self) -> ShardedPeople:
         return ShardedPeople(self.crew, *self.rest)
 
     def close(self) -> None:

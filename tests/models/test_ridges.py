@@ -73,7 +73,7 @@ def test_distances_are_those_of_the_profiles() -> None:
     for i in range(5):
         for j in range(5):
             want = float(np.sum((profiles[i] - profiles[j]) ** 2))
-            assert bank.gap(i, bank, j) == pytest.approx(want, abs=1e-12)
+            assert bank.squared_distance(i, bank, j) == pytest.approx(want, abs=1e-12)
 
 
 def test_inverses_do_not_drift_over_many_updates() -> None:

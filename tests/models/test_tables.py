@@ -63,7 +63,7 @@ def test_items_are_one_hot_vectors() -> None:
         (items.views(range(5), pool), vectors.views(np.eye(5), pool)),
         (items.pooled(pool, range(5)), vectors.pooled(pool, np.eye(5))),
         (items.view(4, range(5)), vectors.view(4, np.eye(5))),
-        (items.view(None, range(5)), vectors.view(None, np.eye(5))),
+        (items.view(-1, range(5)), vectors.view(-1, np.eye(5))),
     ]:
         assert mine.estimate == pytest.approx(theirs.estimate)
         assert mine.spread == pytest.approx(theirs.spread)

@@ -134,7 +134,7 @@ def test_items_that_hardly_count_any_more_take_no_memory() -> None:
     policy = LinUCB(one_hot=True, half_life=2, shared=True)
     for t in range(1000):
         policy.learn("ann", t, 1.0)
-    assert policy.ridges.entries < 50
+    assert policy.rows.entries < 50
 
 
 @kinds
