@@ -1,21 +1,34 @@
-# Everything runs in .venv, made on first use from the pins in constraints.txt. `make run` installs only what it needs.
+# Everything runs in .venv, which is made on first use from the pins in constraints.txt. `make run` installs only what it needs.
 export PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.everything
 READY_TO_RUN := .venv/.experiments
 PINS := pyproject.toml constraints.txt
+TESTS ?= tests
+INTERPRETED ?= tests/models tests/policies
 
-.PHONY: run test slow check format docs wheel clean
+.PHONY: run test slow coverage check format docs wheel clean
 
 run: $(READY_TO_RUN)
 	$(BIN)/coterie compare
 
 test: check
-	@# A file goes to one process: two would compile the same loops, and start the same servers, side by side.
+	@# All tests of a file run in one process: two processes would compile the same loops and start the same servers.
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
 slow: $(READY)
 	$(BIN)/python -m pytest -n auto -m slow
+
+# Compiled loops are invisible to the tracer, so the tests of models and policies run a second time with the compiler off.
+# Tests that need the compiler are skipped there; the two files left out are about the compiler itself.
+coverage: $(READY)
+	$(BIN)/python -m pytest -n auto --dist loadfile --cov=coterie --cov-report= $(TESTS)
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n auto --dist loadfile --cov=coterie --cov-append --cov-report= \
+		-W 'ignore:overflow encountered:RuntimeWarning' \
+		--ignore=tests/models/test_cache.py --ignore=tests/models/test_registers.py $(INTERPRETED)
+	$(BIN)/python -m coverage html --quiet --directory build/coverage
+	$(BIN)/python -m coverage report --skip-covered --skip-empty
+	@echo "Line by line: build/coverage/index.html"
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -32,8 +45,8 @@ $(READY_TO_RUN): $(PINS)
 	@touch $@
 
 $(READY): $(PINS)
-	@.ci/install 'all that the tests need' --editable '.[experiments,service,postgres,rivals,ray,gpu,gym,mlflow,telemetry]' --group dev --group docs
-	@# The tests compare with obp. It would bring PyTorch, which no part that they use needs.
+	@.ci/install 'what the tests need' --editable '.[experiments,service,postgres,rivals,ray,gpu,gym,mlflow,telemetry]' --group dev --group docs
+	@# The tests compare with obp. Without --no-deps it would install PyTorch, which these tests do not need.
 	@.ci/install 'estimators to compare with' --no-deps obp
 	@touch $@ $(READY_TO_RUN)
 
@@ -44,4 +57,4 @@ wheel: $(READY_TO_RUN)
 	@.ci/smoke
 
 clean:
-	rm -rf .venv .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .cache .coverage build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

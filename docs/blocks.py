@@ -1,7 +1,7 @@
 """Run the code of a page, as the tests do; `python docs/blocks.py docs/PAGE.md` draws a page's pictures again.
 
-A page is one program: its blocks of `python` and `sh`, in order, in one empty folder. A block of `text` right after
-one is what it prints. An SVG file that a page writes is one of its pictures, kept in docs/pictures.
+A page is one program: its blocks of `python` and `sh`, in order, in one empty folder. A `text` block right after one
+is what it prints. An SVG file that a page writes is one of its pictures, kept in docs/pictures.
 """
 
 import os
@@ -19,8 +19,8 @@ DOCS = Path(__file__).parent
 PICTURES = DOCS / "pictures"
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```\n(?:\n+```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
 END = "--- end of block ---"
-PORT = "8080"  # where a page's service listens; the tests take a free one
-LIMIT = 600  # seconds: a page that hangs is ended
+PORT = "8080"  # where a page's service listens; the tests use a free port
+LIMIT = 600  # seconds; a page that takes longer is stopped
 START = r"""
 import shlex, subprocess, sys
 
@@ -41,15 +41,15 @@ def _coterie(text):
 
 
 class Ran(NamedTuple):
-    """A block that was run."""
+    """A block after its run."""
 
     code: str
-    shown: str | None  # what the page says that it prints; None if it does not say
+    shown: str | None  # the output that the page shows; None if it shows none
     printed: str
 
 
 def run(page: Path, folder: Path) -> list[Ran]:
-    """Run the blocks of a page in a folder. Raises CalledProcessError where one fails."""
+    """Run the blocks of a page in a folder. Raises CalledProcessError if one fails."""
     blocks = [found.groups() for found in BLOCK.finditer(page.read_text(encoding="utf-8"))]
     if not blocks:
         return []
@@ -77,13 +77,13 @@ def run(page: Path, folder: Path) -> list[Ran]:
 
 
 def _runner(code: str) -> str:
-    """Return what runs a block of `sh`: this very process, if all are commands of ours, which saves their start."""
+    """Return the function that runs a block of `sh`; our own commands run in this process, which is faster."""
     lines = code.replace("\\\n", " ").splitlines()
     return "_coterie" if all(re.match(r"coterie [^|&>;$]*$", line) for line in lines) else "_sh"
 
 
 def _environment() -> dict[str, str]:
-    """Return what makes pictures and tables the same everywhere."""
+    """Return an environment in which pictures and tables are the same on all machines."""
     beside = str(Path(sys.executable).parent)
     return {
         **os.environ,
@@ -102,7 +102,7 @@ def _free_port() -> str:
 
 
 def _end(group: int) -> None:
-    """End what a page has started and left running."""
+    """Stop the processes that a page has left running."""
     try:
         os.killpg(group, signal.SIGKILL)
     except ProcessLookupError:
@@ -110,7 +110,7 @@ def _end(group: int) -> None:
 
 
 def alike(picture: str, other: str) -> bool:
-    """Say whether two SVG files show the same: the same text, and every number within a hundredth."""
+    """Return whether two SVG files show the same: the same text, and every number within a hundredth."""
     words, numbers = _taken_apart(picture)
     other_words, other_numbers = _taken_apart(other)
     return words == other_words and all(
@@ -119,7 +119,7 @@ def alike(picture: str, other: str) -> bool:
 
 
 def _taken_apart(picture: str) -> tuple[list[str], list[float]]:
-    """Return a picture without its numbers, and these. Left out are ids, which are hashes of what they name."""
+    """Return a picture without its numbers, and the numbers. Ids are left out, because they are hashes."""
     picture = re.sub(r"<metadata>.*?</metadata>", "", picture, flags=re.DOTALL)
     picture = re.sub(r"#?\b[mp][0-9a-f]{10}\b", "id", picture)
     number = re.compile(r"(?<![\w#.])-?\d+(?:\.\d+)?(?:e-?\d+)?(?![\w.])")
@@ -127,7 +127,7 @@ def _taken_apart(picture: str) -> tuple[list[str], list[float]]:
 
 
 def draw(page: Path) -> list[Path]:
-    """Run a page and keep the pictures that it drew."""
+    """Run a page and keep the pictures that it draws."""
     with tempfile.TemporaryDirectory() as folder:
         run(page, Path(folder))
         return [Path(shutil.copy(one, PICTURES)) for one in sorted(Path(folder).glob("*.svg"))]

@@ -1,4 +1,4 @@
-"""For the reference: show the examples of docstrings as code. Most docstrings have them as `>>>` lines, unmarked."""
+"""For the reference: show the examples in docstrings as code. Most are `>>>` lines without fences."""
 
 from typing import Any
 
@@ -9,15 +9,15 @@ class FencedExamples(griffe.Extension):
     """Put each block of examples between fences."""
 
     def on_object(self, *, obj: griffe.Object, **more: Any) -> None:
-        """Change the docstring of an object that was read."""
+        """Change the docstring of an object."""
         if obj.docstring is not None:
             obj.docstring.value = fenced(obj.docstring.value)
 
 
 def fenced(text: str) -> str:
-    """Return the text with fences around what begins with `>>>` and ends with an empty line.
+    """Return the text with fences around each block from a `>>>` line to an empty line.
 
-    Below a heading `Examples` griffe does it by itself.
+    Below a heading `Examples` griffe adds them itself.
     """
     lines: list[str] = []
     inside = marked = False  # in a block of examples; below a heading

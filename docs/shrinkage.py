@@ -1,4 +1,4 @@
-"""Draw docs/shrinkage.svg, the hand-made case of docs/hierarchical.md: python docs/shrinkage.py."""
+"""Draw docs/shrinkage.svg, the example by hand in docs/hierarchical.md: python docs/shrinkage.py."""
 
 from pathlib import Path
 

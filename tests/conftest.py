@@ -1,22 +1,42 @@
-"""What tests share: patience, and one Ray cluster a test process, since a start takes seconds."""
+"""What tests share: long timeouts, one Ray cluster per test process, and skips where the compiler is off."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from typing import Any
 
 import httpx._config
+import numba
 import pytest
 from hypothesis import HealthCheck, settings
 
-# A machine that is busy may take long to answer; httpx gives up after 5 s unless told otherwise.
+# A busy machine may take long to answer; the default of httpx is 5 s.
 for name in ("connect", "read", "write", "pool"):
     setattr(httpx._config.DEFAULT_TIMEOUT_CONFIG, name, 300.0)
-# Nor is an example wrong that took longer than 200 ms.
+# For the same reason an example of hypothesis may take longer than 200 ms.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, Any, Any]:
+    """With NUMBA_DISABLE_JIT=1, skip tests of loops that run only when compiled."""
+    try:
+        return (yield)
+    except Exception as error:
+        if numba.config.DISABLE_JIT and needs_compiler(error):
+            pytest.skip(f"needs the compiler: {error}")
+        raise
+
+
+def needs_compiler(error: Exception) -> bool:
+    """Say whether an error comes from what Python does not have: LLVM vectors, fields of records, 64-bit integers."""
+    if isinstance(error, ExceptionGroup):  # of hypothesis
+        return all(map(needs_compiler, error.exceptions))
+    return isinstance(error, NotImplementedError | OverflowError) or "'numpy.void' object" in str(error)
+
+
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[str]:
-    """Be in a Ray cluster on this machine, and return its address."""
+    """Start a Ray cluster on this machine, once per test process since that takes seconds, and return its address."""
     pytest.importorskip("ray")
     from coterie.engines import connect
 

@@ -1,4 +1,4 @@
-"""Small worlds whose truth is known, and logs of them: what off-policy evaluation is proved on."""
+"""Small worlds whose truth is known, and logs of them, to check off-policy evaluation."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,14 +17,14 @@ USERS = 6
 
 
 class Lived(NamedTuple):
-    """A log, and what each action would have paid on average in each record."""
+    """A log, and the expected payoff of each action in each record."""
 
     log: InteractionLog
     means: Floats  # (records, actions)
 
 
 def live(seed: int, n: int, logger: str, pays: float = 0.6) -> Lived:
-    """Return a log of `n` records, shown by "uniform", "epsilon" (a tenth by chance) or "learning"."""
+    """Return a log of `n` records, made by "uniform", "epsilon" (a tenth random) or "learning"."""
     rng = np.random.default_rng(seed)
     truth = pays * rng.random((len(CONTEXTS), USERS, len(ACTIONS)))
     policy = SparseHierarchical(slots=1 << 13, floor=0.1, seed=seed)
@@ -68,7 +68,7 @@ LOGGERS: dict[str, Callable[..., Floats]] = {
 
 
 def truth_of(lived: Lived, policy: SparseHierarchical | None, fixed: str) -> float:
-    """Return what a policy would have paid on average in the log's records: a fixed one, or one that learns them."""
+    """Return the average payoff of a policy on the log's records: a fixed one, or one that learns from them."""
     total = 0.0
     for one, means in zip(lived.log.interactions, lived.means, strict=True):
         if policy is not None:

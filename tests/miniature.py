@@ -1,4 +1,4 @@
-"""Miniature data files, in the published formats, and where the real ones may lie."""
+"""Miniature data files in the published formats, and the folder of the real ones."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 
 def real_data(*parts: str) -> Path:
-    """Return the folder with real files; skip the test, with the reason, where it is not there."""
+    """Return the folder with real files; skip the test, with the reason, if it does not exist."""
     folder = Path(os.environ.get("COTERIE_DATA") or Path(__file__).parents[1] / "../shared/data").resolve()
     path = folder.joinpath(*parts)
     if not path.exists():
@@ -24,7 +24,7 @@ def write(path: Path, header: str, rows: list[tuple[object, ...]], newline: str 
 
 
 def write_lastfm(folder: Path, n_users: int = 12, n_artists: int = 60, newline: str = "\n") -> None:
-    """Write a LastFM of a few users; artists from the 50th on have no tags."""
+    """Write a small LastFM; artists from the 50th on have no tags."""
     rng = np.random.default_rng(7)
     likes = [
         (10 + user, 100 + int(artist), 5)

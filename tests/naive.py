@@ -1,4 +1,4 @@
-"""A slow, obvious twin for each fast routine, one file a policy in `twins/`."""
+"""A slow, obvious twin for each fast routine, one file per policy in `twins/`."""
 
 from tests.twins.cab import CachedCAB, NaiveCAB, SampledCAB
 from tests.twins.club import NaiveCLUB

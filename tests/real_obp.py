@@ -1,4 +1,4 @@
-"""The Open Bandit Pipeline itself, installed without PyTorch, seaborn and tqdm: stand-ins are enough to import it."""
+"""Import the Open Bandit Pipeline without PyTorch, seaborn and tqdm, which are replaced by empty modules."""
 
 import sys
 import warnings
@@ -25,7 +25,7 @@ class _StandIn(ModuleType):
 
 
 def import_obp(part: str) -> ModuleType:
-    """Import a part of obp, such as "ope"; skip the test where obp is not installed."""
+    """Import a part of obp, such as "ope"; skip the test if obp is not installed."""
     if find_spec("obp") is None:
         pytest.skip("obp is not installed: pip install --no-deps obp==0.4.1")
     added = [name for name in (*MISSING, *MORE) if name not in sys.modules]

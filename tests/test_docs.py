@@ -1,4 +1,4 @@
-"""The documentation runs, and leaves nothing out."""
+"""The code in the documentation runs, and every command and policy is documented."""
 
 import re
 import runpy
@@ -18,12 +18,12 @@ NEEDS = {
     "tutorial-personalizer.md": "azure.ai.personalizer",
     "tutorial-service.md": "litestar",
     "tutorial-vowpal-wabbit.md": "vowpalwabbit",
-}  # what not every Python has
+}  # packages that may be missing
 
 
 @pytest.fixture(scope="module")
 def blocks() -> SimpleNamespace:
-    """Return what runs the blocks of a page."""
+    """Return the module that runs the blocks of a page."""
     return SimpleNamespace(**runpy.run_path(str(BLOCKS)))
 
 
@@ -31,12 +31,12 @@ def blocks() -> SimpleNamespace:
 def test_the_code_of_a_page_runs_prints_and_draws_what_the_page_shows(
     page: Path, blocks: SimpleNamespace, tmp_path: Path
 ) -> None:
-    """A block of `text` right after a block of code is what that block prints; an SVG file is one of the pictures."""
+    """A `text` block right after a block of code is what it prints; an SVG file is one of the pictures."""
     if page.name in NEEDS:
         pytest.importorskip(NEEDS[page.name])
     for code, shown, printed in blocks.run(page, tmp_path):
         assert shown is None or plain(printed) == plain(shown), (
-            f"{page.name} shows otherwise:\n{code}\n{printed}"
+            f"{page.name} shows another output:\n{code}\n{printed}"
         )
     for drawn in tmp_path.glob("*.svg"):
         kept = blocks.PICTURES / drawn.name
@@ -48,7 +48,7 @@ def test_the_code_of_a_page_runs_prints_and_draws_what_the_page_shows(
         assert blocks.alike(drawn.read_text(), kept.read_text()), f"{kept} differs; {again}"
 
 
-def test_a_page_that_shows_otherwise_is_found(blocks: SimpleNamespace, tmp_path: Path) -> None:
+def test_a_page_with_a_wrong_output_is_found(blocks: SimpleNamespace, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "```python\nprint(1)\n```\n\n```text\n2\n```\n\n```sh\nexpr 1 + 1\n```\n\n```text\n```\n\n"
@@ -63,7 +63,7 @@ def test_a_page_that_shows_otherwise_is_found(blocks: SimpleNamespace, tmp_path:
 
 
 def plain(text: str) -> str:
-    """Return a text without the blanks that nobody sees."""
+    """Return a text without blanks at the ends of lines."""
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
 
 

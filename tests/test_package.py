@@ -1,4 +1,4 @@
-"""The package as a stranger meets it."""
+"""The package as a new user sees it."""
 
 import re
 import runpy

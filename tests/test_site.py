@@ -1,4 +1,4 @@
-"""The site: every page is in its navigation, every public name in its reference, and every link leads somewhere."""
+"""The site: every page is in its navigation, every public name in its reference, and every link works."""
 
 import os
 import re
@@ -37,7 +37,7 @@ def test_every_public_name_is_in_the_reference(name: str) -> None:
 
 
 def headings(page: Path) -> set[str]:
-    """Return the anchors of a page, as both forges and the site make them."""
+    """Return the anchors of a page, as GitHub and the site make them."""
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     plain = [
         re.sub(r"[^\w\s-]", "", line).strip().lower() for line in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
@@ -46,7 +46,7 @@ def headings(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", NAVIGATION)
-def test_links_to_headings_lead_to_one(page: str) -> None:
+def test_links_to_headings_work(page: str) -> None:
     here = ROOT / page
     for target, anchor in LINK.findall(here.read_text(encoding="utf-8")):
         if "://" not in target:
@@ -68,7 +68,7 @@ def test_examples_of_docstrings_are_shown_as_code(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_site_is_built_without_a_warning() -> None:
-    """Strict: a link that leads nowhere, or a name that the reference cannot find, ends the build."""
+    """Strict: a broken link, or a name that the reference cannot find, fails the build."""
     zensical = Path(sys.executable).parent / "zensical"
     if not zensical.exists():
         pytest.skip("zensical is not installed: make test installs it")

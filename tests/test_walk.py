@@ -1,4 +1,4 @@
-"""CONTRIBUTING tells the truth: the files it names exist, and hold what it says they hold."""
+"""CONTRIBUTING is right: the files that it names exist, and have the functions that it names."""
 
 import re
 from pathlib import Path

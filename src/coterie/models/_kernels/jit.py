@@ -28,6 +28,8 @@ def jit(function: Compiled, **options: Any) -> Compiled:
         compiled: Compiled = njit(cache=True, **options)(function)
     except RuntimeError:  # nowhere to write the machine code: compile anew in each process
         return njit(**options)(function)  # type: ignore[no-any-return]
+    if compiled is function:  # NUMBA_DISABLE_JIT=1: the loops run in Python, for coverage or a debugger
+        return function
     _follow_all_loops(compiled)
     _save_one_at_a_time(compiled)
     return compiled

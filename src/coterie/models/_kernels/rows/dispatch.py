@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from numba.extending import overload
 
 from coterie.models._kernels.rows import means, ridges
@@ -12,8 +13,9 @@ def _either(name: str) -> Callable[..., Any]:
     """Return a function for compiled code: `ridges.name` for vectors, `means.name` for items."""
     vectors, items = getattr(ridges, name), getattr(means, name)
 
-    def stub(first: Any, *rest: Any) -> Any:
-        raise NotImplementedError(f"{name} is for compiled code")
+    def stub(first: Any, *rest: Any) -> Any:  # called where the compiler is off
+        one_hot = first.ndim == 1 if isinstance(first, np.ndarray) else isinstance(first, means.Table)
+        return (items if one_hot else vectors)(first, *rest)
 
     @overload(stub)  # type: ignore[untyped-decorator]
     def pick(first: Any, *rest: Any) -> Any:
