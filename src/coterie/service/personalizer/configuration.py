@@ -155,7 +155,7 @@ async def change_policy(coordinator: Coordinator, sent: PolicyContract) -> None:
     try:
         check_config(new)
     except CoterieError as error:
-        raise Refusal(400, "InvalidPolicyConfiguration", str(error), "arguments") from error
+        raise _refuse_arguments(str(error)) from error
     await coordinator.configure(new)
 
 
@@ -168,16 +168,20 @@ def parse_arguments(text: str) -> dict[str, Any]:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise Refusal(400, "InvalidPolicyConfiguration", f"arguments: {error}", "arguments") from error
+        raise _refuse_arguments(f"arguments: {error}") from error
     names, values = words[::2], words[1::2]
     if len(names) != len(values) or not all(name.startswith("--") for name in names):
-        message = f"arguments are {text[:200]!r}, expected pairs such as '--alpha 0.1 --gamma 0.2'"
-        raise Refusal(400, "InvalidPolicyConfiguration", message, "arguments")
+        raise _refuse_arguments(
+            f"arguments are {text[:200]!r}, expected pairs such as '--alpha 0.1 --gamma 0.2'"
+        )
     found = {name[2:].replace("-", "_"): _value(value) for name, value in zip(names, values, strict=True)}
     if len(found) != len(names):
-        message = f"arguments are {text[:200]!r}, which name a parameter twice; name each once"
-        raise Refusal(400, "InvalidPolicyConfiguration", message, "arguments")
+        raise _refuse_arguments(f"arguments are {text[:200]!r}, which name a parameter twice; name each once")
     return found
+
+
+def _refuse_arguments(message: str) -> Refusal:
+    return Refusal(400, "InvalidPolicyConfiguration", message, "arguments")
 
 
 def _value(text: str) -> Any:

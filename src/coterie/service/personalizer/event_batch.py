@@ -56,39 +56,33 @@ class Table:
         at = self._at(field)
         return None if at is None else Table(self.data, at + _number(self.data, "<I", at))
 
-    def numbers(self, field: int, kind: str) -> tuple[Any, ...]:
-        """Return a list of numbers."""
+    def _vector(self, field: int, size: int) -> tuple[int, int]:
+        """Return where a list of elements of `size` bytes begins, and its length."""
         at = self._at(field)
         if at is None:
-            return ()
+            return 0, 0
         at += _number(self.data, "<I", at)
         count = _number(self.data, "<I", at)
-        end = at + 4 + count * struct.calcsize(f"<{kind}")
-        if end > len(self.data):
-            raise ValueError(f"a list of {count} numbers ends behind the body")
-        return struct.unpack_from(f"<{count}{kind}", self.data, at + 4)
+        if at + 4 + count * size > len(self.data):
+            raise ValueError(f"a list of {count} elements of {size} bytes ends behind the body")
+        return at + 4, count
+
+    def numbers(self, field: int, kind: str) -> tuple[Any, ...]:
+        """Return a list of numbers."""
+        at, count = self._vector(field, struct.calcsize(f"<{kind}"))
+        return struct.unpack_from(f"<{count}{kind}", self.data, at)
 
     def content(self, field: int) -> bytes:
         """Return bytes, or a text as UTF-8."""
-        at = self._at(field)
-        if at is None:
-            return b""
-        at += _number(self.data, "<I", at)
-        size = _number(self.data, "<I", at)
-        if at + 4 + size > len(self.data):
-            raise ValueError(f"{size} bytes at {at} end behind the body")
-        return self.data[at + 4 : at + 4 + size]
+        at, size = self._vector(field, 1)
+        return self.data[at : at + size]
 
     def tables(self, field: int, most: int) -> list["Table"]:
         """Return a list of tables, at most so many."""
-        at = self._at(field)
-        if at is None:
-            return []
-        at += _number(self.data, "<I", at)
-        count = _number(self.data, "<I", at)
+        at, count = self._vector(field, 4)
         if count > most:
             raise ValueError(f"it has {count} events, expected at most {most}")
-        places = range(at + 4, at + 4 + 4 * count, 4)
+        places = range(at, at + 4 * count, 4)
         return [Table(self.data, place + _number(self.data, "<I", place)) for place in places]
 
 

@@ -139,8 +139,7 @@ def _decided(
     coordinator: Coordinator,
 ) -> Decided:
     """Return a decision; `order` has the numbers of the context's actions, from 1, the shown one first."""
-    if not isinstance(event, str) or not is_id(event):
-        raise ValueError(f"its id is {str(event)[:80]!r}, {RULE}")
+    _check_event(event)
     shared = dict(context)
     listed = shared.pop("_multi")
     names = [str(part.get("_tag") or part.get("i", {}).get("id") or k) for k, part in enumerate(listed, 1)]
@@ -163,6 +162,11 @@ def _decided(
     question = question_of(user, actions, parts, excluded, event, bool(deferred), coordinator.settings)
     total = sum(likely)
     return Decided(question, [k - 1 for k in order], [chance / total for chance in likely])
+
+
+def _check_event(event: Any) -> None:
+    if not isinstance(event, str) or not is_id(event):
+        raise ValueError(f"its event id is {str(event)[:80]!r}, {RULE}")
 
 
 def _features(action: Mapping[str, Any]) -> Features | None:
@@ -202,8 +206,7 @@ def _outcome(sent: Sent) -> Observed:
 
 
 def _checked(event: Any, slot: Any, value: Any, activates: bool) -> Observed:
-    if not isinstance(event, str) or not is_id(event):
-        raise ValueError(f"its event id is {str(event)[:80]!r}, {RULE}")
+    _check_event(event)
     if value is None and not activates:
         raise ValueError(f"event {event!r} has neither a reward v nor ActionTaken")
     if value is not None and (
