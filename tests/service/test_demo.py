@@ -6,14 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coterie.service.core.coordinator import Coordinator
-from coterie.service.core.engine import Engine, Question
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.bandit import Bandit
+from coterie.service.core.question import Question
 from coterie.service.demo import HELD_BACK, ITEMS, KINDS, USERS, Crowd, live
 from coterie.service.figures import insight
 from coterie.service.figures.intervals import Sums, interval
 from coterie.service.settings import Config, Settings
 from coterie.service.trial.report import report
-from tests.service.helpers import START, Clock, ask, engine, settings_of, with_coordinator
+from tests.service.helpers import START, Clock, ask, bandit, settings_of, with_coordinator
 
 MINUTE = 2400  # visits of the demo's first minute, at 40 a second
 
@@ -21,7 +22,7 @@ MINUTE = 2400  # visits of the demo's first minute, at 40 a second
 def test_the_crowd_ranks_and_rewards(tmp_path: Path) -> None:
     async def work(coordinator: Coordinator) -> None:
         task = asyncio.create_task(live(coordinator, rate=2000.0))
-        while coordinator.engine.statistics.total.learned < 40:
+        while coordinator.bandit.statistics.total.learned < 40:
             assert not task.done()
             await asyncio.sleep(0.02)
         task.cancel()
@@ -40,9 +41,9 @@ def test_visitors_of_a_kind_share_their_tastes() -> None:
 
 
 @pytest.fixture(scope="module")
-def first_minute() -> tuple[Engine, list[bool], Crowd]:
+def first_minute() -> tuple[Bandit, list[bool], Crowd]:
     """Return the loop, the champion's clicks and the crowd after as many visits as a minute has."""
-    crowd, made, clicks = Crowd(0), Engine(), []
+    crowd, made, clicks = Crowd(0), Bandit(), []
     made.configure(Config(holdback=HELD_BACK), START)
     for k in range(MINUTE):
         user, actions = crowd.visitor()
@@ -54,7 +55,7 @@ def first_minute() -> tuple[Engine, list[bool], Crowd]:
     return made, clicks, crowd
 
 
-def test_the_demo_learns_within_its_first_minute(first_minute: tuple[Engine, list[bool], Crowd]) -> None:
+def test_the_demo_learns_within_its_first_minute(first_minute: tuple[Bandit, list[bool], Crowd]) -> None:
     """A uniform choice earns the average of the tastes; after a quarter of the visits ours is above it for sure."""
     _, clicks, crowd = first_minute
     uniform = float(np.mean(crowd.tastes))
@@ -69,7 +70,7 @@ def test_the_demo_learns_within_its_first_minute(first_minute: tuple[Engine, lis
 
 
 def test_the_demo_has_a_lift_to_tell_within_its_first_minute(
-    first_minute: tuple[Engine, list[bool], Crowd],
+    first_minute: tuple[Bandit, list[bool], Crowd],
 ) -> None:
     made, _, _ = first_minute
     found = report(made.trial, made.config)
@@ -83,11 +84,11 @@ def test_the_demo_has_a_lift_to_tell_within_its_first_minute(
 def test_the_demo_holds_visitors_back_unless_the_settings_name_it(tmp_path: Path, named: bool) -> None:
     async def work(coordinator: Coordinator) -> None:
         task = asyncio.create_task(live(coordinator, rate=2000.0))
-        while coordinator.engine.statistics.total.all_learned < 5:
+        while coordinator.bandit.statistics.total.all_learned < 5:
             assert not task.done()
             await asyncio.sleep(0.02)
         task.cancel()
-        assert (coordinator.engine.trial is None) == named
+        assert (coordinator.bandit.trial is None) == named
 
     given = frozenset(["config", "config.holdback"]) if named else frozenset()
     with_coordinator(Settings(store=str(tmp_path / "log.db"), given=given), work)
@@ -103,10 +104,10 @@ def test_the_latest_decisions_are_told_in_stretches(tmp_path: Path) -> None:
                 await coordinator.reward(f"e{k}", float(k >= 70))
         tail = insight.Tail()
         tail.follow(coordinator.store)
-        return insight.stretches(tail.of(coordinator.engine), coordinator.engine)
+        return insight.stretches(tail.of(coordinator.bandit), coordinator.bandit)
 
     first, second = with_coordinator(settings_of(tmp_path / "log.db"), work, Clock())
     assert (first.decisions, first.payoff, second.decisions, second.payoff) == (50, 0.0, 50, 1.0)
     assert second.payoff_interval is not None
     assert second.payoff_interval.high == 1
-    assert insight.stretches([], engine()) == []
+    assert insight.stretches([], bandit()) == []

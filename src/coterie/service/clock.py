@@ -1,7 +1,7 @@
 """The service's clock: the time of day, which records have, carried on by a clock that cannot jump.
 
 Waits for rewards go by it. When the time of day jumps (somebody sets it, or a machine wakes up), it goes on as if
-nothing had happened until `follow` takes the jump over; the engine then moves the ends of all waits by as much.
+nothing had happened until `follow` takes the jump over; the bandit then moves the ends of all waits by as much.
 """
 
 import time

@@ -14,7 +14,7 @@ import uvicorn
 
 from coterie.engines.address import open_engine
 from coterie.errors import CoterieError, ParameterError
-from coterie.service.core.coordinator import Coordinator
+from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.http.app import create_app
 from coterie.service.http.connections import Connections, make_room_for
 from coterie.service.http.guard import Guard
@@ -32,7 +32,7 @@ def serve(settings: Settings, demo: bool = False) -> None:
     check_tls(settings)
     store = open_store(settings.store, settings.durability, standby=True)
     app = make_app(settings, store, demo)
-    app.metrics.coordinator.give_up = lambda: signal.raise_signal(signal.SIGTERM)
+    app.metrics.coordinator.availability.give_up = lambda: signal.raise_signal(signal.SIGTERM)
     # The loop's thread is busy with requests; the committer must not wait 5 ms for its turn.
     sys.setswitchinterval(0.0005)
     calm_the_collector()

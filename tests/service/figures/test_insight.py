@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from litestar.testing import TestClient
 
 from coterie.policies import CAB, LinUCB
-from coterie.service.core.engine import Action, Question
 from coterie.service.core.events import Event
+from coterie.service.core.question import Action, Question
 from coterie.service.figures import insight
 from coterie.service.figures.insight import Place, Tail
 from coterie.service.figures.statistics import MINUTE, Minute, Statistics
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.serve import make_app
 from coterie.service.settings import Config, Settings
-from tests.service.helpers import START, Clock, ask, decide, engine, settings_of, with_coordinator
+from tests.service.helpers import START, Clock, ask, bandit, decide, settings_of, with_coordinator
 
 
 def event(probability: float, baseline: bool, choices: int = 2) -> Event:
@@ -115,17 +115,17 @@ def test_the_tail_follows_the_log_and_forgets_with_it(tmp_path: Path) -> None:
         await coordinator.reward("e1", 0.5)
         await coordinator.rank(ask("e2", "bob"))
         tail.follow(coordinator.store)
-        assert [(made.event, made.reward) for made in tail.of(coordinator.engine)] == [
+        assert [(made.event, made.reward) for made in tail.of(coordinator.bandit)] == [
             ("e2", None),
             ("e1", 0.5),
         ]
-        assert tail.of(coordinator.engine)[0].members == 1  # ann is surer, and elsewhere
+        assert tail.of(coordinator.bandit)[0].members == 1  # ann is surer, and elsewhere
         await coordinator.reward("e2", 1.0)
         tail.follow(coordinator.store)
-        assert tail.of(coordinator.engine)[0].reward == 1.0
+        assert tail.of(coordinator.bandit)[0].reward == 1.0
         await coordinator.forget("bob")
         tail.follow(coordinator.store)
-        assert [made.event for made in tail.of(coordinator.engine)] == ["e1"]
+        assert [made.event for made in tail.of(coordinator.bandit)] == ["e1"]
         assert [made.event for made in tail.decisions] == ["e1"]
 
     with_coordinator(settings_of(tmp_path / "log.db", Config(policy="cab")), work, Clock())
@@ -149,7 +149,7 @@ def test_the_tail_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("policy", [CAB(one_hot=True, alpha=0.3), LinUCB(one_hot=True, alpha=0.3)])
 def test_places_are_what_deciding_sees(policy: Any) -> None:
-    made = engine(policy="cab")
+    made = bandit(policy="cab")
     rng = np.random.default_rng(3)
     for k in range(40):
         decide(made, ask(f"e{k}", f"u{k % 5}"))
@@ -165,7 +165,7 @@ def test_places_are_what_deciding_sees(policy: Any) -> None:
 
 
 def test_alike_is_the_neighbourhood_of_cab() -> None:
-    made = engine(policy="cab")
+    made = bandit(policy="cab")
     policy = CAB(one_hot=True, alpha=0.2)
     rng = np.random.default_rng(1)
     for k in range(60):
@@ -191,7 +191,7 @@ def test_groups_are_disjoint_and_complete() -> None:
 
 
 def test_vectors_are_looked_at_as_they_were_last_chosen() -> None:
-    made = engine(policy="cab", exploration=0.0)
+    made = bandit(policy="cab", exploration=0.0)
     actions = [Action("news", [{"type": "news"}]), Action("jazz", [{"type": "music"}])]
     record = decide(made, Question("e1", "ann", actions))
     made.reward("e1", 1.0, START)

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from coterie.errors import FileError
-from coterie.service.core.coordinator import Coordinator
+from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.records import Rank, Tick, encode, flatten, pack
 from coterie.service.http.keys import new_key
 from coterie.service.log.recovery import recover
@@ -83,11 +83,11 @@ def test_a_trial_with_a_challenger_replays_bit_for_bit(again: Open) -> None:
             await coordinator.reward(f"e{k}", float(record.choice == 1))
             if k == 20:
                 await coordinator.snapshot()
-        states.append(snapshot.dump(coordinator.engine))
+        states.append(snapshot.dump(coordinator.bandit))
         states.append(snapshot.dump(recover(coordinator.store)))
         states.append(snapshot.dump(recover(coordinator.store, from_empty=True)))
-        assert coordinator.engine.rival is not None
-        assert coordinator.engine.trial is not None
+        assert coordinator.bandit.rival is not None
+        assert coordinator.bandit.trial is not None
 
     config = Config(holdback=0.2, challenger=Challenger("linucb", 0.4))
     with_coordinator(Settings(config=config), work, Clock(), again())
@@ -163,14 +163,14 @@ def test_a_coordinator_goes_on_where_it_stopped(again: Open) -> None:
     clock = Clock()
 
     async def work(coordinator: Any) -> bytes:
-        start = coordinator.engine.position
+        start = coordinator.bandit.position
         for k in range(20):
             await coordinator.rank(ask(f"e{start}-{k}", f"user-{k % 4}"))
             if k % 2:
                 await coordinator.reward(f"e{start}-{k}", 1.0)
             clock.turn(0.5)
         await coordinator.forget("user-3")
-        return snapshot.dump(coordinator.engine)
+        return snapshot.dump(coordinator.bandit)
 
     for _ in range(2):
         state = with_coordinator(settings, work, clock, again())
@@ -184,7 +184,7 @@ def test_a_forgotten_user_leaves_the_log_and_it_still_replays(again: Open) -> No
     secret = {"email": "ann@example.org"}
 
     async def work(coordinator: Any) -> bytes:
-        from coterie.service.core.engine import Action, Question
+        from coterie.service.core.question import Action, Question
 
         for k in range(6):
             user = "ann-the-person" if k % 2 else f"other-{k}"
@@ -192,7 +192,7 @@ def test_a_forgotten_user_leaves_the_log_and_it_still_replays(again: Open) -> No
             await coordinator.rank(Question(f"ann-event-{k}", user, actions, [secret] if k % 2 else []))
             await coordinator.reward(f"ann-event-{k}", 1.0)
         await coordinator.forget("ann-the-person")
-        return snapshot.dump(coordinator.engine)
+        return snapshot.dump(coordinator.bandit)
 
     state = with_coordinator(settings, work, Clock(), again())
     store = again()

@@ -102,7 +102,7 @@ def test_a_store_that_cannot_be_read_is_left_as_it_is(tmp_path: Path) -> None:
 def test_an_upgrade_that_reads_back_otherwise_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upgrading, "save_now", lambda engine, store: None)
+    monkeypatch.setattr(upgrading, "save_now", lambda bandit, store: None)
     with (
         closing(open_store(golden("v1", tmp_path))) as store,
         pytest.raises(FileError, match="does not read back as it was"),

@@ -7,7 +7,7 @@ import uvicorn
 from litestar import Litestar, post
 from litestar.params import JSONBody
 
-from coterie.service.core.coordinator import Candidate, Ranking
+from coterie.service.coordination.answers import Candidate, Ranking
 from coterie.service.http.routes_native import RankBody
 from coterie.service.personalizer.bodies import RankedOut, RankIn, RankOut
 from coterie.service.serve import calm_the_collector

@@ -7,7 +7,7 @@ default, and anything else is a new VERSION.
 
 import zlib
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
@@ -133,6 +133,15 @@ def encode(record: Record) -> bytes:
 def decode(data: bytes | msgspec.Raw) -> Record:
     """Return the record that `encode` wrote."""
     return _decoder.decode(data)  # type: ignore[no-any-return]
+
+
+class Drained(NamedTuple):
+    """New records, encoded, and what they change in the table of users."""
+
+    records: list[bytes]
+    named: dict[int, str]  # new users
+    gone: list[int]  # users whose names go
+    scrub: list[int]  # users whose earlier records are to be scrubbed
 
 
 class Batch(Struct, frozen=True):

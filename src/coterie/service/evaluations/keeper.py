@@ -10,8 +10,8 @@ from typing import final
 import msgspec
 
 from coterie.errors import CoterieError
-from coterie.service.core.coordinator import Coordinator
-from coterie.service.core.engine import check_config
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.policy_config import check_config
 from coterie.service.evaluations.jobs import ALWAYS, NAMES, Candidate, Job, Kind, Work, decode, encode
 from coterie.service.evaluations.runner import Run
 from coterie.service.evaluations.search import with_policy
@@ -74,7 +74,7 @@ class Evaluations:
     async def make(self, job: Job) -> Job:
         """Keep a job, and let it be done when it is its turn; nothing is kept if anything is wrong."""
         self._check(job)
-        await asyncio.to_thread(check_policies, job.policies, self.coordinator.engine.config)
+        await asyncio.to_thread(check_policies, job.policies, self.coordinator.bandit.config)
         self._check(job)  # again, for others may have come meanwhile
         self.jobs[job.key] = job  # at once: nobody else may take the id
         try:
@@ -130,7 +130,7 @@ class Evaluations:
             known = ", ".join(repr(known.name) for known in job.policies) or "none"
             message = f"evaluation {name!r} has no policy {policy!r} that can be applied; it has {known}"
             raise Problem(404, "unknown_policy", message)
-        await self.coordinator.configure(with_policy(self.coordinator.engine.config, one))
+        await self.coordinator.configure(with_policy(self.coordinator.bandit.config, one))
         log.info(
             f"the policy {one.policy} of evaluation {name!r} was applied, with {one.parameters or 'its defaults'}"
         )
@@ -163,7 +163,7 @@ class Evaluations:
 
     async def _do(self, job: Job) -> None:
         settings, coordinator = self.coordinator.settings, self.coordinator
-        work = Work(job, coordinator.engine.config, settings.max_evaluated, os.getpid())
+        work = Work(job, coordinator.bandit.config, settings.max_evaluated, os.getpid())
         self._run = Run(work, coordinator.store, settings.evaluation_within)
         await self._change(msgspec.structs.replace(job, status="running"), durable=False)
         try:
@@ -192,7 +192,7 @@ class Evaluations:
             log.info("automatic optimisation: no policy is better with confidence; the current one stays")
             return msgspec.structs.replace(job, retained=True)
         try:
-            await self.coordinator.configure(with_policy(self.coordinator.engine.config, one))
+            await self.coordinator.configure(with_policy(self.coordinator.bandit.config, one))
         except CoterieError as error:
             log.error(f"automatic optimisation: {one.policy} {one.parameters} could not be applied: {error}")
             return msgspec.structs.replace(job, retained=True, error=str(error))
@@ -212,7 +212,7 @@ class Evaluations:
 
     def _in_force(self, job: Job) -> bool:
         """Tell whether the policy that was evaluated as the current one still is."""
-        one, config = job.candidate("current"), self.coordinator.engine.config
+        one, config = job.candidate("current"), self.coordinator.bandit.config
         return one is not None and (one.policy, one.parameters) == (config.policy, config.parameters)
 
     async def _change(self, job: Job, durable: bool = True) -> None:
@@ -232,7 +232,7 @@ class Evaluations:
         try:
             await asyncio.get_running_loop().run_in_executor(self._writer, work)
         except StoreError as error:
-            self.coordinator.fail(error)
+            self.coordinator.availability.fail(error)
             raise Problem(503, "not_stored", f"the evaluation was not stored: {error.said}", 1) from error
 
     async def drop_old_automatic(self) -> None:

@@ -8,7 +8,7 @@ from litestar.datastructures import State
 from litestar.params import RawBody
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from coterie.service.core.coordinator import Coordinator
+from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.evaluations.jobs import Candidate, Job
 from coterie.service.evaluations.keeper import MOST_POLICIES, Evaluations
 from coterie.service.evaluations.search import candidates, current
@@ -114,7 +114,7 @@ async def make_evaluation(evaluation_id: PathId, body: RawBody, state: State) ->
             policies_of,
             [Candidate(one.name, one.policy, one.parameters) for one in data.policies],
             data.search,
-            coordinator.engine.config,
+            coordinator.bandit.config,
             coordinator.shards,
         ),
     )

@@ -5,7 +5,8 @@ import logging
 from typing import NamedTuple
 
 from coterie.errors import CoterieError
-from coterie.service.core.coordinator import OPTIMISATION, Coordinator
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.coordination.rules import OPTIMISATION
 from coterie.service.durations import parse_duration
 from coterie.service.evaluations.jobs import Job, milliseconds, moment
 from coterie.service.evaluations.keeper import Evaluations
@@ -27,7 +28,7 @@ class Plan(NamedTuple):
 
 def plan(coordinator: Coordinator) -> Plan | None:
     """Return when to optimise: as Personalizer's configuration said last, else by the settings; None if never."""
-    contract = coordinator.engine.contract
+    contract = coordinator.bandit.contract
     by_settings = coordinator.settings.optimise_days * DAY * 1000
     if not contract.get(ENABLED, by_settings > 0):
         return None
@@ -51,7 +52,7 @@ def due(coordinator: Coordinator, evaluations: Evaluations, oldest: int | None) 
 def automatic(coordinator: Coordinator) -> Job:
     """Return the evaluation to make now, of the whole log."""
     now = coordinator.clock()
-    policies = policies_of([], True, coordinator.engine.config, coordinator.shards)
+    policies = policies_of([], True, coordinator.bandit.config, coordinator.shards)
     name = f"automatic {moment(now)}"
     return Job(name, "evaluation", name, 0, now + 1, now, policies, automatic=True)
 

@@ -9,7 +9,7 @@ import numpy as np
 from coterie.data.logs.interactions import Floats, Interaction
 from coterie.evaluation.targets import DRAWS, Learner
 from coterie.models.encoded import Encoded
-from coterie.service.core.engine import Kind, make_policy, possible
+from coterie.service.core.policy_config import Kind, make_policy, possible
 from coterie.service.settings import Config
 
 PER_RECORD = 64  # effects that a record may bring; in a full table old ones make room

@@ -20,9 +20,11 @@ from msgspec import Struct
 
 from coterie.errors import FileError, MissingExtraError
 from coterie.models.features import hash_actions
-from coterie.service.core.coordinator import ranking_of
+from coterie.service.coordination.answers import ranking_of
+from coterie.service.core.bandit import Bandit
 from coterie.service.core.encoding import encode_action
-from coterie.service.core.engine import Engine, Paid, takes_names
+from coterie.service.core.events import Paid
+from coterie.service.core.policy_config import takes_names
 from coterie.service.core.records import Configure, Rank, Record, Reward, Tick
 from coterie.service.ids import NAME
 from coterie.service.log.store import Store
@@ -96,13 +98,13 @@ def read_parquet(path: Path) -> Iterator[Record]:
         raise FileError(f"{path} cannot be read as an exported log: {error}") from error
 
 
-def replay_records(records: Iterable[Record]) -> Engine:
-    """Return the engine that a whole exported log gives."""
-    engine = Engine()
+def replay_records(records: Iterable[Record]) -> Bandit:
+    """Return the bandit that a whole exported log gives."""
+    bandit = Bandit()
     for record in records:
-        engine.apply(record)
-        engine.drain()
-    return engine
+        bandit.apply(record)
+        bandit.drain()
+    return bandit
 
 
 def write_dsjson(records: Iterable[tuple[int, Record]], names: Mapping[int, str], path: Path) -> int:
@@ -118,7 +120,7 @@ def write_dsjson(records: Iterable[tuple[int, Record]], names: Mapping[int, str]
 def _settled(records: Iterable[tuple[int, Record]]) -> Iterator[tuple[Rank, float]]:
     """Yield decisions in order, each with what it earned, once no reward can be applied to it any more.
 
-    Held are only those that may still wait: the engine closes an event at the first tick after its wait, or
+    Held are only those that may still wait: the bandit closes an event at the first tick after its wait, or
     when `max_events` newer ones are known.
     """
     config = Config()
@@ -178,18 +180,18 @@ def payoffs_of(
 
     With `config`, they are as its policy learns them, whatever the log's own was.
     """
-    engine = Engine()
-    engine.fixed = config
+    bandit = Bandit()
+    bandit.fixed = config
     known = dict(names or {})
     learned: list[Payoff] = []
 
     def heard(user: int, paid: Paid, value: float) -> None:
         learned.append(Payoff(known.get(user, f"imported-{user}"), paid, value))
 
-    engine.on_learn = heard
+    bandit.policies.on_learn = heard
     for record in records:
-        engine.apply(record)
-        engine.drain()
+        bandit.apply(record)
+        bandit.drain()
         yield from learned
         learned.clear()
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from coterie.models.encoded import Encoded
 from coterie.policies import Policy
-from coterie.service.core.engine import Engine
+from coterie.service.core.bandit import Bandit
 from coterie.service.core.reasons import rows_of
 from coterie.service.core.records import Rank, Record, Reward
 from coterie.service.figures.intervals import Interval, Sums, interval
@@ -86,9 +86,9 @@ class Tail:
             if found is not None:
                 found.reward = (found.reward or 0.0) + record.value
 
-    def of(self, engine: Engine) -> list[Latest]:
+    def of(self, bandit: Bandit) -> list[Latest]:
         """Return the decisions for users who are still known, newest first."""
-        kept = [made for made in self.decisions if made.user in engine.ids]
+        kept = [made for made in self.decisions if made.user in bandit.ids]
         if len(kept) != len(self.decisions):  # somebody was forgotten: here too
             self.decisions = deque(kept, maxlen=LATEST)
             self._by_event = {made.event: made for made in kept}
@@ -113,11 +113,11 @@ class Stretch(Struct, frozen=True, rename="camel"):
     payoff_interval: Interval | None
 
 
-def stretches(latest: Sequence[Latest], engine: Engine) -> list[Stretch]:
+def stretches(latest: Sequence[Latest], bandit: Bandit) -> list[Stretch]:
     """Return what the latest decisions of the champion earned, newest last; those that still wait are left out."""
     settled = []
     for made in reversed(latest):
-        event = engine.events.get(made.event)
+        event = bandit.events.get(made.event)
         if made.arm in ("", "champion") and event is not None and event.state in ("rewarded", "expired"):
             settled.append((made.at, event.value))
     size = max(LEAST_STRETCH, -(-len(settled) // STRETCHES))
@@ -334,18 +334,18 @@ class Place(Struct, frozen=True, rename="camel"):
     known: bool  # whether anything was learned for the user here
 
 
-def context_of(item: str, engine: Engine, latest: Sequence[Latest]) -> tuple[Policy, Any] | None:
+def context_of(item: str, bandit: Bandit, latest: Sequence[Latest]) -> tuple[Policy, Any] | None:
     """Return the policy and the context to look at an item with: its id, or as it was last chosen."""
-    if engine.model is not None:
+    if bandit.policies.model is not None:
         for made in latest:
             if made.item == item and made.hashed is not None:
-                return engine.model, Encoded.from_bytes(made.hashed)
-    if engine.items is not None and item in engine.known_items:
-        return engine.items, item
-    if engine.vectors is not None:
+                return bandit.policies.model, Encoded.from_bytes(made.hashed)
+    if bandit.policies.items is not None and item in bandit.policies.known_items:
+        return bandit.policies.items, item
+    if bandit.policies.vectors is not None:
         for made in latest:
-            if made.item == item and made.x is not None and len(made.x) == 8 * engine.config.dimensions:
-                return engine.vectors, np.frombuffer(made.x)
+            if made.item == item and made.x is not None and len(made.x) == 8 * bandit.config.dimensions:
+                return bandit.policies.vectors, np.frombuffer(made.x)
     return None
 
 
@@ -367,11 +367,11 @@ def alike(a: Place, b: Place) -> bool:
     return abs(a.estimate - b.estimate) <= a.width + b.width + SAME
 
 
-def latest_users(engine: Engine, most: int) -> list[int]:
+def latest_users(bandit: Bandit, most: int) -> list[int]:
     """Return the users seen last."""
     found: list[int] = []
-    for number in reversed(engine.users):
-        if number in engine.ids:
+    for number in reversed(bandit.users):
+        if number in bandit.ids:
             found.append(number)
             if len(found) == most:
                 break
@@ -379,7 +379,7 @@ def latest_users(engine: Engine, most: int) -> list[int]:
 
 
 def places(
-    policy: Policy, contexts: Sequence[Any], users: Sequence[int], engine: Engine
+    policy: Policy, contexts: Sequence[Any], users: Sequence[int], bandit: Bandit
 ) -> list[list[Place]]:
     """Return where users stand on items, a list of users for each item."""
     see = viewer(policy, contexts, users)
@@ -389,7 +389,7 @@ def places(
         estimate, width = see(number)
         known = width < nobody - SAME
         for k, column in enumerate(found):
-            column.append(Place(engine.ids[number], float(estimate[k]), float(width[k]), bool(known[k])))
+            column.append(Place(bandit.ids[number], float(estimate[k]), float(width[k]), bool(known[k])))
     return found
 
 

@@ -15,8 +15,8 @@ from litestar.openapi import OpenAPIConfig
 
 from coterie import __version__
 from coterie.errors import CoterieError
-from coterie.service.core.coordinator import Coordinator
-from coterie.service.core.engine import warm_up
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.warm_up import warm_up
 from coterie.service.demo import live
 from coterie.service.evaluations import routes as routes_evaluations
 from coterie.service.evaluations.keeper import Evaluations
@@ -82,7 +82,7 @@ def create_app(
 
     async def start(app: Litestar) -> None:
         await coordinator.start()
-        await asyncio.to_thread(warm_up, coordinator.engine.config)
+        await asyncio.to_thread(warm_up, coordinator.bandit.config)
         gc.freeze()  # what a start made stays: looking through all of it again would hold the loop for 0.1 s
         await evaluations.start()
         beside.append(asyncio.create_task(_follow_keys(keyring, coordinator)))
@@ -154,7 +154,7 @@ async def _follow_keys(keyring: Keyring, coordinator: Coordinator) -> None:
         try:
             keyring.renew(await asyncio.to_thread(coordinator.store.keys))
         except LostError as error:
-            coordinator.fail(error)
+            coordinator.availability.fail(error)
         except CoterieError as error:  # the keys stay as they were
             log.error(f"the keys cannot be read: {error}")
 

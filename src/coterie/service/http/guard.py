@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from coterie.service.core.standby import WAITING
+from coterie.service.coordination.standby import WAITING
 from coterie.service.http.access import HEADERS_OF, SCOPES_OF, check_access, is_loopback, wanted
 from coterie.service.http.keys import SCOPES, Keyring
 from coterie.service.http.limits import Rate
@@ -107,7 +107,7 @@ class Guard:
 
         try:
             self._check(scope)
-            if self.metrics.coordinator.waiting and scope["path"] not in WATCHED:
+            if self.metrics.coordinator.availability.waiting and scope["path"] not in WATCHED:
                 raise Problem(503, "waiting", f"no request is answered here now: {WAITING}", 1)
             direct = self.direct.get((scope["method"], scope["path"]))
             if direct is None:

@@ -12,9 +12,10 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from coterie.errors import ContextError
 from coterie.models.features import check_readable
-from coterie.service.core.coordinator import Coordinator, Partial, Ranking, new_event_id, ranking_of
-from coterie.service.core.engine import Action, Question
+from coterie.service.coordination.answers import Partial, Ranking, new_event_id, ranking_of
+from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.events import Outcome
+from coterie.service.core.question import Action, Question
 from coterie.service.core.reasons import Contribution, contributions, rows_of
 from coterie.service.http.access import ADMIN, DECIDE, READ
 from coterie.service.http.duplicate_names import check_names
@@ -274,8 +275,8 @@ async def show_user(user_id: PathId, state: State) -> UserAnswer:
     """Show what is known of a user."""
     coordinator: Coordinator = state.coordinator
     name = named(user_id)
-    number = coordinator.engine.names.get(name)
-    user = coordinator.engine.users.get(number) if number is not None else None
+    number = coordinator.bandit.names.get(name)
+    user = coordinator.bandit.users.get(number) if number is not None else None
     if user is None:
         raise Problem(404, "unknown_user", f"user {name!r} is not known")
     return UserAnswer(name, user.first, user.last, user.decisions, user.learned, user.earned)
@@ -293,7 +294,7 @@ async def forget_user(user_id: PathId, state: State) -> None:
 @get("/v1/configuration", opt=READ, operation_id="show_configuration")
 async def show_configuration(state: State) -> Response[Any]:
     """Show the rules decisions are made by."""
-    return _config(state.coordinator.engine.config)
+    return _config(state.coordinator.bandit.config)
 
 
 @put("/v1/configuration", opt=ADMIN, operation_id="change_configuration")
@@ -302,7 +303,7 @@ async def change_configuration(body: RawBody, state: State) -> Response[Any]:
     data = read_counts(body, ConfigBody)
     sent = msgspec.structs.asdict(data)
     await state.coordinator.configure(Config(**(sent | normal(data.holdback, data.challenger))))
-    return _config(state.coordinator.engine.config)
+    return _config(state.coordinator.bandit.config)
 
 
 @put("/v1/shards", opt=ADMIN, operation_id="rebalance")
@@ -331,7 +332,7 @@ def explanation(
     largest = contributions(record)
     return EventAnswer(
         event_id=answer.event_id,
-        user=user if user is not None else coordinator.engine.ids.get(record.user),
+        user=user if user is not None else coordinator.bandit.ids.get(record.user),
         at=record.at,
         state=state,
         reward=reward,

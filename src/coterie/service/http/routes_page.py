@@ -11,8 +11,8 @@ from litestar.datastructures import State
 from litestar.params import QueryParameter
 from msgspec import Struct
 
-from coterie.service.core.coordinator import Coordinator
-from coterie.service.core.engine import Engine
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.bandit import Bandit
 from coterie.service.figures import exploring, insight
 from coterie.service.figures.insight import Latest, Place, Point, Stretch, Tail
 from coterie.service.http.access import ADMIN, OPEN, READ
@@ -179,30 +179,30 @@ async def latest_of(state: State) -> list[Latest]:
         state["tail"], state["tail_lock"] = Tail(), asyncio.Lock()
     async with state["tail_lock"]:
         await asyncio.to_thread(state["tail"].follow, coordinator.store)
-        return state["tail"].of(coordinator.engine)  # type: ignore[no-any-return]
+        return state["tail"].of(coordinator.bandit)  # type: ignore[no-any-return]
 
 
 @get("/v1/statistics", opt=READ, operation_id="statistics")
 async def statistics(state: State, minutes: Minutes = 60) -> Statistics:
     """Show what was decided and earned, against the baseline and against chance."""
     coordinator: Coordinator = state.coordinator
-    engine = coordinator.engine
-    at = max(coordinator.clock(), engine.now)
+    bandit = coordinator.bandit
+    at = max(coordinator.clock(), bandit.now)
     families = list(state.metrics.registry.collect())
     return Statistics(
         at=at,
-        policy=engine.config.policy,
-        mode=engine.config.mode,
-        exploration=engine.config.exploration,
-        users=len(engine.users),
-        items=len(engine.known_items),
-        waiting=engine.waiting,
-        log_records=engine.position,
-        total=insight.point(engine.statistics.total),
-        trial=report(engine.trial, engine.config),
-        warning=exploring.warning(engine.statistics, engine.config, engine.now),
-        best_guess_changes=coordinator.guess_changes,
-        curve=await asyncio.to_thread(insight.curve, list(engine.statistics.minutes), at, minutes),
+        policy=bandit.config.policy,
+        mode=bandit.config.mode,
+        exploration=bandit.config.exploration,
+        users=len(bandit.users),
+        items=len(bandit.policies.known_items),
+        waiting=bandit.remembered.open,
+        log_records=bandit.position,
+        total=insight.point(bandit.statistics.total),
+        trial=report(bandit.trial, bandit.config),
+        warning=exploring.warning(bandit.statistics, bandit.config, bandit.now),
+        best_guess_changes=coordinator.background.guess_changes,
+        curve=await asyncio.to_thread(insight.curve, list(bandit.statistics.minutes), at, minutes),
         rank_latency=_latency(families, "coterie_request_seconds", "/rank"),
         commit_latency=_latency(families, "coterie_commit_seconds"),
     )
@@ -231,13 +231,13 @@ async def decisions(state: State, limit: Limit = 20) -> Decisions:
         most = 2 * least - 1
         sizes.append(Size(least, most, sum(least <= size <= most for size in members)))
         least *= 2
-    shown = [_row(made, coordinator) for made in latest[:limit] if made.user in coordinator.engine.ids]
-    learning = await asyncio.to_thread(insight.stretches, latest, coordinator.engine)
+    shown = [_row(made, coordinator) for made in latest[:limit] if made.user in coordinator.bandit.ids]
+    learning = await asyncio.to_thread(insight.stretches, latest, coordinator.bandit)
     return Decisions(shown, sizes, members[len(members) // 2] if members else None, learning)
 
 
 def _row(made: Latest, coordinator: Coordinator) -> LatestDecision:
-    user = coordinator.engine.ids[made.user]
+    user = coordinator.bandit.ids[made.user]
     return LatestDecision(
         made.event, made.at, user, made.item, made.shown, made.choices, made.members, made.reward
     )
@@ -247,19 +247,19 @@ def _row(made: Latest, coordinator: Coordinator) -> LatestDecision:
 async def list_users(state: State, search: Search = "", limit: Limit = 50) -> Users:
     """List users, the latest seen first; a search looks for a part of the id."""
     coordinator: Coordinator = state.coordinator
-    return await coordinator.look(lambda: users_in(coordinator.engine, search, limit))
+    return await coordinator.look(lambda: users_in(coordinator.bandit, search, limit))
 
 
-def users_in(engine: Engine, search: str, limit: int) -> Users:
+def users_in(bandit: Bandit, search: str, limit: int) -> Users:
     """Return the users whose ids hold a text, the latest seen first."""
     found = []
-    for number in islice(reversed(engine.users), SEARCHED):
-        name = engine.ids.get(number)
+    for number in islice(reversed(bandit.users), SEARCHED):
+        name = bandit.ids.get(number)
         if name is not None and search in name:
-            found.append(_user(name, engine.users[number]))
+            found.append(_user(name, bandit.users[number]))
             if len(found) == limit:
                 break
-    return Users(found, len(engine.users))
+    return Users(found, len(bandit.users))
 
 
 def _user(name: str, user: Any) -> UserRow:
@@ -278,12 +278,12 @@ async def list_items(state: State, search: Search = "", limit: Limit = 50) -> It
     """List items, the most shown of late first; a search looks for a part of the id."""
     rows = item_rows(await latest_of(state))
     coordinator: Coordinator = state.coordinator
-    return await coordinator.look(lambda: items_in(coordinator.engine, rows, search, limit))
+    return await coordinator.look(lambda: items_in(coordinator.bandit, rows, search, limit))
 
 
-def items_in(engine: Engine, rows: dict[str, ItemRow], search: str, limit: int) -> Items:
+def items_in(bandit: Bandit, rows: dict[str, ItemRow], search: str, limit: int) -> Items:
     """Return the items whose ids hold a text, those with rows of their own first."""
-    known = engine.known_items
+    known = bandit.policies.known_items
     for name in islice(known, SEARCHED):
         rows.setdefault(name, ItemRow(name, 0, 0, 0.0))
     found = sorted((row for name, row in rows.items() if search in name), key=lambda row: -row.shown)
@@ -312,27 +312,27 @@ async def resemblance(state: State, user: Name) -> Resemblance:
 
 def resembled(user: str, coordinator: Coordinator, latest: list[Latest]) -> Resemblance:
     """Return whom a user resembles on which item."""
-    engine = coordinator.engine
-    number = engine.names.get(user)
-    if number is None or number not in engine.users:
+    bandit = coordinator.bandit
+    number = bandit.names.get(user)
+    if number is None or number not in bandit.users:
         raise Problem(404, "unknown_user", f"user {user!r} is not known")
     own = [made for made in latest if made.user == number]
-    others = [other for other in insight.latest_users(engine, insight.SAMPLE) if other != number]
+    others = [other for other in insight.latest_users(bandit, insight.SAMPLE) if other != number]
     seen = [
         *(made.item for made in own),
         *(made.item for made in latest),
-        *islice(engine.known_items, MOST_SEEN),
+        *islice(bandit.policies.known_items, MOST_SEEN),
     ]
-    rows = rows_of([*dict.fromkeys(seen)][:MOST_SEEN], number, others, engine, latest)
+    rows = rows_of([*dict.fromkeys(seen)][:MOST_SEEN], number, others, bandit, latest)
     kinds = [_kinds(mine, standing) for _, mine, _, standing in rows]
     # Those of whom most is known come first, the most alike of them at the very left.
     order = sorted(range(len(others)), key=lambda k: -sum(column[k] != "unknown" for column in kinds))
     order = order[:MOST_USERS]
     order.sort(key=lambda k: sum((column[k] == "differs") - (column[k] == "alike") for column in kinds))
     return Resemblance(
-        _user(user, engine.users[number]),
-        engine.users[number].first,
-        [engine.ids[others[k]] for k in order],
+        _user(user, bandit.users[number]),
+        bandit.users[number].first,
+        [bandit.ids[others[k]] for k in order],
         [
             Likeness(item, mine.estimate, mine.width, mine.known, members, [column[k] for k in order])
             for (item, mine, members, _), column in zip(rows, kinds, strict=True)
@@ -342,12 +342,12 @@ def resembled(user: str, coordinator: Coordinator, latest: list[Latest]) -> Rese
 
 
 def rows_of(
-    items: list[str], number: int, others: list[int], engine: Engine, latest: list[Latest]
+    items: list[str], number: int, others: list[int], bandit: Bandit, latest: list[Latest]
 ) -> list[tuple[str, Place, int, list[Place]]]:
     """Return the items a user is known best on: the user's place, the neighbours, and where others stand."""
-    found = [(item, insight.context_of(item, engine, latest)) for item in items]
+    found = [(item, insight.context_of(item, bandit, latest)) for item in items]
     rows = []
-    for policy in engine.policies().values():
+    for policy in bandit.policies.made().values():
         mine = [(item, pair[1]) for item, pair in found if pair is not None and pair[0] is policy]
         if not mine:
             continue
@@ -355,7 +355,7 @@ def rows_of(
         best = [mine[k] for k in np.argsort(width, kind="stable")[:MOST_ITEMS].tolist()]
         contexts = [context for _, context in best]
         _, _, members = insight.look(policy, number, contexts)
-        standing = insight.places(policy, contexts, [number, *others], engine)
+        standing = insight.places(policy, contexts, [number, *others], bandit)
         for k, (own, *rest) in enumerate(standing):
             rows.append((best[k][0], own, int(members[k]), rest))
     return sorted(rows, key=lambda row: row[1].width)[:MOST_ITEMS]
@@ -378,17 +378,17 @@ async def split(state: State, item: Name) -> Split:
     """Show how an item splits the users seen last."""
     latest = await latest_of(state)
     coordinator: Coordinator = state.coordinator
-    return await coordinator.look(lambda: split_by(item, coordinator.engine, latest))
+    return await coordinator.look(lambda: split_by(item, coordinator.bandit, latest))
 
 
-def split_by(item: str, engine: Engine, latest: list[Latest]) -> Split:
+def split_by(item: str, bandit: Bandit, latest: list[Latest]) -> Split:
     """Return how an item splits the users seen last."""
-    found = insight.context_of(item, engine, latest)
+    found = insight.context_of(item, bandit, latest)
     rows = item_rows(latest)
-    if found is None and item not in rows and item not in engine.known_items:
+    if found is None and item not in rows and item not in bandit.policies.known_items:
         raise Problem(404, "unknown_item", f"item {item!r} is not known, or was too long ago")
-    users = insight.latest_users(engine, insight.SAMPLE)
-    standing = insight.places(found[0], [found[1]], users, engine)[0] if found else []
+    users = insight.latest_users(bandit, insight.SAMPLE)
+    standing = insight.places(found[0], [found[1]], users, bandit)[0] if found else []
     parts = [Group(group[0].estimate, group) for group in insight.groups(standing)]
     unknown = sum(not place.known for place in standing)
     return Split(item, len(users), unknown, parts, rows.get(item, ItemRow(item, 0, 0, 0.0)))

@@ -19,8 +19,8 @@ class Checked(Struct, frozen=True):
 def check(store: Store, replay: bool = True) -> Checked:
     """Read all of a store, and with `replay` compare; what was compacted cannot be replayed from empty."""
     first, end = store.bounds()
-    engine = recover(store)
+    bandit = recover(store)
     same = None
     if replay and first == 0:
-        same = snapshot.dump(engine) == snapshot.dump(recover(store, from_empty=True))
-    return Checked(first, end, len(engine.users), same)
+        same = snapshot.dump(bandit) == snapshot.dump(recover(store, from_empty=True))
+    return Checked(first, end, len(bandit.users), same)

@@ -11,8 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from coterie.service.core.engine import Drained
-from coterie.service.core.records import pack
+from coterie.service.core.records import Drained, pack
 from coterie.service.log.store import Append, BrokenError, Store, StoreError
 from coterie.service.settings import Durability
 

@@ -23,10 +23,10 @@ def upgrade(store: Store) -> Upgraded:
     """Write a snapshot in the newest form, and read it back. All that is kept is read before anything is written."""
     before = store.version()
     first, end = store.bounds()
-    engine = recover(store)
+    bandit = recover(store)
     if before != VERSION:
-        state = snapshot.dump(engine)
-        save_now(engine, store)
+        state = snapshot.dump(bandit)
+        save_now(bandit, store)
         if store.version() != VERSION or snapshot.dump(recover(store)) != state:
             raise FileError("the store does not read back as it was before the upgrade; restore a backup")
-    return Upgraded(before, store.version(), end - first, len(engine.users))
+    return Upgraded(before, store.version(), end - first, len(bandit.users))

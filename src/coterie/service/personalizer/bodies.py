@@ -5,7 +5,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from coterie.service.core.engine import Action
+from coterie.service.core.question import Action
 from coterie.service.http.duplicate_names import check_names
 from coterie.service.http.limits import check_numbers
 from coterie.service.ids import LONGEST, ActionName, Name, in_words

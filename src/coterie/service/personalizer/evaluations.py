@@ -14,7 +14,8 @@ from litestar.params import FromPath, RawBody
 from msgspec import Struct
 
 from coterie.policies import POLICIES
-from coterie.service.core.coordinator import Coordinator, new_event_id
+from coterie.service.coordination.answers import new_event_id
+from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.durations import format_duration
 from coterie.service.evaluations.jobs import Candidate, Job, Kind, milliseconds, moment
 from coterie.service.evaluations.routes import policies_of
@@ -164,7 +165,7 @@ async def _make(name: str, body: bytes, state: State) -> Job:
     custom = [_candidate(one) for one in sent.policies or ()]
     search = bool(sent.enable_offline_experimentation or sent.enable_policy_optimization)
     policies = await asyncio.to_thread(
-        policies_of, custom, search, coordinator.engine.config, coordinator.shards
+        policies_of, custom, search, coordinator.bandit.config, coordinator.shards
     )
     return await _kept("evaluation", name, sent, state, policies)
 

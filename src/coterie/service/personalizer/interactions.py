@@ -16,10 +16,10 @@ from litestar import Response, post
 from litestar.datastructures import State
 from litestar.params import RawBody
 
-from coterie.service.core.coordinator import Coordinator
-from coterie.service.core.elsewhere import Decided
-from coterie.service.core.engine import Action
+from coterie.service.coordination.client_decisions import Decided
+from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.events import Outcome
+from coterie.service.core.question import Action
 from coterie.service.http.access import BYTES, DECIDE
 from coterie.service.http.limits import check_shape
 from coterie.service.http.routes_native import question_of
@@ -220,7 +220,7 @@ def _event_in(coordinator: Coordinator, one: Observed) -> str:
     if one.slot is None:
         return one.event
     for k in range(coordinator.settings.max_actions):
-        known = coordinator.engine.events.get(f"{one.event}{SLOT}{k}")
+        known = coordinator.bandit.events.get(f"{one.event}{SLOT}{k}")
         if known is not None and one.slot in (known.slot, k):
             return known.id
     return one.event

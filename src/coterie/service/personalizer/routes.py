@@ -11,8 +11,9 @@ from litestar.datastructures import State
 from litestar.params import FromPath, RawBody
 from litestar.types import Scope
 
-from coterie.service.core.coordinator import Coordinator, new_event_id, ranking_of
-from coterie.service.core.engine import Question
+from coterie.service.coordination.answers import new_event_id, ranking_of
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.question import Question
 from coterie.service.http.access import DECIDE
 from coterie.service.http.limits import check_actions, check_features, check_shape
 from coterie.service.http.routes_native import check_groups, question_of
@@ -82,7 +83,7 @@ async def decide(body: bytes, coordinator: Coordinator, scope: Any) -> RankOut:
     scope["coterie.event"] = question.event
 
     def check() -> None:
-        if slot_event(question.event, 0) in coordinator.engine.events:
+        if slot_event(question.event, 0) in coordinator.bandit.events:
             raise _used(question.event)
 
     answer = ranking_of(await coordinator.rank(question, check))
@@ -124,7 +125,7 @@ async def rank_slots(body: RawBody, state: State, scope: Scope) -> SlotsOut:
 
     def check() -> None:
         known = slots_of(coordinator, event)
-        if event in coordinator.engine.events or (known and len(known) != len(data.slots)):
+        if event in coordinator.bandit.events or (known and len(known) != len(data.slots)):
             raise _used(event)
 
     questions = [
@@ -175,7 +176,7 @@ def check_slots(data: SlotsIn, settings: Settings) -> None:
 def slots_of(coordinator: Coordinator, event: str) -> dict[str, str]:
     """Return the events of an event's slots, by the slots' ids."""
     every = (slot_event(event, k) for k in range(coordinator.settings.max_actions))
-    found = [coordinator.engine.events[name] for name in every if name in coordinator.engine.events]
+    found = [coordinator.bandit.events[name] for name in every if name in coordinator.bandit.events]
     return {child.slot or "": child.id for child in found}
 
 

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
-from coterie.service.core.engine import Engine
+from coterie.service.core.bandit import Bandit
 from coterie.service.log.store import Store
 from coterie.service.snapshots import pieces
 from coterie.service.snapshots.snapshot import Copy, prepare
@@ -18,22 +18,22 @@ Part = tuple[str, str, bytes]  # source, key and content
 
 
 class Turn(Protocol):
-    """Does something with the engine while nobody else does."""
+    """Does something with the bandit while nobody else does."""
 
     async def __call__(self, work: Callable[[], T]) -> T:
         """Return what `work` returns."""
 
 
 async def save(
-    engine: Engine, store: Store, durable: Callable[[], Awaitable[None]], turn: Turn, alone: bool = False
+    bandit: Bandit, store: Store, durable: Callable[[], Awaitable[None]], turn: Turn, alone: bool = False
 ) -> None:
     """Keep the state as it is now, as soon as the log up to here is durable; only one call may be under way.
 
     Each part, about 100 KB, is copied in a `turn` of its own, so that nobody changes it meanwhile.
     """
     there = await beside(store.pieces)
-    await beside(prepare, engine)
-    copy = await turn(lambda: Copy(engine, there))
+    await beside(prepare, bandit)
+    copy = await turn(lambda: Copy(bandit, there))
     kept = False
     try:
         await durable()
@@ -54,10 +54,10 @@ async def save(
         await turn(lambda: copy.end(kept))
 
 
-def save_now(engine: Engine, store: Store, alone: bool = False) -> None:
+def save_now(bandit: Bandit, store: Store, alone: bool = False) -> None:
     """Do what `save` does where nothing else runs; the log must be durable."""
     there = store.pieces()
-    copy = Copy(engine, there)
+    copy = Copy(bandit, there)
     kept = False
     try:
         for part in copy.parts():
