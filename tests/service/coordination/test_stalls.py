@@ -153,7 +153,7 @@ def test_many_waits_that_end_at_once_end_beside_the_loop(tmp_path: Path) -> None
     async def work(coordinator: Coordinator) -> None:
         await asyncio.gather(*(coordinator.rank(ask(f"e{k}")) for k in range(100)))
         clock.turn(601)
-        with gate_before(Bandit, "_apply_tick") as gate:
+        with gate_before(Bandit, "_close") as gate:
             gate.opened.set()
             await coordinator.activate("e1")
         assert gate.reached.is_set()

@@ -24,14 +24,14 @@ from coterie.errors import FileError
 from coterie.service.core.records import checksum
 from coterie.service.log import postgres_copy
 from coterie.service.log.checking import Checked, check
+from coterie.service.log.sql_store import READ
 from coterie.service.log.sqlite_owner import Owned
-from coterie.service.log.sqlite_store import APPLICATION, EVALUATIONS, READ, SCHEMA, TABLES, SqliteStore
+from coterie.service.log.sqlite_store import APPLICATION, EVALUATIONS, PIECES, SCHEMA, TABLES, SqliteStore
 from coterie.service.log.sqlite_wal import check_wal
 from coterie.service.log.store import InUseError, is_postgres
 from coterie.service.private import open_private
 from coterie.service.snapshots.pieces import name_of
 
-PIECES = "CREATE TABLE pieces (name BLOB PRIMARY KEY, body BLOB NOT NULL)"
 # By name and in the order of the hash.
 ROWS = {
     "log": "SELECT first, count, version, checksum, body FROM log ORDER BY first",

@@ -1,6 +1,6 @@
 """Where the log, the users' names, the snapshots and the keys are kept: one protocol, two stores."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Protocol
 
@@ -183,29 +183,3 @@ def open_store(
 
     path = url.removeprefix("sqlite://")
     return SqliteStore(path, durability, beside_owner=beside_owner, create=create)
-
-
-def pages(
-    store: Store,
-    position: int,
-    end: int,
-    page: Callable[[int], list[Batch]],
-    gap: Callable[[int, int], FileError],
-) -> Iterator[Batch]:
-    """Yield the batches from the one at `position` to `end`; `page` returns some from a place on.
-
-    What `compact` removes meanwhile is passed over; any other record that is missing is a `gap`.
-    """
-    while position < end:
-        batches = page(position)
-        if not batches or batches[0].first > position:
-            found = batches[0].first if batches else end
-            if store.bounds()[0] < found:
-                raise gap(position, found)
-            position = found
-            continue
-        for batch in batches:
-            if batch.first != position:
-                raise gap(position, batch.first)
-            yield batch
-            position += batch.count
