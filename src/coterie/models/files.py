@@ -51,14 +51,15 @@ def written_whole(path: Path) -> Iterator[Path]:
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield draft
-        _sync(draft)
+        sync_path(draft)
         draft.replace(path)
-        _sync(path.parent)
+        sync_path(path.parent)
     finally:
         draft.unlink(missing_ok=True)
 
 
-def _sync(path: Path) -> None:
+def sync_path(path: Path) -> None:
+    """Make a file, or the names in a folder, survive a power cut."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

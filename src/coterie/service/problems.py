@@ -3,7 +3,7 @@
 import logging
 
 from coterie.errors import CoterieError, FileError
-from coterie.service.log.store import StoreError
+from coterie.service.log.errors import StoreError
 
 log = logging.getLogger("coterie.service")
 

@@ -25,8 +25,9 @@ from coterie.service.evaluations import keeper, runner, worker
 from coterie.service.evaluations.importance import scores
 from coterie.service.evaluations.jobs import Candidate, Done, Job, Work
 from coterie.service.evaluations.served import Served
+from coterie.service.log.errors import FullError, LostError
 from coterie.service.log.sqlite_store import SqliteStore
-from coterie.service.log.store import FullError, LostError, open_store
+from coterie.service.log.store import open_store
 from coterie.service.problems import Problem
 from coterie.service.serve import make_app
 from coterie.service.settings import Config, Settings

@@ -19,9 +19,10 @@ from coterie.errors import FileError
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.records import Rank, flatten
 from coterie.service.log.backup import back_up, read_backup, restore
+from coterie.service.log.errors import InUseError
 from coterie.service.log.recovery import recover
 from coterie.service.log.sqlite_store import SqliteStore
-from coterie.service.log.store import Append, InUseError, KeyRow, Store, open_store
+from coterie.service.log.store import Append, KeyRow, Store, open_store
 from coterie.service.settings import Config
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.saving import save_now

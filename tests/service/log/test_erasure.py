@@ -16,9 +16,10 @@ from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.question import Action, Question
 from coterie.service.core.records import Activate, Rank, Reward, flatten
 from coterie.service.log.erasure import Scrubber, scrub
+from coterie.service.log.errors import StoreError
 from coterie.service.log.recovery import recover
 from coterie.service.log.sqlite_store import SqliteStore
-from coterie.service.log.store import Store, StoreError
+from coterie.service.log.store import Store
 from coterie.service.problems import Problem
 from coterie.service.settings import Config, Settings
 from coterie.service.snapshots import snapshot

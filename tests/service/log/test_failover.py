@@ -19,9 +19,10 @@ from coterie.errors import FileError, ParameterError
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.coordination.standby import WAITING, Standby
 from coterie.service.core.records import Batch, Rank, Record, Reward, Tick, encode, pack
+from coterie.service.log.errors import LostError
 from coterie.service.log.postgres_store import PostgresStore
 from coterie.service.log.recovery import ScrubbedMeanwhileError, recover, relearn
-from coterie.service.log.store import Append, KeyRow, LostError, Store, open_store
+from coterie.service.log.store import Append, KeyRow, Store, open_store
 from coterie.service.problems import Problem
 from coterie.service.serve import make_app
 from coterie.service.settings import Config, Settings

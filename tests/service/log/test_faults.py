@@ -20,10 +20,11 @@ from coterie.service.core.records import Rank, flatten
 from coterie.service.http import app as app_module
 from coterie.service.http.app import _follow_keys
 from coterie.service.http.keys import Keyring
+from coterie.service.log.errors import BrokenError, FullError, LostError
 from coterie.service.log.postgres_store import PostgresStore
 from coterie.service.log.recovery import recover
 from coterie.service.log.sqlite_store import SqliteStore
-from coterie.service.log.store import Append, BrokenError, FullError, LostError
+from coterie.service.log.store import Append
 from coterie.service.problems import Problem
 from coterie.service.serve import make_app
 from coterie.service.settings import Config, Settings
@@ -55,7 +56,7 @@ class Faulty:
 
 
 async def _coordinator(path: Path) -> tuple[Coordinator, Faulty]:
-    store = Faulty(SqliteStore(str(path)))
+    store: Any = Faulty(SqliteStore(str(path)))
     coordinator = Coordinator(Settings(config=Config(exploration=0.0)), store, Clock())
     coordinator.availability.pauses = (0.01, 0.02)
     await coordinator.start()
@@ -359,7 +360,7 @@ def test_a_full_disk_writes_a_line_when_it_begins_and_when_it_ends(
 
 
 def test_nobody_is_told_what_the_database_said(tmp_path: Path) -> None:
-    store = Faulty(SqliteStore(str(tmp_path / "log.db")))
+    store: Any = Faulty(SqliteStore(str(tmp_path / "log.db")))
     app: Any = make_app(Settings(store=str(tmp_path / "log.db")), store)
     with TestClient(app, base_url="http://127.0.0.1") as client:
         store.fault = BrokenError("writing failed: host db.internal, user secret")

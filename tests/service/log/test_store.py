@@ -16,18 +16,11 @@ from coterie.errors import FileError
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.records import Rank, Tick, encode, flatten, pack
 from coterie.service.http.keys import new_key
+from coterie.service.log.errors import BrokenError, FullError, InUseError, StoreError
 from coterie.service.log.recovery import recover
 from coterie.service.log.retention import let_go
 from coterie.service.log.sqlite_store import SqliteStore, _named
-from coterie.service.log.store import (
-    Append,
-    BrokenError,
-    FullError,
-    InUseError,
-    Store,
-    StoreError,
-    open_store,
-)
+from coterie.service.log.store import Append, Store, open_store
 from coterie.service.settings import Challenger, Config, Durability, Settings
 from coterie.service.snapshots import snapshot
 from tests.service import postgres

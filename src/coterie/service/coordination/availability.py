@@ -12,7 +12,8 @@ from coterie.service.coordination.sequencer import Sequencer
 from coterie.service.coordination.standby import WAITING, Standby
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.records import Tick, encode, pack
-from coterie.service.log.store import Append, BrokenError, FullError, LostError, StoreError
+from coterie.service.log.errors import BrokenError, FullError, LostError, StoreError
+from coterie.service.log.store import Append
 from coterie.service.threads import in_thread
 
 log = logging.getLogger("coterie.service")

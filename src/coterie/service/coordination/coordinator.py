@@ -25,7 +25,8 @@ from coterie.service.core.question import Question
 from coterie.service.core.records import Rank
 from coterie.service.core.workload import DECIDING, long_to_decide, long_to_learn
 from coterie.service.exchange.model_file import import_model
-from coterie.service.log.store import Store, StoreError
+from coterie.service.log.errors import StoreError
+from coterie.service.log.store import Store
 from coterie.service.problems import Problem
 from coterie.service.settings import Config, Settings
 

@@ -13,7 +13,8 @@ from coterie.service.core.records import Record
 from coterie.service.core.workload import long_to_end
 from coterie.service.log.committer import Committer
 from coterie.service.log.erasure import scrub
-from coterie.service.log.store import Store, StoreError
+from coterie.service.log.errors import StoreError
+from coterie.service.log.store import Store
 from coterie.service.problems import Problem
 from coterie.service.snapshots.saving import save
 from coterie.service.threads import in_thread

@@ -196,8 +196,3 @@ def flatten(batches: Iterable[Batch]) -> Iterable[tuple[int, Record]]:
     """Yield every record with its position."""
     for batch in batches:
         yield from enumerate(batch.records(), batch.first)
-
-
-def as_plain(record: Record) -> dict[str, Any]:
-    """Return a record as what JSON can hold, for people to read."""
-    return msgspec.json.decode(msgspec.json.encode(record))  # type: ignore[no-any-return]

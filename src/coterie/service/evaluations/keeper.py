@@ -15,7 +15,7 @@ from coterie.service.core.policy_config import check_config
 from coterie.service.evaluations.jobs import ALWAYS, NAMES, Candidate, Job, Kind, Work, decode, encode
 from coterie.service.evaluations.runner import Run
 from coterie.service.evaluations.search import with_policy
-from coterie.service.log.store import StoreError
+from coterie.service.log.errors import StoreError
 from coterie.service.problems import Problem
 from coterie.service.settings import Config
 

@@ -28,7 +28,7 @@ from coterie.service.http.keys import Keyring
 from coterie.service.http.metrics import Metrics
 from coterie.service.http.openapi import document
 from coterie.service.http.telemetry import Spans
-from coterie.service.log.store import LostError
+from coterie.service.log.errors import LostError
 from coterie.service.personalizer import errors as personalizer_errors
 from coterie.service.personalizer import routes as personalizer
 from coterie.service.personalizer.versions import every_form

@@ -21,14 +21,15 @@ from msgspec import Struct
 
 from coterie import __version__
 from coterie.errors import FileError
+from coterie.models.files import sync_path
 from coterie.service.core.records import checksum
 from coterie.service.log import postgres_copy
 from coterie.service.log.checking import Checked, check
-from coterie.service.log.sql_store import READ
+from coterie.service.log.errors import InUseError
 from coterie.service.log.sqlite_owner import Owned
-from coterie.service.log.sqlite_store import APPLICATION, EVALUATIONS, PIECES, SCHEMA, TABLES, SqliteStore
+from coterie.service.log.sqlite_store import APPLICATION, SCHEMA, TABLES, SqliteStore
 from coterie.service.log.sqlite_wal import check_wal
-from coterie.service.log.store import InUseError, is_postgres
+from coterie.service.log.store import READ, is_postgres
 from coterie.service.private import open_private
 from coterie.service.snapshots.pieces import name_of
 
@@ -67,7 +68,7 @@ def back_up(store: str, path: Path, replace: bool = False) -> Made:
         with closing(_open(part)) as made:
             if is_postgres(store):
                 made.executescript(f"BEGIN; {SCHEMA} DELETE FROM head; COMMIT;")
-                version = postgres_copy.read_into(store, made, {"pieces": PIECES, "evaluations": EVALUATIONS})
+                version = postgres_copy.read_into(store, made)
                 made.execute(f"PRAGMA application_id = {APPLICATION}")
                 made.execute(f"PRAGMA user_version = {version}")
             else:
@@ -255,14 +256,6 @@ def _with_companions(path: Path) -> Iterable[Path]:
 
 def _publish(part: Path, path: Path) -> None:
     """Give a whole file its name, so that a crash leaves the old one or the new one."""
-    _sync(part)
+    sync_path(part)
     os.replace(part, path)
-    _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync_path(path.parent)

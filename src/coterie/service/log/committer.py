@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from coterie.service.core.records import Drained, pack
-from coterie.service.log.store import Append, BrokenError, Store, StoreError
+from coterie.service.log.errors import BrokenError, StoreError
+from coterie.service.log.store import Append, Store
 from coterie.service.settings import Durability
 
 SYNC_EVERY = 1.0  # seconds, for the level that promises it

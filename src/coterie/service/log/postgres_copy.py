@@ -2,11 +2,13 @@
 
 import sqlite3
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
 from coterie.errors import FileError, MissingExtraError
+from coterie.service.log.sqlite_store import plain
+from coterie.service.log.store import OPTIONAL, as_bytes
 
 MANY = 500  # rows at a time
 
@@ -23,11 +25,8 @@ TABLES = {
 LATER = {"pieces": "name, body", "evaluations": "name, checksum, body"}
 
 
-def read_into(url: str, made: sqlite3.Connection, later: Mapping[str, str]) -> int:
-    """Copy a database as it is at one moment into the tables of a backup, and return its store's version.
-
-    `later` makes the tables that a store may lack.
-    """
+def read_into(url: str, made: sqlite3.Connection) -> int:
+    """Copy a database as it is at one moment into the tables of a backup, and return its store's version."""
     with _connected(url) as connection:
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         if not _has(connection, "version"):
@@ -36,7 +35,7 @@ def read_into(url: str, made: sqlite3.Connection, later: Mapping[str, str]) -> i
         tables = dict(TABLES)
         for table, columns in LATER.items():
             if _has(connection, table):
-                made.execute(later[table])
+                made.execute(plain(OPTIONAL[table]))
                 tables[table] = columns
         for table, columns in tables.items():
             marks = ", ".join("?" * len(columns.split(",")))
@@ -68,7 +67,7 @@ def _users(connection: Any) -> Iterator[tuple[int, str, int]]:
             if zlib.crc32(name) != checksum:
                 raise FileError(f"the name of user {number} is damaged; restore a backup")
             text = bytes(name).decode("utf-8", "surrogatepass")
-            yield number, text, zlib.crc32(f"{number} {text}".encode("utf-8", "surrogatepass"))
+            yield number, text, zlib.crc32(as_bytes(f"{number} {text}"))
 
 
 def refuse_existing(url: str, replace: bool) -> None:
@@ -85,13 +84,13 @@ def refuse_existing(url: str, replace: bool) -> None:
 
 def write_from(rows: sqlite3.Connection, url: str, replace: bool) -> None:
     """Write the tables of a checked backup to a database, in one transaction; nobody may serve it."""
-    from coterie.service.log.postgres_store import EVALUATIONS, PIECES, PostgresStore
+    from coterie.service.log.postgres_store import PostgresStore
 
     refuse_existing(url, replace)
     there = {name for (name,) in rows.execute("SELECT name FROM sqlite_master").fetchall()}
     with closing(PostgresStore(url)) as store, store._changing() as cursor:
-        cursor.execute(PIECES)
-        cursor.execute(EVALUATIONS)
+        for table in LATER:
+            cursor.execute(OPTIONAL[table])
         for table in (*TABLES, *LATER, "users"):
             cursor.execute(f"DELETE FROM coterie_{table}")
         for table, columns in {**TABLES, **LATER}.items():
@@ -100,7 +99,7 @@ def write_from(rows: sqlite3.Connection, url: str, replace: bool) -> None:
                 for part in _parts(rows.execute(f"SELECT {columns} FROM {table}")):
                     cursor.executemany(f"INSERT INTO coterie_{table} VALUES ({marks})", part)
         for part in _parts(rows.execute("SELECT number, id FROM users")):
-            names = [(number, name.encode("utf-8", "surrogatepass")) for number, name in part]
+            names = [(number, as_bytes(name)) for number, name in part]
             cursor.executemany(
                 "INSERT INTO coterie_users VALUES (%s, %s, %s)",
                 [(number, name, zlib.crc32(name)) for number, name in names],

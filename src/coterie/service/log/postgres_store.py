@@ -12,8 +12,8 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 
 from coterie.errors import FileError
-from coterie.service.log.sql_store import READ, Changes, SqlStore, as_bytes
-from coterie.service.log.store import BrokenError, FullError, InUseError, LostError, StoreError
+from coterie.service.log.errors import BrokenError, FullError, InUseError, LostError, StoreError
+from coterie.service.log.store import READ, Changes, Store, as_bytes
 from coterie.service.settings import Durability
 
 LOCK = 0x636F746572696500  # one process owns a database at a time
@@ -42,15 +42,10 @@ CREATE TABLE coterie_head (next BIGINT NOT NULL);
 INSERT INTO coterie_version VALUES (1);
 INSERT INTO coterie_head VALUES (0);
 """
-PIECES = "CREATE TABLE IF NOT EXISTS coterie_pieces (name BYTEA PRIMARY KEY, body BYTEA NOT NULL)"
-EVALUATIONS = (
-    "CREATE TABLE IF NOT EXISTS coterie_evaluations "
-    "(name BYTEA PRIMARY KEY, checksum BIGINT NOT NULL, body BYTEA NOT NULL)"
-)
 
 
 @final
-class PostgresStore(SqlStore):
+class PostgresStore(Store):
     """A log in a database. Writes and reads have a connection each.
 
     The writing session holds a lock, and a number, the epoch, that each owner raises by one. Every transaction that
@@ -58,7 +53,6 @@ class PostgresStore(SqlStore):
     """
 
     where = "the PostgreSQL store"
-    PIECES, EVALUATIONS = PIECES, EVALUATIONS
 
     def __init__(
         self,
@@ -255,7 +249,10 @@ class PostgresStore(SqlStore):
 
 @cache
 def _translated(statement: str) -> str:
-    return statement.replace("@", "coterie_").replace("?", "%s")
+    """Return a shared statement as PostgreSQL reads it."""
+    for theirs, ours in (("@", "coterie_"), ("?", "%s"), (" BLOB", " BYTEA"), (" INTEGER", " BIGINT")):
+        statement = statement.replace(theirs, ours)
+    return statement
 
 
 def _line(error: psycopg.Error) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import final
 
 from coterie.errors import FileError
-from coterie.service.log.store import InUseError
+from coterie.service.log.errors import InUseError
 
 _here: set[tuple[int, int]] = set()  # device and number of the files that this process owns
 

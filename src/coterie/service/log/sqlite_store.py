@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, final
 
 from coterie.errors import FileError
-from coterie.service.log.sql_store import READ, Changes, SqlStore, as_bytes
+from coterie.service.log.errors import BrokenError, FullError, StoreError
 from coterie.service.log.sqlite_owner import Owned
 from coterie.service.log.sqlite_wal import check_wal
-from coterie.service.log.store import BrokenError, FullError, StoreError
+from coterie.service.log.store import READ, Changes, Store, as_bytes
 from coterie.service.private import make_private
 from coterie.service.settings import Durability
 
@@ -36,18 +36,10 @@ INSERT INTO head VALUES (1, 0);
 """
 TABLES = {part.strip() for part in SCHEMA.split(";") if part.strip().startswith("CREATE")}
 
-PIECES = "CREATE TABLE IF NOT EXISTS pieces (name BLOB PRIMARY KEY, body BLOB NOT NULL)"
-EVALUATIONS = (
-    "CREATE TABLE IF NOT EXISTS evaluations "
-    "(name BLOB PRIMARY KEY, checksum INTEGER NOT NULL, body BLOB NOT NULL)"
-)
-
 
 @final
-class SqliteStore(SqlStore):
+class SqliteStore(Store):
     """A log in one file. Writes share a connection; reads and checkpoints have their own."""
-
-    PIECES, EVALUATIONS = PIECES, EVALUATIONS
 
     def __init__(
         self,
@@ -239,7 +231,7 @@ class SqliteStore(SqlStore):
     def _rows(self, query: str, *values: Any) -> list[Any]:
         try:
             with self._reading:
-                return self._read.execute(_plain(query), values).fetchall()
+                return self._read.execute(plain(query), values).fetchall()
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise FileError(f"{self.path} cannot be read: {error}; restore a backup") from error
 
@@ -255,7 +247,7 @@ class SqliteStore(SqlStore):
             try:
                 cursor = self._write.cursor()
                 cursor.execute("BEGIN IMMEDIATE")
-                yield Changes(cursor, _plain)
+                yield Changes(cursor, plain)
                 cursor.execute("COMMIT")
                 self._written += size + 2 * PAGE
             except sqlite3.Error as error:
@@ -290,7 +282,8 @@ class SqliteStore(SqlStore):
                 self._write.execute("ROLLBACK")
 
 
-def _plain(statement: str) -> str:
+def plain(statement: str) -> str:
+    """Return a shared statement as SQLite reads it."""
     return statement.replace("@", "")
 
 

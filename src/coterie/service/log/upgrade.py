@@ -4,8 +4,7 @@ from msgspec import Struct
 
 from coterie.errors import FileError
 from coterie.service.log.recovery import recover
-from coterie.service.log.sql_store import VERSION
-from coterie.service.log.store import Store
+from coterie.service.log.store import VERSION, Store
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.saving import save_now
 

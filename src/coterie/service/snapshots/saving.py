@@ -6,12 +6,13 @@ pieces that no snapshot needs, and the next snapshot removes them.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from coterie.service.core.bandit import Bandit
 from coterie.service.log.store import Store
 from coterie.service.snapshots import pieces
 from coterie.service.snapshots.snapshot import Copy, prepare
+from coterie.service.threads import in_thread
 
 T = TypeVar("T")
 Part = tuple[str, str, bytes]  # source, key and content
@@ -31,8 +32,8 @@ async def save(
 
     Each part, about 100 KB, is copied in a `turn` of its own, so that nobody changes it meanwhile.
     """
-    there = await beside(store.pieces)
-    await beside(prepare, bandit)
+    there = await in_thread(store.pieces)
+    await in_thread(prepare, bandit)
     copy = await turn(lambda: Copy(bandit, there))
     kept = False
     try:
@@ -44,11 +45,11 @@ async def save(
             taken.append(part)
             size += len(part[2])
             if size >= pieces.PIECE:
-                await beside(_write, copy, store, there, taken)
+                await in_thread(_write, copy, store, there, taken)
                 taken, size = [], 0
             else:
                 await asyncio.sleep(0)
-        await beside(_finish, copy, store, there, taken, alone)
+        await in_thread(_finish, copy, store, there, taken, alone)
         kept = True
     finally:
         await turn(lambda: copy.end(kept))
@@ -87,13 +88,3 @@ def _write(copy: Copy, store: Store, there: set[bytes], parts: list[Part]) -> No
 def _finish(copy: Copy, store: Store, there: set[bytes], parts: list[Part], alone: bool) -> None:
     last = _name(copy, there, parts)
     store.save_snapshot(copy.position, copy.row(), alone, last)
-
-
-async def beside(work: Callable[..., T], *arguments: Any) -> T:
-    """Do something in a thread; who is cancelled meanwhile still waits for it, so that nothing goes on unseen."""
-    task = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise
