@@ -1,4 +1,4 @@
-"""What can go wrong with a request: a status, a code for programs and a message for people."""
+"""Errors of requests: a status, a code for programs and a message for people."""
 
 import logging
 
@@ -20,7 +20,7 @@ class Problem(CoterieError):  # noqa: N818 (what HTTP calls it)
 
 
 def problem_of(error: Exception) -> Problem:
-    """Return what is answered when something below the routes refused or failed."""
+    """Return the answer to an error that came from below the routes."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, FileError | StoreError):
@@ -34,5 +34,5 @@ def problem_of(error: Exception) -> Problem:
 
 
 def body_of(code: str, message: str) -> dict[str, dict[str, str]]:
-    """Return the one error shape."""
+    """Return the body of every error."""
     return {"error": {"code": code, "message": message}}

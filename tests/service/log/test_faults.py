@@ -395,7 +395,7 @@ def test_a_stop_without_its_snapshot_says_so_and_exits_with_1(
 
     monkeypatch.setattr("coterie.service.serve.uvicorn.run", run)
     monkeypatch.setattr(serve_module, "configure_logs", lambda level: None)
-    monkeypatch.setattr(serve_module, "calm_the_collector", lambda: None)
+    monkeypatch.setattr(serve_module, "tune_garbage_collection", lambda: None)
     monkeypatch.setattr("coterie.service.serve.signal.signal", lambda *_: None)
     monkeypatch.setattr("coterie.service.serve.sys.setswitchinterval", lambda _: None)
     if fails:

@@ -18,7 +18,7 @@ from coterie.service.core.records import Rank, Tick, encode, flatten, pack
 from coterie.service.http.keys import new_key
 from coterie.service.log.errors import BrokenError, FullError, InUseError, StoreError
 from coterie.service.log.recovery import recover
-from coterie.service.log.retention import let_go
+from coterie.service.log.retention import remove_old
 from coterie.service.log.sqlite_store import SqliteStore, _named
 from coterie.service.log.store import Append, Store, open_store
 from coterie.service.settings import Challenger, Config, Durability, Settings
@@ -129,9 +129,9 @@ def test_two_snapshots_are_kept_and_old_batches_go(again: Open) -> None:
     for position in (2, 4, 8):
         store.save_snapshot(position, b"state %d" % position)
     assert list(store.snapshots()) == [(8, b"state 8"), (4, b"state 4")]
-    assert let_go(store, before=1000) == 4
+    assert remove_old(store, before=1000) == 4
     assert store.bounds() == (4, 10)
-    assert let_go(store, before=0) == 0
+    assert remove_old(store, before=0) == 0
     store.save_snapshot(9, b"alone", alone=True)
     assert list(store.snapshots()) == [(9, b"alone")]
     assert store.cut(6) == 4

@@ -11,7 +11,7 @@ from coterie.service.core.bandit import Bandit
 from coterie.service.core.encoding import encode_action
 from coterie.service.core.records import pack
 from coterie.service.log.recovery import recover
-from coterie.service.log.retention import let_go
+from coterie.service.log.retention import remove_old
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append, Store
 from coterie.service.snapshots import pieces, snapshot, snapshot_v1
@@ -130,7 +130,7 @@ def test_a_snapshot_with_a_damaged_piece_is_passed_over(tmp_path: Path) -> None:
             cursor.execute("UPDATE pieces SET body = ? WHERE name = ?", (b"damaged", damaged))
         assert store.positions() == [made.position - 1]
         assert snapshot.dump(recover(store)) == snapshot.dump(made)
-        assert let_go(store, before=START) == 0  # the batch before the damaged one is still needed
+        assert remove_old(store, before=START) == 0  # the batch before the damaged one is still needed
 
 
 def test_a_large_model_survives_as_a_snapshot_bit_for_bit() -> None:

@@ -12,7 +12,7 @@ from coterie.service.coordination.rules import retention_days
 from coterie.service.coordination.sequencer import Sequencer
 from coterie.service.core.records import Rank
 from coterie.service.figures import exploring
-from coterie.service.log.retention import let_go
+from coterie.service.log.retention import remove_old
 from coterie.service.problems import Problem
 from coterie.service.settings import Settings
 
@@ -47,15 +47,15 @@ class Background:
                     self.snapshot_at = sequencer.bandit.position
                     try:
                         await sequencer.snapshot()
-                        await self._let_go()
+                        await self._remove_old()
                     except CoterieError as error:  # the log alone is enough
                         log.error(f"a snapshot failed: {error}")
 
-    async def _let_go(self) -> None:
+    async def _remove_old(self) -> None:
         days = retention_days(self._settings, self._sequencer.bandit)
         if days >= 0:
             before = self._sequencer.clock() - int(days * 86_400_000)
-            await asyncio.to_thread(let_go, self._sequencer.store, before)
+            await asyncio.to_thread(remove_old, self._sequencer.store, before)
 
     async def _keep_asking(self) -> None:
         while True:

@@ -14,7 +14,7 @@ from coterie.service.evaluations.keeper import MOST_POLICIES, Evaluations
 from coterie.service.evaluations.search import candidates, current
 from coterie.service.http.access import ADMIN, READ
 from coterie.service.http.routes_native import read, read_counts
-from coterie.service.ids import Name, PathId, named
+from coterie.service.ids import Name, PathId, decode_id
 from coterie.service.settings import Config
 
 LATEST = 253_402_300_799_000  # the end of the year 9999, in milliseconds
@@ -100,7 +100,7 @@ async def list_evaluations(state: State) -> EvaluationsAnswer:
 @put("/v1/evaluations/{evaluation_id:str}", opt=ADMIN, status_code=201, operation_id="make_evaluation")
 async def make_evaluation(evaluation_id: PathId, body: RawBody, state: State) -> EvaluationAnswer:
     """Ask what other policies would have earned; answered at once, and done beside the serving."""
-    name = named(evaluation_id)
+    name = decode_id(evaluation_id)
     data = read_counts(body, EvaluationBody)
     coordinator: Coordinator = state.coordinator
     job = Job(
@@ -131,13 +131,13 @@ def policies_of(custom: list[Candidate], search: bool, config: Config, shards: A
 @get("/v1/evaluations/{evaluation_id:str}", opt=READ, operation_id="show_evaluation")
 async def show_evaluation(evaluation_id: PathId, state: State) -> EvaluationAnswer:
     """Show an evaluation, with its result if it is done."""
-    return told(state.evaluations.find("evaluation", named(evaluation_id)))
+    return told(state.evaluations.find("evaluation", decode_id(evaluation_id)))
 
 
 @delete("/v1/evaluations/{evaluation_id:str}", opt=ADMIN, status_code=204, operation_id="delete_evaluation")
 async def delete_evaluation(evaluation_id: PathId, state: State) -> None:
     """Delete an evaluation, and end it if it runs."""
-    await state.evaluations.delete("evaluation", named(evaluation_id))
+    await state.evaluations.delete("evaluation", decode_id(evaluation_id))
 
 
 @post(
@@ -145,7 +145,7 @@ async def delete_evaluation(evaluation_id: PathId, state: State) -> None:
 )
 async def apply_evaluation(evaluation_id: PathId, body: RawBody, state: State) -> EvaluationAnswer:
     """Take over one of the evaluated policies, once it has learned the log."""
-    name = named(evaluation_id)
+    name = decode_id(evaluation_id)
     data = read(body, ApplyBody)
     return told(await state.evaluations.apply(name, data.policy), whole=False)
 

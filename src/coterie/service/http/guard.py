@@ -14,7 +14,7 @@ from coterie.service.http.keys import SCOPES, Keyring
 from coterie.service.http.limits import Rate
 from coterie.service.http.metrics import Metrics
 from coterie.service.http.telemetry import Spans
-from coterie.service.ids import in_order
+from coterie.service.ids import encoded_path
 from coterie.service.log.store import KeyRow
 from coterie.service.personalizer import errors as personalizer_errors
 from coterie.service.personalizer.versions import IN_PATH
@@ -79,7 +79,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        scope["path"] = in_order(scope)
+        scope["path"] = encoded_path(scope)
         start = time.perf_counter()
         began = time.time_ns() if self.spans is not None else 0
         status = 0  # until an answer begins

@@ -20,7 +20,7 @@ from coterie.service.core.reasons import Contribution, contributions, rows_of
 from coterie.service.http.access import ADMIN, DECIDE, READ
 from coterie.service.http.duplicate_names import check_names
 from coterie.service.http.limits import check_actions, check_features, check_numbers, check_shape
-from coterie.service.ids import ActionName, Id, PathId, check_names_of, in_words, named
+from coterie.service.ids import ActionName, Id, PathId, check_action_ids, decode_id, readable
 from coterie.service.problems import Problem
 from coterie.service.settings import Challenger, Config, Settings, Share
 from coterie.service.trial.assignment import normal
@@ -161,7 +161,7 @@ def read(body: bytes, kind: type[T]) -> T:
         check_names(body, found)
         check_numbers(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise Problem(400, "invalid_request", f"the body cannot be read: {in_words(error)}") from error
+        raise Problem(400, "invalid_request", f"the body cannot be read: {readable(error)}") from error
     return found
 
 
@@ -205,7 +205,7 @@ def question_of(
     check_actions(settings, actions, excluded)
     work = sum(check_features(settings, context, actions))
     check_groups([context, *(action.features for action in actions if action.features)])
-    check_names_of(actions)
+    check_action_ids(actions)
     if len({action.id for action in actions}) != len(actions):
         raise Problem(422, "same_action_twice", "two actions have the same id")
     return Question(event, user, actions, context, frozenset(excluded), deferred, work=work)
@@ -237,7 +237,7 @@ async def reward(event_id: PathId, body: RawBody, state: State, scope: Scope) ->
     """Say what a decision was worth; answered after it was learned and is durable."""
     data = read(body, RewardBody)
     coordinator: Coordinator = state.coordinator
-    event = named(event_id)
+    event = decode_id(event_id)
     outcome = await coordinator.reward(event, data.value, data.reward_id)
     state.metrics.rewarded(outcome)
     scope["coterie.outcome"] = outcome  # type: ignore[typeddict-unknown-key]
@@ -248,7 +248,7 @@ async def reward(event_id: PathId, body: RawBody, state: State, scope: Scope) ->
 async def activate(event_id: PathId, state: State) -> ActivateAnswer:
     """Say that a deferred decision was shown."""
     coordinator: Coordinator = state.coordinator
-    event = named(event_id)
+    event = decode_id(event_id)
     known = await coordinator.activate(event)
     return ActivateAnswer(event, "activated" if known else "unknown_event")
 
@@ -257,7 +257,7 @@ async def activate(event_id: PathId, state: State) -> ActivateAnswer:
 async def explain(event_id: PathId, state: State) -> EventAnswer:
     """Explain a decision: the scores, widths and neighbourhood sizes it was made with."""
     coordinator: Coordinator = state.coordinator
-    event = coordinator.event(named(event_id))
+    event = coordinator.event(decode_id(event_id))
     return explanation(await coordinator.decision(event), coordinator, event.state, event.value)
 
 
@@ -274,7 +274,7 @@ async def what_if(body: RawBody, state: State) -> EventAnswer:
 async def show_user(user_id: PathId, state: State) -> UserAnswer:
     """Show what is known of a user."""
     coordinator: Coordinator = state.coordinator
-    name = named(user_id)
+    name = decode_id(user_id)
     number = coordinator.bandit.names.get(name)
     user = coordinator.bandit.users.get(number) if number is not None else None
     if user is None:
@@ -286,7 +286,7 @@ async def show_user(user_id: PathId, state: State) -> UserAnswer:
 async def forget_user(user_id: PathId, state: State) -> None:
     """Forget a user, in the model at once and in the log."""
     coordinator: Coordinator = state.coordinator
-    name = named(user_id)
+    name = decode_id(user_id)
     if not await coordinator.forget(name):
         raise Problem(404, "unknown_user", f"user {name!r} is not known")
 

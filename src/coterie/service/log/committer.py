@@ -1,7 +1,7 @@
-"""Group commit: many requests wait for one sync. Nothing is answered before it is as durable as configured.
+"""Group commit: many requests wait for one sync. No request is answered before it is as durable as configured.
 
-All state is touched from the event loop only; the thread does nothing but `store.append`. While one batch is
-on its way to the disk, the next one collects.
+Only the event loop changes the state; the thread only calls `store.append`. While one batch is being written, the
+next one is collected.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ SYNC_EVERY = 1.0  # seconds, for the level that promises it
 
 
 class Committer:
-    """Takes records in log order, and tells when they are durable."""
+    """Writes records in log order, and tells when they are durable."""
 
     def __init__(
         self, store: Store, position: int, on_batch: Callable[[int, float], None] | None = None
@@ -28,14 +28,14 @@ class Committer:
         self.store = store
         self.position = position  # of the next record handed over
         self.failed: StoreError | None = None
-        self.on_batch = on_batch  # told the records and the seconds of each commit
+        self.on_batch = on_batch  # called with the number of records and the seconds of each commit
         self._loop = asyncio.get_running_loop()
         self._records: list[bytes] = []
         self._named: dict[int, str] = {}
         self._gone: list[int] = []
         self._scrub: list[int] = []
         self._next_waiters: list[asyncio.Future[None]] = []
-        self._waiters: list[asyncio.Future[None]] = []  # of the batch on its way
+        self._waiters: list[asyncio.Future[None]] = []  # for the batch that is being written
         self._busy = False
         self._jobs: queue.SimpleQueue[Append | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="committer", daemon=True)
@@ -55,7 +55,7 @@ class Committer:
         self._gone.extend(drained.gone)
         self._scrub.extend(drained.scrub)
         if not self._busy:
-            # Whoever is ready in this turn of the loop comes along: one sync for all of them.
+            # Requests that are ready in this turn of the event loop join the batch: one sync for all of them.
             self._busy = True
             self._loop.call_soon(self._hand_over)
 
@@ -66,12 +66,12 @@ class Committer:
         if not self._busy:
             return
         waiter: asyncio.Future[None] = self._loop.create_future()
-        # An answer may rest on records of others, so it waits for all that came before it.
+        # An answer may depend on records of other requests, so it waits for all that came before it.
         (self._next_waiters if self._records else self._waiters).append(waiter)
         await waiter
 
     async def give_up(self, error: StoreError) -> None:
-        """Take nothing more, and return when the batch on its way is where it is; the rest has failed."""
+        """Fail what is not being written yet, and return when the write that runs has ended."""
         if self.failed is None:
             self.failed = error
             self._fail(self._next_waiters)
@@ -79,11 +79,11 @@ class Committer:
             await asyncio.sleep(0.01)
 
     def abandon(self) -> None:
-        """Let the thread end; what was not durable has been told so."""
+        """Let the thread end; waiting callers have already failed."""
         self._jobs.put(None)
 
     async def close(self) -> None:
-        """Finish what was submitted, then stop the thread. Whether that failed stands in `failed`."""
+        """Finish what was submitted, then stop the thread; `failed` has the error, if any."""
         with suppress(StoreError):
             await self.durable()
         self._jobs.put(None)
@@ -144,7 +144,7 @@ class Committer:
                     unsynced_since = None
             except StoreError as caught:
                 error = caught
-            except Exception as caught:  # whatever it is, what the disk holds is no longer known
+            except Exception as caught:  # after any error, what the disk holds is not known
                 error = _unknown(caught)
             if job is None:
                 return

@@ -23,7 +23,7 @@ class FullError(StoreError):
 
 
 class BrokenError(StoreError):
-    """A write or a sync failed. What the disk holds is not known: only a restart, which reads it, can tell."""
+    """A write or a sync failed. What the disk holds is not known until a restart reads it."""
 
     said = "a write to the store failed; the service must be restarted"
 

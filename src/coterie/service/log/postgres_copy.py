@@ -12,7 +12,7 @@ from coterie.service.log.store import OPTIONAL, as_bytes
 
 MANY = 500  # rows at a time
 
-# What is read, and where it goes: the columns are the same in both kinds of stores, but for names of users.
+# Tables and columns, which are the same in both kinds of stores, except for the names of users.
 TABLES = {
     "log": "first, count, version, checksum, body",
     "snapshots": "position, checksum, state",
@@ -20,8 +20,7 @@ TABLES = {
     "scrubs": "number",
 }
 
-
-# What a store only has once it is needed.
+# Tables that are made when they are first needed.
 LATER = {"pieces": "name, body", "evaluations": "name, checksum, body"}
 
 
@@ -53,7 +52,7 @@ def read_into(url: str, made: sqlite3.Connection) -> int:
 
 
 def _copy(connection: Any, query: str, made: sqlite3.Connection, insert: str) -> None:
-    with connection.cursor(name="backup") as cursor:  # on the server, so that not all is in memory
+    with connection.cursor(name="backup") as cursor:  # on the server, so that memory holds only some rows
         cursor.itersize = MANY
         cursor.execute(query)
         made.executemany(insert, (tuple(_plain(value) for value in row) for row in cursor))
@@ -71,7 +70,7 @@ def _users(connection: Any) -> Iterator[tuple[int, str, int]]:
 
 
 def refuse_existing(url: str, replace: bool) -> None:
-    """Raise if a database cannot be restored to: it is in use, or holds a store and nobody said to replace it."""
+    """Raise if a database cannot be restored to: it is in use, or holds a store that is not to be replaced."""
     from coterie.service.log.postgres_store import PostgresStore
 
     with _connected(url) as connection:
@@ -83,7 +82,7 @@ def refuse_existing(url: str, replace: bool) -> None:
 
 
 def write_from(rows: sqlite3.Connection, url: str, replace: bool) -> None:
-    """Write the tables of a checked backup to a database, in one transaction; nobody may serve it."""
+    """Write the tables of a checked backup to a database that is not served, in one transaction."""
     from coterie.service.log.postgres_store import PostgresStore
 
     refuse_existing(url, replace)

@@ -1,4 +1,4 @@
-"""The shared store: PostgreSQL. The server's write-ahead log does what SQLite's does in a file."""
+"""The store in PostgreSQL: one process serves it, and others can wait to take it over."""
 
 import time
 import zlib
@@ -20,7 +20,7 @@ LOCK = 0x636F746572696500  # one process owns a database at a time
 PATIENCE = 2.0  # seconds
 FRESH = 10.0  # seconds that an owner may take to make the tables of a new store
 
-# A peer that is silently gone is noticed within 3 s, here and on the server, which then gives the lock to the next.
+# Each side notices within 3 s that the other is gone; the server then gives the lock to the next process.
 HERE = {"keepalives_idle": 1, "keepalives_interval": 1, "keepalives_count": 2, "tcp_user_timeout": 3000}
 THERE = {
     "tcp_keepalives_idle": 1,
@@ -48,8 +48,8 @@ INSERT INTO coterie_head VALUES (0);
 class PostgresStore(Store):
     """A log in a database. Writes and reads have a connection each.
 
-    The writing session holds a lock, and a number, the epoch, that each owner raises by one. Every transaction that
-    writes first checks the number and keeps it from being raised until it ends, so two owners never write.
+    The writing session holds a lock, and each owner raises a number, the epoch, by one. Every transaction that writes
+    first checks the epoch and keeps it from being raised until it ends, so two owners never write.
     """
 
     where = "the PostgreSQL store"
@@ -96,7 +96,7 @@ class PostgresStore(Store):
         return psycopg.connect(autocommit=True, **given)
 
     def _take(self, patience: float) -> bool:
-        """Take the database if it is free; an owner who has just gone may hold it for another moment."""
+        """Take the database if it is free; an owner that has just ended may hold it for a moment more."""
         end = time.monotonic() + patience
         while True:
             row = self._write.execute("SELECT pg_try_advisory_lock(%s)", (LOCK,)).fetchone()
@@ -127,7 +127,7 @@ class PostgresStore(Store):
         self._prepare()
 
     def own(self) -> bool:
-        """Take the database if it is free, or look whether it is still ours; raises LostError if it is not."""
+        """Take the database if it is free, or check that it is still ours; raises LostError if it is not."""
         with self._lock:
             try:
                 if not self._owned:
@@ -146,14 +146,14 @@ class PostgresStore(Store):
             raise LostError("the database was taken over by another coterie")
 
     def reconnect(self) -> None:
-        """Leave the old connections, and connect anew; the server has read its own log by then."""
+        """Close the old connections, and connect again; by then the server has recovered."""
         with self._lock, self._reading:
-            self._standby = True  # who was away may find another owner
+            self._standby = True  # there may be another owner now
             self.close()
             self._connect()
 
     def sync(self) -> None:
-        """Make a commit that waits for the disk, and with it everything before."""
+        """Commit once more and wait for the disk, which makes all earlier commits durable too."""
         with self._changing() as cursor:
             cursor.execute("SET LOCAL synchronous_commit = on")
             cursor.execute("UPDATE coterie_head SET next = next")
@@ -179,7 +179,7 @@ class PostgresStore(Store):
         return int(self._rows("SELECT version FROM coterie_version")[0][0])
 
     def close(self) -> None:
-        """Let the database go."""
+        """Release the database."""
         self._read.close()
         self._write.close()
 
@@ -231,7 +231,7 @@ class PostgresStore(Store):
             try:
                 with self._write.transaction(), self._write.cursor() as cursor:
                     if not self._beside_owner:
-                        # Whoever wants to raise the epoch waits until this transaction has ended.
+                        # A process that raises the epoch has to wait until this transaction has ended.
                         cursor.execute("SELECT epoch FROM coterie_owner FOR SHARE")
                         self._check_epoch(cursor.fetchone() if self._owned else None)
                     yield Changes(cursor, _translated)
@@ -239,7 +239,7 @@ class PostgresStore(Store):
                 raise self._named(error) from error
 
     def _named(self, error: psycopg.Error) -> StoreError:
-        """Return which kind of failure it was; only a full disk, told before the commit, may be tried again."""
+        """Return the error by its kind; only a full disk, reported before the commit, may be tried again."""
         if self._write.closed:
             return LostError(f"the connection to PostgreSQL is lost: {_line(error)}")
         if isinstance(error, errors.DiskFull):
@@ -256,5 +256,5 @@ def _translated(statement: str) -> str:
 
 
 def _line(error: psycopg.Error) -> str:
-    """Return what the server said, in one line."""
+    """Return the server's message in one line."""
     return " ".join(str(error).split())

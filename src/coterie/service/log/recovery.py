@@ -6,7 +6,7 @@ from contextlib import suppress
 from coterie.errors import FileError
 from coterie.policies.cab import Engine as Shards
 from coterie.service.core.bandit import Bandit
-from coterie.service.core.records import Activate, Record, Reward
+from coterie.service.core.records import Activate, Record, Reward, flatten
 from coterie.service.log.erasure import Scrubber
 from coterie.service.log.store import Store
 from coterie.service.settings import Config
@@ -16,13 +16,13 @@ from coterie.service.trial.assignment import alone
 
 
 class ScrubbedMeanwhileError(FileError):
-    """The owner of the log scrubbed a user's records while they were read: some have the old name, others the new."""
+    """The owner of the log scrubbed a user while it was read: some records have the old event ids, some the new."""
 
 
 def recover(
     store: Store, from_empty: bool = False, shards: Shards | None = None, owned: bool = True
 ) -> Bandit:
-    """Return the bandit as the store's log says, its users in `shards` if any; `from_empty` ignores snapshots.
+    """Return the bandit as the store's log says, with its users in `shards` if any; `from_empty` ignores snapshots.
 
     With owned=False, another process may write to the log and scrub it meanwhile; see `replay`.
     """
@@ -30,7 +30,7 @@ def recover(
     bandit = Bandit(shards)
     for position, state in () if from_empty else store.snapshots():
         if first <= position <= end:
-            with suppress(DamagedError):  # the one before it may be whole
+            with suppress(DamagedError):  # the one before it may be sound
                 bandit = snapshot.restore(state, shards, store.piece)
                 break
     if bandit.position < first:
@@ -43,7 +43,7 @@ def recover(
 
 
 def catch_up(bandit: Bandit, store: Store, shards: Shards | None = None, owned: bool = True) -> None:
-    """Apply what the log holds beyond the bandit's position; `owned` as in `recover`."""
+    """Apply the log from the bandit's position on; `owned` as in `recover`."""
     bandit.relearn = lambda config: relearn(store, config, bandit.position, shards, owned=owned)
     replay(bandit, store, owned=owned)
     bandit.relearn = None
@@ -56,34 +56,33 @@ def replay(
     users: Collection[int] | None = None,
     owned: bool = True,
 ) -> None:
-    """Apply the log's records from where the bandit stands, up to `end`.
+    """Apply the log's records from the bandit's position up to `end`.
 
-    Users whose records are only half scrubbed, because a crash interrupted it, are read as if it were done:
-    those whom the store names, or `users`.
+    A crash may have left users half scrubbed: those that the store names, or `users`. Their records are read as if
+    the scrub were complete.
     With owned=False, a user may be scrubbed between a decision and its reward: then ScrubbedMeanwhileError is
     raised, and the bandit must not be used.
     """
     begin = bandit.position
     scrubber = Scrubber(store.scrubs() if users is None else users)
-    for batch in store.read(bandit.position):
-        for position, record in enumerate(batch.records(), batch.first):
-            if position >= bandit.position and (end is None or position < end):
-                clean = scrubber.clean(position, record)
-                if not owned and _misses_its_event(bandit, clean, begin):
-                    raise ScrubbedMeanwhileError(f"record {position} is about an event of another name")
-                bandit.apply(clean)
-        if end is not None and bandit.position >= end:
+    for position, record in flatten(store.read(begin)):
+        if end is not None and position >= end:
             break
+        if position >= begin:
+            clean = scrubber.clean(position, record)
+            if not owned and _misses_its_event(bandit, clean, begin):
+                raise ScrubbedMeanwhileError(f"record {position} is about an event of another name")
+            bandit.apply(clean)
     bandit.drain()
 
 
 def _misses_its_event(bandit: Bandit, record: Record, begin: int) -> bool:
-    """Return whether a reward or an activation is about an event that the bandit should know, and does not."""
+    """Return whether a record is about an event that the bandit should know but does not."""
     if not isinstance(record, Reward | Activate) or record.event in bandit.events:
         return False
     if not bandit.partial:
         return True
-    # The log began at `begin`. A scrubbed name tells the position of its decision, any other is of one before.
+    # The log began at `begin`. A scrubbed id has the position of its decision; any other is of an earlier one.
     return record.event.startswith("\0") and int(record.event[1:]) >= begin
 
 
@@ -95,7 +94,7 @@ def relearn(
     users: Collection[int] | None = None,
     owned: bool = True,
 ) -> Bandit:
-    """Return a bandit that learned the kept log up to `end` with another policy; the rest as in `replay`."""
+    """Return a bandit that learned the kept log up to `end` with another policy; the rest is as in `replay`."""
     bandit = Bandit(shards)
     bandit.position = store.bounds()[0]
     bandit.fixed = bandit.config = alone(config)

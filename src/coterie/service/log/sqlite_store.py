@@ -20,9 +20,9 @@ from coterie.service.settings import Durability
 
 APPLICATION = 0x636F7465  # "cote"
 PATIENCE = 1.0  # seconds that other writes let commits of the log go first
-PAGES = 256  # given back at a time
+PAGES = 256  # returned to the file system at a time
 PAGE = 4096  # bytes
-CHECKPOINT = 1000 * PAGE  # written between two checkpoints, about: as SQLite would
+CHECKPOINT = 1000 * PAGE  # bytes written between two checkpoints, as SQLite has it
 
 SCHEMA = """
 CREATE TABLE log (first INTEGER PRIMARY KEY, count INTEGER NOT NULL, version INTEGER NOT NULL,
@@ -66,18 +66,15 @@ class SqliteStore(Store):
                 check_wal(Path(f"{self.path}-wal"))
             self._make_private()
             self._write = self._connect()
-            # SQLite's own checkpoints swallow a sync that fails; `_changing` makes them, and tells.
+            # SQLite's own checkpoints ignore a sync that fails; `_changing` makes them, and raises.
             self._write.execute("PRAGMA wal_autocheckpoint = 0")
-            self._written = 0  # bytes since the last checkpoint, about
+            self._written = 0  # about how many bytes since the last checkpoint
             self._prepare()
-            # Checkpoints have a connection of their own, so that commits need not wait for them.
+            # Checkpoints have their own connection, so that commits need not wait for them.
             self._fold, self._folding = self._connect(), threading.Lock()
             self._read = self._connect()
             self._read.execute("PRAGMA query_only = ON")
-        except (
-            sqlite3.DatabaseError,
-            UnicodeDecodeError,
-        ) as error:  # it may quote damaged text in its message
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # its message may quote damaged text
             self._let_go()
             raise FileError(
                 f"{self.path} cannot be opened as a coterie store ({error}); restore a backup, or move it away "
@@ -88,7 +85,7 @@ class SqliteStore(Store):
             raise
 
     def _let_go(self) -> None:
-        """Close what is open, SQLite's connections first: with them go its locks."""
+        """Close what is open, SQLite's connections first: closing them releases its locks."""
         while self._connections:
             self._connections.pop().close()
         if self._owned is not None:
@@ -132,8 +129,8 @@ class SqliteStore(Store):
     def _give_back(self) -> None:
         """Return free pages to the file system, some at a time, so that commits need not wait for all."""
         while self._rows("PRAGMA freelist_count")[0][0]:
-            # Under the lock: the committer cannot commit while this runs on its connection. As a script, because
-            # a statement without columns is left by Python after its first step, which frees one page.
+            # Under the lock, because commits use the same connection. As a script, because Python stops a statement
+            # without columns after its first step, which frees one page.
             with self._lock:
                 self._write.executescript(f"PRAGMA incremental_vacuum({PAGES})")
 
@@ -147,22 +144,22 @@ class SqliteStore(Store):
         return int(self._rows("PRAGMA user_version")[0][0])
 
     def own(self) -> bool:
-        """Say that the file is ours: it is as long as it is open."""
+        """Return True: the file is ours as long as it is open."""
         return True
 
     def epoch(self) -> int:
-        """Return 0: nobody waits for a file, so its owners are not counted."""
+        """Return 0: no process waits for a file, so its owners are not counted."""
         return 0
 
     def reconnect(self) -> None:
-        """Do nothing: a file is not lost."""
+        """Do nothing: there is no connection to lose."""
 
     def close(self) -> None:
-        """Fold the write-ahead log into the file, and let the file go."""
+        """Write the write-ahead log into the file, and release it."""
         self._let_go()
 
     def _make_private(self) -> None:
-        """Let nobody else read the file, nor what SQLite puts beside it, which gets the rights of the file."""
+        """Let no other user read the file, nor the files that SQLite puts beside it with the same rights."""
         for name in (f"{self.path}-wal", f"{self.path}-shm"):
             if os.path.exists(name):  # of a crash
                 make_private(Path(name))
@@ -202,10 +199,10 @@ class SqliteStore(Store):
                 "open it with the coterie that wrote it"
             )
         if self._beside_owner:
-            return  # the owner has looked
+            return  # the owner has checked it
         trouble = [row[0] for row in self._write.execute("PRAGMA integrity_check(1)").fetchall()]
         tables = {sql for (sql,) in self._write.execute("SELECT sql FROM sqlite_master").fetchall()}
-        if not tables >= TABLES:  # which the check does not look at: with another key, rows have no numbers
+        if not tables >= TABLES:  # SQLite's check does not see this: with another key, rows have no numbers
             trouble = ["a table is not described as this coterie describes it"]
         if trouble != ["ok"]:
             raise FileError(
@@ -259,9 +256,9 @@ class SqliteStore(Store):
         self._checkpoint(CHECKPOINT)
 
     def _checkpoint(self, after: int) -> None:
-        """Fold the write-ahead log into the file if so many bytes were written; a sync that fails is told."""
+        """Write the write-ahead log into the file if so many bytes were written; raises if a sync fails."""
         if self._written < after or not self._folding.acquire(blocking=False):
-            return  # another thread is at it
+            return  # another thread is doing it
         try:
             self._written = 0
             self._fold.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
@@ -271,13 +268,13 @@ class SqliteStore(Store):
             self._folding.release()
 
     def _let_commits_by(self) -> None:
-        """Wait until no commit of the log waits: a lock alone would be taken again before it gets its turn."""
+        """Wait until no commit of the log waits. The lock alone is not fair: its last holder may get it again."""
         end = time.monotonic() + PATIENCE
         while self._waiting and time.monotonic() < end:
             time.sleep(0.001)
 
     def _roll_back(self) -> None:
-        with suppress(sqlite3.Error):  # the first error is the one to tell
+        with suppress(sqlite3.Error):  # the first error is the one to raise
             if self._write.in_transaction:
                 self._write.execute("ROLLBACK")
 
@@ -292,7 +289,7 @@ def _no_store(path: Path) -> FileError:
 
 
 def _named(error: sqlite3.Error) -> StoreError:
-    """Return which kind of failure it was; only a full disk may be tried again."""
+    """Return the error by its kind; only a full disk may be tried again."""
     code = getattr(error, "sqlite_errorcode", 0)
     if code & 0xFF == sqlite3.SQLITE_FULL:
         return FullError(f"the store is full: {error}; make room on the disk")

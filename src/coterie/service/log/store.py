@@ -231,7 +231,7 @@ class Store(ABC):
     ) -> None:
         """Keep the state after the records before `position`, together with its last pieces.
 
-        Older ones go, all if `alone`, else but one, and with them the pieces that no snapshot needs.
+        Of the older ones the newest stays, or none if `alone`; pieces that no snapshot needs are removed.
         """
         with self._saving:
             with self._changing(len(row) + sum(map(len, (new or {}).values()))) as changes:
@@ -278,17 +278,17 @@ class Store(ABC):
         return [position for position, state in self.snapshots() if pieces.sound(state, self.piece)]
 
     def scrubs(self) -> list[int]:
-        """Return the users who are forgotten, but whose records are not scrubbed yet."""
+        """Return the users who are forgotten but not scrubbed yet."""
         return [number for (number,) in self._rows("SELECT number FROM @scrubs ORDER BY number")]
 
     def scrubbed(self, users: Sequence[int]) -> None:
-        """Say that nothing of these users is left, and leave no trace of them in free pages."""
+        """Clear what deleted rows left in free pages, and then note that nothing of these users is left."""
         self._clear_free_pages()
         with self._changing() as changes:
             changes.executemany("DELETE FROM @scrubs WHERE number = ?", [(user,) for user in users])
 
     def cut(self, at: int) -> int:
-        """Give up the log from a position on, to repair it, and return how many records went."""
+        """Remove the log from a position on, to repair it, and return how many records were removed."""
         _, end = self.bounds()
         with self._changing() as changes:
             first = changes.execute("SELECT max(first) FROM @log WHERE first <= ?", (at,)).fetchone()[0]
@@ -299,7 +299,7 @@ class Store(ABC):
         return int(end - place)
 
     def rewrite(self, batch: Batch) -> None:
-        """Replace a kept batch by one with the same place and count: how a user leaves the log."""
+        """Replace a kept batch by one with the same place and count: how a user is scrubbed."""
         with self._changing(len(batch.body)) as changes:
             changed = changes.execute(
                 "UPDATE @log SET checksum = ?, body = ? WHERE first = ? AND count = ?",
@@ -309,7 +309,7 @@ class Store(ABC):
                 raise StoreError(f"there is no batch at {batch.first} with {batch.count} records")
 
     def compact(self, before: int) -> int:
-        """Remove batches wholly before a position, and return how many records went."""
+        """Remove batches that end before a position, and return how many records were removed."""
         start, _ = self.bounds()
         with self._changing() as changes:
             changes.execute("DELETE FROM @log WHERE first + count <= ?", (before,))
@@ -363,8 +363,8 @@ def open_store(
 ) -> Store:
     """Open a file with SQLite, or a URL with PostgreSQL.
 
-    `beside_owner` opens it while another process owns it: for its keys, and for nothing else. Without `create` it
-    must be there. With `standby`, a database that another process owns is opened too, and `own` takes it later.
+    `beside_owner` opens it while another process owns it, only to change its keys. Without `create` it must exist.
+    With `standby`, a database that another process owns is opened too, and `own` takes it later.
     """
     if is_postgres(url):
         if find_spec("psycopg") is None:
@@ -379,12 +379,12 @@ def open_store(
 
 
 def as_bytes(name: str) -> bytes:
-    """Return an id as bytes; it may hold what a text of a database cannot."""
+    """Return an id as bytes; it may have characters that a database's text cannot have."""
     return name.encode("utf-8", "surrogatepass")
 
 
 def _whole(rows: Iterable[tuple[int, Any]]) -> Iterator[bytes]:
-    """Yield what has the checksum before it; the rest is damaged."""
+    """Yield the bodies whose checksum is right; others are damaged."""
     for checksum, body in rows:
         if isinstance(body, bytes) and zlib.crc32(body) == checksum:
             yield body

@@ -1,4 +1,4 @@
-"""Bringing a store to the newest version at once; without it, the first snapshot of a service does the same."""
+"""Upgrading a store to the newest version at once; otherwise the service's first snapshot does it."""
 
 from msgspec import Struct
 
@@ -19,7 +19,7 @@ class Upgraded(Struct, frozen=True):
 
 
 def upgrade(store: Store) -> Upgraded:
-    """Write a snapshot in the newest form, and read it back. All that is kept is read before anything is written."""
+    """Write a snapshot in the newest form, and read it back. The whole store is read before anything is written."""
     before = store.version()
     first, end = store.bounds()
     bandit = recover(store)

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 from coterie.service.core.question import Action
 from coterie.service.http.duplicate_names import check_names
 from coterie.service.http.limits import check_numbers
-from coterie.service.ids import LONGEST, ActionName, Name, in_words
+from coterie.service.ids import LONGEST, ActionName, Name, readable
 from coterie.service.personalizer.errors import Refusal
 
 EventName = Annotated[str, Meta(min_length=1, max_length=LONGEST)]  # checked with a message of its own
@@ -108,7 +108,7 @@ def read(body: bytes, kind: type[T], code: str) -> T:
         check_numbers(body)
     except msgspec.ValidationError as error:
         _, _, place = str(error).partition(" - at ")
-        raise Refusal(400, code, in_words(error), place.strip("`$.") or None) from error
+        raise Refusal(400, code, readable(error), place.strip("`$.") or None) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refusal(400, code, f"the body is not JSON: {error}") from error
     except ValueError as error:

@@ -20,7 +20,7 @@ from coterie.service.durations import format_duration
 from coterie.service.evaluations.jobs import Candidate, Job, Kind, milliseconds, moment
 from coterie.service.evaluations.routes import policies_of
 from coterie.service.http.access import ADMIN, READ
-from coterie.service.ids import RULE, is_id, named
+from coterie.service.ids import RULE, decode_id, is_id
 from coterie.service.personalizer.bodies import read
 from coterie.service.personalizer.configuration import PolicyContract, parse_arguments, written
 from coterie.service.personalizer.errors import PREFIX, Refusal
@@ -131,21 +131,21 @@ async def create_named(
     evaluation_id: FromPath[str], body: RawBody, state: State, request: Request[Any, Any, Any]
 ) -> dict[str, Any]:
     """Make an evaluation under an id of the caller's."""
-    return _form(await _make(named(evaluation_id), body, state), request)
+    return _form(await _make(decode_id(evaluation_id), body, state), request)
 
 
 @get(every_form("/evaluations/{evaluation_id:str}"), opt=READ)
 async def show(evaluation_id: FromPath[str], state: State, request: Request[Any, Any, Any]) -> dict[str, Any]:
     """Show an evaluation."""
     with contract_errors():
-        return _form(state.evaluations.find("evaluation", named(evaluation_id)), request)
+        return _form(state.evaluations.find("evaluation", decode_id(evaluation_id)), request)
 
 
 @delete(every_form("/evaluations/{evaluation_id:str}"), opt=ADMIN, status_code=204)
 async def remove(evaluation_id: FromPath[str], state: State) -> None:
     """Delete an evaluation."""
     with contract_errors():
-        await state.evaluations.delete("evaluation", named(evaluation_id))
+        await state.evaluations.delete("evaluation", decode_id(evaluation_id))
 
 
 @post(every_form("/configurations/applyFromEvaluation"), opt=ADMIN, status_code=204)
@@ -350,21 +350,21 @@ async def page_of_importances(state: State, request: Request[Any, Any, Any]) -> 
 async def create_importance(importance_id: FromPath[str], body: RawBody, state: State) -> dict[str, Any]:
     """Ask which features matter."""
     sent = read(body, ImportanceContract, BAD)
-    return _importance(await _kept("importance", named(importance_id), sent, state))
+    return _importance(await _kept("importance", decode_id(importance_id), sent, state))
 
 
 @get(every_form("/featureImportances/{importance_id:str}"), opt=READ)
 async def show_importance(importance_id: FromPath[str], state: State) -> dict[str, Any]:
     """Show which features matter."""
     with contract_errors("ResourceNotFound"):
-        return _importance(state.evaluations.find("importance", named(importance_id)))
+        return _importance(state.evaluations.find("importance", decode_id(importance_id)))
 
 
 @delete(every_form("/featureImportances/{importance_id:str}"), opt=ADMIN, status_code=204)
 async def remove_importance(importance_id: FromPath[str], state: State) -> None:
     """Delete a feature importance."""
     with contract_errors("ResourceNotFound"):
-        await state.evaluations.delete("importance", named(importance_id))
+        await state.evaluations.delete("importance", decode_id(importance_id))
 
 
 def _importance(job: Job, whole: bool = True) -> dict[str, Any]:

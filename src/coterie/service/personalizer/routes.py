@@ -17,7 +17,7 @@ from coterie.service.core.question import Question
 from coterie.service.http.access import DECIDE
 from coterie.service.http.limits import check_actions, check_features, check_shape
 from coterie.service.http.routes_native import check_groups, question_of
-from coterie.service.ids import RULE, SLOT, is_id, named
+from coterie.service.ids import RULE, SLOT, decode_id, is_id
 from coterie.service.personalizer.admin import ROUTES
 from coterie.service.personalizer.bodies import (
     RankedOut,
@@ -96,7 +96,7 @@ async def reward(event_id: FromPath[str], body: RawBody, state: State, scope: Sc
     """Say what a decision was worth."""
     data = read(body, RewardIn, "InvalidRewardRequest")
     outcome = await state.coordinator.reward(
-        checked_event(named(event_id), "InvalidRewardRequest"), data.value
+        checked_event(decode_id(event_id), "InvalidRewardRequest"), data.value
     )
     state.metrics.rewarded(outcome)
     scope["coterie.outcome"] = outcome  # type: ignore[typeddict-unknown-key]
@@ -106,7 +106,7 @@ async def reward(event_id: FromPath[str], body: RawBody, state: State, scope: Sc
 @post(every_form("/events/{event_id:str}/activate"), opt=DECIDE, status_code=204)
 async def activate(event_id: FromPath[str], state: State) -> Response[None]:
     """Say that a deferred decision was shown."""
-    known = await state.coordinator.activate(checked_event(named(event_id), "InvalidEventIdToActivate"))
+    known = await state.coordinator.activate(checked_event(decode_id(event_id), "InvalidEventIdToActivate"))
     return Response(None, status_code=204, headers={ACTIVATION: "activated" if known else "unknown_event"})
 
 
@@ -185,10 +185,10 @@ async def reward_slots(event_id: FromPath[str], body: RawBody, state: State) -> 
     """Say what the decisions for some slots were worth; outcomes in the order they were sent."""
     coordinator: Coordinator = state.coordinator
     data = read(body, SlotRewardsIn, "InvalidRewardRequest")
-    known = slots_of(coordinator, checked_event(named(event_id), "InvalidRewardRequest"))
+    known = slots_of(coordinator, checked_event(decode_id(event_id), "InvalidRewardRequest"))
     for part in data.reward:
         if known and part.slot_id not in known:
-            message = f"event {named(event_id)!r} has no slot {part.slot_id!r}"
+            message = f"event {decode_id(event_id)!r} has no slot {part.slot_id!r}"
             raise Refusal(400, "InvalidRewardRequest", message, "slotId")
     if not known:
         outcomes = ["unknown_event"] * len(data.reward)
@@ -204,7 +204,7 @@ async def reward_slots(event_id: FromPath[str], body: RawBody, state: State) -> 
 async def activate_slots(event_id: FromPath[str], state: State) -> Response[None]:
     """Say that the deferred decisions of all slots were shown."""
     coordinator: Coordinator = state.coordinator
-    known = slots_of(coordinator, checked_event(named(event_id), "InvalidEventIdToActivate"))
+    known = slots_of(coordinator, checked_event(decode_id(event_id), "InvalidEventIdToActivate"))
     await asyncio.gather(*[coordinator.activate(child) for child in known.values()])
     return Response(None, status_code=204, headers={ACTIVATION: "activated" if known else "unknown_event"})
 

@@ -1,7 +1,7 @@
-"""Keeping a snapshot: the state is copied part by part in the event loop, and written beside it.
+"""Saving a snapshot: the state is copied part by part in the event loop, and written beside it.
 
-Until the new snapshot is in the store as a whole, the one before stays as it is. What a crash interrupts leaves
-pieces that no snapshot needs, and the next snapshot removes them.
+The snapshot before stays until the new one is complete. A crash may leave pieces that no snapshot needs; the next
+snapshot removes them.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ Part = tuple[str, str, bytes]  # source, key and content
 
 
 class Turn(Protocol):
-    """Does something with the bandit while nobody else does."""
+    """Does work on the bandit when its turn comes."""
 
     async def __call__(self, work: Callable[[], T]) -> T:
         """Return what `work` returns."""
@@ -28,9 +28,9 @@ class Turn(Protocol):
 async def save(
     bandit: Bandit, store: Store, durable: Callable[[], Awaitable[None]], turn: Turn, alone: bool = False
 ) -> None:
-    """Keep the state as it is now, as soon as the log up to here is durable; only one call may be under way.
+    """Keep the state as it is now, once the log up to here is durable; only one call may run at a time.
 
-    Each part, about 100 KB, is copied in a `turn` of its own, so that nobody changes it meanwhile.
+    Each part, of about 100 KB, is copied in its own `turn`, so that nothing changes it meanwhile.
     """
     there = await in_thread(store.pieces)
     await in_thread(prepare, bandit)
@@ -56,7 +56,7 @@ async def save(
 
 
 def save_now(bandit: Bandit, store: Store, alone: bool = False) -> None:
-    """Do what `save` does where nothing else runs; the log must be durable."""
+    """Do what `save` does while nothing else runs; the log must be durable."""
     there = store.pieces()
     copy = Copy(bandit, there)
     kept = False

@@ -1,7 +1,7 @@
 """The bandit's whole state as bytes and back, equal bit for bit. No code is ever loaded from it.
 
-A state has a head and parts: blocks of users and of events, pieces of the models. `Copy` takes them one at a time
-while the bandit goes on, each as it was when the copy began, and leaves out those that the last snapshot has already.
+A state has a head and parts: blocks of users and of events, and pieces of the models. `Copy` takes the parts one at a
+time while the bandit works on, each as it was when the copy began, and leaves out those of the last snapshot.
 """
 
 import math
@@ -45,7 +45,7 @@ class Large(Struct, frozen=True):
 
 
 class Model(Struct, frozen=True, omit_defaults=True):
-    """One policy: how much it learned, its small arrays as safetensors, and what its large ones are like."""
+    """One policy: how much it learned, its small arrays as safetensors, and types and shapes of its large ones."""
 
     learned: int
     tensors: bytes
@@ -76,7 +76,7 @@ _events = msgspec.msgpack.Decoder(list[Event])
 
 @final
 class Whole:
-    """Parts that are copied at once, when they are made."""
+    """Parts that are copied when they are made."""
 
     def __init__(self, parts: Mapping[str, bytes]) -> None:
         self._parts = dict(parts)
@@ -90,7 +90,7 @@ class Whole:
         return bytes(self._parts[key])
 
     def begin(self, kept: Container[str]) -> list[str]:
-        """Return all: what did not change is known by its hash."""
+        """Return all: those that did not change have the same hash."""
         return list(self._parts)
 
     def take(self, key: str) -> bytes:
@@ -103,7 +103,7 @@ class Whole:
 
 @final
 class Copy:
-    """The state as it is when this is made; `there` are the names of pieces that need not be taken again."""
+    """The state at the moment of the call; pieces named in `there` need not be taken again."""
 
     def __init__(self, bandit: Bandit, there: Container[bytes] = ()) -> None:
         self._engine = bandit
@@ -121,7 +121,7 @@ class Copy:
         return self._state.position
 
     def parts(self) -> Iterator[tuple[str, str, bytes]]:
-        """Yield source, key and content of the parts to be written; the bandit may go on between two of them."""
+        """Yield source, key and content of the parts to be written; the bandit may work between two of them."""
         for source, key in self._wanted:
             yield source, key, self._sources[source].take(key)
 
@@ -142,7 +142,7 @@ class Copy:
 
 
 def prepare(bandit: Bandit) -> None:
-    """Make room for a copy, ahead of it: in another thread, so that the event loop need not wait for memory."""
+    """Allocate memory for a copy, in another thread, so that the event loop need not wait for it."""
     for policy in bandit.policies.made().values():
         if isinstance(policy, SparseHierarchical):
             policy.effects.pieces.make_room()
@@ -151,7 +151,7 @@ def prepare(bandit: Bandit) -> None:
 
 
 def dump(bandit: Bandit) -> bytes:
-    """Return the bandit's state in one value; two engines have the same if they go on the same way."""
+    """Return the bandit's state in one value; two bandits with the same value behave alike from then on."""
     state, sources = _head(bandit)
     found: Named = {}
     for source, parts in sources.items():
@@ -165,7 +165,7 @@ def dump(bandit: Bandit) -> bytes:
 
 
 def _number_turns(bandit: Bandit, blocks: dict[str, bytes]) -> None:
-    """Write for each user the place in the queue of those who may go."""
+    """Write for each user the place in the order in which users are dropped."""
     turns = {number: turn for turn, number in enumerate(bandit.users, 1)}
     for key in blocks:
         blocks[key] = bandit.remembered.encode_users(int(key), turns)
@@ -186,7 +186,7 @@ def _head(bandit: Bandit) -> tuple[State, dict[str, Parts]]:
     }
     models: dict[Kind, Model] = {}
     for kind, policy in bandit.policies.made().items():
-        if policy.learned:  # one that learned nothing is as good as none: it is made on first use
+        if policy.learned:  # one that learned nothing is made again on first use
             models[kind], parts = _taken_apart(policy)
             sources |= {f"{kind}.{name}": part for name, part in parts.items()}
     rival: State | None = None
@@ -216,7 +216,7 @@ def _copied(trial: Trial) -> Trial:
 
 
 def _taken_apart(policy: Policy) -> tuple[Model, dict[str, Parts]]:
-    """Return a policy's head, and its parts; of most policies, all arrays are copied now and compared later."""
+    """Return a policy's head and its parts; for most policies, all arrays are copied now and compared later."""
     if isinstance(policy, SparseHierarchical):
         return Model(policy.learned, save(policy.head())), policy.parts()
     small: Tensors = {}
@@ -359,7 +359,7 @@ def _read_parts(model: Model, parts: Mapping[str, Iterator[bytes]], policy: Poli
 
 def _large(model: Model, arrays: Iterator[bytes]) -> Tensors:
     found: Tensors = {}
-    for name in sorted(model.large):  # as `_order` has them
+    for name in sorted(model.large):  # in the order of `_order`
         large = model.large[name]
         size = math.prod(large.shape) * np.dtype(large.dtype).itemsize
         whole = b"".join(islice(arrays, -(-size // PIECE)))
