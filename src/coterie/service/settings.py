@@ -69,9 +69,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     store: str = "coterie.db"  # a file for SQLite, or postgresql://…
     durability: Durability = Durability.LOSE_NOTHING
     engine: str | None = None  # where users' models are kept if not here, such as ray://host:10001?shards=16
-    when_down: Literal["partial", "refuse"] = (
-        "partial"  # while a shard is rebuilt: decide without it, or 503
-    )
+    when_down: Literal["partial", "refuse"] = "partial"  # while a shard is rebuilt: decide without it, or 503
     snapshot_every: Count = 100_000  # records
     retention_days: Annotated[float, Meta(ge=-1)] = -1  # −1 keeps the log for ever
     user_path: str = "user.id"  # where Personalizer's API finds the user in the context features

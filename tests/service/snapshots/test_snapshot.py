@@ -94,7 +94,7 @@ def test_a_copy_of_a_model_that_is_replaced_meanwhile_is_whole(change: str) -> N
             elif not done:
                 policy = made.policies.model
                 assert policy is not None
-                made.replace_model({}, None, None, (policy.learned, save(policy.tensors())), clock[0])
+                made.replace_model({}, {"model": (policy.learned, save(policy.tensors()))}, clock[0])
             done.append(1)
             live(made, chance, clock, 20)
 

@@ -18,7 +18,7 @@ from coterie.service.coordination.client_decisions import Decided, keep_all
 from coterie.service.coordination.microbatch import Microbatch
 from coterie.service.coordination.rules import first_rules, retention_days
 from coterie.service.coordination.sequencer import Sequencer
-from coterie.service.coordination.slots import narrow
+from coterie.service.coordination.slots import next_slot
 from coterie.service.core.bandit import Answer, Bandit
 from coterie.service.core.events import Event, Outcome, Paid
 from coterie.service.core.question import Question
@@ -165,12 +165,9 @@ class Coordinator:
         if questions[0].event in self.bandit.events:
             return None
         found: list[Rank] = []
-        taken: set[str] = set()
         at = self.clock()
-        for k, question in enumerate(questions):
-            record = self.bandit.decide(narrow(question, taken, questions[k + 1 :]), at)
-            taken.add(record.actions[record.choice])
-            found.append(record)
+        for _ in questions:
+            found.append(self.bandit.decide(next_slot(questions, found), at))
         for question, record in zip(questions, found, strict=True):
             self.bandit.keep(question, record)
         return found
@@ -178,13 +175,10 @@ class Coordinator:
     async def _slots_again(self, questions: Sequence[Question]) -> list[Rank]:
         """Return the decisions that were made for these slots before."""
         found: list[Rank] = []
-        taken: set[str] = set()
-        for k, question in enumerate(questions):
+        for question in questions:
             event = self.event(question.event)
-            event.check_retry(narrow(question, taken, questions[k + 1 :]).digest())
-            record = await self.decision(event)
-            taken.add(record.actions[record.choice])
-            found.append(record)
+            event.check_retry(next_slot(questions, found).digest())
+            found.append(await self.decision(event))
         return found
 
     async def reward(self, event: str, value: float, name: str | None = None) -> Outcome:

@@ -5,7 +5,15 @@ from collections.abc import Sequence
 import msgspec
 
 from coterie.service.core.question import Question
+from coterie.service.core.records import Rank
 from coterie.service.problems import Problem
+
+
+def next_slot(questions: Sequence[Question], decided: Sequence[Rank]) -> Question:
+    """Return the first question without a decision, with the actions that are left for it."""
+    taken = {record.actions[record.choice] for record in decided}
+    k = len(decided)
+    return narrow(questions[k], taken, questions[k + 1 :])
 
 
 def narrow(question: Question, taken: set[str], later: Sequence[Question]) -> Question:

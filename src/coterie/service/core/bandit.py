@@ -17,7 +17,7 @@ from coterie.service.core.deciding import Candidates, decide, decide_ahead, read
 from coterie.service.core.events import Event, Outcome, Paid, State, new_event
 from coterie.service.core.names import Names
 from coterie.service.core.policies import Policies, paid_for
-from coterie.service.core.policy_config import check_config, same_model
+from coterie.service.core.policy_config import KINDS, Kind, check_config, same_model
 from coterie.service.core.question import Question
 from coterie.service.core.records import (
     Activate,
@@ -188,18 +188,13 @@ class Bandit:
         self._emit(Reset(self._at(at)))
 
     def replace_model(
-        self,
-        users: Mapping[int, str],
-        items: tuple[int, bytes] | None,
-        vectors: tuple[int, bytes] | None,
-        model: tuple[int, bytes] | None,
-        at: int,
+        self, users: Mapping[int, str], policies: Mapping[Kind, tuple[int, bytes] | None], at: int
     ) -> None:
         """Use the model of a file, which `model_file` has checked."""
         at = self._at(at)
         for number, name in users.items():
             self.table.put(number, name)
-        self._emit(Import(at, tuple(users), items, vectors, model))
+        self._emit(Import(at, tuple(users), *(policies.get(kind) for kind in KINDS)))
 
     def tick(self, at: int) -> None:
         """End the waits that are over."""

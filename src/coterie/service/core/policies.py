@@ -62,9 +62,8 @@ class Policies:
 
     def restore(self, record: Import, config: Config) -> None:
         """Use the policies that a record holds."""
-        self.items = restore_policy(record.items, config, "items", self.shards)
-        self.vectors = restore_policy(record.vectors, config, "vectors", self.shards)
-        self.model = restore_policy(record.model, config, "model", self.shards)
+        for kind in KINDS:
+            setattr(self, kind, restore_policy(getattr(record, kind), config, kind, self.shards))
         learned = {} if self.items is None else self.items.tensors()
         self.known_items = dict.fromkeys(map(str, unpack_ids(learned, "items") if "items" in learned else ()))
 

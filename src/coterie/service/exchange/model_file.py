@@ -56,7 +56,7 @@ def import_model(content: bytes, bandit: Bandit, at: int) -> None:
     number_of = _numbers(header.names, bandit)
     parts = {kind: _part(kind, tensors, header, number_of, bandit.config) for kind in KINDS}
     names = {number_of[old]: name for old, name in header.names.items()}
-    bandit.replace_model(names, parts["items"], parts["vectors"], parts["model"], at)
+    bandit.replace_model(names, parts, at)
 
 
 def _header(content: bytes) -> Header:

@@ -30,10 +30,7 @@ class Committer:
         self.failed: StoreError | None = None
         self.on_batch = on_batch  # called with the number of records and the seconds of each commit
         self._loop = asyncio.get_running_loop()
-        self._records: list[bytes] = []
-        self._named: dict[int, str] = {}
-        self._gone: list[int] = []
-        self._scrub: list[int] = []
+        self._next = Drained([], {}, [], [])  # the batch that is being collected
         self._next_waiters: list[asyncio.Future[None]] = []
         self._waiters: list[asyncio.Future[None]] = []  # for the batch that is being written
         self._busy = False
@@ -48,12 +45,12 @@ class Committer:
 
     def submit(self, drained: Drained) -> None:
         """Take records, in log order."""
-        self._records.extend(drained.records)
-        self._named.update(drained.named)
+        self._next.records.extend(drained.records)
+        self._next.named.update(drained.named)
         for number in drained.gone:
-            self._named.pop(number, None)
-        self._gone.extend(drained.gone)
-        self._scrub.extend(drained.scrub)
+            self._next.named.pop(number, None)
+        self._next.gone.extend(drained.gone)
+        self._next.scrub.extend(drained.scrub)
         if not self._busy:
             # Requests that are ready in this turn of the event loop join the batch: one sync for all of them.
             self._busy = True
@@ -67,7 +64,7 @@ class Committer:
             return
         waiter: asyncio.Future[None] = self._loop.create_future()
         # An answer may depend on records of other requests, so it waits for all that came before it.
-        (self._next_waiters if self._records else self._waiters).append(waiter)
+        (self._next_waiters if self._next.records else self._waiters).append(waiter)
         await waiter
 
     async def give_up(self, error: StoreError) -> None:
@@ -90,13 +87,14 @@ class Committer:
         await asyncio.to_thread(self._thread.join)
 
     def _hand_over(self) -> None:
-        self._busy = bool(self._records) and self.failed is None
+        records, named, gone, scrub = self._next
+        self._busy = bool(records) and self.failed is None
         if not self._busy:
             return
-        batch = pack(self.position, self._records)
+        batch = pack(self.position, records)
         self.position += batch.count
-        self._jobs.put(Append(batch, self._named, self._gone, self._scrub))
-        self._records, self._named, self._gone, self._scrub = [], {}, [], []
+        self._jobs.put(Append(batch, named, gone, scrub))
+        self._next = Drained([], {}, [], [])
         self._waiters, self._next_waiters = self._next_waiters, []
 
     def _done(self, error: StoreError | None, count: int, seconds: float) -> None:
@@ -119,7 +117,8 @@ class Committer:
             if not waiter.done():
                 assert self.failed is not None
                 waiter.set_exception(self.failed)
-        self._next_waiters, self._records = [], []
+        self._next_waiters = []
+        self._next.records.clear()
 
     def _work(self) -> None:
         lazy = getattr(self.store, "durability", None) is Durability.LOSE_ONE_SECOND

@@ -55,7 +55,7 @@ def _copy(connection: Any, query: str, made: sqlite3.Connection, insert: str) ->
     with connection.cursor(name="backup") as cursor:  # on the server, so that memory holds only some rows
         cursor.itersize = MANY
         cursor.execute(query)
-        made.executemany(insert, (tuple(_plain(value) for value in row) for row in cursor))
+        made.executemany(insert, cursor)
 
 
 def _users(connection: Any) -> Iterator[tuple[int, str, int]]:
@@ -112,10 +112,6 @@ def write_from(rows: sqlite3.Connection, url: str, replace: bool) -> None:
 def _parts(rows: sqlite3.Cursor) -> Iterator[list[Any]]:
     while part := rows.fetchmany(MANY):
         yield part
-
-
-def _plain(value: Any) -> Any:
-    return bytes(value) if isinstance(value, memoryview) else value
 
 
 def _has(connection: Any, table: str) -> bool:

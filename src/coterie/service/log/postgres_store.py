@@ -62,10 +62,8 @@ class PostgresStore(Store):
         create: bool = True,
         standby: bool = False,
     ) -> None:
-        super().__init__()
-        self.durability = durability
-        self._url, self._beside_owner, self._create = url, beside_owner, create
-        self._standby = standby
+        super().__init__(durability, beside_owner, create)
+        self._url, self._standby = url, standby
         self._owned, self._epoch = False, 0
         self._connect()
 

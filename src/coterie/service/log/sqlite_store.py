@@ -49,16 +49,13 @@ class SqliteStore(Store):
         beside_owner: bool = False,
         create: bool = True,
     ) -> None:
-        super().__init__()
+        super().__init__(durability, beside_owner, create)
         # SQLite puts its write-ahead log beside the file itself, not beside a link to it.
         self.path = Path(os.path.realpath(path))
         self.where = str(self.path)
         if not create and not self.path.exists():
             raise _no_store(self.path)
-        self.durability = durability
         self._waiting = False  # whether a commit of the log waits for the lock, or is about to
-        self._beside_owner = beside_owner
-        self._create = create
         self._connections: list[sqlite3.Connection] = []
         self._owned = None if beside_owner else Owned(self.path)
         try:

@@ -80,7 +80,9 @@ class Store(ABC):
 
     where: str  # the store in messages
 
-    def __init__(self) -> None:
+    def __init__(self, durability: Durability, beside_owner: bool, create: bool) -> None:
+        self.durability = durability
+        self._beside_owner, self._create = beside_owner, create
         self._lock = threading.Lock()  # of the writing connection
         self._reading = threading.Lock()  # of the reading one
         self._saving = threading.Lock()  # one snapshot at a time

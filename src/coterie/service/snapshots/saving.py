@@ -6,7 +6,7 @@ snapshot removes them.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from typing import Any
 
 from coterie.service.core.bandit import Bandit
 from coterie.service.log.store import Store
@@ -14,15 +14,8 @@ from coterie.service.snapshots import pieces
 from coterie.service.snapshots.snapshot import Copy, prepare
 from coterie.service.threads import in_thread
 
-T = TypeVar("T")
 Part = tuple[str, str, bytes]  # source, key and content
-
-
-class Turn(Protocol):
-    """Does work on the bandit when its turn comes."""
-
-    async def __call__(self, work: Callable[[], T]) -> T:
-        """Return what `work` returns."""
+Turn = Callable[[Callable[[], Any]], Awaitable[Any]]  # does work on the bandit when its turn comes
 
 
 async def save(
