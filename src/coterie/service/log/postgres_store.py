@@ -58,11 +58,10 @@ class PostgresStore(Store):
         self,
         url: str,
         durability: Durability = Durability.LOSE_NOTHING,
-        beside_owner: bool = False,
-        create: bool = True,
         standby: bool = False,
+        **options: bool,
     ) -> None:
-        super().__init__(durability, beside_owner, create)
+        super().__init__(durability, **options)
         self._url, self._standby = url, standby
         self._owned, self._epoch = False, 0
         self._connect()

@@ -46,20 +46,19 @@ class SqliteStore(Store):
         path: str,
         durability: Durability = Durability.LOSE_NOTHING,
         trust_wal: bool = False,
-        beside_owner: bool = False,
-        create: bool = True,
+        **options: bool,
     ) -> None:
-        super().__init__(durability, beside_owner, create)
+        super().__init__(durability, **options)
         # SQLite puts its write-ahead log beside the file itself, not beside a link to it.
         self.path = Path(os.path.realpath(path))
         self.where = str(self.path)
-        if not create and not self.path.exists():
+        if not (self._create or self.path.exists()):
             raise _no_store(self.path)
         self._waiting = False  # whether a commit of the log waits for the lock, or is about to
         self._connections: list[sqlite3.Connection] = []
-        self._owned = None if beside_owner else Owned(self.path)
+        self._owned = None if self._beside_owner else Owned(self.path)
         try:
-            if not (trust_wal or beside_owner):
+            if not (trust_wal or self._beside_owner):
                 check_wal(Path(f"{self.path}-wal"))
             self._make_private()
             self._write = self._connect()

@@ -80,7 +80,7 @@ class Store(ABC):
 
     where: str  # the store in messages
 
-    def __init__(self, durability: Durability, beside_owner: bool, create: bool) -> None:
+    def __init__(self, durability: Durability, beside_owner: bool = False, create: bool = True) -> None:
         self.durability = durability
         self._beside_owner, self._create = beside_owner, create
         self._lock = threading.Lock()  # of the writing connection
@@ -373,7 +373,7 @@ def open_store(
             raise MissingExtraError("a store in PostgreSQL needs psycopg: pip install 'coterie[postgres]'")
         from coterie.service.log.postgres_store import PostgresStore
 
-        return PostgresStore(url, durability, beside_owner, create, standby)
+        return PostgresStore(url, durability, standby, beside_owner=beside_owner, create=create)
     from coterie.service.log.sqlite_store import SqliteStore
 
     path = url.removeprefix("sqlite://")
