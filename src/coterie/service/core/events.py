@@ -43,7 +43,7 @@ class Event(Struct, gc=False, array_like=True):
     counted: int = 0  # how many rewards were counted
     parent: str | None = None
     slot: str | None = None
-    hashed: bytes | None = None  # or, for one model of all, the action and the context by hashes
+    hashed: bytes | None = None  # … or, for one model of both, the action and the context by hashes
     arm: Name = ""
     alone: bool = False  # whether the arm was drawn by the event
     agrees: bool | None = None  # whether the policy's best guess is what the application would have shown

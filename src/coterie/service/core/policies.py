@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import final
 
 import numpy as np
+from safetensors.numpy import load
 
 from coterie.models.encoded import Encoded
 from coterie.models.features import cross, hash_actions
@@ -13,7 +14,7 @@ from coterie.policies import Policy
 from coterie.policies.cab import Engine as Shards
 from coterie.service.core.encoding import encode_action, encode_id
 from coterie.service.core.events import Paid
-from coterie.service.core.policy_config import KINDS, Kind, make_policy, restore_policy, takes_names
+from coterie.service.core.policy_config import KINDS, Kind, make_policy, takes_names
 from coterie.service.core.question import sent_features
 from coterie.service.core.records import Import, Rank
 from coterie.service.problems import Problem
@@ -62,8 +63,13 @@ class Policies:
 
     def restore(self, record: Import, config: Config) -> None:
         """Use the policies that a record holds."""
+        self.clear()
         for kind in KINDS:
-            setattr(self, kind, restore_policy(getattr(record, kind), config, kind, self.shards))
+            saved = getattr(record, kind)
+            if saved is not None:
+                policy = self.of(kind, config)
+                policy.learned, tensors = saved
+                policy.restore(load(tensors))
         learned = {} if self.items is None else self.items.tensors()
         self.known_items = dict.fromkeys(map(str, unpack_ids(learned, "items") if "items" in learned else ()))
 

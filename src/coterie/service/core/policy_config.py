@@ -1,9 +1,8 @@
-"""A policy from the configuration: checked, made and restored."""
+"""A policy from the configuration: checked and made."""
 
 from typing import Any, Literal
 
 import msgspec
-from safetensors.numpy import load
 
 from coterie.errors import CoterieError, ParameterError
 from coterie.policies import POLICIES, Policy
@@ -108,15 +107,3 @@ def make_policy(config: Config, kind: Kind, shards: Shards | None = None) -> Pol
         raise ParameterError(
             f"the policy {config.policy!r} does not take these parameters: {error}"
         ) from error
-
-
-def restore_policy(
-    saved: tuple[int, bytes] | None, config: Config, kind: Kind, shards: Shards | None = None
-) -> Policy | None:
-    """Return the policy from (payoffs learned, safetensors)."""
-    if saved is None:
-        return None
-    policy = make_policy(config, kind, shards)
-    policy.restore(load(saved[1]))
-    policy.learned = saved[0]
-    return policy

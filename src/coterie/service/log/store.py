@@ -24,6 +24,16 @@ VERSION = 3  # 1 has no pieces, 2 has pieces of 1 MB; a store becomes 3 with its
 READ = (1, 2, 3)
 AT_ONCE = 4  # pieces removed in one transaction
 PAGE_OF_LOG = 64  # batches read at a time
+COLUMNS = {  # of each table, the key first
+    "log": "first, count, version, checksum, body",
+    "users": "number, id, checksum",
+    "snapshots": "position, checksum, state",
+    "keys": "name, scopes, hash, created",
+    "scrubs": "number",
+    "head": "one, next",
+    "pieces": "name, body",
+    "evaluations": "name, checksum, body",
+}
 OPTIONAL = {  # tables that are made when they are first needed
     "pieces": "CREATE TABLE IF NOT EXISTS @pieces (name BLOB PRIMARY KEY, body BLOB NOT NULL)",
     "evaluations": "CREATE TABLE IF NOT EXISTS @evaluations "
@@ -116,10 +126,7 @@ class Store(ABC):
 
     @abstractmethod
     def own(self) -> bool:
-        """Take the store if nobody owns it, and return whether it is ours.
-
-        Raises LostError if it was ours, and is no longer.
-        """
+        """Take the store if it is free, and return whether it is ours; raises LostError if it was and is not now."""
 
     @abstractmethod
     def epoch(self) -> int:
@@ -238,9 +245,8 @@ class Store(ABC):
         with self._saving:
             with self._changing(len(row) + sum(map(len, (new or {}).values()))) as changes:
                 self._insert_pieces(changes, new or {})
-                changes.put(
-                    "snapshots", "position", ["checksum", "state"], [(position, zlib.crc32(row), row)]
-                )
+                kept = (position, zlib.crc32(row), row)
+                changes.put("snapshots", "position", ["checksum", "state"], [kept])
                 changes.execute(
                     "DELETE FROM @snapshots WHERE position NOT IN "
                     "(SELECT position FROM @snapshots ORDER BY position DESC LIMIT ?)",
