@@ -131,7 +131,7 @@ def test_a_replay_is_the_state_bit_for_bit() -> None:
     again = replayed(made)
     assert snapshot.dump(again) == snapshot.dump(made)
     restored = snapshot.restore(snapshot.dump(made))
-    restored.table.take(made.ids)
+    restored.user_names.take(made.ids)
     live(made, 40, 200)
     live(restored, 40, 200)
     assert snapshot.dump(restored) == snapshot.dump(made)

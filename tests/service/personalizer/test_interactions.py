@@ -204,7 +204,7 @@ def test_decisions_sent_are_replayed_from_the_log(service: Any) -> None:
         ).encode(),
     )
     again = Bandit()
-    again.table.take(coordinator.bandit.ids)
+    again.user_names.take(coordinator.bandit.ids)
     for data in coordinator.store.read():
         for record in data.records():
             again.apply(record)

@@ -316,7 +316,7 @@ def test_a_model_moves_to_a_service_that_numbers_its_users_otherwise() -> None:
         mine, theirs = first.what_if(ask("w", user))[1], second.what_if(ask("w", user))[1]
         assert mine.score.tolist() == theirs.score.tolist()
     again = Bandit()
-    again.table.take(second.ids)
+    again.user_names.take(second.ids)
     for data in second.outbox:
         again.apply(decode(data))
     assert export_model(again) == export_model(second)

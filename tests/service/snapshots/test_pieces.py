@@ -137,7 +137,7 @@ def test_a_large_model_survives_as_a_snapshot_bit_for_bit() -> None:
     made = crowd(3000)
     data = snapshot.dump(made)
     restored = snapshot.restore(data)
-    restored.table.take(made.ids)
+    restored.user_names.take(made.ids)
     assert snapshot.dump(restored) == data
     for both in (made, restored):
         both.observe("user-1", 1.0, START + 9000, "item-1")

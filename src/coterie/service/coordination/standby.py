@@ -69,4 +69,4 @@ class Standby:
     def _catch_up(self, bandit: Bandit) -> None:
         catch_up(bandit, self.store, owned=False)
         # New users get new, higher numbers, and a record tells when a name goes: only names of new users are missing.
-        bandit.table.take(self.store.users(max(bandit.ids, default=-1) + 1))
+        bandit.user_names.take(self.store.users(max(bandit.ids, default=-1) + 1))

@@ -62,8 +62,8 @@ class Bandit:
         # The challenger: another model that applies the same records, so it learns from all payoffs.
         self.rival: Bandit | None = None
         self.kept: dict[str, dict[str, bytes]] = {}  # where the parts of the last snapshot are; see snapshot
-        self.table = Names()
-        self.names, self.ids = self.table.numbers, self.table.ids  # name → number, number → name
+        self.user_names = Names()
+        self.names, self.ids = self.user_names.numbers, self.user_names.ids  # name → number, number → name
         self.outbox: list[bytes] = []  # applied, but not yet handed to the log
         self.scrub: list[int] = []  # forgotten on demand: their records are to be scrubbed
         # Given a change of policy, returns a bandit that learned the log so far with the new one.
@@ -97,7 +97,7 @@ class Bandit:
 
     def keep(self, question: Question, record: Rank) -> None:
         """Apply a decision, and leave it for the log."""
-        self.table.put(record.user, question.user)
+        self.user_names.put(record.user, question.user)
         self._emit(record)
 
     def decide(self, question: Question, at: int) -> Rank:
@@ -180,7 +180,7 @@ class Bandit:
         """Learn a payoff that was not earned here."""
         number = self.number_of(user)
         at = self._at(at)
-        self.table.put(number, user)
+        self.user_names.put(number, user)
         self._emit(Observe(at, number, value, item, x, hashed))
 
     def reset(self, at: int) -> None:
@@ -193,7 +193,7 @@ class Bandit:
         """Use the model of a file, which `model_file` has checked."""
         at = self._at(at)
         for number, name in users.items():
-            self.table.put(number, name)
+            self.user_names.put(number, name)
         self._emit(Import(at, tuple(users), *(policies.get(kind) for kind in KINDS)))
 
     def tick(self, at: int) -> None:
@@ -206,7 +206,7 @@ class Bandit:
 
     def drain(self) -> Drained:
         """Return the records, new names, gone and forgotten users since the last call, for the log."""
-        out = Drained(self.outbox, *self.table.changes(), self.scrub)
+        out = Drained(self.outbox, *self.user_names.changes(), self.scrub)
         self.outbox, self.scrub = [], []
         return out
 
@@ -384,7 +384,7 @@ class Bandit:
     def _drop(self, number: int) -> None:
         self.remembered.drop_user(number)
         self.policies.drop(number)
-        self.table.drop(number)
+        self.user_names.drop(number)
 
 
 def _compared(config: Config) -> Config:

@@ -37,7 +37,7 @@ def recover(
         raise FileError(
             f"the log begins at record {first}, and there is no sound snapshot to begin from; restore a backup"
         )
-    bandit.table.take(store.users())
+    bandit.user_names.take(store.users())
     catch_up(bandit, store, shards, owned)
     return bandit
 
