@@ -79,7 +79,7 @@ def test_a_trial_with_a_challenger_replays_bit_for_bit(again: Open) -> None:
         states.append(snapshot.dump(coordinator.bandit))
         states.append(snapshot.dump(recover(coordinator.store)))
         states.append(snapshot.dump(recover(coordinator.store, from_empty=True)))
-        assert coordinator.bandit.rival is not None
+        assert coordinator.bandit.challenger is not None
         assert coordinator.bandit.trial is not None
 
     config = Config(holdback=0.2, challenger=Challenger("linucb", 0.4))

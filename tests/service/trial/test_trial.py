@@ -80,13 +80,13 @@ def test_a_user_who_is_held_back_sees_the_baseline_and_the_log_says_how_likely_i
 def test_the_challenger_decides_for_its_users_and_learns_from_all() -> None:
     """Only "b" pays. LinUCB without exploration of its own is wrong at most once for each of three items."""
     made = bandit(challenger=Challenger("linucb", 0.3, {"alpha": 0.1}), exploration=0.1)
-    assert made.rival is not None
+    assert made.challenger is not None
     for k in range(300):
         record = decide(made, ask(f"e{k}", f"user-{k % 40}", "abc"))
         made.reward(record.event, float(record.actions[record.choice] == "b"), START)
         assert (record.chances is None) == (record.arm == "challenger")  # LinUCB explores by epsilon
-    assert made.rival.policies.learned == made.policies.learned == 300
-    assert made.rival.policies.items is not None
+    assert made.challenger.policies.learned == made.policies.learned == 300
+    assert made.challenger.policies.items is not None
     shown = [decide(made, ask(f"f{k}", f"user-{k}", "abc")) for k in range(40)]
     theirs = [record for record in shown if record.arm == "challenger"]
     assert 3 < len(theirs) < 25
@@ -100,12 +100,12 @@ def test_the_challenger_alone_is_what_a_change_of_policy_gives(tmp_path: Path) -
     async def work(coordinator: Coordinator) -> None:
         await live(coordinator)
         await coordinator.activate("nothing")  # ends the waits that are over
-        rival = coordinator.bandit.rival
-        assert rival is not None
-        before = {kind: policy.tensors() for kind, policy in rival.policies.made().items()}
+        challenger = coordinator.bandit.challenger
+        assert challenger is not None
+        before = {kind: policy.tensors() for kind, policy in challenger.policies.made().items()}
         await coordinator.configure(Config(policy="linucb"))
         after = {kind: policy.tensors() for kind, policy in coordinator.bandit.policies.made().items()}
-        assert coordinator.bandit.rival is None
+        assert coordinator.bandit.challenger is None
         assert before.keys() == after.keys()
         for kind, tensors in before.items():
             for name, value in tensors.items():
@@ -167,8 +167,8 @@ def test_a_challenger_outlives_the_log_that_it_learned(tmp_path: Path) -> None:
         return snapshot.dump(coordinator.bandit)
 
     async def second(coordinator: Coordinator) -> bytes:
-        assert coordinator.bandit.rival is not None
-        assert coordinator.bandit.rival.policies.learned > 40
+        assert coordinator.bandit.challenger is not None
+        assert coordinator.bandit.challenger.policies.learned > 40
         return snapshot.dump(coordinator.bandit)
 
     clock = Clock()
@@ -189,8 +189,8 @@ def test_a_challenger_that_comes_after_the_log_was_deleted_takes_what_it_knows(t
         assert await coordinator.reward("before", 1.0) == "applied"
         await coordinator.rank(ask("after"))
         assert await coordinator.reward("after", 1.0) == "applied"
-        assert coordinator.bandit.rival is not None
-        assert (coordinator.bandit.policies.learned, coordinator.bandit.rival.policies.learned) == (3, 1)
+        assert coordinator.bandit.challenger is not None
+        assert (coordinator.bandit.policies.learned, coordinator.bandit.challenger.policies.learned) == (3, 1)
         assert snapshot.dump(coordinator.bandit) == snapshot.dump(recover(coordinator.store))
 
     with_coordinator(settings_of(tmp_path / "log.db"), work, Clock())

@@ -40,8 +40,8 @@ async def configure(sequencer: Sequencer, config: Config, contract: Mapping[str,
 def models_to_learn(bandit: Bandit, config: Config) -> list[Config]:
     """Return the models that have to learn the log before these rules can be in force."""
     found = [] if same_model(bandit.config, config) == bandit.config else [alone(config)]
-    wanted, rival = challenger_of(config), bandit.rival
-    if wanted is not None and (rival is None or same_model(rival.config, wanted) != rival.config):
+    wanted, running = challenger_of(config), bandit.challenger
+    if wanted is not None and (running is None or same_model(running.config, wanted) != running.config):
         found.append(wanted)
     return found
 

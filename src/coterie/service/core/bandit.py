@@ -59,8 +59,7 @@ class Bandit:
         self.next_user = 0
         self.statistics = Statistics()
         self.trial: Trial | None = None  # what each arm earned, while there are several
-        # The challenger: another model that applies the same records, so it learns from all payoffs.
-        self.rival: Bandit | None = None
+        self.challenger: Bandit | None = None  # another model, which learns from the same records
         self.kept: dict[str, dict[str, bytes]] = {}  # where the parts of the last snapshot are; see snapshot
         self.user_names = Names()
         self.names, self.ids = self.user_names.numbers, self.user_names.ids  # name → number, number → name
@@ -128,8 +127,8 @@ class Bandit:
         user, arm, decider = self.number_of(question.user), OUTSIDE, self
         if self.trial is not None:
             arm = assign(self.config, question.user, question.parent or question.event)
-        if self.rival is not None:
-            decider, other = (self.rival, self) if arm.name == "challenger" else (self, self.rival)
+        if self.challenger is not None:
+            decider, other = (self.challenger, self) if arm.name == "challenger" else (self, self.challenger)
             read_candidates(
                 question, other.config, other.policies
             )  # it will learn from it, so it may refuse it
@@ -267,9 +266,9 @@ class Bandit:
             self.policies.clear()
             self.policies.known_items = {}
         self.position += 1
-        if self.rival is not None:
-            self.rival.apply(record)
-            self.rival.drain()
+        if self.challenger is not None:
+            self.challenger.apply(record)
+            self.challenger.drain()
 
     def _apply_rank(self, record: Rank) -> None:
         user = self._see(record.user, record.at)
@@ -325,15 +324,15 @@ class Bandit:
         """Start, continue or end the comparison of arms that the new rules ask for."""
         wanted = challenger_of(new)
         if wanted is None:
-            self.rival = None
-        elif self.rival is None or same_model(self.rival.config, wanted) != self.rival.config:
-            self.rival = self._new_rival(wanted)
+            self.challenger = None
+        elif self.challenger is None or same_model(self.challenger.config, wanted) != self.challenger.config:
+            self.challenger = self._new_challenger(wanted)
         if not any(shares(new)):
             self.trial = None
         elif self.trial is None or _compared(old) != _compared(new):
             self.trial = Trial(self.position, at, {name: Sums() for name in NAMES})
 
-    def _new_rival(self, config: Config) -> "Bandit":
+    def _new_challenger(self, config: Config) -> "Bandit":
         """Return a bandit that learned the log so far with another model, or an empty one if there is no log."""
         if self.relearn is not None:
             return self.relearn(config)

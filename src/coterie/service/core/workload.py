@@ -15,7 +15,7 @@ SETTLING = 300  # the fixed cost of ending a wait
 
 def long_to_decide(bandit: Bandit, work: int, choices: int) -> bool:
     """Return whether a decision may take longer than the event loop can wait."""
-    if bandit.rival is not None and long_to_decide(bandit.rival, work, choices):
+    if bandit.challenger is not None and long_to_decide(bandit.challenger, work, choices):
         return True
     if work > LONG or (not takes_names(bandit.config) and len(bandit.users) * choices > LONG):
         return True
@@ -44,8 +44,8 @@ def long_to_end(bandit: Bandit, at: int) -> bool:
 
 def _work(bandit: Bandit, event: Event) -> int:
     """Return about what learning an event costs."""
-    twin = None if bandit.rival is None else bandit.rival.events.get(event.id)
-    also = 0 if bandit.rival is None or twin is None else _work(bandit.rival, twin)
+    twin = None if bandit.challenger is None else bandit.challenger.events.get(event.id)
+    also = 0 if bandit.challenger is None or twin is None else _work(bandit.challenger, twin)
     if not takes_names(bandit.config):
         return also + SETTLING + LEARNING * len(bandit.users)
     n = len(event.hashed or b"") // 16

@@ -146,8 +146,8 @@ def prepare(bandit: Bandit) -> None:
     for policy in bandit.policies.made().values():
         if isinstance(policy, SparseHierarchical):
             policy.effects.pieces.make_room()
-    if bandit.rival is not None:
-        prepare(bandit.rival)
+    if bandit.challenger is not None:
+        prepare(bandit.challenger)
 
 
 def dump(bandit: Bandit) -> bytes:
@@ -158,9 +158,9 @@ def dump(bandit: Bandit) -> bytes:
         found[source] = {key: parts.part(key) for key in sorted(parts.keys(), key=_order)}
     _number_turns(bandit, found["users"])
     rival = state.rival
-    if rival is not None and bandit.rival is not None:
-        _number_turns(bandit.rival, found[f"{RIVAL}users"])
-        rival = msgspec.structs.replace(rival, sights=len(bandit.rival.users))
+    if rival is not None and bandit.challenger is not None:
+        _number_turns(bandit.challenger, found[f"{RIVAL}users"])
+        rival = msgspec.structs.replace(rival, sights=len(bandit.challenger.users))
     return _encoder.encode(msgspec.structs.replace(state, parts=found, sights=len(bandit.users), rival=rival))
 
 
@@ -190,8 +190,8 @@ def _head(bandit: Bandit) -> tuple[State, dict[str, Parts]]:
             models[kind], parts = _taken_apart(policy)
             sources |= {f"{kind}.{name}": part for name, part in parts.items()}
     rival: State | None = None
-    if bandit.rival is not None:
-        rival, others = _head(bandit.rival)
+    if bandit.challenger is not None:
+        rival, others = _head(bandit.challenger)
         sources |= {RIVAL + name: part for name, part in others.items()}
     state = State(
         version=VERSION,
@@ -290,8 +290,8 @@ def _restore(state: State, shards: Shards | None, find: pieces.Find | None) -> B
         own = {
             name.removeprefix(RIVAL): parts for name, parts in state.parts.items() if name.startswith(RIVAL)
         }
-        bandit.rival = _restore(msgspec.structs.replace(state.rival, parts=own), None, find)
-        bandit.rival.fixed = bandit.rival.config
+        bandit.challenger = _restore(msgspec.structs.replace(state.rival, parts=own), None, find)
+        bandit.challenger.fixed = bandit.challenger.config
     bandit.kept = {} if find is None else state.parts
     return bandit
 
