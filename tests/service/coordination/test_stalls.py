@@ -23,7 +23,7 @@ from coterie.service.core.bandit import Bandit
 from coterie.service.core.question import Action, Question
 from coterie.service.core.records import Rank, Reward, flatten
 from coterie.service.core.workload import LONG, long_to_decide
-from coterie.service.http import routes_native
+from coterie.service.http.routes import decisions
 from coterie.service.log.recovery import recover, relearn
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.personalizer import routes as personalizer
@@ -401,7 +401,7 @@ def test_a_body_of_a_million_lists_is_refused_before_it_is_read(
     def never(*_: Any) -> None:
         raise AssertionError("the body was read")
 
-    monkeypatch.setattr(routes_native, "read", never)
+    monkeypatch.setattr(decisions, "read", never)
     monkeypatch.setattr(personalizer, "read", never)
     body = b'{"context": [{"a": [' + b"[]," * 300_000 + b"[]]}]}"
     answer = client.post(path, content=body, headers={"content-type": "application/json"})

@@ -19,8 +19,8 @@ from coterie.service.core.policy_config import check_config
 from coterie.service.core.question import Action, Question, sent_features
 from coterie.service.core.reasons import contributions, rows_of
 from coterie.service.core.records import Rank, decode
-from coterie.service.exchange.logs import payoffs_of
 from coterie.service.exchange.model_file import export_model
+from coterie.service.exchange.payoffs import payoffs_of
 from coterie.service.log.erasure import Scrubber
 from coterie.service.log.recovery import recover
 from coterie.service.log.sqlite_store import SqliteStore

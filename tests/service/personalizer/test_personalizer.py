@@ -21,7 +21,7 @@ from coterie.service.coordination.slots import narrow
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.question import Action, Question
 from coterie.service.core.records import decode
-from coterie.service.exchange.logs import read_dsjson
+from coterie.service.exchange.dsjson import read_dsjson
 from coterie.service.exchange.model_file import export_model, import_model
 from coterie.service.log.recovery import recover
 from coterie.service.log.sqlite_store import SqliteStore

@@ -1,4 +1,4 @@
-"""Numbers for Prometheus: requests, commits, and what the bandit holds."""
+"""Numbers for Prometheus: requests, commits, and what the engine holds."""
 
 import math
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 
 
 def _learning(coordinator: "Coordinator") -> "Iterator[tuple[str, str, float]]":
-    """Yield how much is left to chance, and whether the best guesses rest; NaN is unknown."""
+    """Yield how much the choices leave to chance, and how often best guesses change; NaN is unknown."""
     bandit = coordinator.bandit
     varied, bits = exploring.recent(bandit.statistics, bandit.now)
     total = bandit.statistics.total
@@ -41,7 +41,7 @@ def _learning(coordinator: "Coordinator") -> "Iterator[tuple[str, str, float]]":
 
 
 class Metrics:
-    """One registry a service, so that several can live in one process."""
+    """One registry per service, so that a process can have several services."""
 
     def __init__(self, coordinator: "Coordinator") -> None:
         self.registry = CollectorRegistry()
@@ -85,11 +85,11 @@ class Metrics:
         self._records.inc(records)
 
     def refused(self) -> None:
-        """Count a connection that was one too many."""
+        """Count a connection beyond max-connections."""
         self._refused.inc()
 
     def cut_off(self, waiting: str) -> None:
-        """Count a connection that was closed while it was waited for."""
+        """Count a connection that was closed because it was too slow."""
         self._cut_off.labels(waiting).inc()
 
     def rewarded(self, outcome: str) -> None:
@@ -97,7 +97,7 @@ class Metrics:
         self._rewards.labels(outcome).inc()
 
     def collect(self) -> "Iterator[GaugeMetricFamily]":
-        """Yield what the bandit holds now."""
+        """Yield the engine's numbers."""
         bandit = self.coordinator.bandit
         learned = bandit.policies.learned
         total = bandit.statistics.total
@@ -144,5 +144,5 @@ class Metrics:
             yield family
 
     def text(self) -> bytes:
-        """Return all of it, as Prometheus reads it."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)

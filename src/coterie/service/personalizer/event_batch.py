@@ -1,6 +1,6 @@
 """Batches of events as the reinforcement learning client library sends them: a FlatBuffers `EventBatch`, version 2.
 
-A body has a head of 8 bytes (reserved, version, kind and size of what follows, big-endian), then the batch.
+A body has a header of 8 bytes (reserved, version, kind and size of the rest, big-endian), then the batch.
 
     EventBatch       0 events: [SerializedEvent], 1 metadata: BatchMetadata
     SerializedEvent  0 payload: an Event
@@ -33,7 +33,7 @@ class Sent(NamedTuple):
 
 @final
 class Table:
-    """A table of a FlatBuffers buffer; fields by number, with their defaults where they are absent."""
+    """A FlatBuffers table; fields have numbers, and defaults if they are absent."""
 
     def __init__(self, data: bytes, place: int | None = None) -> None:
         self.data = data
@@ -47,7 +47,7 @@ class Table:
         return self.place + offset if offset else None
 
     def number(self, field: int, kind: str, default: Any = 0) -> Any:
-        """Return a number that stands in the table."""
+        """Return a number."""
         at = self._at(field)
         return default if at is None else _number(self.data, f"<{kind}", at)
 
@@ -56,39 +56,33 @@ class Table:
         at = self._at(field)
         return None if at is None else Table(self.data, at + _number(self.data, "<I", at))
 
-    def numbers(self, field: int, kind: str) -> tuple[Any, ...]:
-        """Return a list of numbers."""
+    def _vector(self, field: int, size: int) -> tuple[int, int]:
+        """Return where a list of elements of `size` bytes begins, and its length."""
         at = self._at(field)
         if at is None:
-            return ()
+            return 0, 0
         at += _number(self.data, "<I", at)
         count = _number(self.data, "<I", at)
-        end = at + 4 + count * struct.calcsize(f"<{kind}")
-        if end > len(self.data):
-            raise ValueError(f"a list of {count} numbers ends behind the body")
-        return struct.unpack_from(f"<{count}{kind}", self.data, at + 4)
+        if at + 4 + count * size > len(self.data):
+            raise ValueError(f"a list of {count} elements of {size} bytes ends behind the body")
+        return at + 4, count
+
+    def numbers(self, field: int, kind: str) -> tuple[Any, ...]:
+        """Return a list of numbers."""
+        at, count = self._vector(field, struct.calcsize(f"<{kind}"))
+        return struct.unpack_from(f"<{count}{kind}", self.data, at)
 
     def content(self, field: int) -> bytes:
         """Return bytes, or a text as UTF-8."""
-        at = self._at(field)
-        if at is None:
-            return b""
-        at += _number(self.data, "<I", at)
-        size = _number(self.data, "<I", at)
-        if at + 4 + size > len(self.data):
-            raise ValueError(f"{size} bytes at {at} end behind the body")
-        return self.data[at + 4 : at + 4 + size]
+        at, size = self._vector(field, 1)
+        return self.data[at : at + size]
 
     def tables(self, field: int, most: int) -> list["Table"]:
         """Return a list of tables, at most so many."""
-        at = self._at(field)
-        if at is None:
-            return []
-        at += _number(self.data, "<I", at)
-        count = _number(self.data, "<I", at)
+        at, count = self._vector(field, 4)
         if count > most:
             raise ValueError(f"it has {count} events, expected at most {most}")
-        places = range(at + 4, at + 4 + 4 * count, 4)
+        places = range(at, at + 4 * count, 4)
         return [Table(self.data, place + _number(self.data, "<I", place)) for place in places]
 
 
@@ -102,12 +96,12 @@ def _number(data: bytes, kind: str, at: int) -> Any:
 
 
 def is_batch(body: bytes) -> bool:
-    """Return whether a body begins with the head of a batch; text has no zero byte."""
+    """Return whether a body begins like a batch; text has no zero byte."""
     return len(body) >= HEAD and body[:1] == b"\0"
 
 
 def read_batch(body: bytes) -> list[Sent]:
-    """Return the events of a body, or raise ValueError that says what is wrong."""
+    """Return the events of a body; raise ValueError if it cannot be read."""
     kind, size = struct.unpack_from(">HI", body, 2)
     if kind != COLLECTION:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The evaluations of a service: made, kept in the store, worked off one at a time beside the serving, and applied."""
+"""The service's evaluations: stored, run one at a time in a process of their own, and applied."""
 
 import asyncio
 import logging
@@ -12,8 +12,17 @@ import msgspec
 from coterie.errors import CoterieError
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.policy_config import check_config
-from coterie.service.evaluations.jobs import ALWAYS, NAMES, Candidate, Job, Kind, Work, decode, encode
-from coterie.service.evaluations.runner import Run
+from coterie.service.evaluations.job_process import JobProcess
+from coterie.service.evaluations.jobs import (
+    ALWAYS,
+    NAMES,
+    EvaluatedPolicy,
+    Job,
+    JobKind,
+    WorkerInput,
+    decode,
+    encode,
+)
 from coterie.service.evaluations.search import with_policy
 from coterie.service.log.errors import StoreError
 from coterie.service.problems import Problem
@@ -21,35 +30,33 @@ from coterie.service.settings import Config
 
 log = logging.getLogger("coterie.service")
 
-MOST_POLICIES = 20  # of an evaluation, besides those that each has
-AT_ONCE = 1  # that are worked on: each has a process, and the serving needs the other cores
-AUTOMATIC = 10  # kept of the automatic ones; the oldest goes
+MOST_POLICIES = 20  # of an evaluation, besides those in every one
+AT_ONCE = 1  # running jobs; each has a process, and serving needs the other cores
+AUTOMATIC = 10  # finished automatic ones that are kept; the oldest is deleted
 
 
 @final
 class Evaluations:
-    """Lives in the event loop's thread; waits for the worker, and for the store, in threads of its own."""
+    """All jobs. Its methods run in the event loop's thread; it waits for workers and the store in other threads."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self.coordinator = coordinator
-        self.jobs: dict[tuple[Kind, str], Job] = {}
+        self.jobs: dict[tuple[JobKind, str], Job] = {}
         self._thread = ThreadPoolExecutor(AT_ONCE, "evaluations")
         self._writer = ThreadPoolExecutor(1, "evaluations-store")  # writes go one after the other
         self._waiting = asyncio.Event()
-        self._run: Run | None = None
+        self._run: JobProcess | None = None
         self._task: asyncio.Task[None] | None = None
 
-    # Life.
-
     async def start(self) -> None:
-        """Read what is kept, and go on with what was not finished."""
+        """Read the stored jobs, and run those that are not finished."""
         found = await asyncio.to_thread(lambda: [*map(decode, self.coordinator.store.evaluations())])
         found.sort(key=lambda job: job.created)
         self.jobs = {job.key: job for job in found}
         self._task = asyncio.create_task(self._work())
 
     async def stop(self) -> None:
-        """End what runs; the next start begins it anew."""
+        """End the running job; the next start begins it again."""
         if self._task is not None:
             self._task.cancel()
             if self._run is not None:
@@ -58,25 +65,23 @@ class Evaluations:
         for pool in (self._thread, self._writer):  # they use the store, which is closed next
             await asyncio.to_thread(pool.shutdown)
 
-    # What is asked of it.
-
-    def every(self, kind: Kind) -> list[Job]:
-        """Return all of a kind, the newest first."""
+    def every(self, kind: JobKind) -> list[Job]:
+        """Return all jobs of a kind, the newest first."""
         return [job for job in reversed(self.jobs.values()) if job.kind == kind]
 
-    def find(self, kind: Kind, name: str) -> Job:
-        """Return one, or say that there is none."""
+    def find(self, kind: JobKind, name: str) -> Job:
+        """Return a job, or answer 404."""
         found = self.jobs.get((kind, name))
         if found is None:
             raise Problem(404, "unknown_evaluation", f"{kind} {name!r} does not exist")
         return found
 
     async def make(self, job: Job) -> Job:
-        """Keep a job, and let it be done when it is its turn; nothing is kept if anything is wrong."""
+        """Store a job and queue it; if anything is wrong, nothing is stored."""
         self._check(job)
         await asyncio.to_thread(check_policies, job.policies, self.coordinator.bandit.config)
-        self._check(job)  # again, for others may have come meanwhile
-        self.jobs[job.key] = job  # at once: nobody else may take the id
+        self._check(job)  # again: there may be other jobs by now
+        self.jobs[job.key] = job  # at once, so that no other job takes the id
         try:
             await self._save(job)
         except CoterieError:
@@ -103,8 +108,8 @@ class Evaluations:
                 422, "invalid_evaluation", "the end of its time is not after the start; give a later end"
             )
 
-    async def delete(self, kind: Kind, name: str) -> None:
-        """Remove one, also while it runs."""
+    async def delete(self, kind: JobKind, name: str) -> None:
+        """Delete a job, and end it if it runs."""
         job = self.find(kind, name)
         del self.jobs[job.key]
         if self._run is not None and self._run.work.job.key == job.key:
@@ -112,13 +117,13 @@ class Evaluations:
         await self._store(lambda: self.coordinator.store.drop_evaluation(_name(job)))
 
     async def apply(self, name: str, policy: str) -> Job:
-        """Take over one of the policies that were evaluated; it first learns the log."""
+        """Apply one of the evaluated policies; it first learns the log."""
         job = self.find("evaluation", name)
         if job.status != "done":
             raise Problem(
                 409, "not_evaluated", f"evaluation {name!r} is {job.status}; apply one that is done"
             )
-        one = job.candidate(policy)
+        one = job.policy(policy)
         if one is None and policy in ALWAYS:
             way = {
                 "logged": "it is what was shown",
@@ -138,8 +143,6 @@ class Evaluations:
         await self._change(applied)
         return applied
 
-    # Inside.
-
     async def _work(self) -> None:
         while True:
             self._waiting.clear()
@@ -153,7 +156,7 @@ class Evaluations:
                 continue
             try:
                 await self._do(job)
-            except Exception as error:  # whatever it is, the next one may work
+            except Exception as error:  # the next job may succeed
                 log.exception(f"evaluation {job.id!r} failed")
                 said = error.said if isinstance(error, StoreError) else str(error)
                 await self._close(job, "failed", said)
@@ -163,8 +166,8 @@ class Evaluations:
 
     async def _do(self, job: Job) -> None:
         settings, coordinator = self.coordinator.settings, self.coordinator
-        work = Work(job, coordinator.bandit.config, settings.max_evaluated, os.getpid())
-        self._run = Run(work, coordinator.store, settings.evaluation_within)
+        work = WorkerInput(job, coordinator.bandit.config, settings.max_evaluated, os.getpid())
+        self._run = JobProcess(work, coordinator.store, settings.evaluation_within)
         await self._change(msgspec.structs.replace(job, status="running"), durable=False)
         try:
             done = await asyncio.get_running_loop().run_in_executor(self._thread, self._run.do)
@@ -182,9 +185,9 @@ class Evaluations:
         log.info(f"{job.kind} {job.id!r} is done: {done.result.get('verdict', 'the features have scores')}")
 
     async def _optimise(self, job: Job) -> Job:
-        """Apply what is better with confidence, and say so."""
+        """Apply the policy that is better with confidence, if there is one, and log it."""
         better = (job.result or {}).get("better")
-        one = job.candidate(better) if better is not None else None
+        one = job.policy(better) if better is not None else None
         if one is not None and not self._in_force(job):
             log.info("automatic optimisation: the policy was changed meanwhile; the new one stays")
             return msgspec.structs.replace(job, retained=True)
@@ -206,13 +209,13 @@ class Evaluations:
             await self._change(closed)
 
     def _knows(self, job: Job) -> bool:
-        """Tell whether a job is still there, and no other one of that id."""
+        """Return whether a job still exists, and its id is not that of a newer one."""
         known = self.jobs.get(job.key)
         return known is not None and known.created == job.created
 
     def _in_force(self, job: Job) -> bool:
-        """Tell whether the policy that was evaluated as the current one still is."""
-        one, config = job.candidate("current"), self.coordinator.bandit.config
+        """Return whether the policy that was current for the evaluation is still current."""
+        one, config = job.policy("current"), self.coordinator.bandit.config
         return one is not None and (one.policy, one.parameters) == (config.policy, config.parameters)
 
     async def _change(self, job: Job, durable: bool = True) -> None:
@@ -221,7 +224,7 @@ class Evaluations:
             if durable:
                 try:
                     await self._save(job)
-                except CoterieError as error:  # it is done again after a restart
+                except CoterieError as error:  # it runs again after a restart
                     log.error(f"the result of evaluation {job.id!r} was not kept: {error}")
 
     async def _save(self, job: Job) -> None:
@@ -236,13 +239,13 @@ class Evaluations:
             raise Problem(503, "not_stored", f"the evaluation was not stored: {error.said}", 1) from error
 
     async def drop_old_automatic(self) -> None:
-        """Keep only the newest of the automatic ones."""
+        """Delete all finished automatic jobs but the newest."""
         every = [job for job in self.jobs.values() if job.automatic and not job.open]
         for job in every[:-AUTOMATIC]:
             await self.delete(job.kind, job.id)
 
 
-def check_policies(policies: Sequence[Candidate], config: Config) -> None:
+def check_policies(policies: Sequence[EvaluatedPolicy], config: Config) -> None:
     """Raise if a policy cannot be served, or if two have the same name."""
     if len(policies) > MOST_POLICIES:
         message = f"{len(policies)} policies, expected at most {MOST_POLICIES}"

@@ -1,4 +1,4 @@
-"""One job in a process of its own: sends it the log, waits for what it says, and ends it when told to."""
+"""Runs one job in a worker process: sends it the log, and waits for its answer."""
 
 import logging
 import os
@@ -6,11 +6,12 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import final
 
 import msgspec
 
-from coterie.service.evaluations.jobs import Done, Work
+from coterie.service.evaluations.jobs import WorkerAnswer, WorkerInput
 from coterie.service.evaluations.worker import write_batches
 from coterie.service.log.store import Store
 
@@ -19,19 +20,20 @@ ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUM
 
 
 @final
-class Run:
-    """A process that does one job. `do` blocks, in a thread; `end` may be called from any other."""
+@dataclass(eq=False)
+class JobProcess:
+    """A process that does one job. `do` blocks its thread; `end` may be called from any other thread."""
 
-    def __init__(self, work: Work, store: Store, within: float) -> None:
-        self.work = work
-        self.store = store
-        self.within = within
-        self.timed_out = self.ended = False
-        self._process: subprocess.Popen[bytes] | None = None
-        self._lock = threading.Lock()
+    work: WorkerInput
+    store: Store
+    within: float  # seconds
+    timed_out: bool = False
+    ended: bool = False
+    _process: "subprocess.Popen[bytes] | None" = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def do(self) -> Done | None:
-        """Return what came of the job, or None if it was ended."""
+    def do(self) -> WorkerAnswer | None:
+        """Return the worker's answer, or None if the job was ended."""
         with self._lock:
             if self.ended:
                 return None
@@ -43,7 +45,7 @@ class Run:
                 env={**os.environ, **dict.fromkeys(ONE_THREAD, "1")},
             )
         said: list[bytes] = []
-        assert process.stderr is not None  # read beside, so that no full pipe holds up the process
+        assert process.stderr is not None  # read in a thread, so that a full pipe cannot block the process
         reader = threading.Thread(target=lambda: said.append(process.stderr.read()), daemon=True)  # type: ignore[union-attr]
         reader.start()
         timer = threading.Timer(self.within, self._too_long)
@@ -61,20 +63,22 @@ class Run:
                     with suppress(OSError):
                         pipe.close()
         if self.timed_out:
-            return Done(error=f"it took longer than {self.within:g} s (evaluation-within)")
+            return WorkerAnswer(error=f"it took longer than {self.within:g} s (evaluation-within)")
         if self.ended:
             return None
         try:
-            return msgspec.json.decode(answer, type=Done)
+            return msgspec.json.decode(answer, type=WorkerAnswer)
         except msgspec.MsgspecError:
             log.error(f"an evaluation failed: {b''.join(said).decode(errors='replace')[-2000:]}")
-            return Done(error=f"its process ended with {process.returncode}; the service's log says more")
+            return WorkerAnswer(
+                error=f"its process ended with {process.returncode}; the service's log says more"
+            )
 
     def _talk(self, process: "subprocess.Popen[bytes]") -> bytes:
         assert process.stdin is not None
         assert process.stdout is not None
         head = msgspec.json.encode(self.work)
-        with suppress(BrokenPipeError):  # it was ended, or failed: what it said tells
+        with suppress(BrokenPipeError):  # it was ended or failed; its output says why
             process.stdin.write(len(head).to_bytes(4, "big") + head)
             write_batches(self.store.read(self.store.bounds()[0]), process.stdin)
         return process.stdout.read()

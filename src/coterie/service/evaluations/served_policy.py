@@ -1,4 +1,4 @@
-"""Policies as the service would serve them: with its exploration, and a model for ids beside one for features."""
+"""Policies as the service runs them: with its exploration, and separate models for ids and for features."""
 
 import math
 from typing import Any, final
@@ -12,23 +12,23 @@ from coterie.models.encoded import Encoded
 from coterie.service.core.policy_config import Kind, make_policy, possible
 from coterie.service.settings import Config
 
-PER_RECORD = 64  # effects that a record may bring; in a full table old ones make room
+PER_RECORD = 64  # effects that a record may add; a full table drops old ones
 
 
 @final
-class Served:
-    """What `evaluate` replays in the place of a policy."""
+class ServedPolicy:
+    """A policy as `evaluate` replays it."""
 
     def __init__(self, config: Config, policy: str, parameters: dict[str, Any], records: int) -> None:
         self.exploration = 1.0 if policy == "random" else config.exploration
-        self.mixes = True  # whether the service's exploration is added here, or the policy knows of it
+        self.mixes = True  # whether the service's exploration is added here, not by the policy
         given = dict(parameters)
         if policy == "sparse-hierarchical":
             self.mixes = False
             given["floor"] = config.exploration
             given["slots"] = min(given.get("slots", 1 << 22), max(PER_RECORD * records, 4096))
             if config.explore == "epsilon" or not config.exploration:
-                given["gap"] = math.inf  # always the best, but for the uniform share
+                given["gap"] = math.inf  # always the best action, except for the uniform share
         used = msgspec.structs.replace(config, policy=policy, parameters=given)
         self.learners = {kind: Learner(make_policy(used, kind), DRAWS, 0) for kind in possible(used)}
 
@@ -37,10 +37,10 @@ class Served:
         return self.learners.get("model") or self.learners.get(kind)
 
     def probabilities(self, t: int, one: Interaction, encoded: Encoded) -> Floats:
-        """Return how likely each action is to be shown."""
+        """Return each action's probability."""
         n = len(one.actions)
         learner = self._of(one)
-        if learner is None:  # the policy takes no such actions; the service would refuse them
+        if learner is None:  # the policy cannot use such actions, and the service would refuse them
             return np.full(n, 1 / n)
         likely = learner.probabilities(t, one, encoded)
         return (1 - self.exploration) * likely + self.exploration / n if self.mixes else likely

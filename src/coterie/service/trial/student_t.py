@@ -1,4 +1,4 @@
-"""Student's t: how many standard errors hold 95 %, when the error itself is known from few draws."""
+"""Student's t: how many standard errors a 95 % interval needs if the error is estimated from few draws."""
 
 import math
 
@@ -6,7 +6,7 @@ from coterie.service.figures.intervals import Z
 
 
 def quantile(freedom: float) -> float:
-    """Return the 97.5 % quantile, exact for 1 and 2 degrees of freedom and right to 0.3 % for more.
+    """Return the 97.5 % quantile, exact for 1 and 2 degrees of freedom and within 0.3 % for more.
 
     The series in 1 / freedom is that of Cornish and Fisher (Abramowitz and Stegun 26.7.5).
 

@@ -1,0 +1,41 @@
+"""Payoffs to learn from, for a warm start: those that an exported log learned."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from msgspec import Struct
+
+from coterie.service.core.bandit import Bandit
+from coterie.service.core.events import Paid
+from coterie.service.core.records import Record
+from coterie.service.settings import Config
+
+
+class Payoff(Struct, frozen=True):
+    """A payoff to learn."""
+
+    user: str
+    paid: Paid
+    value: float
+
+
+def payoffs_of(
+    records: Iterable[Record], names: Mapping[int, str] | None = None, config: Config | None = None
+) -> Iterator[Payoff]:
+    """Yield the payoffs that an exported log learned, default rewards included.
+
+    With `config` they are encoded as its policy learns them, whatever policy the log had.
+    """
+    bandit = Bandit()
+    bandit.fixed = config
+    known = dict(names or {})
+    learned: list[Payoff] = []
+
+    def heard(user: int, paid: Paid, value: float) -> None:
+        learned.append(Payoff(known.get(user, f"imported-{user}"), paid, value))
+
+    bandit.policies.on_learn = heard
+    for record in records:
+        bandit.apply(record)
+        bandit.drain()
+        yield from learned
+        learned.clear()
