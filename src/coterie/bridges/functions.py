@@ -12,7 +12,7 @@ from coterie.models.checks import check_user, read_payoff
 from coterie.models.files import Tensors
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.known_users import KnownUsers
-from coterie.policies.random import Seed, make_rng
+from coterie.policies.base.seed import Seed, make_rng
 
 ROUNDING = 1e-6  # tolerance for the sum of probabilities
 

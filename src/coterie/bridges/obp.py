@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.data.logs.interactions import Interaction, InteractionLog, open_interactions
 from coterie.errors import ParameterError
 from coterie.evaluation.targets import DRAWS, encode_interaction, make_target
-
-Floats = NDArray[np.float64]
 
 
 def to_obp(log: Any, *, features: bool = True) -> dict[str, Any]:

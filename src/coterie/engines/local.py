@@ -24,7 +24,7 @@ class Local:
         kind = Kind(n_features, one_hot, eligible)
         return Sharded(Here(), kind, self.shards, self.when_down, self.snapshot_every)
 
-    def people(self) -> ShardedPeople:
+    def user_store(self) -> ShardedPeople:
         """Return room for users' parts."""
         return ShardedPeople(Here(), self.shards, self.when_down, self.snapshot_every)
 

@@ -55,7 +55,7 @@ class Ray:
         self._made.add(made)
         return made
 
-    def people(self) -> ShardedPeople:
+    def user_store(self) -> ShardedPeople:
         """Return room for users' parts, in actors of their own."""
         made = ShardedPeople(Actors(self.timeout), self.shards, self.when_down, self.snapshot_every)
         self._made.add(made)

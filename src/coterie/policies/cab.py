@@ -32,7 +32,7 @@ from coterie.policies.base.batch import Batch, Outcome, read_batch, run_one_by_o
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.exploration import Alpha, check_alpha, check_half_life, keep_of, scale_at
 from coterie.policies.base.policy import Policy
-from coterie.policies.random import Seed, make_rng
+from coterie.policies.base.seed import Seed, make_rng
 
 
 class Engine(Protocol):

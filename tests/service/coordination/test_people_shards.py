@@ -14,8 +14,8 @@ from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.bandit import Bandit
 from coterie.service.log.recovery import recover
 from coterie.service.settings import Config
-from tests.engines.test_people import assert_same_state
 from tests.engines.test_sharded import Engine as Frail
+from tests.playing import assert_same_tensors
 from tests.service.coordination.test_shards import questions
 from tests.service.helpers import ask, opened, settings_of, with_coordinator
 
@@ -47,7 +47,7 @@ def test_a_replay_of_the_log_is_the_same_model_on_any_number_of_shards(tmp_path:
             one, many = recover(store, True), recover(store, True, Local(shards))
             for mine, others in zip(policies(one), policies(many), strict=True):
                 assert isinstance(others.models, ShardedPeople)
-                assert_same_state(mine, others)
+                assert_same_tensors(mine, others)
 
 
 def test_what_arrives_together_goes_out_together_and_is_answered_as_alone(tmp_path: Path) -> None:

@@ -75,8 +75,8 @@ def large(event: str, user: str = "ann", actions: int = 3) -> Question:
     return Question(event, user, shown, context, work=152 * 61 * actions)
 
 
-def long_to_weigh(user: Any, encoded: Any, *more: Any) -> bool:
-    return len(encoded.shown.around) > 100
+def long_to_score(user: Any, encoded: Any, *more: Any) -> bool:
+    return len(encoded.hashed.context) > 100
 
 
 def test_a_large_decision_is_made_beside_the_loop_and_keeps_the_order_of_things(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_large_decision_is_made_beside_the_loop_and_keeps_the_order_of_things(
         await coordinator.rank(ask("before"))
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            with gate_before(SparseHierarchical, "weigh", long_to_weigh) as gate:
+            with gate_before(SparseHierarchical, "score", long_to_score) as gate:
                 writes = [asyncio.create_task(coordinator.rank(large("large")))]
                 await asyncio.to_thread(gate.reached.wait, 60)
                 writes += [asyncio.create_task(coordinator.rank(ask(f"small {k}"))) for k in range(3)]

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from coterie.errors import ParameterError
-from coterie.models.encoded import hash_name
-from coterie.models.features import flatten
+from coterie.models.features import flatten, hash_name
 from coterie.service.coordination.answers import ranking_of
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.bandit import Bandit
@@ -293,14 +292,14 @@ def test_the_encoding_is_as_documented() -> None:
     """Hashes and values in the order of `flatten`, whether remembered or not."""
     context, own = [{"device": {"mobile": True}, "hour": 8}], [{"tone": "calm", "size": -3}]
     for _ in range(2):
-        shown = encode_question(["a", "b"], [own, None], context).shown
-        assert shown.around.tolist() == [hash_name(name) for name in flatten(context)]
-        assert shown.weights.tolist() == list(flatten(context).values())
+        hashed = encode_question(["a", "b"], [own, None], context).hashed
+        assert hashed.context.tolist() == [hash_name(name) for name in flatten(context)]
+        assert hashed.context_values.tolist() == list(flatten(context).values())
         names = ["id=a", *flatten(own), "id=b"]
-        assert shown.names.tolist() == [hash_name(name) for name in names]
-        assert shown.sizes.tolist() == [1.0, *flatten(own).values(), 1.0]
-        assert shown.starts.tolist() == [0, 3, 4]
-        assert shown.named.all()
+        assert hashed.features.tolist() == [hash_name(name) for name in names]
+        assert hashed.values.tolist() == [1.0, *flatten(own).values(), 1.0]
+        assert hashed.starts.tolist() == [0, 3, 4]
+        assert hashed.has_id.all()
     digest = blake2b(b"id=a", digest_size=8).digest()
     assert hash_name("id=a") == int.from_bytes(digest, "little")
     assert encode_action("a", own, context) == encode_question(["a", "b"], [own, None], context)[0].to_bytes()

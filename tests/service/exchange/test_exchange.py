@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from coterie.errors import FileError
-from coterie.models.features import hash_action
+from coterie.models.features import hash_actions
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.question import Action, Question
 from coterie.service.core.records import Rank, decode
@@ -164,7 +164,9 @@ def test_a_line_of_personalizers_own_log_is_read(tmp_path: Path) -> None:
     path.write_text(json.dumps(line) + "\n\n" + json.dumps({"RewardValue": 1.0, "EventId": "e"}) + "\n")
     (payoff,) = read_dsjson(path, Config(policy="cab", dimensions=16))
     assert (payoff.user, payoff.paid.item, payoff.value) == ("ann", None, 0.5)
-    assert payoff.paid.x == hash_action("y", [{"t": "b"}], [], 16).tobytes()  # the user's id is no feature
+    assert (
+        payoff.paid.x == hash_actions([("y", [{"t": "b"}])], [], 16)[0].tobytes()
+    )  # the user's id is no feature
 
 
 @pytest.mark.parametrize(

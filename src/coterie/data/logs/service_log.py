@@ -16,10 +16,10 @@ from urllib.parse import quote
 
 import numpy as np
 
+from coterie.arrays import Floats
 from coterie.data.logs.interactions import (
     SHARED,
     SLOTS,
-    Floats,
     Interaction,
     InteractionLog,
     check_interaction,

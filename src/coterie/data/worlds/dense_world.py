@@ -9,7 +9,8 @@ from typing import Any, ClassVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.data.worlds.world import FamilyWorld, Floats, check_count
+from coterie.arrays import Floats
+from coterie.data.worlds.world import FamilyWorld, check_count
 from coterie.errors import ContextError, ParameterError
 
 # The rotation rounds payoffs, so gaps and lengths keep this distance from their limits.

@@ -8,8 +8,9 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
+from coterie.arrays import Floats
 from coterie.data.worlds.population import is_whole
-from coterie.data.worlds.world import FamilyWorld, Floats, check_count
+from coterie.data.worlds.world import FamilyWorld, check_count
 from coterie.errors import ContextError, ParameterError
 
 # Values are whole multiples of 2⁻³⁰: floats hold them and their differences without rounding.

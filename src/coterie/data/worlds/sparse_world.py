@@ -8,7 +8,8 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from coterie.data.worlds.world import Floats, World, check_count, check_number, check_popularity
+from coterie.arrays import Floats
+from coterie.data.worlds.world import World, check_count, check_number, check_popularity
 from coterie.errors import ContextError, ParameterError
 
 # Noise is normal, clipped at this many standard deviations so that payoffs stay in [-1, 1].

@@ -9,13 +9,11 @@ from itertools import islice
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.data.rounds import Round
 from coterie.data.worlds.population import POPULARITIES, Population, is_whole
 from coterie.errors import ParameterError
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from coterie.errors import FileError, UserError
 from coterie.models.checks import check_user
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.protocol import ROUNDING, Eligible, Floats, Near, Seen, View
-from coterie.models.rows.loops import Chunk, Items, Log
+from coterie.models.rows.chunks import Chunk, Items, Log
 from coterie.models.rows.ridge_rows import Compiled, RidgeRows
 
 

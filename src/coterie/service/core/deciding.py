@@ -75,7 +75,7 @@ def decide(
     policy = policies.of(kind, config)
     chance, which = draw(question.event)
     if isinstance(policy, SparseHierarchical):
-        decision = policy.weigh(user, contexts, contexts, floor=config.exploration)
+        decision = policy.score(user, contexts, contexts, floor=config.exploration)
     elif policy.rng is not None:
         policy.rng = np.random.default_rng(int(which * 2**53))
     if decision is None:

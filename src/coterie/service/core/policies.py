@@ -145,10 +145,12 @@ def paid_for(record: Rank, config: Config) -> Paid:
     if record.x is not None and len(record.x) == 8 * config.dimensions:
         return Paid(x=record.x)
     if record.hashed is not None:
-        shown = Encoded.from_bytes(record.hashed).shown
-        if record.x is None and len(shown.names) == 1:
+        hashed = Encoded.from_bytes(record.hashed).hashed
+        if record.x is None and len(hashed.features) == 1:
             return Paid(item)  # it had no features
-        vector = cross(shown.around, shown.weights, shown.names, shown.sizes, config.dimensions)
+        vector = cross(
+            hashed.context, hashed.context_values, hashed.features, hashed.values, config.dimensions
+        )
         return Paid(x=vector.tobytes())
     if record.features is None:
         return Paid(x=record.x)

@@ -6,7 +6,8 @@ from typing import Any, final
 import msgspec
 import numpy as np
 
-from coterie.data.logs.interactions import Floats, Interaction
+from coterie.arrays import Floats
+from coterie.data.logs.interactions import Interaction
 from coterie.evaluation.targets import DRAWS, Learner
 from coterie.models.encoded import Encoded
 from coterie.service.core.policy_config import Kind, make_policy, possible

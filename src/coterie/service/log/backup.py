@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from coterie import __version__
 from coterie.errors import FileError
-from coterie.models.files import sync_path
+from coterie.models.files import publish
 from coterie.service.core.records import checksum
 from coterie.service.log import postgres_copy
 from coterie.service.log.checking import Checked, check
@@ -67,7 +67,7 @@ def back_up(store: str, path: Path, replace: bool = False) -> Made:
             made.execute("CREATE TABLE backup (about TEXT NOT NULL)")
             made.execute("INSERT INTO backup VALUES (?)", (msgspec.json.encode(told).decode(),))
             made.commit()
-        _publish(part, path)
+        publish(part, path)
     return told
 
 
@@ -92,7 +92,7 @@ def restore(path: Path, store: str, replace: bool = False, replay: bool = True) 
             # The files that SQLite keeps beside the old file must never be read with the new one.
             for name in (f"{target}-wal", f"{target}-shm"):
                 Path(name).unlink(missing_ok=True)
-            _publish(copy, target)
+            publish(copy, target)
         finally:
             owned.close()
     return found
@@ -240,10 +240,3 @@ def _beside(path: Path, doing: str) -> Iterator[Path]:
 
 def _with_companions(path: Path) -> Iterable[Path]:
     return (Path(f"{path}{end}") for end in ("", "-journal", "-wal", "-shm", ".lock"))
-
-
-def _publish(part: Path, path: Path) -> None:
-    """Give a complete file its name, so that a crash leaves either the old one or the new one."""
-    sync_path(part)
-    os.replace(part, path)
-    sync_path(path.parent)

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from coterie.models._kernels.bounds import scale_after
 from coterie.models._kernels.jit import jit
 from coterie.models._kernels.rows.dispatch import draw, fade, fits, name, take, update, used, view
-from coterie.models._kernels.rows.loops import Rounds, best, bound
+from coterie.models._kernels.rows.game import Rounds, best
 from coterie.models.protocol import ROUNDING, Floats
 
 Ints = NDArray[np.int64]
@@ -140,7 +141,7 @@ def play(
         user = rounds.who[t]
         row = row_of[user]
         which = rounds.candidates[t]
-        scale = bound(alpha, so_far[1])
+        scale = scale_after(alpha, so_far[1])
         view(rows, -1, items, which, estimate, bare)
         view(rows, row, items, which, estimate, spread)
         waiting = idle + (0 if known[user] else 1) if everybody else (1 if row < 0 else 0)
