@@ -1,4 +1,4 @@
-"""Numbers for Prometheus: requests, commits, and what the engine holds."""
+"""Numbers for Prometheus: requests, commits, and what the bandit holds."""
 
 import math
 from typing import TYPE_CHECKING
@@ -97,7 +97,7 @@ class Metrics:
         self._rewards.labels(outcome).inc()
 
     def collect(self) -> "Iterator[GaugeMetricFamily]":
-        """Yield the engine's numbers."""
+        """Yield the bandit's numbers."""
         bandit = self.coordinator.bandit
         learned = bandit.policies.learned
         total = bandit.statistics.total
