@@ -76,7 +76,7 @@ def with_coordinator(
     """Start a coordinator, let `work` use it, and stop it."""
 
     async def go() -> T:
-        opened = store or SqliteStore(settings.store, settings.durability)
+        opened = store or SqliteStore(settings.store, durability=settings.durability)
         coordinator = Coordinator(settings, opened, clock or Clock(), shards)
         await coordinator.start()
         try:

@@ -30,7 +30,7 @@ def serve(settings: Settings, demo: bool = False) -> None:
     configure_logs(settings.log_level)
     os.umask(0o077)  # only the owner may read what this process writes
     check_tls(settings)
-    store = open_store(settings.store, settings.durability, standby=True)
+    store = open_store(settings.store, standby=True, durability=settings.durability)
     app = make_app(settings, store, demo)
     app.metrics.coordinator.availability.give_up = lambda: signal.raise_signal(signal.SIGTERM)
     # The event loop's thread is busy with requests; the committer must not wait 5 ms for the interpreter.

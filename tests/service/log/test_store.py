@@ -301,7 +301,7 @@ def test_only_a_full_disk_may_be_tried_again() -> None:
 
 
 def test_the_second_level_syncs_later_and_loses_nothing_to_a_crash(tmp_path: Path) -> None:
-    store = SqliteStore(str(tmp_path / "log.db"), Durability.LOSE_ONE_SECOND)
+    store = SqliteStore(str(tmp_path / "log.db"), durability=Durability.LOSE_ONE_SECOND)
     store.append(_ticks(0, 3, START))
     store.sync()
     assert store.bounds() == (0, 3)

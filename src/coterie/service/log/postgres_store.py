@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, final
+from typing import Any, Unpack, final
 
 import psycopg
 from psycopg import errors
@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from coterie.errors import FileError
 from coterie.service.log.errors import BrokenError, FullError, InUseError, LostError, StoreError
-from coterie.service.log.store import READ, Changes, Store, as_bytes
+from coterie.service.log.store import READ, Changes, Options, Store, as_bytes
 from coterie.service.settings import Durability
 
 LOCK = 0x636F746572696500  # one process owns a database at a time
@@ -54,14 +54,8 @@ class PostgresStore(Store):
 
     where = "the PostgreSQL store"
 
-    def __init__(
-        self,
-        url: str,
-        durability: Durability = Durability.LOSE_NOTHING,
-        standby: bool = False,
-        **options: bool,
-    ) -> None:
-        super().__init__(durability, **options)
+    def __init__(self, url: str, standby: bool = False, **options: Unpack[Options]) -> None:
+        super().__init__(**options)
         self._url, self._standby = url, standby
         self._owned, self._epoch = False, 0
         self._connect()

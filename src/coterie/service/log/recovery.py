@@ -14,6 +14,8 @@ from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.pieces import DamagedError
 from coterie.service.trial.assignment import alone
 
+Users = Collection[int] | None
+
 
 class ScrubbedMeanwhileError(FileError):
     """The owner of the log scrubbed a user while it was read: some records have the old event ids, some the new."""
@@ -50,11 +52,7 @@ def catch_up(bandit: Bandit, store: Store, shards: Shards | None = None, owned: 
 
 
 def replay(
-    bandit: Bandit,
-    store: Store,
-    end: int | None = None,
-    users: Collection[int] | None = None,
-    owned: bool = True,
+    bandit: Bandit, store: Store, end: int | None = None, users: Users = None, owned: bool = True
 ) -> None:
     """Apply the log's records from the bandit's position up to `end`.
 
@@ -91,7 +89,7 @@ def relearn(
     config: Config,
     end: int,
     shards: Shards | None = None,
-    users: Collection[int] | None = None,
+    users: Users = None,
     owned: bool = True,
 ) -> Bandit:
     """Return a bandit that learned the kept log up to `end` with another policy; the rest is as in `replay`."""

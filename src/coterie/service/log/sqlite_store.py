@@ -8,13 +8,13 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Unpack, final
 
 from coterie.errors import FileError
 from coterie.service.log.errors import BrokenError, FullError, StoreError
 from coterie.service.log.sqlite_owner import Owned
 from coterie.service.log.sqlite_wal import check_wal
-from coterie.service.log.store import READ, Changes, Store, as_bytes
+from coterie.service.log.store import READ, Changes, Options, Store, as_bytes
 from coterie.service.private import make_private
 from coterie.service.settings import Durability
 
@@ -41,14 +41,8 @@ TABLES = {part.strip() for part in SCHEMA.split(";") if part.strip().startswith(
 class SqliteStore(Store):
     """A log in one file. Writes share a connection; reads and checkpoints have their own."""
 
-    def __init__(
-        self,
-        path: str,
-        durability: Durability = Durability.LOSE_NOTHING,
-        trust_wal: bool = False,
-        **options: bool,
-    ) -> None:
-        super().__init__(durability, **options)
+    def __init__(self, path: str, trust_wal: bool = False, **options: Unpack[Options]) -> None:
+        super().__init__(**options)
         # SQLite puts its write-ahead log beside the file itself, not beside a link to it.
         self.path = Path(os.path.realpath(path))
         self.where = str(self.path)

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from msgspec import Struct
 
@@ -59,6 +59,14 @@ class KeyRow(Struct, frozen=True):
     created: int
 
 
+class Options(TypedDict, total=False):
+    """How a store is opened; see `open_store`."""
+
+    durability: Durability
+    beside_owner: bool
+    create: bool
+
+
 class Changes:
     """One transaction: a cursor of either database that takes the shared statements."""
 
@@ -90,9 +98,9 @@ class Store(ABC):
 
     where: str  # the store in messages
 
-    def __init__(self, durability: Durability, beside_owner: bool = False, create: bool = True) -> None:
-        self.durability = durability
-        self._beside_owner, self._create = beside_owner, create
+    def __init__(self, **options: Unpack[Options]) -> None:
+        self.durability = options.get("durability", Durability.LOSE_NOTHING)
+        self._beside_owner, self._create = options.get("beside_owner", False), options.get("create", True)
         self._lock = threading.Lock()  # of the writing connection
         self._reading = threading.Lock()  # of the reading one
         self._saving = threading.Lock()  # one snapshot at a time
@@ -121,10 +129,6 @@ class Store(ABC):
         """Return the name in such a row, or None if it is damaged."""
 
     @abstractmethod
-    def _clear_free_pages(self) -> None:
-        """Leave nothing of deleted rows behind."""
-
-    @abstractmethod
     def own(self) -> bool:
         """Take the store if it is free, and return whether it is ours; raises LostError if it was and is not now."""
 
@@ -135,22 +139,6 @@ class Store(ABC):
     @abstractmethod
     def reconnect(self) -> None:
         """Connect again after LostError, and own the store if nobody else does; raises FileError if that fails."""
-
-    @abstractmethod
-    def sync(self) -> None:
-        """Make everything appended survive a power cut."""
-
-    @abstractmethod
-    def size(self) -> int:
-        """Return the bytes used."""
-
-    @abstractmethod
-    def version(self) -> int:
-        """Return the version of the store's format."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Release the store."""
 
     def append(self, appends: Append) -> None:
         """Keep a batch, durably as configured, or raise FullError or BrokenError and keep nothing of it."""
@@ -171,6 +159,10 @@ class Store(ABC):
             changes.executemany(
                 "INSERT INTO @scrubs VALUES (?) ON CONFLICT DO NOTHING", [(n,) for n in appends.scrub]
             )
+
+    @abstractmethod
+    def sync(self) -> None:
+        """Make everything appended survive a power cut."""
 
     def read(self, first: int = 0) -> Iterator[Batch]:
         """Yield the batches that hold `first` and what comes after, in order, with no gap."""
@@ -228,6 +220,10 @@ class Store(ABC):
     def pieces(self) -> set[bytes]:
         """Return the names of the pieces of snapshots that there are."""
         return {name for (name,) in self._rows("SELECT name FROM @pieces")} if self._has("pieces") else set()
+
+    @abstractmethod
+    def version(self) -> int:
+        """Return the version of the store's format."""
 
     def save_pieces(self, new: Mapping[bytes, bytes]) -> None:
         """Keep pieces by name, for a snapshot to come."""
@@ -289,6 +285,10 @@ class Store(ABC):
         """Return the users who are forgotten but not scrubbed yet."""
         return [number for (number,) in self._rows("SELECT number FROM @scrubs ORDER BY number")]
 
+    @abstractmethod
+    def _clear_free_pages(self) -> None:
+        """Leave nothing of deleted rows behind."""
+
     def scrubbed(self, users: Sequence[int]) -> None:
         """Clear what deleted rows left in free pages, and then note that nothing of these users is left."""
         self._clear_free_pages()
@@ -323,6 +323,10 @@ class Store(ABC):
             changes.execute("DELETE FROM @log WHERE first + count <= ?", (before,))
         return self.bounds()[0] - start
 
+    @abstractmethod
+    def size(self) -> int:
+        """Return the bytes used."""
+
     def keys(self) -> list[KeyRow]:
         """Return the kept keys."""
         rows = self._rows("SELECT name, scopes, hash, created FROM @keys ORDER BY name")
@@ -338,6 +342,10 @@ class Store(ABC):
         """Remove a key, and return whether there was one."""
         with self._changing() as changes:
             return bool(changes.execute("DELETE FROM @keys WHERE name = ?", (name,)).rowcount)
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the store."""
 
     def evaluations(self) -> list[bytes]:
         """Return the kept evaluations. Damaged ones are skipped."""
@@ -362,13 +370,7 @@ def is_postgres(url: str) -> bool:
     return url.startswith(("postgresql://", "postgres://"))
 
 
-def open_store(
-    url: str,
-    durability: Durability = Durability.LOSE_NOTHING,
-    beside_owner: bool = False,
-    create: bool = True,
-    standby: bool = False,
-) -> Store:
+def open_store(url: str, standby: bool = False, **options: Unpack[Options]) -> Store:
     """Open a file with SQLite, or a URL with PostgreSQL.
 
     `beside_owner` opens it while another process owns it, only to change its keys. Without `create` it must exist.
@@ -379,11 +381,10 @@ def open_store(
             raise MissingExtraError("a store in PostgreSQL needs psycopg: pip install 'coterie[postgres]'")
         from coterie.service.log.postgres_store import PostgresStore
 
-        return PostgresStore(url, durability, standby, beside_owner=beside_owner, create=create)
+        return PostgresStore(url, standby, **options)
     from coterie.service.log.sqlite_store import SqliteStore
 
-    path = url.removeprefix("sqlite://")
-    return SqliteStore(path, durability, beside_owner=beside_owner, create=create)
+    return SqliteStore(url.removeprefix("sqlite://"), **options)
 
 
 def as_bytes(name: str) -> bytes:
