@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 
-from coterie.service.core.engine import warm_up
+from coterie.service.core.warm_up import warm_up
 from coterie.service.serve import serve
 from coterie.service.settings import Config, read_settings
 

@@ -6,7 +6,8 @@ Run it only when a new VERSION is made, and keep the old files: they are what us
 import shutil
 from pathlib import Path
 
-from coterie.service.core.engine import Action, Engine, Question
+from coterie.service.core.bandit import Bandit
+from coterie.service.core.question import Action, Question
 from coterie.service.core.records import pack
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append
@@ -18,9 +19,9 @@ from tests.service.helpers import START
 FOLDER = Path(__file__).parent / "golden"
 
 
-def live() -> Engine:
-    """Return an engine that has met every kind of record."""
-    made = Engine()
+def live() -> Bandit:
+    """Return a bandit that has met every kind of record."""
+    made = Bandit()
     made.configure(Config(exploration=0.25, wait=5.0, dimensions=4), START)
     for k in range(12):
         at = START + 1000 * k

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from coterie.service import clock as service_clock
-from coterie.service.core.coordinator import Coordinator
-from coterie.service.core.engine import Action, Engine, Question
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.bandit import Bandit
 from coterie.service.core.events import Event
+from coterie.service.core.question import Action, Question
 from coterie.service.core.records import Rank
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.settings import Config, Settings
@@ -39,21 +40,21 @@ def ask(event: str, user: str = "ann", actions: str = "abc", **more: Any) -> Que
     return Question(event, user, [Action(name) for name in actions], **more)
 
 
-def engine(**config: Any) -> Engine:
-    """Return a configured engine."""
-    made = Engine()
+def bandit(**config: Any) -> Bandit:
+    """Return a configured bandit."""
+    made = Bandit()
     made.configure(Config(**config), START)
     return made
 
 
-def decide(made: Engine, question: Question, at: int = START) -> Rank:
+def decide(made: Bandit, question: Question, at: int = START) -> Rank:
     """Return a decision that is new."""
     record = made.rank(question, at)
     assert isinstance(record, Rank)
     return record
 
 
-def again(made: Engine, question: Question, at: int = START) -> Event:
+def again(made: Bandit, question: Question, at: int = START) -> Event:
     """Return the event of a retry."""
     event = made.rank(question, at)
     assert isinstance(event, Event)
@@ -75,7 +76,7 @@ def with_coordinator(
     """Start a coordinator, let `work` use it, and stop it."""
 
     async def go() -> T:
-        opened = store or SqliteStore(settings.store, settings.durability)
+        opened = store or SqliteStore(settings.store, durability=settings.durability)
         coordinator = Coordinator(settings, opened, clock or Clock(), shards)
         await coordinator.start()
         try:

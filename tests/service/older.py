@@ -6,17 +6,17 @@ import msgspec
 import numpy as np
 from safetensors.numpy import save
 
-from coterie.service.core.engine import Engine
+from coterie.service.core.bandit import Bandit
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.snapshots import pieces, snapshot_v1
 from coterie.service.snapshots.pieces import PIECE
 
 
-def dump(engine: Engine) -> bytes:
-    """Return the state of an engine as version 1 wrote it."""
+def dump(bandit: Bandit) -> bytes:
+    """Return the state of a bandit as version 1 wrote it."""
     body: list[bytes] = []
     models: dict[str, Any] = {"items": None, "vectors": None, "model": None}
-    for kind, policy in engine.policies().items():
+    for kind, policy in bandit.policies.made().items():
         small: dict[str, Any] = {}
         large: dict[str, snapshot_v1.Large] = {}
         for name, tensor in policy.tensors().items():
@@ -29,16 +29,16 @@ def dump(engine: Engine) -> bytes:
         models[kind] = snapshot_v1.Model(policy.learned, save(small), large)
     state = snapshot_v1.State(
         version=1,
-        position=engine.position,
-        now=engine.now,
-        config=engine.config,
-        next_user=engine.next_user,
-        users=list(engine.users.values()),
-        known_items=list(engine.known_items),
-        events=list(engine.events.values()),
-        minutes=list(engine.statistics.minutes),
-        total=engine.statistics.total,
-        contract=engine.contract,
+        position=bandit.position,
+        now=bandit.now,
+        config=bandit.config,
+        next_user=bandit.next_user,
+        users=list(bandit.users.values()),
+        known_items=list(bandit.policies.known_items),
+        events=list(bandit.events.values()),
+        minutes=list(bandit.statistics.minutes),
+        total=bandit.statistics.total,
+        contract=bandit.contract,
         **models,
     )
     fields = msgspec.to_builtins(state, builtin_types=(bytes,))
@@ -49,10 +49,10 @@ def dump(engine: Engine) -> bytes:
     return b"".join([*body, head, len(head).to_bytes(8, "little"), snapshot_v1.TRAILER])
 
 
-def save_pieces(store: SqliteStore, engine: Engine) -> None:
+def save_pieces(store: SqliteStore, bandit: Bandit) -> None:
     """Keep a snapshot as store version 2 did."""
-    state = dump(engine)
+    state = dump(bandit)
     cut = [state[start : start + PIECE] for start in range(0, len(state), PIECE)]
     store.save_pieces({pieces.name_of(piece): piece for piece in cut})
-    store.save_snapshot(engine.position, pieces.MANIFEST + b"".join(map(pieces.name_of, cut)))
+    store.save_snapshot(bandit.position, pieces.MANIFEST + b"".join(map(pieces.name_of, cut)))
     store._write.execute("PRAGMA user_version = 2")

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from coterie.service.clock import JUMP, SteadyClock
-from coterie.service.core.coordinator import Coordinator
+from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.records import Rank, Tick, flatten
 from coterie.service.exchange.dsjson import settled
 from coterie.service.log.recovery import recover
 from coterie.service.snapshots import snapshot
-from tests.service.helpers import START, Clock, ask, decide, engine, opened, settings_of, with_coordinator
+from tests.service.helpers import START, Clock, ask, bandit, decide, opened, settings_of, with_coordinator
 
 MONTH = 30 * 86_400_000
 
@@ -57,7 +57,7 @@ def test_the_clock_goes_on_through_a_jump_until_it_is_told_to_follow() -> None:
 @pytest.mark.parametrize("by", [MONTH, -MONTH])
 def test_a_wait_ends_after_its_time_whatever_the_time_of_day_does(by: int) -> None:
     """10 s of waiting: 4 before the jump, 6 after it."""
-    made = engine(wait=10.0)
+    made = bandit(wait=10.0)
     decide(made, ask("e1"))
     made.tick(START + 4_000)
     made.jump(START + 4_000 + by, by)
@@ -77,9 +77,9 @@ def test_a_running_service_survives_a_clock_that_jumps_ahead_and_back(
     times = Times()
 
     async def followed(coordinator: Coordinator) -> None:
-        position = coordinator.engine.position
+        position = coordinator.bandit.position
         async with asyncio.timeout(60):  # the coordinator looks four times a second
-            while coordinator.engine.position == position:
+            while coordinator.bandit.position == position:
                 await asyncio.sleep(0.01)
 
     async def work(coordinator: Coordinator) -> bytes:
@@ -95,13 +95,13 @@ def test_a_running_service_survives_a_clock_that_jumps_ahead_and_back(
         await coordinator.rank(ask("back"))
         await coordinator.snapshot()  # which may keep what did not change since the last one
         whole = recover(coordinator.store), recover(coordinator.store, from_empty=True)
-        assert snapshot.dump(whole[0]) == snapshot.dump(whole[1]) == snapshot.dump(coordinator.engine)
+        assert snapshot.dump(whole[0]) == snapshot.dump(whole[1]) == snapshot.dump(coordinator.bandit)
         times.wait(599_500)
         assert await coordinator.reward("back", 1.0) == "applied"
         assert coordinator.event("ahead").state == "waiting"
         times.wait(1_000)
         assert await coordinator.reward("ahead", 1.0) == "late"
-        return snapshot.dump(coordinator.engine)
+        return snapshot.dump(coordinator.bandit)
 
     logging.getLogger("coterie.service").propagate = True
     state = with_coordinator(settings_of(tmp_path / "log.db"), work, times.clock())
@@ -130,7 +130,7 @@ def test_a_start_with_an_earlier_time_of_day_waits_no_longer_for_it(tmp_path: Pa
         await coordinator.rank(ask("e2"))
         clock.turn(601)
         assert await coordinator.reward("e2", 1.0) == "late"
-        assert coordinator.engine.now == START + 1_200_000
+        assert coordinator.bandit.now == START + 1_200_000
 
     with_coordinator(settings_of(tmp_path / "log.db"), first, Clock(START + MONTH))
     clock = Clock(START)

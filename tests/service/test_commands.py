@@ -22,7 +22,7 @@ DOCS = (Path(__file__).parents[2] / "docs" / "service.md").read_text()
 
 def _lived(path: Path) -> None:
     async def work(coordinator: object) -> None:
-        from coterie.service.core.coordinator import Coordinator
+        from coterie.service.coordination.coordinator import Coordinator
 
         assert isinstance(coordinator, Coordinator)
         for k in range(8):

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coterie.service.core.coordinator import Coordinator
-from coterie.service.core.engine import Engine, Question
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.bandit import Bandit
+from coterie.service.core.question import Question
 from coterie.service.demo import HELD_BACK, ITEMS, KINDS, USERS, Crowd, live
 from coterie.service.figures.intervals import interval, unweighted
 from coterie.service.settings import Config, Settings
@@ -20,7 +21,7 @@ MINUTE = 2400  # visits of the demo's first minute, at 40 a second
 def test_the_crowd_ranks_and_rewards(tmp_path: Path) -> None:
     async def work(coordinator: Coordinator) -> None:
         task = asyncio.create_task(live(coordinator, rate=2000.0))
-        while coordinator.engine.statistics.total.learned < 40:
+        while coordinator.bandit.statistics.total.learned < 40:
             assert not task.done()
             await asyncio.sleep(0.02)
         task.cancel()
@@ -39,9 +40,9 @@ def test_visitors_of_a_kind_share_their_tastes() -> None:
 
 
 @pytest.fixture(scope="module")
-def first_minute() -> tuple[Engine, list[bool], Crowd]:
+def first_minute() -> tuple[Bandit, list[bool], Crowd]:
     """Return the loop, the champion's clicks and the crowd after as many visits as a minute has."""
-    crowd, made, clicks = Crowd(0), Engine(), []
+    crowd, made, clicks = Crowd(0), Bandit(), []
     made.configure(Config(holdback=HELD_BACK), START)
     for k in range(MINUTE):
         user, actions = crowd.visitor()
@@ -53,7 +54,7 @@ def first_minute() -> tuple[Engine, list[bool], Crowd]:
     return made, clicks, crowd
 
 
-def test_the_demo_learns_within_its_first_minute(first_minute: tuple[Engine, list[bool], Crowd]) -> None:
+def test_the_demo_learns_within_its_first_minute(first_minute: tuple[Bandit, list[bool], Crowd]) -> None:
     """A uniform choice earns the average of the tastes; after a quarter of the visits ours is above it for sure."""
     _, clicks, crowd = first_minute
     uniform = float(np.mean(crowd.tastes))
@@ -68,7 +69,7 @@ def test_the_demo_learns_within_its_first_minute(first_minute: tuple[Engine, lis
 
 
 def test_the_demo_has_a_lift_to_tell_within_its_first_minute(
-    first_minute: tuple[Engine, list[bool], Crowd],
+    first_minute: tuple[Bandit, list[bool], Crowd],
 ) -> None:
     made, _, _ = first_minute
     found = report(made.trial, made.config)
@@ -82,11 +83,11 @@ def test_the_demo_has_a_lift_to_tell_within_its_first_minute(
 def test_the_demo_holds_visitors_back_unless_the_settings_name_it(tmp_path: Path, named: bool) -> None:
     async def work(coordinator: Coordinator) -> None:
         task = asyncio.create_task(live(coordinator, rate=2000.0))
-        while coordinator.engine.statistics.total.all_learned < 5:
+        while coordinator.bandit.statistics.total.all_learned < 5:
             assert not task.done()
             await asyncio.sleep(0.02)
         task.cancel()
-        assert (coordinator.engine.trial is None) == named
+        assert (coordinator.bandit.trial is None) == named
 
     given = frozenset(["config", "config.holdback"]) if named else frozenset()
     with_coordinator(Settings(store=str(tmp_path / "log.db"), given=given), work)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.service.ids import in_order, is_id, named
+from coterie.service.ids import decode_id, encoded_path, is_id
 from coterie.service.problems import Problem
 from tests.service.process import service
 
@@ -85,14 +85,14 @@ def test_a_path_gives_back_the_id_that_was_put_in(name: str) -> None:
             "raw_path": f"/v1/events/{encoded}/reward?x=1".encode(),
             "path": "not looked at",
         }
-        parts = in_order(scope).split("/")
+        parts = encoded_path(scope).split("/")
         if encoded == encoded.lower() and name.lower() != name:
             continue  # that made another name of it
         assert parts[:3] + parts[4:] == ["", "v1", "events", "reward"]
         if is_id(name):
-            assert named(parts[3]) == name
+            assert decode_id(parts[3]) == name
         elif chr(31) not in name:
             with pytest.raises(Problem, match="the id in the path is"):
-                named(parts[3])
+                decode_id(parts[3])
     bare = {"path": "/v1/users/50%"}  # a server that does not tell the raw path
-    assert named(in_order(bare).split("/")[3]) == "50%"
+    assert decode_id(encoded_path(bare).split("/")[3]) == "50%"

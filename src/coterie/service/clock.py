@@ -1,51 +1,51 @@
-"""The service's clock: the time of day, which records have, carried on by a clock that cannot jump.
+"""The service's clock: the time of day, as records have it, but without jumps.
 
-Waits for rewards go by it. When the time of day jumps (somebody sets it, or a machine wakes up), it goes on as if
-nothing had happened until `follow` takes the jump over; the engine then moves the ends of all waits by as much.
+Waits for rewards use it. When the time of day jumps (it is set, or the machine wakes up), the clock continues as
+before until `follow` applies the jump; the bandit then moves the ends of all waits by as much.
 """
 
 import time
 from collections.abc import Callable
 from typing import Protocol, final
 
-JUMP = 2_000  # milliseconds; less is the everyday correction of a clock
+JUMP = 2_000  # milliseconds; less is an ordinary correction of a clock
 
 
 def time_of_day() -> int:
-    """Return milliseconds since 1970, as the system says."""
+    """Return milliseconds since 1970, by the system's clock."""
     return time.time_ns() // 1_000_000
 
 
 def steady_time() -> int:
-    """Return milliseconds since some moment, never running backwards."""
+    """Return milliseconds since some moment; never runs backwards."""
     return time.monotonic_ns() // 1_000_000
 
 
 class Clock(Protocol):
-    """What the coordinator asks for the time."""
+    """What the service needs of a clock."""
 
     def __call__(self) -> int:
         """Return the time for the next record, in milliseconds since 1970."""
 
     def follow(self) -> int:
-        """Take over a jump of the time of day, and return by how many milliseconds it was; mostly 0."""
+        """Apply a jump of the time of day, and return its milliseconds; usually 0."""
 
 
 @final
 class SteadyClock:
-    """A clock that takes over jumps only when told to."""
+    """A clock that applies jumps only in `follow`."""
 
     def __init__(self, day: Callable[[], int] = time_of_day, steady: Callable[[], int] = steady_time) -> None:
         self._day = day
         self._steady = steady
-        self._ahead = day() - steady()  # of the time of day
+        self._ahead = day() - steady()  # of the steady time
 
     def __call__(self) -> int:
-        """Return the time of day as it would be without jumps since the last `follow`."""
+        """Return the time of day without jumps since the last `follow`."""
         return self._steady() + self._ahead
 
     def follow(self) -> int:
-        """Go on from the time of day if it is far from what this clock says."""
+        """Continue from the time of day if it is far from this clock."""
         by = self._day() - self()
         if abs(by) < JUMP:
             return 0

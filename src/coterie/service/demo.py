@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from coterie.service.core.coordinator import Coordinator, new_event_id
-from coterie.service.core.engine import Action, Question
+from coterie.service.coordination.answers import new_event_id
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.question import Action, Question
 from coterie.service.problems import Problem
 
 ITEMS = ("jazz", "football", "chess", "cooking", "films", "hiking", "opera", "racing", "gardening", "news")
@@ -41,8 +42,8 @@ async def live(coordinator: Coordinator, rate: float = 40.0, seed: int = 0) -> N
 
     In a new store some visitors are held back, unless the settings say otherwise, so that the page can show a lift.
     """
-    if coordinator.engine.next_user == 0 and not coordinator.settings.names("config.holdback"):
-        await coordinator.configure(msgspec.structs.replace(coordinator.engine.config, holdback=HELD_BACK))
+    if coordinator.bandit.next_user == 0 and not coordinator.settings.names("config.holdback"):
+        await coordinator.configure(msgspec.structs.replace(coordinator.bandit.config, holdback=HELD_BACK))
     crowd = Crowd(seed)
     await asyncio.gather(*(_stream(coordinator, crowd, rate / STREAMS) for _ in range(STREAMS)))
 

@@ -1,4 +1,4 @@
-"""Lengths of time as ISO 8601 writes them: `PT10M`, `P7D`, `P1DT12H`."""
+"""Durations as ISO 8601 writes them: `PT10M`, `P7D`, `P1DT12H`."""
 
 import math
 import re
@@ -10,7 +10,7 @@ _UNITS = (604_800.0, 86_400.0, 3_600.0, 60.0, 1.0)
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds; months and years have no fixed length and are not understood.
+    """Return the seconds; months and years have no fixed length and are refused.
 
     >>> parse_duration("PT10M"), parse_duration("P1DT0.5S")
     (600.0, 86400.5)
@@ -22,7 +22,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Return seconds as a duration, in as few parts as it takes.
+    """Return seconds as a duration, in as few parts as possible.
 
     >>> format_duration(600), format_duration(86400), format_duration(90.5)
     ('PT10M', 'P1D', 'PT1M30.5S')

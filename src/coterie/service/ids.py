@@ -1,7 +1,7 @@
-"""Ids: any text but control characters. Those of users and events stand in paths, percent-encoded.
+"""Ids: any text without control characters. Those of users and events are in paths, percent-encoded.
 
-An id may hold slashes, so a path is split before it is decoded: `in_order` leaves the ids encoded for the
-routes, and `named` decodes the one that a route was given.
+An id may have slashes, so a path is split before it is decoded: `encoded_path` leaves the ids encoded for the
+routes, and `decode_id` decodes the one that a route was given.
 """
 
 import re
@@ -14,12 +14,12 @@ from msgspec import Meta
 
 from coterie.service.problems import Problem
 
-# Neither "." nor "..": whatever reads addresses swallows them, encoded or not. (`$` alone would let "a\n" pass.)
+# Neither "." nor "..": clients and proxies drop them from addresses, encoded or not. (`$` alone would accept "a\n".)
 ID = r"^(?!\.{1,2}$)[^\x00-\x1f\x7f-\x9f]+$(?!\n)"
 LONGEST = 256
 RULE = f"expected 1 to {LONGEST} characters, no control characters, and neither '.' nor '..', which addresses swallow"
 
-# Ids of actions and slots stand in no path.
+# Ids of actions and slots are in no path.
 NAME = r"^[^\x00-\x1f\x7f-\x9f]+$(?!\n)"
 NAME_RULE = f"expected 1 to {LONGEST} characters, no control characters"
 
@@ -29,20 +29,20 @@ SLOT = "\x1f"  # between an event's id and a slot's number: no client can choose
 
 Id = Annotated[str, Meta(min_length=1, max_length=LONGEST, pattern=ID)]
 Name = Annotated[str, Meta(min_length=1, max_length=LONGEST, pattern=NAME)]
-# The same, told to clients; of the ids of many actions `check_names_of` looks at all at once.
+# The same in the API's schema; `check_action_ids` checks the ids of all actions of a request in one search.
 ActionName = Annotated[str, Meta(min_length=1, max_length=LONGEST, extra_json_schema={"pattern": NAME})]
 PathId = Annotated[str, Parameter(min_length=1, description="Percent-encoded; any character may be in it.")]
 
-_PLAIN = "!$&'()*+,;=:@"  # what a segment of a path may hold besides letters, digits and -._~
+_PLAIN = "!$&'()*+,;=:@"  # allowed in a segment of a path, besides letters, digits and -._~
 
 
-def in_words(error: Exception) -> str:
-    """Return what is wrong with a body, with the rule of an id in the place of its pattern."""
+def readable(error: Exception) -> str:
+    """Return the message of a body's error, with the rule of an id in the place of its pattern."""
     said = str(error).replace(f"Expected `str` matching regex {ID!r}", f"not an id: {RULE}")
     return said.replace(f"Expected `str` matching regex {NAME!r}", f"not an id: {NAME_RULE}")
 
 
-def check_names_of(actions: Sequence[Any]) -> None:
+def check_action_ids(actions: Sequence[Any]) -> None:
     """Raise if an action's id has control characters."""
     if _CONTROL.search("".join([action.id for action in actions])):
         name = next(action.id for action in actions if _CONTROL.search(action.id))
@@ -54,8 +54,8 @@ def is_id(text: str) -> bool:
     return len(text) <= LONGEST and re.search(ID, text) is not None
 
 
-def in_order(scope: Any) -> str:
-    """Return the path of a request with its segments encoded, each in the one usual way."""
+def encoded_path(scope: Any) -> str:
+    """Return the path of a request, each segment percent-encoded in the same way."""
     raw = scope.get("raw_path")
     if raw is None:
         return quote(scope["path"], safe="/" + _PLAIN)
@@ -68,8 +68,8 @@ def in_order(scope: Any) -> str:
     )
 
 
-def named(segment: str) -> str:
-    """Return the id that a segment of a path names, or that of an event's slot."""
+def decode_id(segment: str) -> str:
+    """Return the id in a segment of a path; it may be that of an event's slot."""
     try:
         text = unquote(segment, errors="strict")
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line, on stderr, with the event's id where there is one."""
+"""Structured logs: one JSON object per line, on stderr, with the event's id where there is one."""
 
 import json
 import logging
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Lines(logging.Formatter):
-    """Formats a record as one line of JSON. Keys and bodies are never part of it."""
+    """Formats a record as one line of JSON. Keys and bodies of requests are never in it."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Files that only their owner may read, from the first byte: stores and exports name users."""
+"""Files that only their owner may read, from the first byte on, because stores and exports name users."""
 
 import logging
 import os
@@ -13,11 +13,11 @@ log = logging.getLogger("coterie.service")
 
 
 def make_private(path: Path) -> None:
-    """Make an empty file if there is none, and take all rights away from others if there is one."""
+    """Make an empty file if there is none; remove all rights of other users if there is one."""
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         return
-    # By name: closing a second handle of a database would give up the locks of the first.
+    # By name, because closing a second handle of a database would release the locks of the first.
     mode = path.stat().st_mode
     if mode & OTHERS and stat.S_ISREG(mode):
         try:
@@ -27,7 +27,7 @@ def make_private(path: Path) -> None:
 
 
 def open_private(path: Path) -> BinaryIO:
-    """Open a new file for writing; one of that name is replaced, so that whoever has it open reads nothing new."""
+    """Open a new file for writing; an old one of that name is unlinked, so that its readers see nothing new."""
     if path.is_file() and not path.is_symlink():
         path.unlink()
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -1,9 +1,9 @@
-"""What can go wrong with a request: a status, a code for programs and a message for people."""
+"""Errors of requests: a status, a code for programs and a message for people."""
 
 import logging
 
 from coterie.errors import CoterieError, FileError
-from coterie.service.log.store import StoreError
+from coterie.service.log.errors import StoreError
 
 log = logging.getLogger("coterie.service")
 
@@ -20,7 +20,7 @@ class Problem(CoterieError):  # noqa: N818 (what HTTP calls it)
 
 
 def problem_of(error: Exception) -> Problem:
-    """Return what is answered when something below the routes refused or failed."""
+    """Return the answer to an error that came from below the routes."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, FileError | StoreError):
@@ -41,5 +41,5 @@ def retry_header(problem: Problem) -> dict[str, str]:
 
 
 def body_of(code: str, message: str) -> dict[str, dict[str, str]]:
-    """Return the one error shape."""
+    """Return the body of every error."""
     return {"error": {"code": code, "message": message}}

@@ -1,4 +1,4 @@
-"""Running the service: checks the settings, opens the store, and gives uvicorn the application."""
+"""Running the service: checks the settings, opens the store, and runs the application in uvicorn."""
 
 import argparse
 import gc
@@ -14,7 +14,7 @@ import uvicorn
 
 from coterie.engines.address import open_engine
 from coterie.errors import CoterieError, ParameterError
-from coterie.service.core.coordinator import Coordinator
+from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.http.app import create_app
 from coterie.service.http.connections import Connections, make_room_for
 from coterie.service.http.guard import Guard
@@ -26,18 +26,18 @@ from coterie.service.settings import Settings, read_settings
 
 
 def serve(settings: Settings, demo: bool = False) -> None:
-    """Serve until told to stop and everything accepted is finished. Exits with 1 if no snapshot was written."""
+    """Serve until a signal, finish all accepted work, and exit with 1 if no snapshot was written."""
     configure_logs(settings.log_level)
-    os.umask(0o077)  # whatever this process writes is its owner's
+    os.umask(0o077)  # only the owner may read what this process writes
     check_tls(settings)
-    store = open_store(settings.store, settings.durability, standby=True)
+    store = open_store(settings.store, standby=True, durability=settings.durability)
     app = make_app(settings, store, demo)
-    app.metrics.coordinator.give_up = lambda: signal.raise_signal(signal.SIGTERM)
-    # The loop's thread is busy with requests; the committer must not wait 5 ms for its turn.
+    app.metrics.coordinator.availability.give_up = lambda: signal.raise_signal(signal.SIGTERM)
+    # The event loop's thread is busy with requests; the committer must not wait 5 ms for the interpreter.
     sys.setswitchinterval(0.0005)
-    calm_the_collector()
+    tune_garbage_collection()
     for number in (signal.SIGTERM, signal.SIGINT):
-        # Once stopped, uvicorn raises the signal again, which would turn a clean end into a death by signal.
+        # After its stop, uvicorn raises the signal again, which would otherwise end the process with an error.
         signal.signal(number, lambda *_: None)
     connections = Connections(settings, app.metrics)
     connections.most = make_room_for(settings.max_connections)
@@ -62,8 +62,8 @@ def serve(settings: Settings, demo: bool = False) -> None:
         sys.exit(1)
 
 
-def calm_the_collector() -> None:
-    """Look for cycles seldom, and never among what lives as long as the process: a third of a rank's time."""
+def tune_garbage_collection() -> None:
+    """Collect garbage rarely, and never look at objects from before: it took a third of a rank's time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)
@@ -74,7 +74,7 @@ def make_app(settings: Settings, store: Store, demo: bool = False) -> Guard:
     fixed = [*keys_from_settings(settings.keys), *keys_from_environment(os.environ)]
     keyring = Keyring(fixed, store.keys())
     check_host(settings, keyring)
-    # Payoffs wait for a shard that is being rebuilt; what decisions do meanwhile is for the coordinator to say.
+    # Payoffs wait for a shard that is being rebuilt; the bandit decides whether to answer meanwhile.
     shards = None if settings.engine is None else open_engine(settings.engine, when_down="partial")
     return create_app(Coordinator(settings, store, shards=shards), keyring, demo, spans_of(settings))
 
@@ -90,9 +90,9 @@ def check_tls(settings: Settings) -> None:
     try:
         for file in filter(None, (certificate, key)):
             Path(file).read_bytes()
-        # A key that wants a password must not ask for it on a terminal that nobody watches.
+        # A key with a password must not ask for it on a terminal.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, lambda: b"")
-    except OSError as error:  # the parent of SSLError too
+    except OSError as error:  # SSLError is one too
         hint = "" if key else "; tls-key is not given, and the certificate's file holds no key"
         raise ParameterError(
             f"the TLS files {files} cannot be used ({error}){hint}; expected a certificate and its key, in PEM, "
@@ -101,7 +101,7 @@ def check_tls(settings: Settings) -> None:
 
 
 def check_host(settings: Settings, keyring: Keyring) -> None:
-    """Raise if strangers could reach a service without a key."""
+    """Raise if other machines could reach a service without a key."""
     try:
         local = settings.host == "localhost" or ipaddress.ip_address(settings.host).is_loopback
     except ValueError:
@@ -114,7 +114,7 @@ def check_host(settings: Settings, keyring: Keyring) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Serve with the few options that tests and the load test need; people use `coterie serve`."""
+    """Serve with the few options that tests and the load test need; use `coterie serve` otherwise."""
     parser = argparse.ArgumentParser()
     for name in ("port", "store", "durability", "settings", "snapshot-every", "stop-within", "engine"):
         parser.add_argument(f"--{name}")

@@ -1,4 +1,4 @@
-"""Settings: one TOML file, overridden by the environment, overridden by flags.
+"""Settings: a TOML file, then the environment, then flags; a later one overrides an earlier one.
 
 `Config` is what decisions depend on: it goes into the log, so that a replay decides as the service did.
 `Settings` is how one process runs: where it listens, where it keeps its log, what it refuses.
@@ -18,13 +18,13 @@ from coterie.errors import ParameterError
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Payoff = Annotated[float, Meta(ge=-1, le=1)]
-Count = Annotated[int, Meta(ge=1, le=2**53)]  # what a number in JSON holds exactly
+Count = Annotated[int, Meta(ge=1, le=2**53)]  # integers that a JSON number represents exactly
 Mode = Literal["online", "apprentice", "logging-only"]
 Aggregation = Literal["earliest", "sum"]
 
 
 class Challenger(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
-    """Another policy that decides for a share of the users, to be compared with the one in force."""
+    """Another policy that decides for a share of the users, to be compared with the configured one."""
 
     policy: str
     share: Share
@@ -35,27 +35,27 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     """What decisions and learning depend on. A change of it is a record in the log."""
 
     policy: str = "sparse-hierarchical"
-    parameters: dict[str, Any] = {}  # what the policy's constructor takes, besides the kind of context
-    dimensions: Annotated[int, Meta(ge=2, le=1024)] = 32  # what features are hashed into
-    exploration: Share = 0.02  # how much of the traffic gets a uniform choice; 0 always shows the best
-    # How the rest is shown. gaps: the further behind, the rarer, for policies that know how likely each choice
-    # is; epsilon, and with every other policy: the best.
+    parameters: dict[str, Any] = {}  # for the policy's constructor, besides the kind of context
+    dimensions: Annotated[int, Meta(ge=2, le=1024)] = 32  # of the vectors that features are hashed into
+    exploration: Share = 0.02  # the share of decisions with a uniform choice; 0 always shows the best
+    # How the other decisions are made. gaps: an action is shown the more rarely the further it is behind the best, if
+    # the policy gives probabilities; epsilon, and with every other policy: the best is shown.
     explore: Literal["gaps", "epsilon"] = "gaps"
-    wait: Annotated[float, Meta(ge=0.001, le=172_800)] = 600.0  # seconds a reward may take
-    default_reward: Payoff = 0.0  # learned when none came in time
+    wait: Annotated[float, Meta(ge=0.001, le=172_800)] = 600.0  # seconds until a reward must have come
+    default_reward: Payoff = 0.0  # learned if none came in time
     aggregation: Aggregation = "earliest"
     mode: Mode = "online"
-    max_events: Count = 200_000  # remembered; the oldest goes, and learns the default if it still waited
-    max_users: Count = 1_000_000  # the user unseen for longest goes, from the model too
+    max_events: Count = 200_000  # remembered; beyond it, the oldest is dropped, and its wait ends
+    max_users: Count = 1_000_000  # beyond it, the user unseen for longest is dropped, from the model too
     max_items: Count = 100_000  # ids without features; a rank that names one more is refused
-    record_reasons: bool = True  # keep scores, widths and neighbours of each decision in the log
-    # Not written where it is not set, so that other logs stay as they were.
-    holdback: Share | UnsetType = UNSET  # the share of the users who are shown the baseline
+    record_reasons: bool = True  # log scores, widths and neighbours of each decision
+    # Left out of records where they are not set, so that older logs keep their bytes.
+    holdback: Share | UnsetType = UNSET  # the share of users who are shown the baseline
     challenger: Challenger | UnsetType = UNSET
 
 
 class Durability(StrEnum):
-    """What a crash may cost. Each survives kill −9 whole; the name is what a power cut may lose."""
+    """What a crash may cost. Both survive kill −9 without loss; the name says what a power cut may lose."""
 
     LOSE_NOTHING = "lose-nothing"  # answered after the sync
     LOSE_ONE_SECOND = "lose-one-second"  # answered after the write, synced every second
@@ -68,37 +68,33 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8080
     store: str = "coterie.db"  # a file for SQLite, or postgresql://…
     durability: Durability = Durability.LOSE_NOTHING
-    engine: str | None = (
-        None  # where users' models are kept, such as ray://host:10001?shards=16; else in here
-    )
-    when_down: Literal["partial", "refuse"] = "partial"  # while a shard is rebuilt: say so, or answer 503
+    engine: str | None = None  # where users' models are kept if not here, such as ray://host:10001?shards=16
+    when_down: Literal["partial", "refuse"] = "partial"  # while a shard is rebuilt: decide without it, or 503
     snapshot_every: Count = 100_000  # records
     retention_days: Annotated[float, Meta(ge=-1)] = -1  # −1 keeps the log for ever
-    user_path: str = "user.id"  # where the compatible API finds the user in the context features
+    user_path: str = "user.id"  # where Personalizer's API finds the user in the context features
     max_body: Count = 1_000_000  # bytes
-    max_headers: Annotated[int, Meta(ge=1_024)] = 16_384  # bytes, the address among them
+    max_headers: Annotated[int, Meta(ge=1_024)] = 16_384  # bytes, with the address
     max_actions: Annotated[int, Meta(ge=1, le=1000)] = 50
-    max_features: Count = 2_000  # of a request, after flattening
+    max_features: Count = 2_000  # per request, after flattening
     max_queue: Count = 10_000  # requests waiting for their turn or for the disk; more are answered 503
     max_connections: Count = 1_000  # open at once; more are answered 503 and closed
-    headers_within: Annotated[float, Meta(gt=0)] = 10.0  # seconds that the headers of a request may take
-    body_within: Annotated[float, Meta(gt=0)] = (
-        30.0  # seconds that a body may take, or the reading of an answer
-    )
-    rate: Annotated[float, Meta(ge=0)] = 0.0  # requests a second a client may send; 0 is no limit
-    stop_within: Annotated[float, Meta(gt=0)] = 30.0  # seconds a graceful stop may take
-    max_evaluations: Count = 100  # kept; a further one is refused until one is deleted
-    max_evaluated: Count = 100_000  # decisions that one evaluation looks at: the newest
-    evaluation_within: Annotated[float, Meta(gt=0)] = 3_600.0  # seconds that one may take
-    optimise_days: Annotated[float, Meta(ge=0)] = 0.0  # between two automatic optimisations; 0 is never
+    headers_within: Annotated[float, Meta(gt=0)] = 10.0  # seconds for sending the headers of a request
+    body_within: Annotated[float, Meta(gt=0)] = 30.0  # seconds for sending a body, or for reading an answer
+    rate: Annotated[float, Meta(ge=0)] = 0.0  # requests per second and client; 0 is no limit
+    stop_within: Annotated[float, Meta(gt=0)] = 30.0  # seconds for a graceful stop
+    max_evaluations: Count = 100  # kept; more are refused until one is deleted
+    max_evaluated: Count = 100_000  # decisions that one evaluation uses: the newest
+    evaluation_within: Annotated[float, Meta(gt=0)] = 3_600.0  # seconds for one evaluation
+    optimise_days: Annotated[float, Meta(ge=0)] = 0.0  # days between two automatic optimisations; 0 is never
     tls_certificate: str | None = None
     tls_key: str | None = None
     telemetry: str | None = None  # where spans go, such as http://127.0.0.1:4318; OTEL_* variables work too
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    access_log: bool = False  # one line a request
+    access_log: bool = False  # one line per request
     keys: dict[str, str] = {}  # "name:scope+scope" → SHA-256 of the key, as `coterie keys new --toml` prints
     config: Config = Config()
-    given: frozenset[str] | None = None  # which of all these somebody wrote down; None is all of them
+    given: frozenset[str] | None = None  # the names of the settings that were given; None is all of them
 
     def names(self, field: str) -> bool:
         """Return whether a field, such as `port` or `config.wait`, was given for this start."""
@@ -108,7 +104,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
 def starting_config(settings: Settings, stored: Config) -> Config:
     """Return the rules of a start: what its settings name, and for the rest what was in force before.
 
-    Whoever names a policy names its parameters too; parameters alone are those of the policy that was in force.
+    If a policy is named, its parameters are taken from the settings too. Parameters alone are for the stored policy.
     """
     names = {name for name in Config.__struct_fields__ if settings.names(f"config.{name}")}
     if "policy" in names:
@@ -146,7 +142,7 @@ def read_settings(
     if isinstance(values.get("config"), dict):
         named |= {f"config.{name.replace('-', '_')}" for name in values["config"]}
     try:
-        # The environment knows only text, so numbers may come as text: hence strict=False.
+        # strict=False, because numbers in the environment are text.
         return msgspec.convert({**values, "given": named}, Settings, strict=False)
     except msgspec.ValidationError as error:
         raise ParameterError(f"the settings cannot be used: {error}") from error

@@ -10,9 +10,12 @@ import pytest
 
 from coterie.errors import ParameterError
 from coterie.models.features import flatten, hash_name
-from coterie.service.core.coordinator import Coordinator, ranking_of
+from coterie.service.coordination.answers import ranking_of
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.bandit import Bandit
 from coterie.service.core.encoding import encode_action, encode_question
-from coterie.service.core.engine import Action, Engine, Question, check_config, sent_features
+from coterie.service.core.policy_config import check_config
+from coterie.service.core.question import Action, Question, sent_features
 from coterie.service.core.reasons import contributions, rows_of
 from coterie.service.core.records import Rank, decode
 from coterie.service.exchange.model_file import export_model
@@ -23,7 +26,7 @@ from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.problems import Problem
 from coterie.service.settings import Config, Settings
 from coterie.service.snapshots import snapshot
-from tests.service.helpers import START, Clock, ask, decide, engine, opened, settings_of, with_coordinator
+from tests.service.helpers import START, Clock, ask, bandit, decide, opened, settings_of, with_coordinator
 from tests.service.http.test_http import client_of
 
 RAIN, SUN = [{"weather": "rain"}], [{"weather": "sun"}]
@@ -38,7 +41,7 @@ def question(k: int) -> Question:
     return Question(f"event-{k}", f"user-{k % 6}", actions, context, excluded, deferred=k % 7 == 0)
 
 
-def live(made: Engine, n: int = 120, start: int = 0, forget: bool = True) -> None:
+def live(made: Bandit, n: int = 120, start: int = 0, forget: bool = True) -> None:
     for k in range(start, start + n):
         at = START + 1000 * k
         made.rank(question(k), at)
@@ -50,15 +53,15 @@ def live(made: Engine, n: int = 120, start: int = 0, forget: bool = True) -> Non
             made.forget("user-2", at)
 
 
-def replayed(made: Engine, **changed: Any) -> Engine:
-    again = Engine()
+def replayed(made: Bandit, **changed: Any) -> Bandit:
+    again = Bandit()
     for data in made.outbox:
         again.apply(decode(data))
     return again
 
 
 def test_the_context_decides_between_actions_that_are_ids_only() -> None:
-    made, right = engine(), 0
+    made, right = bandit(), 0
     rng = random.Random(1)
     for k in range(600):
         wet = rng.random() < 0.5
@@ -68,12 +71,12 @@ def test_the_context_decides_between_actions_that_are_ids_only() -> None:
         right += good and k >= 100
         made.reward(f"e{k}", float(good), START)
     assert right > 440  # of 500
-    assert made.items is made.vectors is None
+    assert made.policies.items is made.policies.vectors is None
 
 
 def test_with_and_without_features_it_is_the_same_model() -> None:
     """What was learned of an id with features counts for the id without, and the other way round."""
-    made = engine(exploration=0.0)
+    made = bandit(exploration=0.0)
     for k in range(30):
         shown = [Action("a", [{"tone": "calm"}]), Action("b", [{"tone": "loud"}])]
         record = decide(made, Question(f"e{k}", "ann", shown))
@@ -85,7 +88,7 @@ def test_with_and_without_features_it_is_the_same_model() -> None:
 
 
 def test_chances_are_true_add_up_and_keep_the_floor() -> None:
-    made = engine(exploration=0.1, max_events=10_000)
+    made = bandit(exploration=0.1, max_events=10_000)
     for k in range(40):
         record = decide(made, ask(f"warm {k}", actions="abc"))
         made.reward(f"warm {k}", [1.0, 0.6, 0.0][record.choice], START)
@@ -107,7 +110,7 @@ def test_chances_are_true_add_up_and_keep_the_floor() -> None:
 
 
 def test_epsilon_is_there_and_without_exploration_the_best_is_shown() -> None:
-    epsilon, best = engine(exploration=0.3, explore="epsilon"), engine(exploration=0.0)
+    epsilon, best = bandit(exploration=0.3, explore="epsilon"), bandit(exploration=0.0)
     for made in (epsilon, best):
         decide(made, ask("e", actions="ab"))
         made.reward("e", -1.0, START)
@@ -116,18 +119,18 @@ def test_epsilon_is_there_and_without_exploration_the_best_is_shown() -> None:
     assert sorted(c.probability for c in ranking_of(record).ranking) == pytest.approx([0.15, 0.85])
     assert {decide(best, ask(f"e{k}", actions="ab")).choice for k in range(2, 50)} == {1}
     assert decide(best, ask("e1", actions="ab")).probability == 1.0
-    apprentice = engine(mode="apprentice")
+    apprentice = bandit(mode="apprentice")
     assert decide(apprentice, ask("e", actions="ab")).probability == 1.0
 
 
 def test_a_replay_is_the_state_bit_for_bit() -> None:
-    made = engine(exploration=0.2, wait=5.0, max_events=60, max_users=5, parameters={"slots": 256})
+    made = bandit(exploration=0.2, wait=5.0, max_events=60, max_users=5, parameters={"slots": 256})
     live(made)
-    assert made.learned > 50
+    assert made.policies.learned > 50
     again = replayed(made)
     assert snapshot.dump(again) == snapshot.dump(made)
     restored = snapshot.restore(snapshot.dump(made))
-    restored.know(made.ids)
+    restored.user_names.take(made.ids)
     live(made, 40, 200)
     live(restored, 40, 200)
     assert snapshot.dump(restored) == snapshot.dump(made)
@@ -138,20 +141,20 @@ def test_a_store_of_another_policy_goes_on_with_it_and_the_configuration_moves_i
     unnamed = Settings(store=str(path), given=frozenset())
 
     async def first(coordinator: Coordinator) -> None:
-        live(coordinator.engine, forget=False)
-        coordinator._flush()
-        await coordinator._durable()
+        live(coordinator.bandit, forget=False)
+        coordinator.sequencer.flush()
+        await coordinator.sequencer.durable()
 
     with_coordinator(settings_of(path, Config(policy="cab", exploration=0.3, dimensions=8)), first)
-    alone = engine(policy="cab", exploration=0.3, dimensions=8)
+    alone = bandit(policy="cab", exploration=0.3, dimensions=8)
     live(alone, forget=False)
 
     async def second(coordinator: Coordinator) -> None:
-        assert coordinator.engine.config.policy == "cab"
-        assert snapshot.dump(coordinator.engine) == snapshot.dump(alone)
+        assert coordinator.bandit.config.policy == "cab"
+        assert snapshot.dump(coordinator.bandit) == snapshot.dump(alone)
         await coordinator.configure(Config(exploration=0.3))
-        assert coordinator.engine.items is coordinator.engine.vectors is None
-        assert coordinator.engine.learned == alone.learned
+        assert coordinator.bandit.policies.items is coordinator.bandit.policies.vectors is None
+        assert coordinator.bandit.policies.learned == alone.policies.learned
 
     with_coordinator(unnamed, second, Clock(START + 1000 * 119))
     with opened(path) as store:
@@ -159,30 +162,30 @@ def test_a_store_of_another_policy_goes_on_with_it_and_the_configuration_moves_i
         assert moved.config.policy == "sparse-hierarchical"
         assert snapshot.dump(moved) == snapshot.dump(recover(store, from_empty=True))
     # What was chosen was chosen by CAB; learned as if by one model from the start.
-    taught = engine(exploration=0.3)
+    taught = bandit(exploration=0.3)
     for payoff in payoffs_of([decode(data) for data in alone.outbox], alone.ids, Config(exploration=0.3)):
         taught.observe(payoff.user, payoff.value, START, *payoff.paid)
-    assert taught.model is not None
-    assert moved.model is not None
+    assert taught.policies.model is not None
+    assert moved.policies.model is not None
     asked = encode_question(["a", "b"], [[{"tone": "calm"}], None], [{"hour": 3}])
     for name in ("user-0", "user-5"):
-        ours = moved.model.explain(moved.names[name], asked).score
-        assert ours.tolist() == taught.model.explain(taught.names[name], asked).score.tolist()
+        ours = moved.policies.model.explain(moved.names[name], asked).score
+        assert ours.tolist() == taught.policies.model.explain(taught.names[name], asked).score.tolist()
 
 
 def test_and_back_again_to_cab(tmp_path: Path) -> None:
     """CAB learns of the log of one model: by id where what was shown has no features of its own, else by vectors."""
 
     async def work(coordinator: Coordinator) -> None:
-        live(coordinator.engine, 60)
-        coordinator._flush()
-        await coordinator._durable()
+        live(coordinator.bandit, 60)
+        coordinator.sequencer.flush()
+        await coordinator.sequencer.durable()
         records = [record for batch in coordinator.store.read() for record in batch.records()]
         await coordinator.configure(Config(policy="cab", dimensions=8))
-        made = coordinator.engine
-        assert made.model is None
-        assert made.items is not None
-        assert made.vectors is not None
+        made = coordinator.bandit
+        assert made.policies.model is None
+        assert made.policies.items is not None
+        assert made.policies.vectors is not None
         ranks = [record for record in records if isinstance(record, Rank)]
         by_id = {
             rank.event for rank in ranks if rank.features is None or not sent_features(rank)[1][rank.choice]
@@ -219,7 +222,7 @@ def test_an_event_tells_what_mattered_by_name(tmp_path: Path) -> None:
 
 
 def test_a_scrubbed_record_names_nothing() -> None:
-    made = engine()
+    made = bandit()
     record = decide(made, Question("e", "ann", [Action("a", [{"city": "Rome"}])], [{"street": "Via Appia"}]))
     made.reward("e", 1.0, START)
     again = decide(made, Question("e2", "ann", [Action("a", [{"city": "Rome"}])], [{"street": "Via Appia"}]))
@@ -278,7 +281,7 @@ def test_slots_have_chances_of_their_own(tmp_path: Path) -> None:
     store = SqliteStore(str(tmp_path / "log.db"))
     try:
         made = recover(store, from_empty=True)
-        assert made.learned == 2
+        assert made.policies.learned == 2
         for event in made.events.values():
             assert 0 < event.probability <= 1
     finally:
@@ -304,14 +307,14 @@ def test_the_encoding_is_as_documented() -> None:
 
 def test_a_model_file_and_max_items(tmp_path: Path) -> None:
     """Ids take no row of their own, so there is no limit to them."""
-    made = engine(max_items=1)
+    made = bandit(max_items=1)
     live(made, 30)
-    assert not made.known_items
-    other = engine(max_items=1)
+    assert not made.policies.known_items
+    other = bandit(max_items=1)
     from coterie.service.exchange.model_file import import_model
 
     import_model(export_model(made), other, START)
-    assert other.learned == made.learned
+    assert other.policies.learned == made.policies.learned
 
 
 def test_the_default_cannot_be_kept_in_shards() -> None:
@@ -320,7 +323,7 @@ def test_the_default_cannot_be_kept_in_shards() -> None:
 
 
 def test_too_many_crosses_are_refused_before_any_work() -> None:
-    made = engine()
+    made = bandit()
     many = [{f"f{k}": 1 for k in range(700)}]
     with pytest.raises(Exception, match="make 490700 crosses, expected at most 200000"):
         made.rank(Question("e", "ann", [Action("a", many)], many), START)
@@ -331,10 +334,10 @@ def test_too_many_crosses_are_refused_before_any_work() -> None:
 
 
 def test_numbers_stay_finite_with_large_features() -> None:
-    made = engine()
+    made = bandit()
     for k in range(50):
         huge = [{"x": 1e308 * (-1) ** k, "y": 10**300}]
         made.rank(Question(f"e{k}", "ann", [Action("a", huge), Action("b")], huge), START)
         made.reward(f"e{k}", (-1.0) ** k, START)
-    assert made.model is not None
-    assert all(np.isfinite(tensor).all() for tensor in made.model.tensors().values())
+    assert made.policies.model is not None
+    assert all(np.isfinite(tensor).all() for tensor in made.policies.model.tensors().values())

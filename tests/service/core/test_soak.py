@@ -8,9 +8,9 @@ import httpx
 import pytest
 
 from coterie.bench.service.loadtest import Plan, press
-from coterie.service.core.engine import Action, Question
+from coterie.service.core.question import Action, Question
 from coterie.service.figures.statistics import KEPT
-from tests.service.helpers import START, engine
+from tests.service.helpers import START, bandit
 from tests.service.process import service
 
 RANKS = 3500  # of each connection, each time
@@ -18,7 +18,7 @@ RANKS = 3500  # of each connection, each time
 
 @pytest.mark.parametrize(("policy", "parameters"), [("cab", {}), ("sparse-hierarchical", {"slots": 2048})])
 def test_a_long_run_stays_within_its_limits(policy: str, parameters: dict[str, int]) -> None:
-    made = engine(policy=policy, max_events=300, max_users=50, max_items=40, wait=20.0, parameters=parameters)
+    made = bandit(policy=policy, max_events=300, max_users=50, max_items=40, wait=20.0, parameters=parameters)
 
     def run(first: int, rounds: int) -> int:
         for k in range(first, first + rounds):
@@ -29,7 +29,7 @@ def test_a_long_run_stays_within_its_limits(policy: str, parameters: dict[str, i
             made.drain()
             assert len(made.events) <= 300
             assert len(made.users) <= 50
-            assert len(made._deadlines) <= 600
+            assert len(made.remembered.deadlines) <= 600
         return tracemalloc.get_traced_memory()[0]
 
     run(0, 2000)
@@ -39,10 +39,10 @@ def test_a_long_run_stays_within_its_limits(policy: str, parameters: dict[str, i
     tracemalloc.stop()
     assert second - first < 200_000, f"{second - first} bytes more after 3,000 further rounds"
     assert len(made.names) == len(made.ids) == len(made.users) == 50
-    assert len(made.known_items) == (40 if policy == "cab" else 0)
+    assert len(made.policies.known_items) == (40 if policy == "cab" else 0)
     assert len(made.statistics.minutes) <= KEPT
-    assert made.learned > 0
-    for learner in made.policies().values():
+    assert made.policies.learned > 0
+    for learner in made.policies.made().values():
         assert len(learner.users) <= 50
 
 

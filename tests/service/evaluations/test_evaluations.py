@@ -19,14 +19,15 @@ from coterie.data.logs.service_log import read_store
 from coterie.errors import FileError
 from coterie.evaluation import evaluate
 from coterie.evaluation.targets import encode_interaction
-from coterie.service.core.coordinator import Coordinator
-from coterie.service.core.engine import Action, Question
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.question import Action, Question
 from coterie.service.evaluations import job_process, job_queue, worker
 from coterie.service.evaluations.importance import scores
 from coterie.service.evaluations.jobs import EvaluatedPolicy, Job, WorkerAnswer, WorkerInput
 from coterie.service.evaluations.served_policy import ServedPolicy
+from coterie.service.log.errors import FullError, LostError
 from coterie.service.log.sqlite_store import SqliteStore
-from coterie.service.log.store import FullError, LostError, open_store
+from coterie.service.log.store import open_store
 from coterie.service.problems import Problem
 from coterie.service.serve import make_app
 from coterie.service.settings import Config, Settings
@@ -94,10 +95,10 @@ def test_an_evaluation_is_made_done_kept_applied_and_deleted(kind: str, tmp_path
             assert client.get("/v1/evaluations").json()["evaluations"][0]["verdict"] == done["verdict"]
         with running(store) as (client, state):  # a restart
             assert client.get("/v1/evaluations/one").json() == done
-            before = state.coordinator.engine.config
+            before = state.coordinator.bandit.config
             applied = client.post("/v1/evaluations/one/apply", json={"policy": "greedy"})
             assert (applied.status_code, applied.json()["applied"]) == (200, "greedy")
-            assert state.coordinator.engine.config == msgspec.structs.replace(
+            assert state.coordinator.bandit.config == msgspec.structs.replace(
                 before, parameters={"explore": 0.0}
             )
             assert client.delete("/v1/evaluations/one").status_code == 204
@@ -228,7 +229,7 @@ def test_what_contradicts_the_rules_is_refused(held: Any, tmp_path: Path) -> Non
             answer = client.post("/v1/evaluations/one/apply", json={"policy": policy})
             assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
         assert client.post("/v1/evaluations/none/apply", json={"policy": "p"}).status_code == 404
-        assert state.coordinator.engine.config == Config()
+        assert state.coordinator.bandit.config == Config()
 
 
 # What the worker says.
@@ -390,7 +391,7 @@ def test_a_store_that_fails_refuses_the_evaluation(tmp_path: Path, monkeypatch: 
         def full(*_: Any) -> None:
             raise FullError("full")
 
-        coordinator.pauses = (0.01,)
+        coordinator.availability.pauses = (0.01,)
         monkeypatch.setattr(coordinator.store, "save_evaluation", full)
         with pytest.raises(Problem, match="the evaluation was not stored"):
             await made.make(job())

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from coterie.service.core.coordinator import Coordinator
+from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.evaluations import job_process, job_queue, schedule
 from coterie.service.evaluations.jobs import EvaluatedPolicy, Job, WorkerAnswer
 from coterie.service.evaluations.search import candidates
@@ -79,7 +79,7 @@ def test_what_is_better_with_confidence_is_applied_and_said(
         assert {one.source for one in job.policies} == {"current", "search"}
         found = await done(made, job)
         assert (found.retained, found.applied) == (True, None)
-        assert coordinator.engine.config == Config()
+        assert coordinator.bandit.config == Config()
         assert "no policy is better with confidence; the current one stays" in caplog.text
         assert await schedule.optimise_if_due(coordinator, made) is None  # not yet again
         clock.turn(24 * HOUR)
@@ -88,7 +88,7 @@ def test_what_is_better_with_confidence_is_applied_and_said(
         assert job is not None
         found = await done(made, job)
         assert (found.retained, found.applied) == (False, "sharper choices")
-        assert coordinator.engine.config == Config(parameters={"gap": 100.0})
+        assert coordinator.bandit.config == Config(parameters={"gap": 100.0})
         assert "sparse-hierarchical {'gap': 100.0} was applied. In words." in caplog.text
 
     with caplog.at_level(logging.INFO, "coterie.service"):
@@ -106,7 +106,7 @@ def test_a_policy_that_was_changed_meanwhile_stays(tmp_path: Path, said: dict[st
         )
         job = await made.make(Job("one", "evaluation", "one", 0, START + 1, START, policies, automatic=True))
         assert (await done(made, job)).retained
-        assert coordinator.engine.config.parameters == {"explore": 0.1}
+        assert coordinator.bandit.config.parameters == {"explore": 0.1}
 
     optimising(tmp_path / "log.db", work)
 
@@ -118,7 +118,7 @@ def test_a_manual_evaluation_applies_nothing(tmp_path: Path, said: dict[str, Any
         policies = (EvaluatedPolicy("mine", "sparse-hierarchical", {"gap": 100.0}),)
         job = await made.make(Job("one", "evaluation", "one", 0, START + 1, START, policies))
         assert (await done(made, job)).applied is None
-        assert coordinator.engine.config == Config()
+        assert coordinator.bandit.config == Config()
 
     optimising(tmp_path / "log.db", work)
 

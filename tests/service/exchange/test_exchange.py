@@ -12,18 +12,19 @@ import pytest
 
 from coterie.errors import FileError
 from coterie.models.features import hash_actions
-from coterie.service.core.engine import Action, Engine, Question
+from coterie.service.core.bandit import Bandit
+from coterie.service.core.question import Action, Question
 from coterie.service.core.records import Rank, decode
 from coterie.service.exchange.dsjson import read_dsjson, write_dsjson
 from coterie.service.exchange.parquet import read_parquet, write_parquet
 from coterie.service.exchange.payoffs import payoffs_of
 from coterie.service.settings import Config
 from coterie.service.snapshots import snapshot
-from tests.service.helpers import START, engine
+from tests.service.helpers import START, bandit
 
 
-def _lived() -> tuple[Engine, list[Any]]:
-    made = engine(policy="cab", exploration=0.3, wait=30.0, dimensions=8)
+def _lived() -> tuple[Bandit, list[Any]]:
+    made = bandit(policy="cab", exploration=0.3, wait=30.0, dimensions=8)
     for k in range(80):
         features = [{"size": k % 3}] if k % 2 else None
         context = [{"device": {"mobile": bool(k % 3)}}]
@@ -40,18 +41,18 @@ def test_a_parquet_export_replays_to_the_same_state_and_decisions(tmp_path: Path
     assert write_parquet(enumerate(log), made.ids, tmp_path / "log.parquet") == len(log)
     back = list(read_parquet(tmp_path / "log.parquet"))
     assert back == log
-    engine_ = Engine()
+    bandit_ = Bandit()
     for record in back:
         if isinstance(record, Rank):  # decided again, offline, with what was known then
             sent: Any = {"context": [], "actions": [None] * 3}
             sent = json.loads(record.features) if record.features else sent
             actions = [Action(name, f) for name, f in zip(record.actions, sent["actions"], strict=True)]
-            engine_.names = {"them": record.user}
-            again, _ = engine_.what_if(Question(record.event, "them", actions, sent["context"]))
+            bandit_.names = {"them": record.user}
+            again, _ = bandit_.what_if(Question(record.event, "them", actions, sent["context"]))
             assert (again.choice, again.order, again.x) == (record.choice, record.order, record.x)
-        engine_.apply(record)
-        engine_.drain()
-    assert snapshot.dump(engine_) == snapshot.dump(made)
+        bandit_.apply(record)
+        bandit_.drain()
+    assert snapshot.dump(bandit_) == snapshot.dump(made)
 
 
 def test_a_dsjson_export_warm_starts_another_service(tmp_path: Path) -> None:
@@ -70,29 +71,29 @@ def test_a_dsjson_export_warm_starts_another_service(tmp_path: Path) -> None:
         if record.x is not None:
             assert payoff.paid.x is not None
             assert np.allclose(np.frombuffer(payoff.paid.x), np.frombuffer(record.x))
-    other = engine(policy="cab", dimensions=8)
+    other = bandit(policy="cab", dimensions=8)
     for payoff in payoffs:
         other.observe(payoff.user, payoff.value, START, *payoff.paid)
-    assert other.items is not None
-    assert other.vectors is not None
-    assert other.items.learned + other.vectors.learned == 80
+    assert other.policies.items is not None
+    assert other.policies.vectors is not None
+    assert other.policies.items.learned + other.policies.vectors.learned == 80
 
 
 def test_an_exported_log_warm_starts_with_what_it_learned_default_rewards_too(tmp_path: Path) -> None:
     made, log = _lived()
     payoffs = list(payoffs_of(log, made.ids))
-    assert made.items is not None
-    assert made.vectors is not None
-    assert len(payoffs) == made.items.learned + made.vectors.learned
+    assert made.policies.items is not None
+    assert made.policies.vectors is not None
+    assert len(payoffs) == made.policies.items.learned + made.policies.vectors.learned
     assert all(payoff.user.startswith("user-") for payoff in payoffs)
-    other = engine(policy="cab", dimensions=8)
+    other = bandit(policy="cab", dimensions=8)
     for payoff in payoffs:
         other.observe(payoff.user, payoff.value, START, *payoff.paid)
-    assert other.items is not None
+    assert other.policies.items is not None
     for name, number in made.names.items():
         ours, theirs = (
-            made.items.explain(number, ["a", "b", "c"]),
-            other.items.explain(other.names[name], ["a", "b", "c"]),
+            made.policies.items.explain(number, ["a", "b", "c"]),
+            other.policies.items.explain(other.names[name], ["a", "b", "c"]),
         )
         assert np.array_equal(ours.estimate, theirs.estimate)
         assert np.array_equal(ours.members, theirs.members)
@@ -100,12 +101,12 @@ def test_an_exported_log_warm_starts_with_what_it_learned_default_rewards_too(tm
 
 @pytest.mark.parametrize("aggregation", ["earliest", "sum"])
 def test_a_dsjson_line_holds_what_was_learned(tmp_path: Path, aggregation: Any) -> None:
-    """Against the engine itself: the value of each closed event, with evictions, late and repeated rewards."""
+    """Against the bandit itself: the value of each closed event, with evictions, late and repeated rewards."""
     chance = random.Random(7)
-    made = engine(aggregation=aggregation, wait=5.0, max_events=12, default_reward=-0.25)
+    made = bandit(aggregation=aggregation, wait=5.0, max_events=12, default_reward=-0.25)
     learned: dict[int, float] = {}
     told: list[tuple[int, float]] = []
-    made.on_learn = lambda user, paid, value: told.append((user, value))
+    made.policies.on_learn = lambda user, paid, value: told.append((user, value))
     for k in range(300):
         at = START + 700 * k
         made.rank(Question(f"e{k}", f"user-{k}", [Action(name) for name in "abc"]), at)
@@ -128,7 +129,7 @@ def test_a_dsjson_line_holds_what_was_learned(tmp_path: Path, aggregation: Any) 
 
 def test_a_dsjson_export_does_not_hold_the_log_in_memory(tmp_path: Path) -> None:
     def log() -> Iterator[tuple[int, Any]]:
-        made = engine(wait=1.0, max_users=5, max_events=100, parameters={"slots": 1024})
+        made = bandit(wait=1.0, max_users=5, max_events=100, parameters={"slots": 1024})
         for k in range(4000):
             made.rank(
                 Question(f"e{k}", f"user-{k % 7}", [Action("x" * 200 + name) for name in "ab"]),

@@ -19,21 +19,22 @@ from coterie.data.logs.interactions import Interaction, InteractionLog, open_int
 from coterie.errors import FileError, ParameterError
 from coterie.evaluation import evaluate
 from coterie.models.features import flatten
-from coterie.service.core.engine import Action, Engine, Question
+from coterie.service.core.bandit import Bandit
+from coterie.service.core.question import Action, Question
 from coterie.service.core.records import decode, encode, pack
 from coterie.service.exchange.dsjson import write_dsjson
 from coterie.service.exchange.parquet import write_parquet
 from coterie.service.log.erasure import scrub
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append
-from tests.service.helpers import START, engine
+from tests.service.helpers import START, bandit
 
 run = CliRunner()
 
 
-def lived(**config: Any) -> Engine:
-    """An engine that decided 60 times, with features, excluded actions, and rewards for two in three."""
-    made = engine(**{"wait": 20.0, "exploration": 0.2, **config})
+def lived(**config: Any) -> Bandit:
+    """A bandit that decided 60 times, with features, excluded actions, and rewards for two in three."""
+    made = bandit(**{"wait": 20.0, "exploration": 0.2, **config})
     for k in range(60):
         actions = [Action(name, [{"size": ord(name) - 96, "kind": "x"}]) for name in "abcd"]
         context = [{"device": {"mobile": bool(k % 2)}}]
@@ -45,7 +46,7 @@ def lived(**config: Any) -> Engine:
     return made
 
 
-def kept(made: Engine, folder: Path) -> dict[str, Path]:
+def kept(made: Bandit, folder: Path) -> dict[str, Path]:
     """Write the log as a store, as Parquet and as dsjson."""
     records = [decode(data) for data in made.outbox]
     paths = {name: folder / f"log.{name}" for name in ("db", "parquet", "dsjson")}
@@ -98,7 +99,7 @@ def test_dsjson_says_the_same_but_for_the_excluded_and_the_baseline(tmp_path: Pa
 
 def test_what_was_logged_is_what_the_policy_would_have_done(tmp_path: Path) -> None:
     """The service's own policy, replayed over its own log, decides with the logged probabilities: weights are 1."""
-    made = engine(exploration=0.02)
+    made = bandit(exploration=0.02)
     for k in range(80):
         actions = [Action(name, [{"size": ord(name) - 96}]) for name in "abc"]
         made.rank(Question(f"e{k}", f"user-{k % 4}", actions, [{"hour": k % 24}]), START + k)
@@ -138,7 +139,7 @@ def test_a_store_can_be_read_while_its_service_writes(tmp_path: Path) -> None:
 
 def test_rewards_are_counted_as_the_engine_counts_them(tmp_path: Path) -> None:
     """Sums are cut to 1, late ones do not count, deferred decisions count once shown."""
-    made = engine(aggregation="sum", wait=10.0, default_reward=0.5)
+    made = bandit(aggregation="sum", wait=10.0, default_reward=0.5)
     actions = [Action("a"), Action("b")]
     for k, (user, deferred) in enumerate(
         [("u", False), ("u", True), ("u", True), ("v", False), ("w", False)]
@@ -181,7 +182,7 @@ def test_decisions_for_forgotten_users_are_left_out(tmp_path: Path) -> None:
 
 
 def test_slots_of_the_service_are_decisions_of_their_own(tmp_path: Path) -> None:
-    made = engine()
+    made = bandit()
     made.rank(Question("e:1", "u", [Action("a"), Action("b")], parent="e", slot="top"), START)
     records = [decode(data) for data in made.outbox]
     write_parquet(enumerate(records), made.ids, tmp_path / "log.parquet")

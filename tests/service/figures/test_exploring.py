@@ -7,33 +7,33 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coterie.service.core.coordinator import Coordinator
+from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.records import Rank
 from coterie.service.figures import curve, exploring
 from coterie.service.figures.statistics import MINUTE, entropy
 from coterie.service.settings import Config
-from tests.service.helpers import START, Clock, ask, decide, engine, settings_of, with_coordinator
+from tests.service.helpers import START, Clock, ask, bandit, decide, settings_of, with_coordinator
 from tests.service.http.test_http import client_of
 
 
 def test_entropy_by_hand() -> None:
     """A tenth of the traffic gets any of two actions: 0.95 and 0.05, so 0.2864 bits. Of four: 0.925 and 3 · 0.025."""
-    made = engine(policy="linucb", exploration=0.1)
+    made = bandit(policy="linucb", exploration=0.1)
     assert entropy(decide(made, ask("a", actions="ab")))[1] == pytest.approx(0.28640, abs=1e-5)
     right = -0.925 * math.log2(0.925) - 3 * 0.025 * math.log2(0.025)
     assert entropy(decide(made, ask("b", actions="abcd")))[1] == pytest.approx(right)
     assert entropy(decide(made, ask("c", actions="a"))) == (False, 0.0)  # there was no choice
-    gaps = engine(exploration=0.1)
+    gaps = bandit(exploration=0.1)
     record = decide(gaps, ask("d", actions="abcd"))
     assert record.chances is not None
     chances = np.frombuffer(record.chances)
     assert entropy(record)[1] == pytest.approx(-(chances * np.log2(chances)).sum())
-    assert entropy(decide(engine(mode="apprentice"), ask("e"))) == (False, 0.0)
-    assert entropy(decide(engine(policy="linucb", exploration=0.0), ask("f"))) == (True, 0.0)
+    assert entropy(decide(bandit(mode="apprentice"), ask("e"))) == (False, 0.0)
+    assert entropy(decide(bandit(policy="linucb", exploration=0.0), ask("f"))) == (True, 0.0)
 
 
 def test_a_loop_that_stops_exploring_is_noticed_after_enough_decisions() -> None:
-    made = engine(exploration=0.0)
+    made = bandit(exploration=0.0)
     for k in range(exploring.ENOUGH):
         assert not exploring.stopped(made.statistics, made.config, made.now)
         decide(made, ask(f"e{k}", f"user-{k % 9}"))
@@ -48,7 +48,7 @@ def test_a_loop_that_stops_exploring_is_noticed_after_enough_decisions() -> None
 
 @pytest.mark.parametrize("config", [{"exploration": 0.02}, {"mode": "apprentice"}, {"policy": "random"}])
 def test_a_loop_that_explores_or_shows_the_baseline_is_left_alone(config: dict[str, object]) -> None:
-    made = engine(**config)
+    made = bandit(**config)
     for k in range(exploring.ENOUGH + 50):
         decide(made, ask(f"e{k}", f"user-{k % 9}", "ab"))
         made.reward(f"e{k}", 1.0, START)
@@ -64,14 +64,14 @@ def test_it_is_said_once_in_the_log_and_once_when_it_is_over(
         for k in range(exploring.ENOUGH):
             await coordinator.rank(ask(f"e{k}"))
         for _ in range(3):
-            await coordinator._write(coordinator._tick)
-        assert coordinator.stopped_exploring
+            await coordinator.sequencer.write(coordinator.background.tick)
+        assert coordinator.background.stopped_exploring
         await coordinator.configure(Config(exploration=0.5, explore="epsilon"))
         for k in range(40):
             await coordinator.rank(ask(f"f{k}"))
         for _ in range(3):
-            await coordinator._write(coordinator._tick)
-        assert not coordinator.stopped_exploring
+            await coordinator.sequencer.write(coordinator.background.tick)
+        assert not coordinator.background.stopped_exploring
 
     with_coordinator(settings_of(tmp_path / "log.db", Config(exploration=0.0)), work, Clock())
     said = [record.message for record in caplog.records if "explor" in record.message]
@@ -82,7 +82,7 @@ def test_it_is_said_once_in_the_log_and_once_when_it_is_over(
 
 def guesses(coordinator: Coordinator) -> list[int]:
     """Return the best guesses of all decisions, as they were."""
-    records = [coordinator._read(event.position) for event in coordinator.engine.events.values()]
+    records = [coordinator.sequencer.read(event.position) for event in coordinator.bandit.events.values()]
     return [record.best for record in records if isinstance(record, Rank)]
 
 
@@ -90,28 +90,28 @@ def test_best_guesses_that_would_be_others_now_are_counted(tmp_path: Path) -> No
     """The first ten decisions preferred "a", which was all that had paid; then "b" paid, for everybody."""
 
     async def work(coordinator: Coordinator) -> None:
-        assert coordinator.guess_changes is None
-        await coordinator.ask_again()
-        assert coordinator.guess_changes is None  # nothing can be asked again
+        assert coordinator.background.guess_changes is None
+        await coordinator.background.ask_again()
+        assert coordinator.background.guess_changes is None  # nothing can be asked again
         for k in range(20):
             await coordinator.rank(ask(f"e{k}", f"user-{k % 5}", "ab", baseline="a"))
             await coordinator.reward(f"e{k}", 0.0)
-        await coordinator.ask_again()
-        before = coordinator.guess_changes
+        await coordinator.background.ask_again()
+        before = coordinator.background.guess_changes
         assert before is not None
         best = guesses(coordinator)
         for k in range(60):
             record = await coordinator.rank(ask(f"f{k}", f"user-{k % 5}", "ab"))
             await coordinator.reward(f"f{k}", float(record.choice == 1))
-        position = coordinator.engine.position
-        await coordinator.ask_again()
-        assert coordinator.engine.position == position  # asking records nothing
-        after = [coordinator.engine.what_if(ask(f"e{k}", f"user-{k % 5}", "ab"))[0].best for k in range(20)]
+        position = coordinator.bandit.position
+        await coordinator.background.ask_again()
+        assert coordinator.bandit.position == position  # asking records nothing
+        after = [coordinator.bandit.what_if(ask(f"e{k}", f"user-{k % 5}", "ab"))[0].best for k in range(20)]
         assert after == [1] * 20
-        changed = [coordinator.engine.what_if(ask(f"f{k}", f"user-{k % 5}", "ab"))[0].best for k in range(60)]
+        changed = [coordinator.bandit.what_if(ask(f"f{k}", f"user-{k % 5}", "ab"))[0].best for k in range(60)]
         later = guesses(coordinator)
         right = sum(old != new for old, new in zip(later, [*after, *changed], strict=True)) / 80
-        assert coordinator.guess_changes == pytest.approx(right)
+        assert coordinator.background.guess_changes == pytest.approx(right)
         assert 0 < right < 1
         assert best == later[:20]
 
@@ -119,7 +119,7 @@ def test_best_guesses_that_would_be_others_now_are_counted(tmp_path: Path) -> No
 
 
 def test_decisions_to_ask_again_are_spread_over_the_last_hour() -> None:
-    made = engine()
+    made = bandit()
     decide(made, ask("old"), START)
     for k in range(350):
         decide(made, ask(f"e{k}"), START + exploring.SPAN * MINUTE + k)
@@ -155,7 +155,7 @@ def test_the_metrics_tell_it(tmp_path: Path) -> None:
 
 def test_apprentice_mode_tells_how_often_it_agrees_and_what_it_would_earn() -> None:
     """Ann's baseline "a" pays 0.8, and is soon the best guess: what it would earn is all but known."""
-    made = engine(mode="apprentice")
+    made = bandit(mode="apprentice")
     rng = np.random.default_rng(3)
     for k in range(400):
         decide(made, ask(f"e{k}", f"user-{k % 7}", "abc"))
@@ -170,7 +170,7 @@ def test_apprentice_mode_tells_how_often_it_agrees_and_what_it_would_earn() -> N
 
 def test_what_apprentice_mode_would_earn_is_unknown_where_it_disagrees() -> None:
     """The baseline never pays, so the best guess is soon another action, of which nothing is seen."""
-    made = engine(mode="apprentice")
+    made = bandit(mode="apprentice")
     for k in range(300):
         decide(made, ask(f"e{k}", f"user-{k % 7}", "abc"))
         made.reward(f"e{k}", 0.0, START)
@@ -182,7 +182,7 @@ def test_what_apprentice_mode_would_earn_is_unknown_where_it_disagrees() -> None
 
 
 def test_online_nothing_is_foretold() -> None:
-    made = engine(exploration=0.1)
+    made = bandit(exploration=0.1)
     for k in range(100):
         decide(made, ask(f"e{k}", "ann", "ab"))
         made.reward(f"e{k}", 1.0, START)

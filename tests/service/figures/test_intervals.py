@@ -13,7 +13,7 @@ from coterie.service.figures.intervals import WeightedSums, interval, unweighted
 from coterie.service.figures.statistics import Minute, Statistics
 from coterie.service.settings import Config
 from tests.service.figures.test_curve import event
-from tests.service.helpers import START, ask, decide, engine
+from tests.service.helpers import START, ask, bandit, decide
 from tests.service.http.test_http import client_of
 
 
@@ -96,7 +96,7 @@ def test_what_was_not_seen_of_the_baseline_is_not_told() -> None:
 
 def test_apprentice_mode_knows_the_baseline_and_nothing_else() -> None:
     """The baseline pays 0.8 and the others 0.05: a uniform choice would earn 0.2, and nobody can know it."""
-    made = engine(mode="apprentice")
+    made = bandit(mode="apprentice")
     rng = np.random.default_rng(1)
     for k in range(300):
         decide(made, ask(f"e{k}", f"user-{k % 9}", "abcde"))
@@ -113,7 +113,7 @@ def test_apprentice_mode_knows_the_baseline_and_nothing_else() -> None:
 
 
 def test_a_service_that_never_explores_does_not_know_the_baseline() -> None:
-    made = engine(exploration=0.0)
+    made = bandit(exploration=0.0)
     for k in range(200):
         shown = decide(made, ask(f"e{k}", "ann", "abc"[k % 3] + "abc"[: k % 3] + "abc"[k % 3 + 1 :]))
         made.reward(f"e{k}", float(shown.actions[shown.choice] == "a"), START)
@@ -126,7 +126,7 @@ def test_a_service_that_never_explores_does_not_know_the_baseline() -> None:
 
 
 def test_one_action_is_a_certain_choice_that_hides_nothing() -> None:
-    made = engine(exploration=0.0)
+    made = bandit(exploration=0.0)
     for k in range(40):
         decide(made, ask(f"e{k}", "ann", "a"))
         made.reward(f"e{k}", 1.0, START)

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from coterie.service.core.coordinator import Coordinator
+from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.figures import latest
 from coterie.service.figures.latest import LatestDecisions
 from coterie.service.settings import Config
-from tests.service.helpers import Clock, ask, engine, settings_of, with_coordinator
+from tests.service.helpers import Clock, ask, bandit, settings_of, with_coordinator
 
 
 def test_the_latest_decisions_follow_the_log_and_are_forgotten_with_it(tmp_path: Path) -> None:
@@ -19,17 +19,17 @@ def test_the_latest_decisions_follow_the_log_and_are_forgotten_with_it(tmp_path:
         await coordinator.reward("e1", 0.5)
         await coordinator.rank(ask("e2", "bob"))
         last.follow(coordinator.store)
-        assert [(made.event, made.reward) for made in last.of(coordinator.engine)] == [
+        assert [(made.event, made.reward) for made in last.of(coordinator.bandit)] == [
             ("e2", None),
             ("e1", 0.5),
         ]
-        assert last.of(coordinator.engine)[0].members == 1  # ann is surer, and elsewhere
+        assert last.of(coordinator.bandit)[0].members == 1  # ann is surer, and elsewhere
         await coordinator.reward("e2", 1.0)
         last.follow(coordinator.store)
-        assert last.of(coordinator.engine)[0].reward == 1.0
+        assert last.of(coordinator.bandit)[0].reward == 1.0
         await coordinator.forget("bob")
         last.follow(coordinator.store)
-        assert [made.event for made in last.of(coordinator.engine)] == ["e1"]
+        assert [made.event for made in last.of(coordinator.bandit)] == ["e1"]
         assert [made.event for made in last.decisions] == ["e1"]
 
     with_coordinator(settings_of(tmp_path / "log.db", Config(policy="cab")), work, Clock())
@@ -61,10 +61,10 @@ def test_the_latest_decisions_are_told_in_stretches(tmp_path: Path) -> None:
                 await coordinator.reward(f"e{k}", float(k >= 70))
         last = LatestDecisions()
         last.follow(coordinator.store)
-        return latest.stretches(last.of(coordinator.engine), coordinator.engine)
+        return latest.stretches(last.of(coordinator.bandit), coordinator.bandit)
 
     first, second = with_coordinator(settings_of(tmp_path / "log.db"), work, Clock())
     assert (first.decisions, first.payoff, second.decisions, second.payoff) == (50, 0.0, 50, 1.0)
     assert second.payoff_interval is not None
     assert second.payoff_interval.high == 1
-    assert latest.stretches([], engine()) == []
+    assert latest.stretches([], bandit()) == []

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from coterie.policies import CAB, LinUCB
-from coterie.service.core.engine import Action, Question
+from coterie.service.core.question import Action, Question
 from coterie.service.figures import resemblance
 from coterie.service.figures.latest import LatestDecisions
 from coterie.service.figures.resemblance import Place
-from tests.service.helpers import START, ask, decide, engine
+from tests.service.helpers import START, ask, bandit, decide
 
 
 @pytest.mark.parametrize("policy", [CAB(one_hot=True, alpha=0.3), LinUCB(one_hot=True, alpha=0.3)])
 def test_places_are_what_deciding_sees(policy: Any) -> None:
-    made = engine(policy="cab")
+    made = bandit(policy="cab")
     rng = np.random.default_rng(3)
     for k in range(40):
         decide(made, ask(f"e{k}", f"u{k % 5}"))
@@ -31,7 +31,7 @@ def test_places_are_what_deciding_sees(policy: Any) -> None:
 
 
 def test_alike_is_the_neighbourhood_of_cab() -> None:
-    made = engine(policy="cab")
+    made = bandit(policy="cab")
     policy = CAB(one_hot=True, alpha=0.2)
     rng = np.random.default_rng(1)
     for k in range(60):
@@ -57,7 +57,7 @@ def test_groups_are_disjoint_and_complete() -> None:
 
 
 def test_vectors_are_looked_at_as_they_were_last_chosen() -> None:
-    made = engine(policy="cab", exploration=0.0)
+    made = bandit(policy="cab", exploration=0.0)
     actions = [Action("news", [{"type": "news"}]), Action("jazz", [{"type": "music"}])]
     record = decide(made, Question("e1", "ann", actions))
     made.reward("e1", 1.0, START)

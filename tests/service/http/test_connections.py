@@ -100,11 +100,11 @@ def test_a_whole_request_is_not_cut_off_however_long_its_answer_takes(tmp_path: 
         async with running(tmp_path, headers_within=0.02, body_within=0.02) as (connect, connections):
             coordinator = connections.metrics.coordinator
             wire = await connect()
-            async with coordinator.turns:  # nothing is decided meanwhile
+            async with coordinator.sequencer.turns:  # nothing is decided meanwhile
                 body = b'{"user": "ann", "actions": [{"id": "a"}]}'
                 head = b"POST /v1/rank HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
                 wire[1].write(head + b"content-length: %d\r\n\r\n" % len(body) + body)
-                while not coordinator.turns.waiting:
+                while not coordinator.sequencer.turns.waiting:
                     await asyncio.sleep(0.001)
                 await asyncio.sleep(0.2)  # much longer than either limit
             assert (await answer(wire)).startswith(b"HTTP/1.1 201")

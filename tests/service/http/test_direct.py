@@ -80,7 +80,7 @@ def test_a_failure_inside_is_told_in_the_same_shape(tmp_path: Path, monkeypatch:
         raise RuntimeError("secret")
 
     with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
-        monkeypatch.setattr("coterie.service.core.engine.Engine.rank", broken)
+        monkeypatch.setattr("coterie.service.core.bandit.Bandit.rank", broken)
         body = {"user": "ann", "actions": [A]}
         told = [client.post("/v1/rank", json=body)]
         app.direct = {}

@@ -15,7 +15,7 @@ from litestar.testing import TestClient
 from coterie.errors import ContextError, FileError, ParameterError
 from coterie.models.features import DEPTH, check_readable, flatten
 from coterie.policies import POLICIES
-from coterie.service.core.engine import OURS, check_config
+from coterie.service.core.policy_config import OURS, check_config
 from coterie.service.exchange.dsjson import read_dsjson
 from coterie.service.http.duplicate_names import NAMED, TwiceError, check_names
 from coterie.service.http.limits import check_numbers

@@ -16,18 +16,19 @@ from typer.testing import CliRunner
 
 from coterie.cli.app import app
 from coterie.errors import FileError
-from coterie.service.core.coordinator import Coordinator
+from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.records import Rank, flatten
 from coterie.service.log.backup import back_up, read_backup, restore
+from coterie.service.log.errors import InUseError
 from coterie.service.log.recovery import recover
 from coterie.service.log.sqlite_store import SqliteStore
-from coterie.service.log.store import Append, InUseError, KeyRow, Store, open_store
+from coterie.service.log.store import Append, KeyRow, Store, open_store
 from coterie.service.settings import Config
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.saving import save_now
 from tests.service import postgres
 from tests.service.golden import FOLDER
-from tests.service.helpers import ask, engine, settings_of, with_coordinator
+from tests.service.helpers import ask, bandit, settings_of, with_coordinator
 
 KEY = KeyRow("phone", ("decide",), b"hash", 7)
 KINDS = ["sqlite", "postgresql"]
@@ -128,7 +129,7 @@ def test_a_backup_is_of_one_moment_while_a_service_writes(place: Place, tmp_path
             await coordinator.rank(ask(f"during {during}", user=f"later {during}"))
             during += 1
         made = await copying
-        assert 30 <= made.end <= coordinator.engine.position
+        assert 30 <= made.end <= coordinator.bandit.position
 
     with_coordinator(settings_of(Path("unused"), Config(exploration=0.0)), work, store=open_store(url))
     new = str(tmp_path / "new.db")
@@ -256,7 +257,7 @@ def test_a_snapshot_that_is_not_what_the_log_says_is_refused(tmp_path: Path) -> 
     kept, new = tmp_path / "kept.backup", str(tmp_path / "new.db")
     filled(str(tmp_path / "store.db"))
     with closing(SqliteStore(str(tmp_path / "store.db"))) as store:
-        other = engine(exploration=0.0)
+        other = bandit(exploration=0.0)
         other.position = store.bounds()[1]
         save_now(other, store, alone=True)
     back_up(str(tmp_path / "store.db"), kept)

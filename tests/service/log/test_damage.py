@@ -14,7 +14,7 @@ from coterie.service.log.recovery import recover
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append
 from coterie.service.snapshots import snapshot
-from tests.service.helpers import START, ask, engine, opened
+from tests.service.helpers import START, ask, bandit, opened
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 def _write(path: Path, batches: int, stop: bool) -> list[int]:
     """Write a small log, and return the size of the write-ahead log after each batch."""
     store = SqliteStore(str(path))
-    made = engine(exploration=0.5)
+    made = bandit(exploration=0.5)
     sizes = []
     for number in range(batches):
         made.rank(ask(f"event-{number}", f"user-{number % 3}"), START + number)

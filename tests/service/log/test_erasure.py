@@ -12,17 +12,18 @@ from typing import Any
 
 import pytest
 
-from coterie.service.core.coordinator import Coordinator
-from coterie.service.core.engine import Action, Question
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.question import Action, Question
 from coterie.service.core.records import Activate, Rank, Reward, flatten
 from coterie.service.log.erasure import Scrubber, scrub
+from coterie.service.log.errors import StoreError
 from coterie.service.log.recovery import recover
 from coterie.service.log.sqlite_store import SqliteStore
-from coterie.service.log.store import Store, StoreError
+from coterie.service.log.store import Store
 from coterie.service.problems import Problem
 from coterie.service.settings import Config, Settings
 from coterie.service.snapshots import snapshot
-from tests.service.helpers import START, Clock, ask, decide, engine, opened, settings_of, with_coordinator
+from tests.service.helpers import START, Clock, ask, bandit, decide, opened, settings_of, with_coordinator
 from tests.service.log.test_store import Open, again, database  # noqa: F401 (fixtures)
 from tests.service.snapshots.test_pieces import append
 
@@ -115,7 +116,7 @@ def test_a_crash_at_any_point_of_an_erasure_is_finished_by_the_next_start(again:
             assert (
                 await coordinator.forget("ann-the-person") == known
             )  # not stored, so not forgotten: asked again
-            return snapshot.dump(coordinator.engine)
+            return snapshot.dump(coordinator.bandit)
 
         state = with_coordinator(settings, start, clock, store)
         store = again()
@@ -140,9 +141,10 @@ async def _and_die(settings: Settings, work: Any, clock: Clock, store: Any) -> N
     coordinator = Coordinator(settings, store, clock)
     await coordinator.start()
     await work(coordinator)
-    for task in [*coordinator._tasks, *([coordinator._healing] if coordinator._healing else [])]:
+    for task in filter(None, [*coordinator._tasks, coordinator.availability.healing]):
         task.cancel()
-    coordinator.committer.abandon()
+    assert coordinator.sequencer.committer is not None
+    coordinator.sequencer.committer.abandon()
 
 
 def test_a_killed_service_finishes_the_erasure_at_its_next_start(tmp_path: Path) -> None:
@@ -150,7 +152,7 @@ def test_a_killed_service_finishes_the_erasure_at_its_next_start(tmp_path: Path)
     path = tmp_path / "log.db"
     program = f"""
 import asyncio, os, signal
-from coterie.service.core.coordinator import Coordinator
+from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.settings import Config, Settings
 from coterie.service.log.sqlite_store import SqliteStore
 from tests.service.helpers import Clock
@@ -186,7 +188,7 @@ asyncio.run(main())
 
     async def start(coordinator: Any) -> bytes:
         assert coordinator.store.scrubs() == []
-        return snapshot.dump(coordinator.engine)
+        return snapshot.dump(coordinator.bandit)
 
     state = with_coordinator(settings_of(path, RULES), start, Clock())
     with opened(path) as store:
@@ -217,7 +219,7 @@ def test_an_erasure_that_failed_is_finished_when_asked_again(tmp_path: Path) -> 
 
 
 def test_an_id_that_somebody_else_used_again_stays(tmp_path: Path) -> None:
-    made = engine(max_events=1)
+    made = bandit(max_events=1)
     for user in ("ann", "bob"):
         decide(made, ask("same", user))
         made.reward("same", 1.0, START)
@@ -237,7 +239,7 @@ def test_an_id_that_somebody_else_used_again_stays(tmp_path: Path) -> None:
 
 def test_the_last_batches_are_rewritten_first(tmp_path: Path) -> None:
     """A reward keeps the name of its event no longer than the decision does, or it could never be found again."""
-    made = engine()
+    made = bandit()
     with opened(tmp_path / "log.db") as store:
         for k in range(3):
             decide(made, ask(f"e{k}", deferred=True))
@@ -264,6 +266,6 @@ def test_the_last_batches_are_rewritten_first(tmp_path: Path) -> None:
 
 
 def test_a_scrubber_without_users_changes_nothing() -> None:
-    made = engine()
+    made = bandit()
     record = decide(made, ask("e"))
     assert Scrubber([]).clean(1, record) is record

@@ -16,12 +16,13 @@ import pytest
 from litestar.testing import TestClient
 
 from coterie.errors import FileError, ParameterError
-from coterie.service.core.coordinator import Coordinator
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.coordination.standby import WAITING, Standby
 from coterie.service.core.records import Batch, Rank, Record, Reward, Tick, encode, pack
-from coterie.service.core.standby import WAITING, Standby
+from coterie.service.log.errors import LostError
 from coterie.service.log.postgres_store import PostgresStore
 from coterie.service.log.recovery import ScrubbedMeanwhileError, recover, relearn
-from coterie.service.log.store import Append, KeyRow, LostError, Store, open_store
+from coterie.service.log.store import Append, KeyRow, Store, open_store
 from coterie.service.problems import Problem
 from coterie.service.serve import make_app
 from coterie.service.settings import Config, Settings
@@ -63,7 +64,7 @@ async def _coordinator(url: str) -> Coordinator:
     coordinator = Coordinator(
         Settings(config=Config(exploration=0.0)), open_store(url, standby=True), Clock()
     )
-    coordinator.pauses = (0.02, 0.04)
+    coordinator.availability.pauses = (0.02, 0.04)
     await coordinator.start()
     return coordinator
 
@@ -93,37 +94,37 @@ def test_a_second_service_waits_and_takes_over_when_the_first_loses_its_connecti
     async def go() -> None:
         first = await _coordinator(database)
         second = await _coordinator(database)
-        assert (first.waiting, first.refusing) == (False, None)
-        assert (second.waiting, second.refusing) == (True, WAITING)
+        assert (first.availability.waiting, first.refusing) == (False, None)
+        assert (second.availability.waiting, second.refusing) == (True, WAITING)
         await _refused(second.rank(ask("early")), "waiting, because another coterie owns the database")
         for k in range(5):
             await first.rank(ask(f"first {k}", user=f"user {k}"))
         await first.reward("first 0", 1.0)
-        truth = snapshot.dump(first.engine)
+        truth = snapshot.dump(first.bandit)
         reconnect = first.store.reconnect
 
         def later() -> None:
-            if second.waiting:
+            if second.availability.waiting:
                 raise FileError("the way to the server is broken")
             reconnect()
 
         first.store.reconnect = later  # type: ignore[method-assign]
         _break_connections(first.store, database)
         await _until(lambda: second.refusing is None)  # nobody asked the first for anything
-        assert snapshot.dump(second.engine) == truth
-        assert second.engine.names == first.engine.names
-        await _until(lambda: first.waiting)
+        assert snapshot.dump(second.bandit) == truth
+        assert second.bandit.names == first.bandit.names
+        await _until(lambda: first.availability.waiting)
         await _refused(first.rank(ask("late")), "waiting, because another coterie owns the database")
         record = await second.rank(ask("second", user="user 1"))
         assert record.user == 1
         await second.reward("first 1", 1.0)
-        truth = snapshot.dump(second.engine)
+        truth = snapshot.dump(second.bandit)
         await second.stop()
         assert second.saved
         await _until(lambda: first.refusing is None)
-        assert snapshot.dump(first.engine) == truth
+        assert snapshot.dump(first.bandit) == truth
         assert await first.rank(ask("second", user="user 1")) == record
-        state = snapshot.dump(first.engine)
+        state = snapshot.dump(first.bandit)
         await first.stop()
         assert first.saved
         with closing(open_store(database)) as store:
@@ -253,15 +254,16 @@ def test_a_takeover_reads_only_what_was_not_followed(database: str, monkeypatch:
         await first.rank(ask("two", user="bob"))
         standby.follow()
         await first.rank(ask("three", user="cid"))
-        truth = snapshot.dump(first.engine)
+        truth = snapshot.dump(first.bandit)
         first.store.close()
         _own(standby.store)
-        monkeypatch.setattr("coterie.service.core.standby.recover", None)  # which would read all
-        engine = standby.engine()
-        assert snapshot.dump(engine) == truth
-        assert engine.names == first.engine.names
+        monkeypatch.setattr("coterie.service.coordination.standby.recover", None)  # which would read all
+        bandit = standby.bandit()
+        assert snapshot.dump(bandit) == truth
+        assert bandit.names == first.bandit.names
         standby.store.close()
-        first.committer.abandon()
+        assert first.sequencer.committer is not None
+        first.sequencer.committer.abandon()
         for task in first._tasks:
             task.cancel()
 
@@ -282,12 +284,12 @@ def test_names_are_followed_too(database: str) -> None:
                 await first.forget(f"user {k * 7 % 11}")
             if k % 3 == 0:
                 standby.follow()
-        assert len(first.engine.names) == 6
+        assert len(first.bandit.names) == 6
         await first.stop()
         _own(standby.store)
-        engine = standby.engine()
-        assert engine.names == first.engine.names
-        assert engine.ids == first.engine.ids == standby.store.users()
+        bandit = standby.bandit()
+        assert bandit.names == first.bandit.names
+        assert bandit.ids == first.bandit.ids == standby.store.users()
         standby.store.close()
 
     asyncio.run(go())
@@ -302,24 +304,25 @@ def test_a_user_may_be_scrubbed_between_two_looks(database: str, looks: int) -> 
         standby = Standby(open_store(database, standby=True))
         await first.rank(ask("before", user="ann"))
         standby.follow()
-        followed = standby._engine
+        followed = standby._bandit
         assert followed is not None
         await first.reward("before", 1.0)
         await first.forget("ann")
         await first.rank(ask("after", user="bob"))
-        truth = snapshot.dump(first.engine)
+        truth = snapshot.dump(first.bandit)
         if looks == 2:
             standby.follow()
-            assert standby._engine is None  # the next look begins anew
+            assert standby._bandit is None  # the next look begins anew
             standby.follow()
         first.store.close()
         _own(standby.store)
-        engine = standby.engine()
-        assert engine is not followed
-        assert engine.statistics.total.learned == 1
-        assert snapshot.dump(engine) == truth == snapshot.dump(recover(standby.store, from_empty=True))
+        bandit = standby.bandit()
+        assert bandit is not followed
+        assert bandit.statistics.total.learned == 1
+        assert snapshot.dump(bandit) == truth == snapshot.dump(recover(standby.store, from_empty=True))
         standby.store.close()
-        first.committer.abandon()
+        assert first.sequencer.committer is not None
+        first.sequencer.committer.abandon()
         for task in first._tasks:
             task.cancel()
 
@@ -339,8 +342,8 @@ def test_a_user_may_be_scrubbed_while_the_kept_log_is_learned_anew(database: str
         store.append(_ticks(0))
         store.append(Append(pack(1, [encode(record) for record in kept])))
         store.compact(1)
-        assert relearn(store, Config(), 6).learned == 0
-        assert relearn(store, Config(), 5, owned=False).learned == 0
+        assert relearn(store, Config(), 6).policies.learned == 0
+        assert relearn(store, Config(), 5, owned=False).policies.learned == 0
         with pytest.raises(ScrubbedMeanwhileError, match="record 5 is about an event of another name"):
             relearn(store, Config(), 6, owned=False)
 
@@ -357,12 +360,12 @@ def test_what_was_followed_is_read_again_after_another_owner(database: str) -> N
         tool.append(Append(pack(0, [encode(Tick(100 + k)) for k in range(5)])))
         standby.follow()
     _own(standby.store)
-    assert (standby.engine().position, standby.engine().now) == (5, 104)
+    assert (standby.bandit().position, standby.bandit().now) == (5, 104)
     standby.store.close()
     standby = Standby(PostgresStore(database, standby=True))
-    standby._epoch, standby._engine = -1, recover(standby.store)  # not followed since before two owners
-    standby._engine.now = -1
-    assert standby.engine().now == 104
+    standby._epoch, standby._bandit = -1, recover(standby.store)  # not followed since before two owners
+    standby._bandit.now = -1
+    assert standby.bandit().now == 104
     standby.store.close()
 
 
@@ -377,7 +380,7 @@ def test_a_batch_that_cannot_be_read_while_waiting_is_looked_at_again(database: 
     standby.follow()
     first.close()
     _own(standby.store)
-    assert standby.engine().position == 2
+    assert standby.bandit().position == 2
     standby.store.close()
 
 
@@ -388,7 +391,7 @@ def test_a_takeover_that_fails_ends_the_process_so_that_another_can_begin(
         owner = PostgresStore(database)
         coordinator = Coordinator(Settings(), open_store(database, standby=True), Clock())
         ended: list[bool] = []
-        coordinator.give_up = lambda: ended.append(True)
+        coordinator.availability.give_up = lambda: ended.append(True)
 
         async def fail(*_: Any) -> None:
             raise ParameterError("the settings are wrong")
@@ -417,7 +420,7 @@ def test_one_who_waits_can_be_stopped_and_survives_a_restart_of_the_server() -> 
         await _until(lambda: WAITING in (first.refusing, second.refusing))
         serving, other = (first, second) if first.refusing is None else (second, first)
         await serving.rank(ask("two"))
-        assert {"one", "two"} == serving.engine.events.keys()
+        assert {"one", "two"} == serving.bandit.events.keys()
         await other.stop()
         assert other.saved  # nothing is its to save
         await serving.stop()

@@ -15,15 +15,16 @@ import pytest
 from litestar.testing import TestClient
 
 from coterie.service import serve as serve_module
-from coterie.service.core.coordinator import Coordinator
+from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.records import Rank, flatten
 from coterie.service.http import app as app_module
 from coterie.service.http.app import _follow_keys
 from coterie.service.http.keys import Keyring
+from coterie.service.log.errors import BrokenError, FullError, LostError
 from coterie.service.log.postgres_store import PostgresStore
 from coterie.service.log.recovery import recover
 from coterie.service.log.sqlite_store import SqliteStore
-from coterie.service.log.store import Append, BrokenError, FullError, LostError
+from coterie.service.log.store import Append
 from coterie.service.problems import Problem
 from coterie.service.serve import make_app
 from coterie.service.settings import Config, Settings
@@ -55,9 +56,9 @@ class Faulty:
 
 
 async def _coordinator(path: Path) -> tuple[Coordinator, Faulty]:
-    store = Faulty(SqliteStore(str(path)))
+    store: Any = Faulty(SqliteStore(str(path)))
     coordinator = Coordinator(Settings(config=Config(exploration=0.0)), store, Clock())
-    coordinator.pauses = (0.01, 0.02)
+    coordinator.availability.pauses = (0.01, 0.02)
     await coordinator.start()
     return coordinator, store
 
@@ -80,7 +81,7 @@ def test_a_full_disk_refuses_goes_back_to_the_log_and_recovers(tmp_path: Path) -
         coordinator, store = await _coordinator(tmp_path / "log.db")
         await coordinator.rank(ask("e1"))
         await coordinator.reward("e1", 1.0)
-        truth = snapshot.dump(coordinator.engine)
+        truth = snapshot.dump(coordinator.bandit)
         store.fault = FullError("no space left")
         results = await asyncio.gather(
             *(coordinator.rank(ask(f"lost-{k}")) for k in range(5)), return_exceptions=True
@@ -89,12 +90,12 @@ def test_a_full_disk_refuses_goes_back_to_the_log_and_recovers(tmp_path: Path) -
         await _refused(coordinator.reward("e1", 1.0), "no new work is accepted")
         assert coordinator.event("e1").state == "rewarded"  # reads go on
         await _until(
-            lambda: snapshot.dump(coordinator.engine) == truth
+            lambda: snapshot.dump(coordinator.bandit) == truth
         )  # what was not stored was not learned
         store.fault = None
         await _until(lambda: coordinator.refusing is None)
         assert (await coordinator.rank(ask("lost-0"))).event == "lost-0"
-        state = snapshot.dump(coordinator.engine)
+        state = snapshot.dump(coordinator.bandit)
         await coordinator.stop()
         with opened(tmp_path / "log.db") as after:
             assert snapshot.dump(recover(after, from_empty=True)) == state
@@ -110,8 +111,8 @@ def test_a_failed_sync_is_never_tried_again(tmp_path: Path, keeps: bool) -> None
         store.fault, store.keeps = BrokenError("sync failed"), keeps
         await _refused(coordinator.rank(ask("e2")), "not stored: a write to the store failed")
         store.fault, tries = None, store.tries
-        assert coordinator._healing is not None
-        await coordinator._healing
+        assert coordinator.availability.healing is not None
+        await coordinator.availability.healing
         for _ in range(3):
             await _refused(
                 coordinator.rank(ask("e3")), "accepted now: a write to the store failed; the service must"
@@ -120,8 +121,8 @@ def test_a_failed_sync_is_never_tried_again(tmp_path: Path, keeps: bool) -> None
         assert coordinator.event("e1").state == "waiting"
         await coordinator.stop()
         again, _ = await _coordinator(tmp_path / "log.db")  # a restart reads what the disk holds
-        assert ("e2" in again.engine.events) == keeps
-        assert "e1" in again.engine.events
+        assert ("e2" in again.bandit.events) == keeps
+        assert "e1" in again.bandit.events
         await again.stop()
 
     asyncio.run(go())
@@ -131,7 +132,7 @@ def test_sqlite_itself_says_when_it_is_full_and_keeps_the_rest(tmp_path: Path) -
     async def go() -> list[str]:
         store = SqliteStore(str(tmp_path / "log.db"))
         coordinator = Coordinator(Settings(), store, Clock())
-        coordinator.pauses = (0.01,)
+        coordinator.availability.pauses = (0.01,)
         await coordinator.start()
         pages = store._write.execute("PRAGMA page_count").fetchone()[0]
         store._write.execute(f"PRAGMA max_page_count = {pages + 3}")
@@ -359,7 +360,7 @@ def test_a_full_disk_writes_a_line_when_it_begins_and_when_it_ends(
 
 
 def test_nobody_is_told_what_the_database_said(tmp_path: Path) -> None:
-    store = Faulty(SqliteStore(str(tmp_path / "log.db")))
+    store: Any = Faulty(SqliteStore(str(tmp_path / "log.db")))
     app: Any = make_app(Settings(store=str(tmp_path / "log.db")), store)
     with TestClient(app, base_url="http://127.0.0.1") as client:
         store.fault = BrokenError("writing failed: host db.internal, user secret")
@@ -394,7 +395,7 @@ def test_a_stop_without_its_snapshot_says_so_and_exits_with_1(
 
     monkeypatch.setattr("coterie.service.serve.uvicorn.run", run)
     monkeypatch.setattr(serve_module, "configure_logs", lambda level: None)
-    monkeypatch.setattr(serve_module, "calm_the_collector", lambda: None)
+    monkeypatch.setattr(serve_module, "tune_garbage_collection", lambda: None)
     monkeypatch.setattr("coterie.service.serve.signal.signal", lambda *_: None)
     monkeypatch.setattr("coterie.service.serve.sys.setswitchinterval", lambda _: None)
     if fails:
@@ -414,14 +415,14 @@ def test_a_restart_of_postgresql_is_survived(logged: pytest.LogCaptureFixture) -
         coordinator = Coordinator(
             Settings(config=Config(exploration=0.0)), PostgresStore(server.url), Clock()
         )
-        coordinator.pauses = (0.02, 0.04)
+        coordinator.availability.pauses = (0.02, 0.04)
         await coordinator.start()
         keyring = Keyring([], [])
         following = asyncio.create_task(_follow_keys(keyring, coordinator))
         for round_ in range(2):
             await coordinator.rank(ask(f"before {round_}"))
             await coordinator.reward(f"before {round_}", 1.0)
-            truth = snapshot.dump(coordinator.engine)
+            truth = snapshot.dump(coordinator.bandit)
             await asyncio.to_thread(server.stop)
             if round_ == 0:  # else nobody asks for anything, and the look at the keys finds out
                 await _refused(coordinator.rank(ask("lost")), "the connection to the database is lost")
@@ -431,12 +432,12 @@ def test_a_restart_of_postgresql_is_survived(logged: pytest.LogCaptureFixture) -
             await _until(lambda: sum("trying again in 0.04 s" in line for line in lines(logged)) > 1)
             await asyncio.to_thread(server.start)
             await _until(lambda: coordinator.refusing is None)
-            assert snapshot.dump(coordinator.engine) == truth
+            assert snapshot.dump(coordinator.bandit) == truth
             logged.clear()
         record = await coordinator.rank(ask("lost"))
         assert await coordinator.rank(ask("lost")) == record
         following.cancel()
-        state = snapshot.dump(coordinator.engine)
+        state = snapshot.dump(coordinator.bandit)
         await coordinator.stop()
         assert coordinator.saved
         store = PostgresStore(server.url)
@@ -458,7 +459,7 @@ def test_a_batch_on_its_way_when_the_connection_is_lost_is_learned_once_or_not_a
         await _refused(coordinator.rank(ask("e1")), "the connection to the database is lost")
         store.fault = None
         await _until(lambda: coordinator.refusing is None)
-        assert ("e1" in coordinator.engine.events) == keeps
+        assert ("e1" in coordinator.bandit.events) == keeps
         await coordinator.rank(ask("e1"))
         await coordinator.reward("e1", 1.0)
         await coordinator.stop()

@@ -13,21 +13,14 @@ import psycopg
 import pytest
 
 from coterie.errors import FileError
-from coterie.service.core.coordinator import Coordinator
+from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.records import Rank, Tick, encode, flatten, pack
 from coterie.service.http.keys import new_key
+from coterie.service.log.errors import BrokenError, FullError, InUseError, StoreError
 from coterie.service.log.recovery import recover
-from coterie.service.log.retention import let_go
+from coterie.service.log.retention import remove_old
 from coterie.service.log.sqlite_store import SqliteStore, _named
-from coterie.service.log.store import (
-    Append,
-    BrokenError,
-    FullError,
-    InUseError,
-    Store,
-    StoreError,
-    open_store,
-)
+from coterie.service.log.store import Append, Store, open_store
 from coterie.service.settings import Challenger, Config, Durability, Settings
 from coterie.service.snapshots import snapshot
 from tests.service import postgres
@@ -83,11 +76,11 @@ def test_a_trial_with_a_challenger_replays_bit_for_bit(again: Open) -> None:
             await coordinator.reward(f"e{k}", float(record.choice == 1))
             if k == 20:
                 await coordinator.snapshot()
-        states.append(snapshot.dump(coordinator.engine))
+        states.append(snapshot.dump(coordinator.bandit))
         states.append(snapshot.dump(recover(coordinator.store)))
         states.append(snapshot.dump(recover(coordinator.store, from_empty=True)))
-        assert coordinator.engine.rival is not None
-        assert coordinator.engine.trial is not None
+        assert coordinator.bandit.challenger is not None
+        assert coordinator.bandit.trial is not None
 
     config = Config(holdback=0.2, challenger=Challenger("linucb", 0.4))
     with_coordinator(Settings(config=config), work, Clock(), again())
@@ -136,9 +129,9 @@ def test_two_snapshots_are_kept_and_old_batches_go(again: Open) -> None:
     for position in (2, 4, 8):
         store.save_snapshot(position, b"state %d" % position)
     assert list(store.snapshots()) == [(8, b"state 8"), (4, b"state 4")]
-    assert let_go(store, before=1000) == 4
+    assert remove_old(store, before=1000) == 4
     assert store.bounds() == (4, 10)
-    assert let_go(store, before=0) == 0
+    assert remove_old(store, before=0) == 0
     store.save_snapshot(9, b"alone", alone=True)
     assert list(store.snapshots()) == [(9, b"alone")]
     assert store.cut(6) == 4
@@ -163,14 +156,14 @@ def test_a_coordinator_goes_on_where_it_stopped(again: Open) -> None:
     clock = Clock()
 
     async def work(coordinator: Any) -> bytes:
-        start = coordinator.engine.position
+        start = coordinator.bandit.position
         for k in range(20):
             await coordinator.rank(ask(f"e{start}-{k}", f"user-{k % 4}"))
             if k % 2:
                 await coordinator.reward(f"e{start}-{k}", 1.0)
             clock.turn(0.5)
         await coordinator.forget("user-3")
-        return snapshot.dump(coordinator.engine)
+        return snapshot.dump(coordinator.bandit)
 
     for _ in range(2):
         state = with_coordinator(settings, work, clock, again())
@@ -184,7 +177,7 @@ def test_a_forgotten_user_leaves_the_log_and_it_still_replays(again: Open) -> No
     secret = {"email": "ann@example.org"}
 
     async def work(coordinator: Any) -> bytes:
-        from coterie.service.core.engine import Action, Question
+        from coterie.service.core.question import Action, Question
 
         for k in range(6):
             user = "ann-the-person" if k % 2 else f"other-{k}"
@@ -192,7 +185,7 @@ def test_a_forgotten_user_leaves_the_log_and_it_still_replays(again: Open) -> No
             await coordinator.rank(Question(f"ann-event-{k}", user, actions, [secret] if k % 2 else []))
             await coordinator.reward(f"ann-event-{k}", 1.0)
         await coordinator.forget("ann-the-person")
-        return snapshot.dump(coordinator.engine)
+        return snapshot.dump(coordinator.bandit)
 
     state = with_coordinator(settings, work, Clock(), again())
     store = again()
@@ -308,7 +301,7 @@ def test_only_a_full_disk_may_be_tried_again() -> None:
 
 
 def test_the_second_level_syncs_later_and_loses_nothing_to_a_crash(tmp_path: Path) -> None:
-    store = SqliteStore(str(tmp_path / "log.db"), Durability.LOSE_ONE_SECOND)
+    store = SqliteStore(str(tmp_path / "log.db"), durability=Durability.LOSE_ONE_SECOND)
     store.append(_ticks(0, 3, START))
     store.sync()
     assert store.bounds() == (0, 3)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from litestar.testing import TestClient
 
-from coterie.service.core.engine import Engine
+from coterie.service.core.bandit import Bandit
 from coterie.service.core.records import Rank
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.personalizer.event_batch import MOST, read_batch
@@ -132,8 +132,8 @@ def send(service: tuple[TestClient[Any], Any], where: str, body: bytes) -> Any:
 
 
 def last_decision(coordinator: Any, name: str) -> Rank:
-    for data in coordinator.store.read(coordinator.engine.events[name].position):
-        found = data.records()[coordinator.engine.events[name].position - data.first]
+    for data in coordinator.store.read(coordinator.bandit.events[name].position):
+        found = data.records()[coordinator.bandit.events[name].position - data.first]
         assert isinstance(found, Rank)
         return found
     raise AssertionError(name)
@@ -154,7 +154,7 @@ def test_a_batch_of_decisions_is_kept_with_its_probabilities_and_learned(service
     told = client.get("/v1/events/fb-1").json()
     assert (told["user"], told["chosen"], told["baseline"]) == ("bob", "c", "a")
     assert {one["id"]: one["probability"] for one in told["ranking"]} == {"c": 0.25, "a": 0.75, "2": 0}
-    before = coordinator.engine.model.learned
+    before = coordinator.bandit.policies.model.learned
     rewards = batch(
         event("fb-1", 3, outcome(1.0)),
         event("fb-2", 3, outcome("0.5", taken=True)),
@@ -163,7 +163,7 @@ def test_a_batch_of_decisions_is_kept_with_its_probabilities_and_learned(service
     answer = send(service, "observations", rewards)
     assert answer.status_code == 204
     assert answer.headers["x-coterie-reward"] == "applied=2, activated=1, unknown_event=1"
-    assert coordinator.engine.model.learned == before + 2
+    assert coordinator.bandit.policies.model.learned == before + 2
     again = send(service, "interactions", body)
     assert again.headers["x-coterie-decisions"] == "new=0, known=2"
 
@@ -184,7 +184,7 @@ def test_the_learned_decision_is_that_of_a_rank(service: Any) -> None:
         "eventId": "same-2",
     }
     assert client.post(f"{BASE}/rank", json=body).status_code == 201
-    events = coordinator.engine.events
+    events = coordinator.bandit.events
     assert events["same-1"].hashed == events["same-2"].hashed
     assert events["same-1"].user == events["same-2"].user
 
@@ -203,15 +203,15 @@ def test_decisions_sent_are_replayed_from_the_log(service: Any) -> None:
             }
         ).encode(),
     )
-    again = Engine()
-    again.know(coordinator.engine.ids)
+    again = Bandit()
+    again.user_names.take(coordinator.bandit.ids)
     for data in coordinator.store.read():
         for record in data.records():
             again.apply(record)
-    assert again.model is not None
-    assert (again.position, again.model.learned) == (
-        coordinator.engine.position,
-        coordinator.engine.model.learned,
+    assert again.policies.model is not None
+    assert (again.position, again.policies.model.learned) == (
+        coordinator.bandit.position,
+        coordinator.bandit.policies.model.learned,
     )
 
 
@@ -259,11 +259,11 @@ GOOD = {"EventId": "e", "a": [1, 2], "p": [0.5, 0.5], "c": {"_multi": [{"_tag": 
 def test_what_cannot_be_read_is_refused_and_changes_nothing(
     service: Any, where: str, body: bytes, message: str
 ) -> None:
-    before = service[1].engine.position
+    before = service[1].bandit.position
     answer = send(service, where, body)
     assert (answer.status_code, answer.headers["x-ms-error-code"]) == (400, "InvalidRequest")
     assert message in answer.json()["error"]["message"]
-    assert service[1].engine.position == before
+    assert service[1].bandit.position == before
 
 
 def test_one_wrong_decision_keeps_all_out(service: Any) -> None:
@@ -273,10 +273,10 @@ def test_one_wrong_decision_keeps_all_out(service: Any) -> None:
     lines = [GOOD | {"EventId": "fresh"}, other]
     answer = send(service, "interactions", "\n".join(map(json.dumps, lines)).encode())
     assert answer.status_code == 409
-    assert "fresh" not in coordinator.engine.events
+    assert "fresh" not in coordinator.bandit.events
     twice = [GOOD | {"EventId": "twice"}, other | {"EventId": "twice"}]
     assert send(service, "interactions", "\n".join(map(json.dumps, twice)).encode()).status_code == 409
-    assert "twice" not in coordinator.engine.events
+    assert "twice" not in coordinator.bandit.events
 
 
 @given(st.data())

@@ -16,10 +16,11 @@ from litestar.testing import TestClient
 
 from coterie.errors import FileError
 from coterie.service import durations
-from coterie.service.core.coordinator import Coordinator
-from coterie.service.core.engine import Action, Engine, Question
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.coordination.slots import narrow
+from coterie.service.core.bandit import Bandit
+from coterie.service.core.question import Action, Question
 from coterie.service.core.records import decode
-from coterie.service.core.slots import narrow
 from coterie.service.exchange.dsjson import read_dsjson
 from coterie.service.exchange.model_file import export_model, import_model
 from coterie.service.log.recovery import recover
@@ -30,7 +31,7 @@ from coterie.service.personalizer.errors import Refusal
 from coterie.service.problems import Problem
 from coterie.service.serve import make_app
 from coterie.service.settings import Config, Settings
-from tests.service.helpers import START, ask, decide, engine
+from tests.service.helpers import START, ask, bandit, decide
 
 V1, PREVIEW = "/personalizer/v1.0", "/personalizer"
 FORMS = [V1, PREVIEW, *(f"/personalizer/v1.1-preview.{k}" for k in (1, 2, 3))]
@@ -206,7 +207,7 @@ def test_the_users_id_is_no_feature(client: TestClient[Any]) -> None:
     for user, event in (("ann", "same-1"), ("bob", "same-2")):
         body = {"contextFeatures": [{"user": {"id": user, "age": 3}}], "actions": ACTIONS, "eventId": event}
         client.post(f"{V1}/rank", json=body)
-    events = DESKS[client].engine.events
+    events = DESKS[client].bandit.events
     assert events["same-1"].x == events["same-2"].x
     assert events["same-1"].user != events["same-2"].user
 
@@ -258,11 +259,11 @@ def test_one_event_id_is_one_request(client: TestClient[Any]) -> None:
 def test_slots_that_cannot_be_filled_are_refused(
     client: TestClient[Any], slots: list[Any], message: str
 ) -> None:
-    before = DESKS[client].engine.position
+    before = DESKS[client].bandit.position
     answer = client.post(f"{V1}/multislot/rank", json={"actions": ACTIONS, "slots": slots})
     assert (answer.status_code, answer.headers["x-ms-error-code"]) == (400, "InvalidRankRequest")
     assert message in answer.json()["error"]["message"]
-    assert DESKS[client].engine.position == before
+    assert DESKS[client].bandit.position == before
 
 
 @given(st.lists(st.sets(st.sampled_from("abcd")), min_size=1, max_size=4), st.randoms())
@@ -304,7 +305,7 @@ def test_the_examples_in_the_docstrings_run() -> None:
 
 
 def test_a_model_moves_to_a_service_that_numbers_its_users_otherwise() -> None:
-    first, second = engine(exploration=0.0), engine(exploration=0.0)
+    first, second = bandit(exploration=0.0), bandit(exploration=0.0)
     for k, user in enumerate(["ann", "bob"]):
         decide(first, ask(f"e{k}", user))
         first.reward(f"e{k}", 1.0 if user == "ann" else -1.0, START)
@@ -314,8 +315,8 @@ def test_a_model_moves_to_a_service_that_numbers_its_users_otherwise() -> None:
     for user in ("ann", "bob"):
         mine, theirs = first.what_if(ask("w", user))[1], second.what_if(ask("w", user))[1]
         assert mine.score.tolist() == theirs.score.tolist()
-    again = Engine()
-    again.know(second.ids)
+    again = Bandit()
+    again.user_names.take(second.ids)
     for data in second.outbox:
         again.apply(decode(data))
     assert export_model(again) == export_model(second)
@@ -338,7 +339,7 @@ def test_an_import_is_in_the_log(tmp_path: Path) -> None:
 
 @given(st.data())
 def test_a_damaged_model_file_is_refused_and_changes_nothing(data: st.DataObject) -> None:
-    made = engine()
+    made = bandit()
     decide(made, ask("e1"))
     made.reward("e1", 1.0, START)
     file = bytearray(export_model(made))
@@ -371,7 +372,7 @@ def test_a_log_of_personalizers_is_learned_as_its_requests_would_be(tmp_path: Pa
         parts = [{name: part} for name, part in context.items()]
         body = {"contextFeatures": parts, "actions": ACTIONS, "excludedActions": ["b"], "eventId": "e"}
         client.post(f"{V1}/rank", json=body)
-        made = DESKS[client].engine
+        made = DESKS[client].bandit
         assert payoff.user == made.ids[made.events["e"].user] == "ann"
         assert payoff.paid.hashed == made.events["e"].hashed
     assert payoff.value == 1.0

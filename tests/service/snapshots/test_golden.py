@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from coterie.errors import FileError
-from coterie.service.core.engine import Engine
+from coterie.service.core.bandit import Bandit
 from coterie.service.core.records import Batch, Configure, Observe, Rank, pack
 from coterie.service.log.recovery import recover
 from coterie.service.snapshots import snapshot
@@ -30,10 +30,10 @@ def test_a_log_of_an_earlier_version_replays(version: str) -> None:
     ranks = [record for record in records if isinstance(record, Rank)]
     assert [rank.event for rank in ranks] == [f"event-{k}" for k in range(12)]
     assert any(isinstance(record, Observe) and record.item == "a" for record in records)
-    made = Engine()
+    made = Bandit()
     for record in records:
         made.apply(record)
-    assert made.learned > 5
+    assert made.policies.learned > 5
     assert made.config.policy == ("cab" if version == "v1" else "sparse-hierarchical")
 
 
@@ -64,7 +64,7 @@ def test_the_newest_golden_files_are_what_is_written_now() -> None:
     assert _without_floats(snapshot.restore(msgspec.msgpack.encode(state))) == _without_floats(made)
 
 
-def _without_floats(made: Engine) -> dict[str, Any]:
+def _without_floats(made: Bandit) -> dict[str, Any]:
     """Return a state without the arrays and sums, whose last bits depend on the processor."""
     state: dict[str, Any] = msgspec.msgpack.decode(snapshot.dump(made))
     state["models"] = {kind: model["learned"] for kind, model in state["models"].items()}

@@ -7,25 +7,25 @@ from typing import Any
 
 import numpy as np
 
+from coterie.service.core.bandit import Bandit
 from coterie.service.core.encoding import encode_action
-from coterie.service.core.engine import Engine
 from coterie.service.core.records import pack
 from coterie.service.log.recovery import recover
-from coterie.service.log.retention import let_go
+from coterie.service.log.retention import remove_old
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append, Store
 from coterie.service.snapshots import pieces, snapshot, snapshot_v1
 from coterie.service.snapshots.saving import save_now
 from tests.service import older
-from tests.service.helpers import START, engine, opened
+from tests.service.helpers import START, bandit, opened
 from tests.service.log.test_store import Open, again, database  # noqa: F401 (fixtures)
 
 MB = 1 << 20
 
 
-def crowd(users: int, **config: Any) -> Engine:
-    """Return an engine in which so many users paid for something with features."""
-    made = engine(**config)
+def crowd(users: int, **config: Any) -> Bandit:
+    """Return a bandit in which so many users paid for something with features."""
+    made = bandit(**config)
     for k in range(users):
         features = {"tone": f"t{k % 50}", **dict.fromkeys("abcdefgh", k % 7)}
         sent = encode_action(f"item-{k % 90}", [features], [{"hour": k % 24, "day": f"d{k % 7}"}])
@@ -33,8 +33,8 @@ def crowd(users: int, **config: Any) -> Engine:
     return made
 
 
-def append(store: Store, made: Engine) -> None:
-    """Keep in a store what an engine did since the last time."""
+def append(store: Store, made: Bandit) -> None:
+    """Keep in a store what a bandit did since the last time."""
     first = made.position - len(made.outbox)
     records, named, gone, scrub = made.drain()
     store.append(Append(pack(first, records), named, gone, scrub))
@@ -130,14 +130,14 @@ def test_a_snapshot_with_a_damaged_piece_is_passed_over(tmp_path: Path) -> None:
             cursor.execute("UPDATE pieces SET body = ? WHERE name = ?", (b"damaged", damaged))
         assert store.positions() == [made.position - 1]
         assert snapshot.dump(recover(store)) == snapshot.dump(made)
-        assert let_go(store, before=START) == 0  # the batch before the damaged one is still needed
+        assert remove_old(store, before=START) == 0  # the batch before the damaged one is still needed
 
 
 def test_a_large_model_survives_as_a_snapshot_bit_for_bit() -> None:
     made = crowd(3000)
     data = snapshot.dump(made)
     restored = snapshot.restore(data)
-    restored.know(made.ids)
+    restored.user_names.take(made.ids)
     assert snapshot.dump(restored) == data
     for both in (made, restored):
         both.observe("user-1", 1.0, START + 9000, "item-1")
@@ -167,7 +167,7 @@ def test_snapshots_of_earlier_stores_are_read_and_the_next_is_in_parts(tmp_path:
 
 
 def test_large_arrays_of_other_policies_are_kept_by_their_content(tmp_path: Path) -> None:
-    made = engine(policy="linucb", dimensions=64)
+    made = bandit(policy="linucb", dimensions=64)
     vector = np.linspace(0.0, 0.1, 64).tobytes()
     for k in range(150):
         made.observe(f"user-{k}", float(k % 3 == 0), START, None, vector)

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from safetensors.numpy import save
 
-from coterie.service.core.coordinator import Coordinator
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.bandit import Bandit
 from coterie.service.core.encoding import encode_action
-from coterie.service.core.engine import Action, Engine, Question
+from coterie.service.core.question import Action, Question
 from coterie.service.log.recovery import recover
 from coterie.service.settings import Config
 from coterie.service.snapshots import pieces, saving, snapshot
-from tests.service.helpers import START, Clock, engine, opened, settings_of, with_coordinator
+from tests.service.helpers import START, Clock, bandit, opened, settings_of, with_coordinator
 from tests.service.snapshots.test_pieces import append, crowd
 
 # A small table, so that effects make room for others, and so do users and events.
@@ -27,7 +28,7 @@ SMALL: dict[str, Any] = {
 }
 
 
-def live(made: Engine, chance: random.Random, clock: list[int], steps: int) -> None:
+def live(made: Bandit, chance: random.Random, clock: list[int], steps: int) -> None:
     """Let some of everything happen."""
     for _ in range(steps):
         clock[0] += chance.choice((0, 0, 1, 50))
@@ -62,7 +63,7 @@ def finish(copy: snapshot.Copy, kept: dict[bytes, bytes], between: Callable[[], 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_copy_is_the_state_of_the_moment_in_which_it_began(seed: int) -> None:
     chance, clock, kept = random.Random(seed), [START], dict[bytes, bytes]()
-    made = engine(**SMALL)
+    made = bandit(**SMALL)
     live(made, chance, clock, 2500)
     for round_ in range(6):
         truth = snapshot.dump(made)
@@ -72,14 +73,14 @@ def test_a_copy_is_the_state_of_the_moment_in_which_it_began(seed: int) -> None:
         restored = snapshot.restore(row, None, kept.get)
         assert snapshot.dump(restored) == truth
         assert snapshot.dump(made) != truth
-    assert made.model is not None
-    assert made.model.effects.table.counts[0] == 2500  # type: ignore[attr-defined]
+    assert made.policies.model is not None
+    assert made.policies.model.effects.table.counts[0] == 2500  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("change", ["configure", "reset", "import"])
 def test_a_copy_of_a_model_that_is_replaced_meanwhile_is_whole(change: str) -> None:
     chance, clock, kept = random.Random(1), [START], dict[bytes, bytes]()
-    made = engine(**SMALL)
+    made = bandit(**SMALL)
     live(made, chance, clock, 600)
     for _ in range(2):
         truth, done = snapshot.dump(made), list[int]()
@@ -91,9 +92,9 @@ def test_a_copy_of_a_model_that_is_replaced_meanwhile_is_whole(change: str) -> N
             elif not done and change == "reset":
                 made.reset(clock[0])
             elif not done:
-                policy = made.model
+                policy = made.policies.model
                 assert policy is not None
-                made.replace_model({}, None, None, (policy.learned, save(policy.tensors())), clock[0])
+                made.replace_model({}, {"model": (policy.learned, save(policy.tensors()))}, clock[0])
             done.append(1)
             live(made, chance, clock, 20)
 
@@ -144,7 +145,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def snapshot_under_load(made: Engine, path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], int]:
+def snapshot_under_load(made: Bandit, path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], int]:
     """Take a snapshot beside requests: what each turn copied, and how many requests came in between."""
     sizes = held(monkeypatch)
     clock = Clock(made.now)
@@ -156,16 +157,16 @@ def snapshot_under_load(made: Engine, path: Path, monkeypatch: pytest.MonkeyPatc
         while not going.done():
             before = len(sizes)
             question = Question(f"e{requests}", f"user-{requests * 37 % 500}", [Action("a"), Action("b")])
-            coordinator.engine.rank(question, clock())
-            coordinator.engine.reward(f"e{requests}", 1.0, clock())
-            coordinator._flush()
+            coordinator.bandit.rank(question, clock())
+            coordinator.bandit.reward(f"e{requests}", 1.0, clock())
+            coordinator.sequencer.flush()
             requests += 1
             await asyncio.sleep(0)
             assert len(sizes) <= before + 1  # a turn copies one part
         await going
         truth = list(sizes)
-        await coordinator._durable()
-        return truth, requests, snapshot.dump(coordinator.engine)
+        await coordinator.sequencer.durable()
+        return truth, requests, snapshot.dump(coordinator.bandit)
 
     with opened(path) as store:
         append(store, made)
@@ -179,7 +180,8 @@ def test_a_turn_of_the_event_loop_copies_one_small_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = crowd(4000)
-    made.know({})  # the store of this test has no names
+    made.names.clear()  # the store of this test has no names
+    made.ids.clear()
     taken, requests = snapshot_under_load(made, tmp_path / "log.db", monkeypatch)
     assert len(taken) > 20
     assert max(taken) < 150_000

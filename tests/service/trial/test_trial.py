@@ -11,15 +11,17 @@ import pytest
 from coterie.data.logs.interactions import SHARED
 from coterie.data.logs.service_log import read_store
 from coterie.errors import ParameterError
-from coterie.service.core.coordinator import Coordinator, ranking_of
-from coterie.service.core.engine import Action, Question, check_config
+from coterie.service.coordination.answers import ranking_of
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.policy_config import check_config
+from coterie.service.core.question import Action, Question
 from coterie.service.core.records import decode, encode
 from coterie.service.log.recovery import recover
 from coterie.service.settings import Challenger, Config, read_settings
 from coterie.service.snapshots import snapshot
 from coterie.service.trial.assignment import Name, assign
 from coterie.service.trial.lift import Sums
-from tests.service.helpers import START, Clock, ask, decide, engine, settings_of, with_coordinator
+from tests.service.helpers import START, Clock, ask, bandit, decide, settings_of, with_coordinator
 from tests.service.http.test_http import client_of
 
 LINUCB = Challenger("linucb", 0.3)
@@ -49,7 +51,7 @@ def test_requests_that_name_no_user_are_drawn_one_by_one() -> None:
 
 
 def test_the_slots_of_one_page_are_in_one_arm() -> None:
-    made = engine(holdback=0.5)
+    made = bandit(holdback=0.5)
     for k in range(20):
         arms = {decide(made, ask(f"{k}/{slot}", SHARED, parent=f"page-{k}", slot=slot)).arm for slot in "xyz"}
         assert len(arms) == 1
@@ -57,12 +59,12 @@ def test_the_slots_of_one_page_are_in_one_arm() -> None:
 
 @pytest.mark.parametrize("mode", ["apprentice", "logging-only"])
 def test_nobody_is_compared_where_all_are_shown_the_baseline(mode: str) -> None:
-    made = engine(mode=mode, holdback=0.5, challenger=LINUCB)
+    made = bandit(mode=mode, holdback=0.5, challenger=LINUCB)
     assert {decide(made, ask(f"e{k}", f"user-{k}")).arm for k in range(20)} == {""}
 
 
 def test_a_user_who_is_held_back_sees_the_baseline_and_the_log_says_how_likely_it_was() -> None:
-    made = engine(holdback=0.5, exploration=0.2)
+    made = bandit(holdback=0.5, exploration=0.2)
     for k in range(60):
         record = decide(made, ask(f"e{k}", f"user-{k}", "cab"))
         chances = [candidate.probability for candidate in ranking_of(record).ranking]
@@ -77,14 +79,14 @@ def test_a_user_who_is_held_back_sees_the_baseline_and_the_log_says_how_likely_i
 
 def test_the_challenger_decides_for_its_users_and_learns_from_all() -> None:
     """Only "b" pays. LinUCB without exploration of its own is wrong at most once for each of three items."""
-    made = engine(challenger=Challenger("linucb", 0.3, {"alpha": 0.1}), exploration=0.1)
-    assert made.rival is not None
+    made = bandit(challenger=Challenger("linucb", 0.3, {"alpha": 0.1}), exploration=0.1)
+    assert made.challenger is not None
     for k in range(300):
         record = decide(made, ask(f"e{k}", f"user-{k % 40}", "abc"))
         made.reward(record.event, float(record.actions[record.choice] == "b"), START)
         assert (record.chances is None) == (record.arm == "challenger")  # LinUCB explores by epsilon
-    assert made.rival.learned == made.learned == 300
-    assert made.rival.items is not None
+    assert made.challenger.policies.learned == made.policies.learned == 300
+    assert made.challenger.policies.items is not None
     shown = [decide(made, ask(f"f{k}", f"user-{k}", "abc")) for k in range(40)]
     theirs = [record for record in shown if record.arm == "challenger"]
     assert 3 < len(theirs) < 25
@@ -98,12 +100,12 @@ def test_the_challenger_alone_is_what_a_change_of_policy_gives(tmp_path: Path) -
     async def work(coordinator: Coordinator) -> None:
         await live(coordinator)
         await coordinator.activate("nothing")  # ends the waits that are over
-        rival = coordinator.engine.rival
-        assert rival is not None
-        before = {kind: policy.tensors() for kind, policy in rival.policies().items()}
+        challenger = coordinator.bandit.challenger
+        assert challenger is not None
+        before = {kind: policy.tensors() for kind, policy in challenger.policies.made().items()}
         await coordinator.configure(Config(policy="linucb"))
-        after = {kind: policy.tensors() for kind, policy in coordinator.engine.policies().items()}
-        assert coordinator.engine.rival is None
+        after = {kind: policy.tensors() for kind, policy in coordinator.bandit.policies.made().items()}
+        assert coordinator.bandit.challenger is None
         assert before.keys() == after.keys()
         for kind, tensors in before.items():
             for name, value in tensors.items():
@@ -115,7 +117,7 @@ def test_the_challenger_alone_is_what_a_change_of_policy_gives(tmp_path: Path) -
 async def live(coordinator: Coordinator, rounds: int = 60) -> None:
     """Let a few users come, with features and without, and some of their rewards."""
     sent = [{"tone": "calm", "length": 3}], [{"tone": "loud"}], None
-    first = coordinator.engine.position
+    first = coordinator.bandit.position
     for k in range(rounds):
         actions = [Action(name, sent[(k + j) % 3] if k % 2 else None) for j, name in enumerate("abc")]
         user = SHARED if k % 7 == 0 else f"user-{k % 11}"
@@ -146,7 +148,7 @@ def test_a_trial_replays_bit_for_bit(tmp_path: Path) -> None:
             await coordinator.forget(f"user-{number}")
             if number % 2:
                 await coordinator.snapshot()
-            now = snapshot.dump(coordinator.engine)
+            now = snapshot.dump(coordinator.bandit)
             assert now == snapshot.dump(recover(coordinator.store)), config
             assert now == snapshot.dump(recover(coordinator.store, from_empty=True)), config
 
@@ -162,12 +164,12 @@ def test_a_challenger_outlives_the_log_that_it_learned(tmp_path: Path) -> None:
         await live(coordinator)
         await coordinator.delete_log()
         await live(coordinator, 7)
-        return snapshot.dump(coordinator.engine)
+        return snapshot.dump(coordinator.bandit)
 
     async def second(coordinator: Coordinator) -> bytes:
-        assert coordinator.engine.rival is not None
-        assert coordinator.engine.rival.learned > 40
-        return snapshot.dump(coordinator.engine)
+        assert coordinator.bandit.challenger is not None
+        assert coordinator.bandit.challenger.policies.learned > 40
+        return snapshot.dump(coordinator.bandit)
 
     clock = Clock()
     state = with_coordinator(settings_of(path, config), first, clock)
@@ -187,15 +189,15 @@ def test_a_challenger_that_comes_after_the_log_was_deleted_takes_what_it_knows(t
         assert await coordinator.reward("before", 1.0) == "applied"
         await coordinator.rank(ask("after"))
         assert await coordinator.reward("after", 1.0) == "applied"
-        assert coordinator.engine.rival is not None
-        assert (coordinator.engine.learned, coordinator.engine.rival.learned) == (3, 1)
-        assert snapshot.dump(coordinator.engine) == snapshot.dump(recover(coordinator.store))
+        assert coordinator.bandit.challenger is not None
+        assert (coordinator.bandit.policies.learned, coordinator.bandit.challenger.policies.learned) == (3, 1)
+        assert snapshot.dump(coordinator.bandit) == snapshot.dump(recover(coordinator.store))
 
     with_coordinator(settings_of(tmp_path / "log.db"), work, Clock())
 
 
 def test_a_log_without_a_trial_is_written_as_before() -> None:
-    made = engine()
+    made = bandit()
     for k in range(3):
         decide(made, ask(f"e{k}"))
     for data in made.outbox:
@@ -215,7 +217,7 @@ def test_a_log_without_a_trial_is_written_as_before() -> None:
     ],
 )
 def test_what_cannot_be_compared_is_refused_before_anything_changes(config: Config, said: str) -> None:
-    made = engine()
+    made = bandit()
     position = made.position
     with pytest.raises(ParameterError, match=said):
         made.configure(config, START)
@@ -314,7 +316,7 @@ def test_evaluation_leaves_out_who_was_held_back(tmp_path: Path) -> None:
 
 
 def test_a_new_trial_begins_with_empty_sums_and_late_payoffs_are_not_its_own() -> None:
-    made = engine(holdback=0.5)
+    made = bandit(holdback=0.5)
     for k in range(10):
         decide(made, ask(f"e{k}", f"user-{k}"))
         if k < 8:

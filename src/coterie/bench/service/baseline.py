@@ -7,10 +7,10 @@ import uvicorn
 from litestar import Litestar, post
 from litestar.params import JSONBody
 
-from coterie.service.core.coordinator import Candidate, Ranking
+from coterie.service.coordination.answers import Candidate, Ranking
 from coterie.service.http.routes.decisions import RankBody
 from coterie.service.personalizer.bodies import RankedOut, RankIn, RankOut
-from coterie.service.serve import calm_the_collector
+from coterie.service.serve import tune_garbage_collection
 
 
 @post("/v1/rank", status_code=201)
@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--port", type=int, required=True)
     options: Any = parser.parse_args(arguments)
     app = Litestar([rank, compatible], openapi_config=None, logging_config=None)
-    calm_the_collector()  # as the service does
+    tune_garbage_collection()  # as the service does
     uvicorn.run(
         app,
         host="127.0.0.1",

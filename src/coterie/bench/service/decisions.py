@@ -1,4 +1,4 @@
-"""The quality of decisions: the service's engine with its defaults against Vowpal Wabbit on the same rounds.
+"""The quality of decisions: the service's bandit with its defaults against Vowpal Wabbit on the same rounds.
 
 `coterie bench decisions` plays digits (64 pixels as context, ten actions by id), MovieLens in lists that are
 new and in lists that repeat, and two worlds like Personalizer's quickstarts. Vowpal Wabbit gets the same
@@ -24,7 +24,8 @@ import numpy as np
 from coterie.data.files import data_folder, find_file
 from coterie.errors import CoterieError, FileError
 from coterie.models.features import flatten
-from coterie.service.core.engine import Action, Engine, Question
+from coterie.service.core.bandit import Bandit
+from coterie.service.core.question import Action, Question
 from coterie.service.settings import Config
 
 # Personalizer's old default, and four settings that do well on some games; the best in hindsight counts.
@@ -159,17 +160,17 @@ def judge(game: Game, rounds: Sequence[Round], played: tuple[list[int], list[flo
 
 
 def play(rounds: Sequence[Round], seed: int, config: Config | None = None) -> tuple[list[int], list[float]]:
-    """Play through the engine with immediate rewards; return the choices and their probabilities."""
-    engine = Engine()
-    engine.configure(config or Config(), 0)
+    """Play through the bandit with immediate rewards; return the choices and their probabilities."""
+    bandit = Bandit()
+    bandit.configure(config or Config(), 0)
     choices, chances = [], []
     for t, (user, context, actions, payoffs) in enumerate(rounds):
         event = f"{seed}-{t}"
-        record: Any = engine.rank(Question(event, user, actions, context), t)
-        engine.reward(event, payoffs[record.choice], t)
+        record: Any = bandit.rank(Question(event, user, actions, context), t)
+        bandit.reward(event, payoffs[record.choice], t)
         choices.append(record.choice)
         chances.append(record.probability)
-        engine.drain()
+        bandit.drain()
     return choices, chances
 
 

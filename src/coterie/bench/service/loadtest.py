@@ -20,8 +20,8 @@ import msgspec
 from msgspec import Struct
 
 from coterie.errors import ParameterError
+from coterie.service.core.bandit import Bandit
 from coterie.service.core.encoding import encode_action
-from coterie.service.core.engine import Engine
 from coterie.service.core.records import Rank, Reward, flatten, pack
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append
@@ -295,8 +295,8 @@ def warm_store(path: Path, plan: Plan, payoffs: int) -> None:
     """Fill a store with a history of many users and items, so that decisions have a realistic cost."""
     rng = random.Random(plan.seed)
     tastes = [[rng.choice((0.1, 0.3, 0.6)) for _ in range(plan.actions)] for _ in range(4)]
-    engine = Engine()
-    engine.configure(Config(), 0)
+    bandit = Bandit()
+    bandit.configure(Config(), 0)
     for _ in range(payoffs):
         user, item = rng.randrange(plan.users), rng.randrange(plan.actions)
         value = float(rng.random() < tastes[user % 4][item])
@@ -305,12 +305,12 @@ def warm_store(path: Path, plan: Plan, payoffs: int) -> None:
             hashed = encode_action(
                 f"item-{item}", action_features(item), context_features(rng.randrange(CONTEXTS))
             )
-        engine.observe(f"user-{user}", value, 0, f"item-{item}", hashed=hashed)
+        bandit.observe(f"user-{user}", value, 0, f"item-{item}", hashed=hashed)
     store = SqliteStore(str(path))
     try:
-        records, named, gone, _ = engine.drain()
+        records, named, gone, _ = bandit.drain()
         store.append(Append(pack(0, records), named, gone))
-        save_now(engine, store)
+        save_now(bandit, store)
     finally:
         store.close()
 

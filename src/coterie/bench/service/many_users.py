@@ -17,10 +17,12 @@ from typing import Any
 from msgspec import Struct
 
 from coterie.bench.service.loadtest import CONTEXTS, action_features, context_features
-from coterie.service.core.coordinator import Coordinator
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.bandit import Bandit
 from coterie.service.core.encoding import encode_action
-from coterie.service.core.engine import Action, Engine, Question, warm_up
+from coterie.service.core.question import Action, Question
 from coterie.service.core.records import pack
+from coterie.service.core.warm_up import warm_up
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append
 from coterie.service.settings import Config, Settings
@@ -65,32 +67,32 @@ def measure(users: int, told: Any = None) -> Figures:
 
 def fill(path: str, users: int) -> None:
     """Write a store with one payoff per user, a snapshot, and more records after it."""
-    chance, engine, store = random.Random(0), Engine(), SqliteStore(path)
-    engine.configure(Config(), 0)
+    chance, bandit, store = random.Random(0), Bandit(), SqliteStore(path)
+    bandit.configure(Config(), 0)
     sent = [
         encode_action(f"item-{k}", action_features(k), context_features(chance.randrange(CONTEXTS)))
         for k in range(ACTIONS)
         for _ in range(50)
     ]
     for user in range(users):
-        engine.observe(f"user-{user}", float(chance.random() < 0.3), user, None, hashed=chance.choice(sent))
-        if len(engine.outbox) >= BATCH:
-            _append(engine, store)
-    _append(engine, store)
-    save_now(engine, store)
-    store.compact(engine.position)
+        bandit.observe(f"user-{user}", float(chance.random() < 0.3), user, None, hashed=chance.choice(sent))
+        if len(bandit.outbox) >= BATCH:
+            _append(bandit, store)
+    _append(bandit, store)
+    save_now(bandit, store)
+    store.compact(bandit.position)
     for k in range(min(TAIL, users)):
-        engine.rank(question(f"tail-{k}", chance.randrange(users)), users + k)
-        engine.reward(f"tail-{k}", 1.0, users + k)
-        if len(engine.outbox) >= BATCH:
-            _append(engine, store)
-    _append(engine, store)
+        bandit.rank(question(f"tail-{k}", chance.randrange(users)), users + k)
+        bandit.reward(f"tail-{k}", 1.0, users + k)
+        if len(bandit.outbox) >= BATCH:
+            _append(bandit, store)
+    _append(bandit, store)
     store.close()
 
 
-def _append(engine: Engine, store: SqliteStore) -> None:
-    first = engine.position - len(engine.outbox)
-    records, named, gone, scrub = engine.drain()
+def _append(bandit: Bandit, store: SqliteStore) -> None:
+    first = bandit.position - len(bandit.outbox)
+    records, named, gone, scrub = bandit.drain()
     if records:
         store.append(Append(pack(first, records), named, gone, scrub))
 
@@ -112,13 +114,13 @@ async def _figures(path: str, users: int, seconds: float) -> Figures:
     # Snapshots are made only on request, and no record expires.
     coordinator = Coordinator(Settings(store=path, snapshot_every=2**40, retention_days=-1.0), store)
     await coordinator.start()
-    await asyncio.to_thread(warm_up, coordinator.engine.config)
+    await asyncio.to_thread(warm_up, coordinator.bandit.config)
     gc.freeze()  # as the application does
     start = time.perf_counter() - begin
     load = _Load(coordinator, users)
     await load.run(asyncio.create_task(asyncio.sleep(seconds)))
     held_before, waited_before = load.held, load.waited
-    coordinator.engine.kept = {}  # so that the next snapshot is a full one
+    coordinator.bandit.kept = {}  # so that the next snapshot is a full one
     await load.run(asyncio.create_task(coordinator.snapshot(alone=True)))
     whole = _bytes(store, store.pieces())
     held, waited = load.held, load.waited
@@ -128,10 +130,10 @@ async def _figures(path: str, users: int, seconds: float) -> Figures:
     await coordinator.snapshot()
     part = _bytes(store, store.pieces() - before)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    model: Any = coordinator.engine.model
+    model: Any = coordinator.bandit.policies.model
     effects = model.effects.used
     await coordinator.stop()
-    rank, reward = _costs(coordinator.engine, users)  # not stored
+    rank, reward = _costs(coordinator.bandit, users)  # not stored
     return Figures(
         users, effects, start, memory, whole, held, held_before, waited, waited_before, part, rank, reward
     )
@@ -174,18 +176,18 @@ def _bytes(store: SqliteStore, names: set[bytes]) -> float:
     return float(sum(len(store.piece(name) or b"") for name in names))
 
 
-def _costs(engine: Engine, users: int, n: int = 3000) -> tuple[float, float]:
-    """Return the processor time of a rank and of a reward by the engine, the median of many."""
+def _costs(bandit: Bandit, users: int, n: int = 3000) -> tuple[float, float]:
+    """Return the processor time of a rank and of a reward by the bandit, the median of many."""
     chance = random.Random(2)
     questions = [question(f"cost-{k}", chance.randrange(users)) for k in range(n)]
-    at, ranks, rewards = engine.now, [], []
+    at, ranks, rewards = bandit.now, [], []
     for one in questions:
         begin = time.thread_time()
-        engine.rank(one, at)
+        bandit.rank(one, at)
         ranks.append(time.thread_time() - begin)
     for one in questions:
         begin = time.thread_time()
-        engine.reward(one.event, 1.0, at)
+        bandit.reward(one.event, 1.0, at)
         rewards.append(time.thread_time() - begin)
-    engine.drain()
+    bandit.drain()
     return sorted(ranks)[n // 2], sorted(rewards)[n // 2]

@@ -68,7 +68,8 @@ def drop(name: Annotated[str, typer.Argument(help="Which key.")], store: StoreOp
 
 def _opened(store: str, create: bool = True) -> Any:
     need_service()
-    from coterie.service.log.store import InUseError, open_store
+    from coterie.service.log.errors import InUseError
+    from coterie.service.log.store import open_store
 
     try:
         return closing(open_store(store, create=create))

@@ -104,7 +104,7 @@ def import_(
     need_service()
     import asyncio
 
-    from coterie.service.core.coordinator import Coordinator
+    from coterie.service.coordination.coordinator import Coordinator
     from coterie.service.exchange.dsjson import read_dsjson
     from coterie.service.exchange.parquet import read_parquet
     from coterie.service.exchange.payoffs import payoffs_of
@@ -119,13 +119,14 @@ def import_(
         await coordinator.start()
         try:
             if path.suffix == ".parquet":
-                payoffs = list(payoffs_of(read_parquet(path), config=coordinator.engine.config))
+                payoffs = list(payoffs_of(read_parquet(path), config=coordinator.bandit.config))
             elif path.suffix == ".dsjson":
-                payoffs = list(read_dsjson(path, coordinator.engine.config, read.user_path))
+                payoffs = list(read_dsjson(path, coordinator.bandit.config, read.user_path))
             else:
                 raise ParameterError(f"{path} ends in {path.suffix!r}, expected .parquet or .dsjson")
             items = {row.paid.item for row in payoffs if row.paid.item is not None}
-            coordinator.engine.check_items(items)  # all or nothing
+            bandit = coordinator.bandit
+            bandit.policies.check_items(items, bandit.config.max_items)  # all or nothing
             for start in range(0, len(payoffs), 1000):
                 part = payoffs[start : start + 1000]
                 await coordinator.observe([(row.user, row.paid, row.value) for row in part])

@@ -1,1 +1,1 @@
-"""The state of a loop: decisions, events, statistics, and the coordinator that owns them."""
+"""The bandit that the service runs: decisions, records, users, events and policies, without a clock or a disk."""

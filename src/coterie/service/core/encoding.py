@@ -1,8 +1,8 @@
-"""Questions as the model of all reads them: features flattened, named and hashed.
+"""Questions as the one model of ids, features, contexts and users reads them: features flattened and hashed.
 
 Features are flattened as `features.py` says: a name is a path, and a number is sign(v)·log(1 + |v|). A name's hash
 is BLAKE2b of its UTF-8 bytes with 8 bytes of output, read as a little-endian number; the action's id is "id=<id>".
-What actions send repeats from request to request, so the hashes of whole feature objects are remembered.
+The same features come with many requests, so the hashes of whole feature objects are remembered.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ def hash_features(features: Features) -> Hashed:
     if not features:
         return _NOTHING
     sent = _plain.encode(features)
-    if b"null" in sent:  # JSON writes so what is not finite, too: `flatten` refuses that
+    if b"null" in sent:  # JSON also writes what is not finite so, which `flatten` refuses
         return hash_names(flatten(features))
     found = _known.get(sent)
     if found is None:
@@ -82,10 +82,10 @@ def _remember(where: dict[Any, Any], key: Any, value: Any, size: int) -> None:
 
 
 def encode_id(item: str) -> bytes:
-    """Return an action that only has its id, as a log keeps it."""
+    """Return an action with an id only, as the log keeps it."""
     return encode({}, [(f"id={item}", {})]).to_bytes()
 
 
 def encode_action(item: str, features: Features | None, context: Features) -> bytes:
-    """Return one action in its context, as a log keeps it."""
+    """Return one action in its context, as the log keeps it."""
     return encode_question([item], [features], context).to_bytes()

@@ -1,9 +1,12 @@
-"""Decisions whose rewards may still come, and what is remembered of those whose rewards have."""
+"""Decisions that may still get a reward, and those that recently got one."""
 
-from typing import Literal
+import math
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
+from coterie.service.core.records import Rank
+from coterie.service.problems import Problem
 from coterie.service.trial.assignment import Name
 
 Outcome = Literal["applied", "duplicate", "late", "not_activated", "unknown_event"]
@@ -12,8 +15,16 @@ State = Literal["waiting", "deferred", "rewarded", "expired", "discarded"]
 # expired: learned the default reward · discarded: never activated, nothing learned
 
 
+class Paid(NamedTuple):
+    """What a payoff is for: an item, a vector, or, for one model of both, an action and its context by hashes."""
+
+    item: str | None = None
+    x: bytes | None = None
+    hashed: bytes | None = None
+
+
 class Event(Struct, gc=False, array_like=True):
-    """One decision, as small as its reward needs it. The whole of it is in the log at `position`."""
+    """What the reward of a decision needs of it. The whole decision is in the log at `position`."""
 
     id: str
     position: int
@@ -32,12 +43,61 @@ class Event(Struct, gc=False, array_like=True):
     counted: int = 0  # how many rewards were counted
     parent: str | None = None
     slot: str | None = None
-    hashed: bytes | None = None  # or, for one model of all, the action and the context by hashes
+    hashed: bytes | None = None  # … or, for one model of both, the action and the context by hashes
     arm: Name = ""
     alone: bool = False  # whether the arm was drawn by the event
     agrees: bool | None = None  # whether the policy's best guess is what the application would have shown
 
     @property
     def open(self) -> bool:
-        """Whether something can still become of it."""
+        """Whether its wait goes on."""
         return self.state in ("waiting", "deferred")
+
+    @property
+    def paid(self) -> Paid:
+        """What its reward is for."""
+        return Paid(self.item, self.x, self.hashed)
+
+    def outcome(self, name: str | None) -> Outcome:
+        """Return what becomes of a reward of that name which comes now."""
+        if self.state == "deferred":
+            return "not_activated"
+        if self.state in ("expired", "discarded"):
+            return "late"
+        if self.state == "rewarded" or (name is not None and name in self.rewards):
+            return "duplicate"
+        return "applied"
+
+    def check_retry(self, digest: bytes) -> None:
+        """Raise if it was decided for a request with another digest."""
+        if self.digest != digest:
+            raise Problem(
+                409,
+                "event_exists",
+                f"event {self.id!r} was decided for another request; use a new event id, or send "
+                "the same body again to get the same answer",
+            )
+
+
+def new_event(record: Rank, position: int, paid: Paid, wait: float) -> Event:
+    """Return the event of a decision at a position of the log; its reward may come within `wait` seconds."""
+    return Event(
+        id=record.event,
+        position=position,
+        user=record.user,
+        item=paid.item,
+        x=paid.x,
+        at=record.at,
+        deadline=record.at + math.ceil(wait * 1000),
+        state="deferred" if record.deferred else "waiting",
+        digest=record.digest,
+        probability=record.probability,
+        choices=len(record.actions) - len(record.excluded),
+        baseline=record.choice == record.baseline,
+        parent=record.parent,
+        slot=record.slot,
+        hashed=paid.hashed,
+        arm=record.arm,
+        alone=record.alone,
+        agrees=record.best == record.baseline,
+    )

@@ -1,9 +1,8 @@
-"""Why a decision was made, as small as the log keeps it, and back into words."""
+"""Why a decision was made: packed for the log, and unpacked with names."""
 
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
@@ -11,9 +10,10 @@ from numpy.typing import NDArray
 from coterie.models.features import flatten
 from coterie.models.hierarchy.effects import NAMES, EffectPart
 from coterie.policies import Decision
+from coterie.service.core.question import sent_features
 from coterie.service.core.records import Rank
 
-# The rows of `Rank.reasons`: of policies with neighbours, and of one model for all.
+# The rows of `Rank.reasons`: of policies with neighbours, and of the one model of ids and features.
 REASONS = ("estimate", "width", "neighbours", "neighbours_estimate", "neighbours_width")
 PARTS = ("estimate", "width", "population", "action", "context", "user")
 LARGEST = 8  # parts that are kept of the choice
@@ -21,7 +21,7 @@ PART = np.dtype([("kind", "u1"), ("action", "<i2"), ("context", "<i2"), ("value"
 
 
 class Contribution(Struct, frozen=True, rename="camel"):
-    """What one effect added to the estimate of what was chosen."""
+    """What one effect added to the estimate of the chosen action."""
 
     kind: str
     features: list[str]  # by name, the context's first; empty for the population and the user
@@ -29,7 +29,7 @@ class Contribution(Struct, frozen=True, rename="camel"):
 
 
 def pack_reasons(decision: Decision) -> bytes:
-    """Return one column a candidate, float32."""
+    """Return one column per candidate, float32."""
     parts = decision.parts
     if parts is None or not set(PARTS[2:]) <= parts.keys():
         rows: Sequence[Any] = (
@@ -46,7 +46,7 @@ def pack_reasons(decision: Decision) -> bytes:
 
 
 def rows_of(record: Rank) -> list[dict[str, float]] | None:
-    """Return the reasons of each action that was not excluded, as they were."""
+    """Return the reasons for each action that was not excluded."""
     if record.reasons is None:
         return None
     table = np.frombuffer(record.reasons, dtype=np.float32)
@@ -56,24 +56,20 @@ def rows_of(record: Rank) -> list[dict[str, float]] | None:
 
 
 def pack_parts(parts: Sequence[EffectPart]) -> bytes:
-    """Return parts as bytes; names are left to the features in the same record."""
+    """Return parts as bytes; the names are with the features in the same record."""
     rows = [(NAMES.index(part.kind), part.action, part.context, part.value) for part in parts]
     return np.array(rows, dtype=PART).tobytes()
 
 
 def contributions(record: Rank) -> list[Contribution] | None:
-    """Return the largest parts of the choice's estimate by name; names that were scrubbed are left out."""
+    """Return the largest parts of the choice's estimate, with the names that were not scrubbed."""
     if record.parts is None:
         return None
-    sent = (
-        {"context": [], "actions": None} if record.features is None else msgspec.json.decode(record.features)
-    )
-    around = list(flatten(sent["context"]))
-    own = sent["actions"][record.choice] if sent["actions"] else None
-    names = [f"id={record.actions[record.choice]}", *flatten(own or ())]
+    sent_context, sent_actions = sent_features(record)
+    around = list(flatten(sent_context))
+    names = [f"id={record.actions[record.choice]}", *flatten(sent_actions[record.choice] or ())]
     found = []
-    for row in np.frombuffer(record.parts, dtype=PART).tolist():
-        kind, action, context, value = row
+    for kind, action, context, value in np.frombuffer(record.parts, dtype=PART).tolist():
         told = [around[context]] if 0 <= context < len(around) else []
         told += [names[action]] if 0 <= action < len(names) else []
         found.append(Contribution(NAMES[kind], told, value))

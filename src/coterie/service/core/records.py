@@ -1,13 +1,13 @@
-"""What the log is made of: records that, applied in order, give the service's whole state.
+"""Records: what the log is made of. Applied in order, they give the service's whole state.
 
-Records name users by number. Who number 7 is stands in a table beside the log, so that forgetting a user is
-one deletion and the log stays whole. Records are MessagePack with named fields; a field may be added with a
-default, and anything else is a new VERSION.
+Records name users by number. A table beside the log has the name of each number, so forgetting a user is one
+deletion, and no record is lost. Records are MessagePack with named fields. A field with a default may be added;
+any other change is a new VERSION.
 """
 
 import zlib
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
@@ -27,7 +27,7 @@ class Configure(Struct, frozen=True, tag="configure", omit_defaults=True):
 
     at: Moment
     config: Config
-    contract: dict[str, Any] = {}  # what Personalizer's configuration holds besides
+    contract: dict[str, Any] = {}  # what Personalizer's configuration has and `config` has not
 
 
 class Rank(Struct, frozen=True, tag="rank", omit_defaults=True):
@@ -43,7 +43,7 @@ class Rank(Struct, frozen=True, tag="rank", omit_defaults=True):
     baseline: int  # what the application would have shown
     probability: float  # of the choice
     exploration: float
-    digest: bytes  # of the request, to tell a retry from another request of the same name
+    digest: bytes  # of the request, to tell a retry from another request with the same event id
     excluded: tuple[int, ...] = ()
     deferred: bool = False
     x: bytes | None = None  # the chosen action's hashed features, float64; None is one-hot by id
@@ -52,8 +52,10 @@ class Rank(Struct, frozen=True, tag="rank", omit_defaults=True):
     parent: str | None = None  # the event of which this is one slot
     slot: str | None = None
     shown: str = ""  # which rules held: "", "baseline" (apprentice) or "explored"
-    seen: Seen | None = None  # whom it rests on, where a part of the users could not be asked
-    hashed: bytes | None = None  # the chosen action and the context by hashes: what any policy can learn from
+    seen: Seen | None = None  # how many users it rests on, where some shards did not answer
+    hashed: bytes | None = (
+        None  # the chosen action and the context by hashes, from which any policy can learn
+    )
     chances: bytes | None = None  # float64: how likely each action was that is not excluded, as listed
     parts: bytes | None = None  # the largest parts of the choice's estimate: see reasons.PART
     arm: Name = ""  # of a trial: "champion", "holdback" or "challenger"
@@ -61,13 +63,13 @@ class Rank(Struct, frozen=True, tag="rank", omit_defaults=True):
 
 
 class Reward(Struct, frozen=True, tag="reward", omit_defaults=True):
-    """A reward, and what became of it."""
+    """A reward, and its outcome."""
 
     at: Moment
     event: str
     value: float
     outcome: str
-    name: str | None = None  # the client's name for this reward, to tell a retry under aggregation sum
+    name: str | None = None  # the client's name for this reward, to tell a retry under aggregation "sum"
 
 
 class Activate(Struct, frozen=True, tag="activate", omit_defaults=True):
@@ -85,7 +87,7 @@ class Forget(Struct, frozen=True, tag="forget", omit_defaults=True):
 
 
 class Observe(Struct, frozen=True, tag="observe", omit_defaults=True):
-    """A payoff from elsewhere, to warm-start: learned, without a decision of ours."""
+    """A payoff that was not earned here, to warm-start: learned without a decision of this service."""
 
     at: Moment
     user: int
@@ -99,7 +101,7 @@ class Tick(Struct, frozen=True, tag="tick", omit_defaults=True):
     """Time passed, and some waits ended."""
 
     at: Moment
-    jump: int = 0  # milliseconds by which the time of day had jumped; the ends of waits jump with it
+    jump: int = 0  # milliseconds by which the time of day jumped; the ends of waits move with it
 
 
 class Reset(Struct, frozen=True, tag="reset", omit_defaults=True):
@@ -135,6 +137,15 @@ def decode(data: bytes | msgspec.Raw) -> Record:
     return _decoder.decode(data)  # type: ignore[no-any-return]
 
 
+class Drained(NamedTuple):
+    """New records, encoded, and what they change in the table of users."""
+
+    records: list[bytes]
+    named: dict[int, str]  # new users
+    gone: list[int]  # users whose names go
+    scrub: list[int]  # users whose earlier records are to be scrubbed
+
+
 class Batch(Struct, frozen=True):
     """Records that became durable together: one row of the store."""
 
@@ -145,7 +156,7 @@ class Batch(Struct, frozen=True):
     version: int = VERSION
 
     def records(self) -> list[Record]:
-        """Check and decode, or say what is wrong and where."""
+        """Check and decode; an error says what is wrong and where."""
         where = f"log records {self.first} to {self.first + self.count - 1}"
         if self.version != VERSION:
             raise FileError(
@@ -187,8 +198,3 @@ def flatten(batches: Iterable[Batch]) -> Iterable[tuple[int, Record]]:
     """Yield every record with its position."""
     for batch in batches:
         yield from enumerate(batch.records(), batch.first)
-
-
-def as_plain(record: Record) -> dict[str, Any]:
-    """Return a record as what JSON can hold, for people to read."""
-    return msgspec.json.decode(msgspec.json.encode(record))  # type: ignore[no-any-return]

@@ -10,8 +10,8 @@ from typing import final
 import msgspec
 
 from coterie.errors import CoterieError
-from coterie.service.core.coordinator import Coordinator
-from coterie.service.core.engine import check_config
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.policy_config import check_config
 from coterie.service.evaluations.job_process import JobProcess
 from coterie.service.evaluations.jobs import (
     ALWAYS,
@@ -24,7 +24,7 @@ from coterie.service.evaluations.jobs import (
     encode,
 )
 from coterie.service.evaluations.search import with_policy
-from coterie.service.log.store import StoreError
+from coterie.service.log.errors import StoreError
 from coterie.service.problems import Problem
 from coterie.service.settings import Config
 
@@ -79,7 +79,7 @@ class Evaluations:
     async def make(self, job: Job) -> Job:
         """Store a job and queue it; if anything is wrong, nothing is stored."""
         self._check(job)
-        await asyncio.to_thread(check_policies, job.policies, self.coordinator.engine.config)
+        await asyncio.to_thread(check_policies, job.policies, self.coordinator.bandit.config)
         self._check(job)  # again: there may be other jobs by now
         self.jobs[job.key] = job  # at once, so that no other job takes the id
         try:
@@ -135,7 +135,7 @@ class Evaluations:
             known = ", ".join(repr(known.name) for known in job.policies) or "none"
             message = f"evaluation {name!r} has no policy {policy!r} that can be applied; it has {known}"
             raise Problem(404, "unknown_policy", message)
-        await self.coordinator.configure(with_policy(self.coordinator.engine.config, one))
+        await self.coordinator.configure(with_policy(self.coordinator.bandit.config, one))
         log.info(
             f"the policy {one.policy} of evaluation {name!r} was applied, with {one.parameters or 'its defaults'}"
         )
@@ -166,7 +166,7 @@ class Evaluations:
 
     async def _do(self, job: Job) -> None:
         settings, coordinator = self.coordinator.settings, self.coordinator
-        work = WorkerInput(job, coordinator.engine.config, settings.max_evaluated, os.getpid())
+        work = WorkerInput(job, coordinator.bandit.config, settings.max_evaluated, os.getpid())
         self._run = JobProcess(work, coordinator.store, settings.evaluation_within)
         await self._change(msgspec.structs.replace(job, status="running"), durable=False)
         try:
@@ -195,7 +195,7 @@ class Evaluations:
             log.info("automatic optimisation: no policy is better with confidence; the current one stays")
             return msgspec.structs.replace(job, retained=True)
         try:
-            await self.coordinator.configure(with_policy(self.coordinator.engine.config, one))
+            await self.coordinator.configure(with_policy(self.coordinator.bandit.config, one))
         except CoterieError as error:
             log.error(f"automatic optimisation: {one.policy} {one.parameters} could not be applied: {error}")
             return msgspec.structs.replace(job, retained=True, error=str(error))
@@ -215,7 +215,7 @@ class Evaluations:
 
     def _in_force(self, job: Job) -> bool:
         """Return whether the policy that was current for the evaluation is still current."""
-        one, config = job.policy("current"), self.coordinator.engine.config
+        one, config = job.policy("current"), self.coordinator.bandit.config
         return one is not None and (one.policy, one.parameters) == (config.policy, config.parameters)
 
     async def _change(self, job: Job, durable: bool = True) -> None:
@@ -235,7 +235,7 @@ class Evaluations:
         try:
             await asyncio.get_running_loop().run_in_executor(self._writer, work)
         except StoreError as error:
-            self.coordinator.fail(error)
+            self.coordinator.availability.fail(error)
             raise Problem(503, "not_stored", f"the evaluation was not stored: {error.said}", 1) from error
 
     async def drop_old_automatic(self) -> None:

@@ -8,13 +8,13 @@ from litestar.datastructures import State
 from litestar.params import RawBody
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from coterie.service.core.coordinator import Coordinator
+from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.evaluations.job_queue import MOST_POLICIES, Evaluations
 from coterie.service.evaluations.jobs import EvaluatedPolicy, Job
 from coterie.service.evaluations.search import candidates, current
 from coterie.service.http.access import ADMIN, READ
 from coterie.service.http.bodies import read, read_counts
-from coterie.service.ids import Name, PathId, named
+from coterie.service.ids import Name, PathId, decode_id
 from coterie.service.settings import Config
 
 LATEST = 253_402_300_799_000  # the end of the year 9999, in milliseconds
@@ -93,7 +93,7 @@ async def list_evaluations(state: State) -> EvaluationsAnswer:
 @put("/v1/evaluations/{evaluation_id:str}", opt=ADMIN, status_code=201, operation_id="make_evaluation")
 async def make_evaluation(evaluation_id: PathId, body: RawBody, state: State) -> EvaluationAnswer:
     """Start an evaluation of what other policies would have earned; answered before it is done."""
-    name = named(evaluation_id)
+    name = decode_id(evaluation_id)
     data = read_counts(body, EvaluationBody)
     coordinator: Coordinator = state.coordinator
     job = Job(
@@ -107,7 +107,7 @@ async def make_evaluation(evaluation_id: PathId, body: RawBody, state: State) ->
             policies_of,
             [EvaluatedPolicy(one.name, one.policy, one.parameters) for one in data.policies],
             data.search,
-            coordinator.engine.config,
+            coordinator.bandit.config,
             coordinator.shards,
         ),
     )
@@ -126,13 +126,13 @@ def policies_of(
 @get("/v1/evaluations/{evaluation_id:str}", opt=READ, operation_id="show_evaluation")
 async def show_evaluation(evaluation_id: PathId, state: State) -> EvaluationAnswer:
     """Show an evaluation, with its result if it is done."""
-    return told(state.evaluations.find("evaluation", named(evaluation_id)))
+    return told(state.evaluations.find("evaluation", decode_id(evaluation_id)))
 
 
 @delete("/v1/evaluations/{evaluation_id:str}", opt=ADMIN, status_code=204, operation_id="delete_evaluation")
 async def delete_evaluation(evaluation_id: PathId, state: State) -> None:
     """Delete an evaluation, and end it if it runs."""
-    await state.evaluations.delete("evaluation", named(evaluation_id))
+    await state.evaluations.delete("evaluation", decode_id(evaluation_id))
 
 
 @post(
@@ -140,7 +140,7 @@ async def delete_evaluation(evaluation_id: PathId, state: State) -> None:
 )
 async def apply_evaluation(evaluation_id: PathId, body: RawBody, state: State) -> EvaluationAnswer:
     """Apply one of the evaluated policies; it first learns the log."""
-    name = named(evaluation_id)
+    name = decode_id(evaluation_id)
     data = read(body, ApplyBody)
     return told(await state.evaluations.apply(name, data.policy), whole=False)
 

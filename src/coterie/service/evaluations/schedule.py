@@ -5,7 +5,8 @@ import logging
 from typing import Any, NamedTuple
 
 from coterie.errors import CoterieError
-from coterie.service.core.coordinator import OPTIMISATION, Coordinator
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.coordination.rules import OPTIMISATION
 from coterie.service.durations import format_duration, parse_duration
 from coterie.service.evaluations.job_queue import Evaluations
 from coterie.service.evaluations.jobs import Job, milliseconds, moment
@@ -34,7 +35,7 @@ def defaults(settings: Settings) -> dict[str, Any]:
 
 def schedule_of(coordinator: Coordinator) -> Schedule | None:
     """Return when to optimise, by Personalizer's configuration or else by the settings; None for never."""
-    fields = defaults(coordinator.settings) | coordinator.engine.contract
+    fields = defaults(coordinator.settings) | coordinator.bandit.contract
     if not fields[ENABLED]:
         return None
     start = fields.get(START)
@@ -55,7 +56,7 @@ def due(coordinator: Coordinator, evaluations: Evaluations, oldest: int | None) 
 def automatic(coordinator: Coordinator) -> Job:
     """Return the job to start now, over the whole log."""
     now = coordinator.clock()
-    policies = policies_of([], True, coordinator.engine.config, coordinator.shards)
+    policies = policies_of([], True, coordinator.bandit.config, coordinator.shards)
     name = f"automatic {moment(now)}"
     return Job(name, "evaluation", name, 0, now + 1, now, policies, automatic=True)
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from coterie.errors import CoterieError
-from coterie.service.core.engine import check_config, same_model
+from coterie.service.core.policy_config import check_config, same_model
 from coterie.service.evaluations.jobs import EvaluatedPolicy
 from coterie.service.settings import Config
 

@@ -10,7 +10,7 @@ from coterie.arrays import Floats
 from coterie.data.logs.interactions import Interaction
 from coterie.evaluation.targets import DRAWS, Learner
 from coterie.models.encoded import Encoded
-from coterie.service.core.engine import Kind, make_policy, possible
+from coterie.service.core.policy_config import Kind, make_policy, possible
 from coterie.service.settings import Config
 
 PER_RECORD = 64  # effects that a record may add; a full table drops old ones

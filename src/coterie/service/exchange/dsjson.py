@@ -15,9 +15,10 @@ from typing import Any
 from coterie.data.logs.dsjson import OWN, feature_parts, read_decision, read_lines
 from coterie.data.logs.pending import Pending, Settled
 from coterie.models.features import hash_actions
-from coterie.service.core.coordinator import ranking_of
+from coterie.service.coordination.answers import ranking_of
 from coterie.service.core.encoding import encode_action
-from coterie.service.core.engine import Paid, takes_names
+from coterie.service.core.events import Paid
+from coterie.service.core.policy_config import takes_names
 from coterie.service.core.records import Configure, Rank, Record, Reward, Tick
 from coterie.service.exchange.payoffs import Payoff
 from coterie.service.ids import NAME, RULE, is_id

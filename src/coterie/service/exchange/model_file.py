@@ -11,7 +11,8 @@ from safetensors.numpy import load, save
 
 from coterie.errors import CoterieError, FileError
 from coterie.models.files import Tensors, pack_ids, unpack_ids
-from coterie.service.core.engine import Engine, Kind, make_policy
+from coterie.service.core.bandit import Bandit
+from coterie.service.core.policy_config import Kind, make_policy
 from coterie.service.ids import RULE, is_id
 from coterie.service.settings import Config
 
@@ -30,33 +31,33 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     names: dict[str, str]  # number, as text, to name
 
 
-def export_model(engine: Engine) -> bytes:
+def export_model(bandit: Bandit) -> bytes:
     """Return the file."""
-    config = engine.config
+    config = bandit.config
     tensors: Tensors = {}
     learned: dict[str, int] = {}
     numbers: set[Any] = set()
-    for kind, policy in engine.policies().items():
+    for kind, policy in bandit.policies.made().items():
         learned[kind] = policy.learned
         numbers.update(policy.users)
         tensors |= {f"{kind}.{k}": np.ascontiguousarray(v) for k, v in policy.tensors().items()}
-    names = {str(number): engine.ids[number] for number in engine.ids.keys() & numbers}
+    names = {str(number): bandit.ids[number] for number in bandit.ids.keys() & numbers}
     header = Header(VERSION, config.policy, config.parameters, config.dimensions, learned, names)
     return save(tensors, metadata={"coterie-model": msgspec.json.encode(header).decode()})
 
 
-def import_model(content: bytes, engine: Engine, at: int) -> None:
-    """Replace the engine's model by that of a file. The file is checked before anything changes."""
+def import_model(content: bytes, bandit: Bandit, at: int) -> None:
+    """Replace the bandit's model by that of a file. The file is checked before anything changes."""
     header = _header(content)
-    _check_same(header, engine.config)
+    _check_same(header, bandit.config)
     try:
         tensors = load(content)
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise FileError(f"the model file is damaged: {error}") from error
-    number_of = _numbers(header.names, engine)
-    parts = {kind: _part(kind, tensors, header, number_of, engine.config) for kind in KINDS}
+    number_of = _numbers(header.names, bandit)
+    parts = {kind: _part(kind, tensors, header, number_of, bandit.config) for kind in KINDS}
     names = {number_of[old]: name for old, name in header.names.items()}
-    engine.replace_model(names, parts["items"], parts["vectors"], parts["model"], at)
+    bandit.replace_model(names, parts, at)
 
 
 def _header(content: bytes) -> Header:
@@ -83,17 +84,17 @@ def _check_same(header: Header, config: Config) -> None:
         )
 
 
-def _numbers(names: Mapping[str, str], engine: Engine) -> dict[str, int]:
+def _numbers(names: Mapping[str, str], bandit: Bandit) -> dict[str, int]:
     """Return the number that each of the file's users has here; new users get the next numbers."""
     if len(set(names.values())) != len(names):
         raise FileError("a user appears twice in the model file")
-    if len(engine.names.keys() | set(names.values())) > engine.config.max_users:
-        raise FileError(f"with the model file's users there would be more than {engine.config.max_users}")
-    found, after = {}, engine.next_user
+    if len(bandit.names.keys() | set(names.values())) > bandit.config.max_users:
+        raise FileError(f"with the model file's users there would be more than {bandit.config.max_users}")
+    found, after = {}, bandit.next_user
     for old, name in names.items():
         if not is_id(name):
             raise FileError(f"a user in the model file is called {name[:80]!r}, {RULE}")
-        found[old] = engine.names.get(name, after)
+        found[old] = bandit.names.get(name, after)
         after += found[old] == after
     return found
 

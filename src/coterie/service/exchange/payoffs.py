@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
-from coterie.service.core.engine import Engine, Paid
+from coterie.service.core.bandit import Bandit
+from coterie.service.core.events import Paid
 from coterie.service.core.records import Record
 from coterie.service.settings import Config
 
@@ -24,17 +25,17 @@ def payoffs_of(
 
     With `config` they are encoded as its policy learns them, whatever policy the log had.
     """
-    engine = Engine()
-    engine.fixed = config
+    bandit = Bandit()
+    bandit.fixed = config
     known = dict(names or {})
     learned: list[Payoff] = []
 
     def heard(user: int, paid: Paid, value: float) -> None:
         learned.append(Payoff(known.get(user, f"imported-{user}"), paid, value))
 
-    engine.on_learn = heard
+    bandit.policies.on_learn = heard
     for record in records:
-        engine.apply(record)
-        engine.drain()
+        bandit.apply(record)
+        bandit.drain()
         yield from learned
         learned.clear()

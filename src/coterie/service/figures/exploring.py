@@ -13,8 +13,10 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from coterie.errors import CoterieError
-from coterie.service.core.engine import LONG, Action, Engine, Question, sent_features
+from coterie.service.core.bandit import Bandit
+from coterie.service.core.question import Action, Question, sent_features
 from coterie.service.core.records import Rank
+from coterie.service.core.workload import LONG, long_to_decide
 from coterie.service.figures.statistics import MINUTE, Minute, Statistics
 from coterie.service.settings import Config
 
@@ -59,29 +61,29 @@ def warning(statistics: Statistics, config: Config, at: int) -> str | None:
     )
 
 
-def to_ask(engine: Engine) -> list[int]:
+def to_ask(bandit: Bandit) -> list[int]:
     """Return the positions of decisions to make again, spread over the remembered ones of the last hour."""
     young: list[int] = []
-    for event in reversed(engine.events.values()):
-        if event.at <= engine.now - SPAN * MINUTE or len(young) == SEARCHED:
+    for event in reversed(bandit.events.values()):
+        if event.at <= bandit.now - SPAN * MINUTE or len(young) == SEARCHED:
             break
         young.append(event.position)
     return list(islice(young, 0, None, max(1, len(young) // ASKED)))[:ASKED]
 
 
-def asked_again(record: Rank, engine: Engine) -> bool | None:
+def asked_again(record: Rank, bandit: Bandit) -> bool | None:
     """Return whether a decision's best guess is another one now; None if it cannot be made again."""
-    name = engine.ids.get(record.user)
+    name = bandit.ids.get(record.user)
     if name is None or record.arm == "challenger" or record.event.startswith("\0"):
         return None
     context, features = sent_features(record)
     actions = [Action(*pair) for pair in zip(record.actions, features, strict=True)]
     excluded = frozenset(record.actions[k] for k in record.excluded)
     work = sum(map(len, context)) * sum(len(part) for own in features for part in own or ())
-    if engine.long_to_decide(work, len(actions)) or work > LONG:
+    if long_to_decide(bandit, work, len(actions)) or work > LONG:
         return None
     try:
-        again, _ = engine.what_if(Question(record.event, name, actions, context, excluded))
+        again, _ = bandit.what_if(Question(record.event, name, actions, context, excluded))
     except CoterieError:
         return None
     return again.best != record.best

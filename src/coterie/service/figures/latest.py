@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from coterie.service.core.engine import Engine
+from coterie.service.core.bandit import Bandit
 from coterie.service.core.reasons import rows_of
 from coterie.service.core.records import Rank, Record, Reward
 from coterie.service.figures.intervals import Interval, interval, unweighted
@@ -73,9 +73,9 @@ class LatestDecisions:
             if found is not None:
                 found.reward = (found.reward or 0.0) + record.value
 
-    def of(self, engine: Engine) -> list[LoggedDecision]:
+    def of(self, bandit: Bandit) -> list[LoggedDecision]:
         """Return the decisions for users who are still known, newest first."""
-        kept = [made for made in self.decisions if made.user in engine.ids]
+        kept = [made for made in self.decisions if made.user in bandit.ids]
         if len(kept) != len(self.decisions):  # a user was forgotten, so forget the user's decisions here too
             self.decisions = deque(kept, maxlen=LATEST)
             self._by_event = {made.event: made for made in kept}
@@ -100,11 +100,11 @@ class Stretch(Struct, frozen=True, rename="camel"):
     payoff_interval: Interval | None
 
 
-def stretches(latest: Sequence[LoggedDecision], engine: Engine) -> list[Stretch]:
+def stretches(latest: Sequence[LoggedDecision], bandit: Bandit) -> list[Stretch]:
     """Return what the latest decisions of the champion earned, newest last, without those that still wait."""
     settled = []
     for made in reversed(latest):
-        event = engine.events.get(made.event)
+        event = bandit.events.get(made.event)
         if made.arm in ("", "champion") and event is not None and event.state in ("rewarded", "expired"):
             settled.append((made.at, event.value))
     size = max(LEAST_STRETCH, -(-len(settled) // STRETCHES))

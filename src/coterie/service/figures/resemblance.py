@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from coterie.models.encoded import Encoded
 from coterie.policies import Policy
-from coterie.service.core.engine import Engine
+from coterie.service.core.bandit import Bandit
 from coterie.service.figures.latest import LoggedDecision
 
 SAMPLE = 120  # users looked at, the latest seen
@@ -36,18 +36,18 @@ class ItemPlaces(NamedTuple):
     others: list[Place]
 
 
-def context_of(item: str, engine: Engine, latest: Sequence[LoggedDecision]) -> tuple[Policy, Any] | None:
+def context_of(item: str, bandit: Bandit, latest: Sequence[LoggedDecision]) -> tuple[Policy, Any] | None:
     """Return the policy and the context to look at an item with: its id, or the features it was last chosen with."""
-    if engine.model is not None:
+    if bandit.policies.model is not None:
         for made in latest:
             if made.item == item and made.hashed is not None:
-                return engine.model, Encoded.from_bytes(made.hashed)
-    if engine.items is not None and item in engine.known_items:
-        return engine.items, item
-    if engine.vectors is not None:
+                return bandit.policies.model, Encoded.from_bytes(made.hashed)
+    if bandit.policies.items is not None and item in bandit.policies.known_items:
+        return bandit.policies.items, item
+    if bandit.policies.vectors is not None:
         for made in latest:
-            if made.item == item and made.x is not None and len(made.x) == 8 * engine.config.dimensions:
-                return engine.vectors, np.frombuffer(made.x)
+            if made.item == item and made.x is not None and len(made.x) == 8 * bandit.config.dimensions:
+                return bandit.policies.vectors, np.frombuffer(made.x)
     return None
 
 
@@ -79,11 +79,11 @@ def likeness(own: Place, other: Place) -> str:
     return "alike" if alike(own, other) else "differs"
 
 
-def latest_users(engine: Engine, most: int) -> list[int]:
+def latest_users(bandit: Bandit, most: int) -> list[int]:
     """Return the users seen last."""
     found: list[int] = []
-    for number in reversed(engine.users):
-        if number in engine.ids:
+    for number in reversed(bandit.users):
+        if number in bandit.ids:
             found.append(number)
             if len(found) == most:
                 break
@@ -91,7 +91,7 @@ def latest_users(engine: Engine, most: int) -> list[int]:
 
 
 def places(
-    policy: Policy, contexts: Sequence[Any], users: Sequence[int], engine: Engine
+    policy: Policy, contexts: Sequence[Any], users: Sequence[int], bandit: Bandit
 ) -> list[list[Place]]:
     """Return the users' estimates for items: a list of users per item."""
     see = viewer(policy, contexts, users)
@@ -101,7 +101,7 @@ def places(
         estimate, width = see(number)
         known = width < unknown - SAME
         for k, column in enumerate(found):
-            column.append(Place(engine.ids[number], float(estimate[k]), float(width[k]), bool(known[k])))
+            column.append(Place(bandit.ids[number], float(estimate[k]), float(width[k]), bool(known[k])))
     return found
 
 
@@ -110,13 +110,13 @@ def best_known(
     most: int,
     number: int,
     others: Sequence[int],
-    engine: Engine,
+    bandit: Bandit,
     latest: Sequence[LoggedDecision],
 ) -> list[ItemPlaces]:
     """Return the `most` items with the narrowest estimates for a user, with others' estimates for them."""
-    found = [(item, context_of(item, engine, latest)) for item in items]
+    found = [(item, context_of(item, bandit, latest)) for item in items]
     rows = []
-    for policy in engine.policies().values():
+    for policy in bandit.policies.made().values():
         mine = [(item, pair[1]) for item, pair in found if pair is not None and pair[0] is policy]
         if not mine:
             continue
@@ -124,7 +124,7 @@ def best_known(
         best = [mine[k] for k in np.argsort(width, kind="stable")[:most].tolist()]
         contexts = [context for _, context in best]
         _, _, members = look(policy, number, contexts)
-        standing = places(policy, contexts, [number, *others], engine)
+        standing = places(policy, contexts, [number, *others], bandit)
         for k, (own, *rest) in enumerate(standing):
             rows.append(ItemPlaces(best[k][0], own, int(members[k]), rest))
     return sorted(rows, key=lambda row: row.own.width)[:most]

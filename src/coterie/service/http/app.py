@@ -14,8 +14,8 @@ from litestar.openapi import OpenAPIConfig
 
 from coterie import __version__
 from coterie.errors import CoterieError
-from coterie.service.core.coordinator import Coordinator
-from coterie.service.core.engine import warm_up
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.warm_up import warm_up
 from coterie.service.demo import live
 from coterie.service.evaluations import routes as evaluation_routes
 from coterie.service.evaluations.job_queue import Evaluations
@@ -28,7 +28,7 @@ from coterie.service.http.metrics import Metrics
 from coterie.service.http.openapi import document
 from coterie.service.http.routes import configuration, decisions, items, page, statistics, users
 from coterie.service.http.telemetry import Spans
-from coterie.service.log.store import LostError
+from coterie.service.log.errors import LostError
 from coterie.service.personalizer import routes as personalizer
 from coterie.service.personalizer.errors import PREFIX
 from coterie.service.personalizer.versions import every_form
@@ -78,7 +78,7 @@ def create_app(
 
     async def start(app: Litestar) -> None:
         await coordinator.start()
-        await asyncio.to_thread(warm_up, coordinator.engine.config)
+        await asyncio.to_thread(warm_up, coordinator.bandit.config)
         gc.freeze()  # what the start made stays; collecting it would block the event loop for 0.1 s
         await evaluations.start()
         tasks.append(asyncio.create_task(_follow_keys(keyring, coordinator)))
@@ -142,7 +142,7 @@ async def _follow_keys(keyring: Keyring, coordinator: Coordinator) -> None:
         try:
             keyring.renew(await asyncio.to_thread(coordinator.store.keys))
         except LostError as error:
-            coordinator.fail(error)
+            coordinator.availability.fail(error)
         except CoterieError as error:  # the keys stay as they were
             log.error(f"the keys cannot be read: {error}")
 

@@ -10,10 +10,10 @@ import msgspec
 
 from coterie.errors import ContextError
 from coterie.models.features import check_readable
-from coterie.service.core.engine import Action, Question
+from coterie.service.core.question import Action, Question
 from coterie.service.http.duplicate_names import check_names
 from coterie.service.http.limits import check_actions, check_features, check_numbers
-from coterie.service.ids import ActionName, check_names_of, in_words
+from coterie.service.ids import ActionName, check_action_ids, readable
 from coterie.service.problems import Problem
 from coterie.service.settings import Settings
 
@@ -45,7 +45,7 @@ def read(body: bytes, kind: type[T]) -> T:
     try:
         return decode_body(body, kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise Problem(400, "invalid_request", f"the body cannot be read: {in_words(error)}") from error
+        raise Problem(400, "invalid_request", f"the body cannot be read: {readable(error)}") from error
 
 
 def read_counts(body: bytes, kind: type[T]) -> T:
@@ -72,7 +72,7 @@ def question_of(
     check_actions(settings, actions, excluded)
     work = sum(check_features(settings, context, actions))
     check_groups([context, *(action.features for action in actions if action.features)])
-    check_names_of(actions)
+    check_action_ids(actions)
     if len({action.id for action in actions}) != len(actions):
         raise Problem(422, "same_action_twice", "two actions have the same id")
     return Question(event, user, actions, context, frozenset(excluded), deferred, work=work)

@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
-from coterie.service.core.standby import WAITING
+from coterie.service.coordination.standby import WAITING
 from coterie.service.http.access import HEADERS_OF, SCOPES_OF, check_access, is_loopback, wanted
 from coterie.service.http.error_answers import send_error
 from coterie.service.http.keys import SCOPES, Keyring
 from coterie.service.http.limits import Rate
 from coterie.service.http.metrics import Metrics
 from coterie.service.http.telemetry import Spans
-from coterie.service.ids import in_order
+from coterie.service.ids import encoded_path
 from coterie.service.log.store import KeyRow
 from coterie.service.personalizer.versions import IN_PATH
 from coterie.service.problems import Problem
@@ -77,7 +77,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        scope["path"] = in_order(scope)
+        scope["path"] = encoded_path(scope)
         start = time.perf_counter()
         began = time.time_ns() if self.spans is not None else 0
         status = 0  # no answer has begun
@@ -105,7 +105,7 @@ class Guard:
 
         try:
             self._check(scope)
-            if self.metrics.coordinator.waiting and scope["path"] not in WATCHED:
+            if self.metrics.coordinator.availability.waiting and scope["path"] not in WATCHED:
                 raise Problem(503, "waiting", f"no request is answered here now: {WAITING}", 1)
             direct = self.direct.get((scope["method"], scope["path"]))
             if direct is None:

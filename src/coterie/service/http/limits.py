@@ -9,7 +9,7 @@ import msgspec
 
 from coterie.models.encoded import MOST_CROSSES
 from coterie.models.features import DEPTH, count
-from coterie.service.core.engine import Action
+from coterie.service.core.question import Action
 from coterie.service.problems import Problem
 from coterie.service.settings import Settings
 

@@ -1,4 +1,4 @@
-"""Numbers for Prometheus: requests, commits, and what the engine holds."""
+"""Numbers for Prometheus: requests, commits, and what the bandit holds."""
 
 import math
 from typing import TYPE_CHECKING
@@ -11,18 +11,20 @@ from coterie.service.figures import exploring
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from coterie.service.core.coordinator import Coordinator
+    from coterie.service.coordination.coordinator import Coordinator
 
 LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 
 
 def _learning(coordinator: "Coordinator") -> "Iterator[tuple[str, str, float]]":
     """Yield how much the choices leave to chance, and how often best guesses change; NaN is unknown."""
-    engine = coordinator.engine
-    varied, bits = exploring.recent(engine.statistics, engine.now)
-    total = engine.statistics.total
-    going = not exploring.stopped(engine.statistics, engine.config, engine.now)
-    changes = math.nan if coordinator.guess_changes is None else coordinator.guess_changes
+    bandit = coordinator.bandit
+    varied, bits = exploring.recent(bandit.statistics, bandit.now)
+    total = bandit.statistics.total
+    going = not exploring.stopped(bandit.statistics, bandit.config, bandit.now)
+    changes = (
+        math.nan if coordinator.background.guess_changes is None else coordinator.background.guess_changes
+    )
     agreed = total.agreed / total.judged if total.judged else math.nan
     yield "coterie_exploring", "0 if the loop stopped exploring", float(going)
     yield (
@@ -68,7 +70,7 @@ class Metrics:
         self.coordinator = coordinator
         self._children: dict[tuple[str, int], Histogram] = {}
         self.registry.register(self)
-        coordinator.on_batch = self.committed
+        coordinator.sequencer.on_batch = self.committed
 
     def answered(self, route: str, status: int, seconds: float) -> None:
         """Count a request."""
@@ -95,19 +97,23 @@ class Metrics:
         self._rewards.labels(outcome).inc()
 
     def collect(self) -> "Iterator[GaugeMetricFamily]":
-        """Yield the engine's numbers."""
-        engine = self.coordinator.engine
-        learned = engine.learned
-        total = engine.statistics.total
+        """Yield the bandit's numbers."""
+        bandit = self.coordinator.bandit
+        learned = bandit.policies.learned
+        total = bandit.statistics.total
         ready = self.coordinator.refusing is None
         for name, text, value in (
             ("coterie_ready", "1 if writes are accepted", float(ready)),
-            ("coterie_waiting", "1 if another process owns the database", float(self.coordinator.waiting)),
-            ("coterie_users", "Users known", len(engine.users)),
-            ("coterie_items", "Items known", len(engine.known_items)),
-            ("coterie_events_remembered", "Events remembered", len(engine.events)),
-            ("coterie_events_waiting", "Events that may still get a reward", engine.waiting),
-            ("coterie_log_position", "Records in the log so far", engine.position),
+            (
+                "coterie_waiting",
+                "1 if another process owns the database",
+                float(self.coordinator.availability.waiting),
+            ),
+            ("coterie_users", "Users known", len(bandit.users)),
+            ("coterie_items", "Items known", len(bandit.policies.known_items)),
+            ("coterie_events_remembered", "Events remembered", len(bandit.events)),
+            ("coterie_events_waiting", "Events that may still get a reward", bandit.remembered.open),
+            ("coterie_log_position", "Records in the log so far", bandit.position),
             ("coterie_payoffs_learned", "Payoffs learned by the model", learned),
             ("coterie_decisions", "Decisions made", total.all_decisions),
             ("coterie_decisions_explored", "Decisions by chance", total.explored),
@@ -117,12 +123,16 @@ class Metrics:
                 "Users' models updated; beyond payoffs learned it is sharing",
                 total.updates,
             ),
-            ("coterie_queue", "Requests that wait for their turn or for the disk", self.coordinator.queued),
+            (
+                "coterie_queue",
+                "Requests that wait for their turn or for the disk",
+                self.coordinator.sequencer.queued,
+            ),
             ("coterie_connections", "Connections open", self.connections()),
             *_learning(self.coordinator),
         ):
             yield GaugeMetricFamily(name, text, value)
-        arms = {} if engine.trial is None else engine.trial.arms
+        arms = {} if bandit.trial is None else bandit.trial.arms
         for name, text, kind in (
             ("coterie_arm_users", "Users of a trial's arm with a payoff", "users"),
             ("coterie_arm_payoffs", "Payoffs of a trial's arm", "learned"),

@@ -1,7 +1,7 @@
 """Backups: one file for stores of both kinds, made while a service writes, and checked before it is restored.
 
-The file is a SQLite database with the tables of a store and one more, `backup`, which holds a SHA-256 over the rows
-of all others. So a backup of PostgreSQL can be restored to a file, and the other way round.
+The file is a SQLite database with the tables of a store and one more, `backup`, which has a SHA-256 over the rows of
+the others. So a backup of PostgreSQL can be restored to a file, and the other way round.
 """
 
 import hashlib
@@ -25,25 +25,13 @@ from coterie.models.files import publish
 from coterie.service.core.records import checksum
 from coterie.service.log import postgres_copy
 from coterie.service.log.checking import Checked, check
+from coterie.service.log.errors import InUseError
 from coterie.service.log.sqlite_owner import Owned
-from coterie.service.log.sqlite_store import APPLICATION, EVALUATIONS, READ, SCHEMA, TABLES, SqliteStore
+from coterie.service.log.sqlite_store import APPLICATION, SCHEMA, TABLES, SqliteStore
 from coterie.service.log.sqlite_wal import check_wal
-from coterie.service.log.store import InUseError, is_postgres
+from coterie.service.log.store import COLUMNS, READ, is_postgres
 from coterie.service.private import open_private
 from coterie.service.snapshots.pieces import name_of
-
-PIECES = "CREATE TABLE pieces (name BLOB PRIMARY KEY, body BLOB NOT NULL)"
-# By name and in the order of the hash.
-ROWS = {
-    "log": "SELECT first, count, version, checksum, body FROM log ORDER BY first",
-    "users": "SELECT number, id, checksum FROM users ORDER BY number",
-    "snapshots": "SELECT position, checksum, state FROM snapshots ORDER BY position",
-    "keys": "SELECT name, scopes, hash, created FROM keys ORDER BY name",
-    "scrubs": "SELECT number FROM scrubs ORDER BY number",
-    "head": "SELECT one, next FROM head ORDER BY one",
-    "pieces": "SELECT name, body FROM pieces ORDER BY name",
-    "evaluations": "SELECT name, checksum, body FROM evaluations ORDER BY name",
-}
 
 
 class Made(Struct, frozen=True):
@@ -61,14 +49,14 @@ class Made(Struct, frozen=True):
 def back_up(store: str, path: Path, replace: bool = False) -> Made:
     """Copy a store as it is at one moment into a new file, which only its owner may read.
 
-    The file gets its name when it is whole. A file of that name is kept unless `replace` says otherwise.
+    The file gets its name when it is complete. A file of that name is kept unless `replace` is true.
     """
     _refuse_existing(path, replace)
     with _beside(path, "making") as part:
         with closing(_open(part)) as made:
             if is_postgres(store):
                 made.executescript(f"BEGIN; {SCHEMA} DELETE FROM head; COMMIT;")
-                version = postgres_copy.read_into(store, made, {"pieces": PIECES, "evaluations": EVALUATIONS})
+                version = postgres_copy.read_into(store, made)
                 made.execute(f"PRAGMA application_id = {APPLICATION}")
                 made.execute(f"PRAGMA user_version = {version}")
             else:
@@ -84,7 +72,7 @@ def back_up(store: str, path: Path, replace: bool = False) -> Made:
 
 
 def restore(path: Path, store: str, replace: bool = False, replay: bool = True) -> Checked:
-    """Put a backup in place of a store, after checking all of it. A store that is there is kept without `replace`."""
+    """Put a backup in the place of a store, after checking all of it. An existing store is kept without `replace`."""
     if not path.is_file():
         raise FileError(f"there is no backup at {path}; name a file that `coterie backup` wrote")
     if is_postgres(store):
@@ -99,9 +87,9 @@ def restore(path: Path, store: str, replace: bool = False, replay: bool = True) 
     _refuse_existing(target, replace)
     with _beside(target, "restoring") as copy:
         found = _checked_copy(path, copy, replay)
-        owned = Owned(target)  # nobody serves it, or starts to
+        owned = Owned(target)  # no process serves it, or can start to
         try:
-            # What SQLite keeps beside the old file must never be read with the new one.
+            # The files that SQLite keeps beside the old file must never be read with the new one.
             for name in (f"{target}-wal", f"{target}-shm"):
                 Path(name).unlink(missing_ok=True)
             publish(copy, target)
@@ -111,13 +99,13 @@ def restore(path: Path, store: str, replace: bool = False, replay: bool = True) 
 
 
 def read_backup(path: Path) -> Made:
-    """Return what a backup says of itself; its rows are not read."""
+    """Return how a backup describes itself; its rows are not read."""
     with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)) as connection:
         return _about(connection, path)
 
 
 def _checked_copy(path: Path, copy: Path, replay: bool) -> Checked:
-    """Copy a backup to where it can be opened as a store, and raise unless it is whole."""
+    """Copy a backup to where it can be opened as a store, and raise if it is damaged."""
     source = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)
     with closing(source), closing(_open(copy)) as made:
         try:
@@ -152,7 +140,7 @@ def _about(connection: sqlite3.Connection, path: Path) -> Made:
 def _copy_file(path: Path, made: sqlite3.Connection) -> None:
     if not path.exists():
         raise FileError(f"there is no store at {path}; name the file that `coterie serve --store` was given")
-    with suppress(InUseError):  # who serves it has looked
+    with suppress(InUseError):  # the process that serves it has checked it
         owned = Owned(path)
         try:
             check_wal(Path(f"{path}-wal"))
@@ -168,7 +156,7 @@ def _copy_file(path: Path, made: sqlite3.Connection) -> None:
 
 
 def _check_database(made: sqlite3.Connection, path: Path) -> None:
-    """Raise unless it is a store of a version that is read, and SQLite finds no damage."""
+    """Raise unless it is a store of a known version without damage that SQLite finds."""
     application = made.execute("PRAGMA application_id").fetchone()[0]
     version = made.execute("PRAGMA user_version").fetchone()[0]
     tables = {sql for (sql,) in made.execute("SELECT sql FROM sqlite_master").fetchall()}
@@ -184,9 +172,9 @@ def _check_database(made: sqlite3.Connection, path: Path) -> None:
 
 
 def _describe(made: sqlite3.Connection) -> Made:
-    """Return what a copy holds, after checking every row that has a checksum."""
+    """Return the description of a copy, after checking every row that has a checksum."""
     digest = hashlib.sha256()
-    count = dict.fromkeys(ROWS, 0)
+    count = dict.fromkeys(COLUMNS, 0)
     for table, row in _all_rows(made):
         _check_row(table, row)
         digest.update(msgspec.msgpack.encode((table, row)))
@@ -199,14 +187,14 @@ def _describe(made: sqlite3.Connection) -> Made:
 
 def _all_rows(made: sqlite3.Connection) -> Iterator[tuple[str, tuple[Any, ...]]]:
     there = {name for (name,) in made.execute("SELECT name FROM sqlite_master").fetchall()}
-    for table, query in ROWS.items():
+    for table, columns in COLUMNS.items():  # in the order of the hash
         if table in there:
-            for row in made.execute(query):
+            for row in made.execute(f"SELECT {columns} FROM {table} ORDER BY 1"):
                 yield table, row
 
 
 def _check_row(table: str, row: tuple[Any, ...]) -> None:
-    """Raise if a row's checksum does not fit."""
+    """Raise if a row's checksum is wrong."""
     if table == "log":
         first, count, _, kept, body = row
         if checksum(first, count, body) != kept:
@@ -240,7 +228,7 @@ def _open(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def _beside(path: Path, doing: str) -> Iterator[Path]:
-    """Yield an empty private file in the same folder, and leave nothing of it behind."""
+    """Yield an empty private file in the same folder, and remove it in the end."""
     part = path.with_name(f"{path.name}.{doing}")
     open_private(part).close()
     try:

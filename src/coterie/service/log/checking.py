@@ -1,4 +1,4 @@
-"""Checking a store: the snapshot with its tail of the log must be what the whole log says, bit for bit."""
+"""Checking a store: its snapshot and the log after it must give the same state as the whole log, bit for bit."""
 
 from msgspec import Struct
 
@@ -17,10 +17,10 @@ class Checked(Struct, frozen=True):
 
 
 def check(store: Store, replay: bool = True) -> Checked:
-    """Read all of a store, and with `replay` compare; what was compacted cannot be replayed from empty."""
+    """Read all of a store, and with `replay` compare; a log without its beginning cannot be replayed from empty."""
     first, end = store.bounds()
-    engine = recover(store)
+    bandit = recover(store)
     same = None
     if replay and first == 0:
-        same = snapshot.dump(engine) == snapshot.dump(recover(store, from_empty=True))
-    return Checked(first, end, len(engine.users), same)
+        same = snapshot.dump(bandit) == snapshot.dump(recover(store, from_empty=True))
+    return Checked(first, end, len(bandit.users), same)

@@ -1,7 +1,7 @@
-"""Group commit: many requests wait for one sync. Nothing is answered before it is as durable as configured.
+"""Group commit: many requests wait for one sync. No request is answered before it is as durable as configured.
 
-All state is touched from the event loop only; the thread does nothing but `store.append`. While one batch is
-on its way to the disk, the next one collects.
+Only the event loop changes the state; the thread only calls `store.append`. While one batch is being written, the
+next one is collected.
 """
 
 import asyncio
@@ -11,16 +11,16 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from coterie.service.core.engine import Drained
-from coterie.service.core.records import pack
-from coterie.service.log.store import Append, BrokenError, Store, StoreError
+from coterie.service.core.records import Drained, pack
+from coterie.service.log.errors import BrokenError, StoreError
+from coterie.service.log.store import Append, Store
 from coterie.service.settings import Durability
 
 SYNC_EVERY = 1.0  # seconds, for the level that promises it
 
 
 class Committer:
-    """Takes records in log order, and tells when they are durable."""
+    """Writes records in log order, and tells when they are durable."""
 
     def __init__(
         self, store: Store, position: int, on_batch: Callable[[int, float], None] | None = None
@@ -28,14 +28,11 @@ class Committer:
         self.store = store
         self.position = position  # of the next record handed over
         self.failed: StoreError | None = None
-        self.on_batch = on_batch  # told the records and the seconds of each commit
+        self.on_batch = on_batch  # called with the number of records and the seconds of each commit
         self._loop = asyncio.get_running_loop()
-        self._records: list[bytes] = []
-        self._named: dict[int, str] = {}
-        self._gone: list[int] = []
-        self._scrub: list[int] = []
+        self._next = Drained([], {}, [], [])  # the batch that is being collected
         self._next_waiters: list[asyncio.Future[None]] = []
-        self._waiters: list[asyncio.Future[None]] = []  # of the batch on its way
+        self._waiters: list[asyncio.Future[None]] = []  # for the batch that is being written
         self._busy = False
         self._jobs: queue.SimpleQueue[Append | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="committer", daemon=True)
@@ -48,14 +45,14 @@ class Committer:
 
     def submit(self, drained: Drained) -> None:
         """Take records, in log order."""
-        self._records.extend(drained.records)
-        self._named.update(drained.named)
+        self._next.records.extend(drained.records)
+        self._next.named.update(drained.named)
         for number in drained.gone:
-            self._named.pop(number, None)
-        self._gone.extend(drained.gone)
-        self._scrub.extend(drained.scrub)
+            self._next.named.pop(number, None)
+        self._next.gone.extend(drained.gone)
+        self._next.scrub.extend(drained.scrub)
         if not self._busy:
-            # Whoever is ready in this turn of the loop comes along: one sync for all of them.
+            # Requests that are ready in this turn of the event loop join the batch: one sync for all of them.
             self._busy = True
             self._loop.call_soon(self._hand_over)
 
@@ -66,12 +63,12 @@ class Committer:
         if not self._busy:
             return
         waiter: asyncio.Future[None] = self._loop.create_future()
-        # An answer may rest on records of others, so it waits for all that came before it.
-        (self._next_waiters if self._records else self._waiters).append(waiter)
+        # An answer may depend on records of other requests, so it waits for all that came before it.
+        (self._next_waiters if self._next.records else self._waiters).append(waiter)
         await waiter
 
     async def give_up(self, error: StoreError) -> None:
-        """Take nothing more, and return when the batch on its way is where it is; the rest has failed."""
+        """Fail what is not being written yet, and return when the write that runs has ended."""
         if self.failed is None:
             self.failed = error
             self._fail(self._next_waiters)
@@ -79,24 +76,25 @@ class Committer:
             await asyncio.sleep(0.01)
 
     def abandon(self) -> None:
-        """Let the thread end; what was not durable has been told so."""
+        """Let the thread end; waiting callers have already failed."""
         self._jobs.put(None)
 
     async def close(self) -> None:
-        """Finish what was submitted, then stop the thread. Whether that failed stands in `failed`."""
+        """Finish what was submitted, then stop the thread; `failed` has the error, if any."""
         with suppress(StoreError):
             await self.durable()
         self._jobs.put(None)
         await asyncio.to_thread(self._thread.join)
 
     def _hand_over(self) -> None:
-        self._busy = bool(self._records) and self.failed is None
+        records, named, gone, scrub = self._next
+        self._busy = bool(records) and self.failed is None
         if not self._busy:
             return
-        batch = pack(self.position, self._records)
+        batch = pack(self.position, records)
         self.position += batch.count
-        self._jobs.put(Append(batch, self._named, self._gone, self._scrub))
-        self._records, self._named, self._gone, self._scrub = [], {}, [], []
+        self._jobs.put(Append(batch, named, gone, scrub))
+        self._next = Drained([], {}, [], [])
         self._waiters, self._next_waiters = self._next_waiters, []
 
     def _done(self, error: StoreError | None, count: int, seconds: float) -> None:
@@ -119,7 +117,8 @@ class Committer:
             if not waiter.done():
                 assert self.failed is not None
                 waiter.set_exception(self.failed)
-        self._next_waiters, self._records = [], []
+        self._next_waiters = []
+        self._next.records.clear()
 
     def _work(self) -> None:
         lazy = getattr(self.store, "durability", None) is Durability.LOSE_ONE_SECOND
@@ -144,7 +143,7 @@ class Committer:
                     unsynced_since = None
             except StoreError as caught:
                 error = caught
-            except Exception as caught:  # whatever it is, what the disk holds is no longer known
+            except Exception as caught:  # after any error, what the disk holds is not known
                 error = _unknown(caught)
             if job is None:
                 return

@@ -1,14 +1,12 @@
-"""How a forgotten user leaves the log.
+"""Erasing a forgotten user from the log.
 
-A forgotten user's name is gone with the Forget record, in one transaction, which also notes that the rest is to be
-done. What else could point to the person is scrubbed from the earlier records: features as sent, and the names of
-events, which clients choose. What is left is a number that chose and paid, needed so that a replay still gives what
-others learned.
+One transaction writes the Forget record, deletes the user's name, and notes that earlier records are to be scrubbed.
+Scrubbing removes from them what else could identify the person: features as sent, and event ids, which clients
+choose. A number with its choices and payoffs stays, so that a replay still gives what others learned.
 
-The order makes every step safe to interrupt: first the snapshots are replaced by one that was made after the Forget
-record, so that nothing is replayed from before; then the records are rewritten, the last ones first, so that a reward
-never outlives the name of its event; and when no trace is left, the note is removed. The next start finds the note,
-and does it all again.
+Every step may be interrupted. First, a snapshot made after the Forget record replaces the others, so that no replay
+starts before it. Then the records are rewritten, the last ones first, so that no reward has the id of an event that
+is already renamed. When no trace is left, the note is removed. If a start finds the note, it does everything again.
 """
 
 from collections.abc import Collection, Sequence
@@ -20,22 +18,20 @@ from coterie.service.log.store import Store
 
 
 class Scrubber:
-    """Takes records in log order, and returns them without what points to some users."""
+    """Takes records in log order, and returns them without what identifies some users."""
 
     def __init__(self, users: Collection[int]) -> None:
         self._users = frozenset(users)
         self._renamed: dict[str, str] = {}
 
     def clean(self, position: int, record: Record) -> Record:
-        """Return a record as it is to be."""
+        """Return a record, scrubbed if it is of these users."""
         if isinstance(record, Rank):
             if record.user not in self._users:
-                self._renamed.pop(
-                    record.event, None
-                )  # an id that was used before, by somebody who is forgotten
+                self._renamed.pop(record.event, None)  # a forgotten user had used the same id
                 return record
             if record.event.startswith("\0"):
-                return record  # by an earlier scrub that was interrupted
+                return record  # an earlier scrub was interrupted after it
             name = self._renamed[record.event] = f"\0{position}"  # no client can send U+0000
             return msgspec.structs.replace(
                 record, event=name, features=None, parts=None, digest=b"", parent=None, slot=None
@@ -57,7 +53,7 @@ def scrub(store: Store, users: Sequence[int]) -> int:
     for first in sorted(cleaned, reverse=True):
         found = next(iter(store.read(first)), None)
         if found is None or found.first != first:
-            continue  # beyond the retention, and gone meanwhile
+            continue  # removed meanwhile, because it is older than the retention
         records = [cleaned[first].get(k, record) for k, record in enumerate(found.records(), first)]
         store.rewrite(pack(first, [encode(record) for record in records]))
     return sum(map(len, cleaned.values()))

@@ -2,50 +2,34 @@
 
 import sqlite3
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
 from coterie.errors import FileError, MissingExtraError
+from coterie.service.log.sqlite_store import plain
+from coterie.service.log.store import COLUMNS, OPTIONAL, as_bytes
 
 MANY = 500  # rows at a time
 
-# What is read, and where it goes: the columns are the same in both kinds of stores, but for names of users.
-TABLES = {
-    "log": "first, count, version, checksum, body",
-    "snapshots": "position, checksum, state",
-    "keys": "name, scopes, hash, created",
-    "scrubs": "number",
-}
+# The tables that are the same in both kinds of stores; users' names are not, and the head has another key.
+TABLES = {table: columns for table, columns in COLUMNS.items() if table not in ("users", "head")}
 
 
-# What a store only has once it is needed.
-LATER = {"pieces": "name, body", "evaluations": "name, checksum, body"}
-
-
-def read_into(url: str, made: sqlite3.Connection, later: Mapping[str, str]) -> int:
-    """Copy a database as it is at one moment into the tables of a backup, and return its store's version.
-
-    `later` makes the tables that a store may lack.
-    """
+def read_into(url: str, made: sqlite3.Connection) -> int:
+    """Copy a database as it is at one moment into the tables of a backup, and return its store's version."""
     with _connected(url) as connection:
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         if not _has(connection, "version"):
             raise FileError("there is no store in the database; name the one `coterie serve` was given")
         (version,) = connection.execute("SELECT version FROM coterie_version").fetchone()
-        tables = dict(TABLES)
-        for table, columns in LATER.items():
-            if _has(connection, table):
-                made.execute(later[table])
-                tables[table] = columns
-        for table, columns in tables.items():
+        for table, columns in TABLES.items():
+            if table in OPTIONAL:
+                if not _has(connection, table):
+                    continue
+                made.execute(plain(OPTIONAL[table]))
             marks = ", ".join("?" * len(columns.split(",")))
-            _copy(
-                connection,
-                f"SELECT {columns} FROM coterie_{table}",
-                made,
-                f"INSERT INTO {table} VALUES ({marks})",
-            )
+            made.executemany(f"INSERT INTO {table} VALUES ({marks})", _read(connection, table))
         made.executemany("INSERT INTO users VALUES (?, ?, ?)", _users(connection))
         (end,) = connection.execute("SELECT next FROM coterie_head").fetchone()
         made.execute("INSERT INTO head VALUES (1, ?)", (end,))
@@ -53,26 +37,23 @@ def read_into(url: str, made: sqlite3.Connection, later: Mapping[str, str]) -> i
     return int(version)
 
 
-def _copy(connection: Any, query: str, made: sqlite3.Connection, insert: str) -> None:
-    with connection.cursor(name="backup") as cursor:  # on the server, so that not all is in memory
+def _read(connection: Any, table: str) -> Iterator[Any]:
+    with connection.cursor(name=table) as cursor:  # on the server, so that memory holds only some rows
         cursor.itersize = MANY
-        cursor.execute(query)
-        made.executemany(insert, (tuple(_plain(value) for value in row) for row in cursor))
+        cursor.execute(f"SELECT {COLUMNS[table]} FROM coterie_{table}")
+        yield from cursor
 
 
 def _users(connection: Any) -> Iterator[tuple[int, str, int]]:
-    with connection.cursor(name="users") as cursor:
-        cursor.itersize = MANY
-        cursor.execute("SELECT number, id, checksum FROM coterie_users")
-        for number, name, checksum in cursor:
-            if zlib.crc32(name) != checksum:
-                raise FileError(f"the name of user {number} is damaged; restore a backup")
-            text = bytes(name).decode("utf-8", "surrogatepass")
-            yield number, text, zlib.crc32(f"{number} {text}".encode("utf-8", "surrogatepass"))
+    for number, name, checksum in _read(connection, "users"):
+        if zlib.crc32(name) != checksum:
+            raise FileError(f"the name of user {number} is damaged; restore a backup")
+        text = name.decode("utf-8", "surrogatepass")
+        yield number, text, zlib.crc32(as_bytes(f"{number} {text}"))
 
 
 def refuse_existing(url: str, replace: bool) -> None:
-    """Raise if a database cannot be restored to: it is in use, or holds a store and nobody said to replace it."""
+    """Raise if a database cannot be restored to: it is in use, or holds a store that is not to be replaced."""
     from coterie.service.log.postgres_store import PostgresStore
 
     with _connected(url) as connection:
@@ -84,40 +65,33 @@ def refuse_existing(url: str, replace: bool) -> None:
 
 
 def write_from(rows: sqlite3.Connection, url: str, replace: bool) -> None:
-    """Write the tables of a checked backup to a database, in one transaction; nobody may serve it."""
-    from coterie.service.log.postgres_store import EVALUATIONS, PIECES, PostgresStore
+    """Write the tables of a checked backup to a database that is not served, in one transaction."""
+    from coterie.service.log.postgres_store import PostgresStore
 
     refuse_existing(url, replace)
     there = {name for (name,) in rows.execute("SELECT name FROM sqlite_master").fetchall()}
     with closing(PostgresStore(url)) as store, store._changing() as cursor:
-        cursor.execute(PIECES)
-        cursor.execute(EVALUATIONS)
-        for table in (*TABLES, *LATER, "users"):
-            cursor.execute(f"DELETE FROM coterie_{table}")
-        for table, columns in {**TABLES, **LATER}.items():
+        for statement in OPTIONAL.values():
+            cursor.execute(statement)
+        for table in (*TABLES, "users"):
+            cursor.execute(f"DELETE FROM @{table}")
+        for table, columns in TABLES.items():
             if table in there:
-                marks = ", ".join(["%s"] * len(columns.split(",")))
+                marks = ", ".join("?" * len(columns.split(",")))
                 for part in _parts(rows.execute(f"SELECT {columns} FROM {table}")):
-                    cursor.executemany(f"INSERT INTO coterie_{table} VALUES ({marks})", part)
+                    cursor.executemany(f"INSERT INTO @{table} VALUES ({marks})", part)
         for part in _parts(rows.execute("SELECT number, id FROM users")):
-            names = [(number, name.encode("utf-8", "surrogatepass")) for number, name in part]
-            cursor.executemany(
-                "INSERT INTO coterie_users VALUES (%s, %s, %s)",
-                [(number, name, zlib.crc32(name)) for number, name in names],
-            )
+            names = [store._pack_name(number, name) for number, name in part]
+            cursor.executemany("INSERT INTO @users VALUES (?, ?, ?)", names)
         (end,) = rows.execute("SELECT next FROM head").fetchone()
         (version,) = rows.execute("PRAGMA user_version").fetchone()
-        cursor.execute("UPDATE coterie_head SET next = %s", (end,))
-        cursor.execute("UPDATE coterie_version SET version = %s", (version,))
+        cursor.execute("UPDATE @head SET next = ?", (end,))
+        store._set_version(cursor, version)
 
 
 def _parts(rows: sqlite3.Cursor) -> Iterator[list[Any]]:
     while part := rows.fetchmany(MANY):
         yield part
-
-
-def _plain(value: Any) -> Any:
-    return bytes(value) if isinstance(value, memoryview) else value
 
 
 def _has(connection: Any, table: str) -> bool:

@@ -5,8 +5,8 @@ from contextlib import suppress
 
 from coterie.errors import FileError
 from coterie.policies.cab import Engine as Shards
-from coterie.service.core.engine import Engine
-from coterie.service.core.records import Activate, Record, Reward
+from coterie.service.core.bandit import Bandit
+from coterie.service.core.records import Activate, Record, Reward, flatten
 from coterie.service.log.erasure import Scrubber
 from coterie.service.log.store import Store
 from coterie.service.settings import Config
@@ -14,76 +14,73 @@ from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.pieces import DamagedError
 from coterie.service.trial.assignment import alone
 
+Users = Collection[int] | None
+
 
 class ScrubbedMeanwhileError(FileError):
-    """The owner of the log scrubbed a user's records while they were read: some have the old name, others the new."""
+    """The owner of the log scrubbed a user while it was read: some records have the old event ids, some the new."""
 
 
 def recover(
     store: Store, from_empty: bool = False, shards: Shards | None = None, owned: bool = True
-) -> Engine:
-    """Return the engine as the store's log says, its users in `shards` if any; `from_empty` ignores snapshots.
+) -> Bandit:
+    """Return the bandit as the store's log says, with its users in `shards` if any; `from_empty` ignores snapshots.
 
     With owned=False, another process may write to the log and scrub it meanwhile; see `replay`.
     """
     first, end = store.bounds()
-    engine = Engine(shards)
+    bandit = Bandit(shards)
     for position, state in () if from_empty else store.snapshots():
         if first <= position <= end:
-            with suppress(DamagedError):  # the one before it may be whole
-                engine = snapshot.restore(state, shards, store.piece)
+            with suppress(DamagedError):  # the one before it may be sound
+                bandit = snapshot.restore(state, shards, store.piece)
                 break
-    if engine.position < first:
+    if bandit.position < first:
         raise FileError(
             f"the log begins at record {first}, and there is no sound snapshot to begin from; restore a backup"
         )
-    engine.know(store.users())
-    catch_up(engine, store, shards, owned)
-    return engine
+    bandit.user_names.take(store.users())
+    catch_up(bandit, store, shards, owned)
+    return bandit
 
 
-def catch_up(engine: Engine, store: Store, shards: Shards | None = None, owned: bool = True) -> None:
-    """Apply what the log holds beyond the engine's position; `owned` as in `recover`."""
-    engine.relearn = lambda config: relearn(store, config, engine.position, shards, owned=owned)
-    replay(engine, store, owned=owned)
-    engine.relearn = None
+def catch_up(bandit: Bandit, store: Store, shards: Shards | None = None, owned: bool = True) -> None:
+    """Apply the log from the bandit's position on; `owned` as in `recover`."""
+    bandit.relearn = lambda config: relearn(store, config, bandit.position, shards, owned=owned)
+    replay(bandit, store, owned=owned)
+    bandit.relearn = None
 
 
 def replay(
-    engine: Engine,
-    store: Store,
-    end: int | None = None,
-    users: Collection[int] | None = None,
-    owned: bool = True,
+    bandit: Bandit, store: Store, end: int | None = None, users: Users = None, owned: bool = True
 ) -> None:
-    """Apply the log's records from where the engine stands, up to `end`.
+    """Apply the log's records from the bandit's position up to `end`.
 
-    Users whose records are only half scrubbed, because a crash interrupted it, are read as if it were done:
-    those whom the store names, or `users`.
+    A crash may have left users half scrubbed: those that the store names, or `users`. Their records are read as if
+    the scrub were complete.
     With owned=False, a user may be scrubbed between a decision and its reward: then ScrubbedMeanwhileError is
-    raised, and the engine must not be used.
+    raised, and the bandit must not be used.
     """
-    begin = engine.position
+    begin = bandit.position
     scrubber = Scrubber(store.scrubs() if users is None else users)
-    for batch in store.read(engine.position):
-        for position, record in enumerate(batch.records(), batch.first):
-            if position >= engine.position and (end is None or position < end):
-                clean = scrubber.clean(position, record)
-                if not owned and _misses_its_event(engine, clean, begin):
-                    raise ScrubbedMeanwhileError(f"record {position} is about an event of another name")
-                engine.apply(clean)
-        if end is not None and engine.position >= end:
+    for position, record in flatten(store.read(begin)):
+        if end is not None and position >= end:
             break
-    engine.drain()
+        if position >= begin:
+            clean = scrubber.clean(position, record)
+            if not owned and _misses_its_event(bandit, clean, begin):
+                raise ScrubbedMeanwhileError(f"record {position} is about an event of another name")
+            bandit.apply(clean)
+    bandit.drain()
 
 
-def _misses_its_event(engine: Engine, record: Record, begin: int) -> bool:
-    """Return whether a reward or an activation is about an event that the engine should know, and does not."""
-    if not isinstance(record, Reward | Activate) or record.event in engine.events:
+def _misses_its_event(bandit: Bandit, record: Record, begin: int) -> bool:
+    """Return whether a record is about an event that the bandit should know but does not."""
+    if not isinstance(record, Reward | Activate) or record.event in bandit.events:
         return False
-    if not engine.partial:
+    if not bandit.partial:
         return True
-    # The log began at `begin`. A scrubbed name tells the position of its decision, any other is of one before.
+    # The log began at `begin`. A scrubbed id has the position of its decision; any other is of an earlier one.
     return record.event.startswith("\0") and int(record.event[1:]) >= begin
 
 
@@ -92,13 +89,13 @@ def relearn(
     config: Config,
     end: int,
     shards: Shards | None = None,
-    users: Collection[int] | None = None,
+    users: Users = None,
     owned: bool = True,
-) -> Engine:
-    """Return an engine that learned the kept log up to `end` with another policy; the rest as in `replay`."""
-    engine = Engine(shards)
-    engine.position = store.bounds()[0]
-    engine.fixed = engine.config = alone(config)
-    engine.partial = engine.position > 0
-    replay(engine, store, end, users, owned)
-    return engine
+) -> Bandit:
+    """Return a bandit that learned the kept log up to `end` with another policy; the rest is as in `replay`."""
+    bandit = Bandit(shards)
+    bandit.position = store.bounds()[0]
+    bandit.fixed = bandit.config = alone(config)
+    bandit.partial = bandit.position > 0
+    replay(bandit, store, end, users, owned)
+    return bandit

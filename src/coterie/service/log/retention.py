@@ -1,22 +1,16 @@
-"""Upkeep of the log: letting go what is older than the retention."""
+"""Retention: removing what is too old from the log."""
 
-from coterie.service.core.records import Batch
 from coterie.service.log.store import Store
 
 
-def let_go(store: Store, before: int) -> int:
-    """Remove what is older than `before` (milliseconds) and not needed by a snapshot; returns the records."""
+def remove_old(store: Store, before: int) -> int:
+    """Remove records older than `before` (milliseconds) that no snapshot needs; returns how many."""
     kept = store.positions()
     if not kept:
         return 0
     boundary = store.bounds()[0]
     for batch in store.read():
-        if batch.first + batch.count > min(kept) or newest(batch) >= before:
+        if batch.first + batch.count > min(kept) or batch.records()[-1].at >= before:
             break
         boundary = batch.first + batch.count
     return store.compact(boundary) if boundary > store.bounds()[0] else 0
-
-
-def newest(batch: Batch) -> int:
-    """Return the time of a batch's last record."""
-    return batch.records()[-1].at

@@ -1,4 +1,4 @@
-"""One process owns a store in a file: by its place, and by the file itself, whatever names lead to it."""
+"""Ownership of a store in a file: one process at a time, whatever path leads to the file."""
 
 import fcntl
 import os
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import final
 
 from coterie.errors import FileError
-from coterie.service.log.store import InUseError
+from coterie.service.log.errors import InUseError
 
 _here: set[tuple[int, int]] = set()  # device and number of the files that this process owns
 
@@ -15,8 +15,8 @@ _here: set[tuple[int, int]] = set()  # device and number of the files that this 
 class Owned:
     """Two locks, held until closed: on a file beside the store, and on the store.
 
-    The first keeps its place, with SQLite's write-ahead log, for one process even if another file is moved there.
-    The second is the same through every hard link.
+    The first holds the path, with SQLite's write-ahead log, even if another file is moved there. The second holds the
+    file, whichever hard link leads to it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -24,7 +24,7 @@ class Owned:
         self._file: tuple[int, int] | None = None
         try:
             self._lock(f"{path}.lock")
-            # Closing a file gives up all of SQLite's locks on it in this process, so it is not opened in vain.
+            # Closing a file releases all of SQLite's locks on it in this process, so do not open it needlessly.
             if path.exists() and _identity(path) in _here:
                 raise BlockingIOError
             self._lock(str(path))

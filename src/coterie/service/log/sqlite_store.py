@@ -5,29 +5,24 @@ import sqlite3
 import threading
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Unpack, final
 
 from coterie.errors import FileError
-from coterie.service.core.records import Batch
+from coterie.service.log.errors import BrokenError, FullError, StoreError
 from coterie.service.log.sqlite_owner import Owned
 from coterie.service.log.sqlite_wal import check_wal
-from coterie.service.log.store import Append, BrokenError, FullError, KeyRow, StoreError, pages
+from coterie.service.log.store import READ, Changes, Options, Store, as_bytes
 from coterie.service.private import make_private
 from coterie.service.settings import Durability
-from coterie.service.snapshots import pieces
 
 APPLICATION = 0x636F7465  # "cote"
-VERSION = 3  # 1 has no pieces, 2 has pieces of 1 MB; a store becomes 3 with its first snapshot in parts
-READ = (1, 2, 3)
-AT_ONCE = 4  # pieces removed in one transaction
-PATIENCE = 1.0  # seconds that a snapshot's writes let those of the log go first
-PAGES = 256  # given back at a time
+PATIENCE = 1.0  # seconds that other writes let commits of the log go first
+PAGES = 256  # returned to the file system at a time
 PAGE = 4096  # bytes
-CHECKPOINT = 1000 * PAGE  # written between two checkpoints, about: as SQLite would
+CHECKPOINT = 1000 * PAGE  # bytes written between two checkpoints, as SQLite has it
 
 SCHEMA = """
 CREATE TABLE log (first INTEGER PRIMARY KEY, count INTEGER NOT NULL, version INTEGER NOT NULL,
@@ -41,54 +36,35 @@ INSERT INTO head VALUES (1, 0);
 """
 TABLES = {part.strip() for part in SCHEMA.split(";") if part.strip().startswith("CREATE")}
 
-EVALUATIONS = (
-    "CREATE TABLE IF NOT EXISTS evaluations "
-    "(name BLOB PRIMARY KEY, checksum INTEGER NOT NULL, body BLOB NOT NULL)"
-)
-
 
 @final
-class SqliteStore:
-    """A log in one file. `append`, `sync` and `rewrite` share a connection; reads have their own."""
+class SqliteStore(Store):
+    """A log in one file. Writes share a connection; reads and checkpoints have their own."""
 
-    def __init__(
-        self,
-        path: str,
-        durability: Durability = Durability.LOSE_NOTHING,
-        trust_wal: bool = False,
-        beside_owner: bool = False,
-        create: bool = True,
-    ) -> None:
+    def __init__(self, path: str, trust_wal: bool = False, **options: Unpack[Options]) -> None:
+        super().__init__(**options)
         # SQLite puts its write-ahead log beside the file itself, not beside a link to it.
         self.path = Path(os.path.realpath(path))
-        if not create and not self.path.exists():
+        self.where = str(self.path)
+        if not (self._create or self.path.exists()):
             raise _no_store(self.path)
-        self.durability = durability
-        self._lock = threading.Lock()  # of the writing connection
         self._waiting = False  # whether a commit of the log waits for the lock, or is about to
-        self._reading = threading.Lock()
-        self._saving = threading.Lock()  # one snapshot at a time
-        self._beside_owner = beside_owner
-        self._create = create
         self._connections: list[sqlite3.Connection] = []
-        self._owned = None if beside_owner else Owned(self.path)
+        self._owned = None if self._beside_owner else Owned(self.path)
         try:
-            if not (trust_wal or beside_owner):
+            if not (trust_wal or self._beside_owner):
                 check_wal(Path(f"{self.path}-wal"))
             self._make_private()
             self._write = self._connect()
-            # SQLite's own checkpoints swallow a sync that fails; `_changing` makes them, and tells.
+            # SQLite's own checkpoints ignore a sync that fails; `_changing` makes them, and raises.
             self._write.execute("PRAGMA wal_autocheckpoint = 0")
-            self._written = 0  # bytes since the last checkpoint, about
+            self._written = 0  # about how many bytes since the last checkpoint
             self._prepare()
-            # Checkpoints have a connection of their own, so that commits need not wait for them.
+            # Checkpoints have their own connection, so that commits need not wait for them.
             self._fold, self._folding = self._connect(), threading.Lock()
             self._read = self._connect()
             self._read.execute("PRAGMA query_only = ON")
-        except (
-            sqlite3.DatabaseError,
-            UnicodeDecodeError,
-        ) as error:  # it may quote damaged text in its message
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # its message may quote damaged text
             self._let_go()
             raise FileError(
                 f"{self.path} cannot be opened as a coterie store ({error}); restore a backup, or move it away "
@@ -99,35 +75,11 @@ class SqliteStore:
             raise
 
     def _let_go(self) -> None:
-        """Close what is open, SQLite's connections first: with them go its locks."""
+        """Close what is open, SQLite's connections first: closing them releases its locks."""
         while self._connections:
             self._connections.pop().close()
         if self._owned is not None:
             self._owned.close()
-
-    def append(self, appends: Append) -> None:
-        """Keep a batch: one transaction, one sync."""
-        batch = appends.batch
-        self._waiting = True
-        with self._changing(len(batch.body)) as cursor:
-            self._waiting = False
-            cursor.execute(
-                "INSERT INTO log VALUES (?, ?, ?, ?, ?)",
-                (batch.first, batch.count, batch.version, batch.checksum, batch.body),
-            )
-            moved = cursor.execute(
-                "UPDATE head SET next = ? WHERE next = ?", (batch.first + batch.count, batch.first)
-            )
-            if moved.rowcount != 1:
-                raise BrokenError(f"the log does not end at {batch.first}: another process wrote to it")
-            if appends.named:
-                cursor.executemany(
-                    "INSERT OR REPLACE INTO users VALUES (?, ?, ?)",
-                    [(number, name, _crc(f"{number} {name}")) for number, name in appends.named.items()],
-                )
-            if appends.forgotten or appends.scrub:
-                cursor.executemany("DELETE FROM users WHERE number = ?", [(n,) for n in appends.forgotten])
-                cursor.executemany("INSERT OR REPLACE INTO scrubs VALUES (?)", [(n,) for n in appends.scrub])
 
     def sync(self) -> None:
         """Sync the write-ahead log, for the level that does not sync on every commit."""
@@ -142,118 +94,14 @@ class SqliteStore:
         finally:
             os.close(handle)
 
-    def read(self, first: int = 0) -> Iterator[Batch]:
-        """Yield batches from the one that holds `first`."""
-        start, end = self.bounds()
-        position = max(first, start)
-        found = self._rows("SELECT max(first) FROM log WHERE first <= ?", position)[0][0]
-        position = found if found is not None else position
-
-        def page(place: int) -> list[Batch]:
-            rows = self._rows(
-                "SELECT first, count, body, checksum, version FROM log WHERE first >= ? "
-                "ORDER BY first LIMIT 64",
-                place,
-            )
-            return [Batch(*row) for row in rows]
-
-        yield from pages(self, position, end, page, partial(_gap, self.path))
-
-    def bounds(self) -> tuple[int, int]:
-        """Return where the log begins and ends."""
-        rows = self._rows(  # in one query, so that no commit comes in between
-            "SELECT next, (SELECT min(first) FROM log), (SELECT max(first) FROM log) FROM head"
-        )
-        if len(rows) != 1 or (rows[0][2] is not None and rows[0][2] >= rows[0][0]):
-            raise FileError(f"{self.path} does not know where its log ends: it is damaged; restore a backup")
-        end, first, _ = rows[0]
-        return (end if first is None else first), end
-
-    def users(self, first: int = 0) -> dict[int, str]:
-        """Return the names."""
-        rows = self._rows("SELECT number, id, checksum FROM users WHERE number >= ?", first)
-        for number, name, checksum in rows:
-            texts = (f"{number} {name}", f"{name}")  # the latter in rows of earlier versions
-            if not isinstance(name, str) or checksum not in map(_crc, texts):
-                raise FileError(f"the name of user {number} in {self.path} is damaged; restore a backup")
-        return {number: name for number, name, _ in rows}
-
-    def pieces(self) -> set[bytes]:
-        """Return the names of the pieces."""
-        there = self._rows("SELECT count(*) FROM sqlite_master WHERE name = 'pieces'")[0][0]
-        return {name for (name,) in self._rows("SELECT name FROM pieces")} if there else set()
-
     def save_pieces(self, new: Mapping[bytes, bytes]) -> None:
         """Keep pieces in one transaction; commits of the log come in between two."""
+        super().save_pieces(new)
         if new:
-            self._let_commits_by()
-            with self._changing(sum(map(len, new.values()))) as cursor:
-                _insert_pieces(cursor, new)
             self._checkpoint(CHECKPOINT // 2)  # early, so that no commit of the log has to make it
 
-    def save_snapshot(
-        self, position: int, row: bytes, alone: bool = False, new: Mapping[bytes, bytes] | None = None
-    ) -> None:
-        """Keep a snapshot and the one before it."""
-        with self._saving:
-            with self._changing(len(row) + sum(map(len, (new or {}).values()))) as cursor:
-                _insert_pieces(cursor, new or {})
-                cursor.execute(
-                    "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", (position, zlib.crc32(row), row)
-                )
-                cursor.execute(
-                    "DELETE FROM snapshots WHERE position NOT IN "
-                    "(SELECT position FROM snapshots ORDER BY position DESC LIMIT ?)",
-                    (1 if alone else 2,),
-                )
-            self._drop_pieces()
-
-    def _drop_pieces(self) -> None:
-        """Remove the pieces that no snapshot needs, also those of a snapshot that a crash interrupted."""
-        rows = [bytes(state) for (state,) in self._rows("SELECT state FROM snapshots")]
-        unused = pieces.unused(self.pieces(), rows)
-        for start in range(0, len(unused), AT_ONCE):
-            self._let_commits_by()
-            with self._changing() as cursor:
-                cursor.executemany(
-                    "DELETE FROM pieces WHERE name = ?", [(name,) for name in unused[start : start + AT_ONCE]]
-                )
-
-    def piece(self, name: bytes) -> bytes | None:
-        """Return a piece."""
-        found = self._rows("SELECT body FROM pieces WHERE name = ?", name)
-        return found[0][0] if found and isinstance(found[0][0], bytes) else None
-
-    def snapshots(self) -> Iterator[tuple[int, bytes]]:
-        """Yield snapshots, newest first."""
-        for (position,) in self._rows("SELECT position FROM snapshots ORDER BY position DESC"):
-            for checksum, state in self._rows(
-                "SELECT checksum, state FROM snapshots WHERE position = ?", position
-            ):
-                if isinstance(state, bytes) and zlib.crc32(state) == checksum:
-                    yield position, state
-
-    def positions(self) -> list[int]:
-        """Return where sound snapshots stand, newest first."""
-        rows = self._rows("SELECT position, checksum, state FROM snapshots ORDER BY position DESC")
-        return [
-            position
-            for position, checksum, state in rows
-            if isinstance(state, bytes) and zlib.crc32(state) == checksum and pieces.sound(state, self.piece)
-        ]
-
-    def scrubs(self) -> list[int]:
-        """Return whose records are still to be scrubbed."""
-        return [number for (number,) in self._rows("SELECT number FROM scrubs ORDER BY number")]
-
-    def scrubbed(self, users: Sequence[int]) -> None:
-        """Empty the write-ahead log, which may still hold the old pages, and note it: only then nothing is left."""
-        self._empty_wal()
-        with self._changing() as cursor:
-            cursor.executemany("DELETE FROM scrubs WHERE number = ?", [(user,) for user in users])
-
-    def _empty_wal(self) -> None:
-        """Write all pages to the file, those that were cleared too, and cut the write-ahead log to nothing."""
+    def _clear_free_pages(self) -> None:
+        """Empty the write-ahead log, which may still hold old pages; free pages in the file are cleared already."""
         with self._lock, self._reading:
             try:
                 busy, *_ = self._write.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -262,40 +110,17 @@ class SqliteStore:
         if busy:
             raise StoreError(f"the write-ahead log of {self.path} is in use by another process; try again")
 
-    def cut(self, at: int) -> int:
-        """Give up the log from a position on."""
-        _, end = self.bounds()
-        with self._changing() as cursor:
-            first = cursor.execute("SELECT max(first) FROM log WHERE first <= ?", (at,)).fetchone()[0]
-            place = at if first is None else first
-            cursor.execute("DELETE FROM log WHERE first >= ?", (place,))
-            cursor.execute("DELETE FROM snapshots WHERE position > ?", (place,))
-            cursor.execute("UPDATE head SET next = ?", (place,))
-        return end - place
-
-    def rewrite(self, batch: Batch) -> None:
-        """Replace a batch in its place."""
-        with self._changing(len(batch.body)) as cursor:
-            changed = cursor.execute(
-                "UPDATE log SET checksum = ?, body = ? WHERE first = ? AND count = ?",
-                (batch.checksum, batch.body, batch.first, batch.count),
-            )
-            if changed.rowcount != 1:
-                raise StoreError(f"there is no batch at {batch.first} with {batch.count} records")
-
     def compact(self, before: int) -> int:
-        """Remove old batches and give their pages back."""
-        start, _ = self.bounds()
-        with self._changing() as cursor:
-            cursor.execute("DELETE FROM log WHERE first + count <= ?", (before,))
+        """Remove old batches, and give their pages back."""
+        removed = super().compact(before)
         self._give_back()
-        return self.bounds()[0] - start
+        return removed
 
     def _give_back(self) -> None:
         """Return free pages to the file system, some at a time, so that commits need not wait for all."""
         while self._rows("PRAGMA freelist_count")[0][0]:
-            # Under the lock: the committer cannot commit while this runs on its connection. As a script, because
-            # a statement without columns is left by Python after its first step, which frees one page.
+            # Under the lock, because commits use the same connection. As a script, because Python stops a statement
+            # without columns after its first step, which frees one page.
             with self._lock:
                 self._write.executescript(f"PRAGMA incremental_vacuum({PAGES})")
 
@@ -308,59 +133,23 @@ class SqliteStore:
         """Return the version of the file's format."""
         return int(self._rows("PRAGMA user_version")[0][0])
 
-    def keys(self) -> list[KeyRow]:
-        """Return the keys."""
-        rows = self._rows("SELECT name, scopes, hash, created FROM keys ORDER BY name")
-        return [KeyRow(name, tuple(scopes.split()), hash_, created) for name, scopes, hash_, created in rows]
-
-    def save_key(self, key: KeyRow) -> None:
-        """Keep a key."""
-        with self._changing() as cursor:
-            cursor.execute(
-                "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?)",
-                (key.name, " ".join(key.scopes), key.hash, key.created),
-            )
-
-    def drop_key(self, name: str) -> bool:
-        """Remove a key."""
-        with self._changing() as cursor:
-            return bool(cursor.execute("DELETE FROM keys WHERE name = ?", (name,)).rowcount)
-
     def own(self) -> bool:
-        """Say that the file is ours: it is as long as it is open."""
+        """Return True: the file is ours as long as it is open."""
         return True
 
     def epoch(self) -> int:
-        """Return 0: nobody waits for a file, so its owners are not counted."""
+        """Return 0: no process waits for a file, so its owners are not counted."""
         return 0
 
-    def evaluations(self) -> list[bytes]:
-        """Return the evaluations."""
-        there = self._rows("SELECT count(*) FROM sqlite_master WHERE name = 'evaluations'")[0][0]
-        rows = self._rows("SELECT checksum, body FROM evaluations") if there else []
-        return [body for checksum, body in rows if isinstance(body, bytes) and zlib.crc32(body) == checksum]
-
-    def save_evaluation(self, name: str, body: bytes) -> None:
-        """Keep an evaluation; the table is made with the first one."""
-        with self._changing(len(body)) as cursor:
-            cursor.execute(EVALUATIONS)
-            row = (name.encode("utf-8", "surrogatepass"), zlib.crc32(body), body)
-            cursor.execute("INSERT OR REPLACE INTO evaluations VALUES (?, ?, ?)", row)
-
-    def drop_evaluation(self, name: str) -> None:
-        """Remove an evaluation that was kept."""
-        with self._changing() as cursor:
-            cursor.execute("DELETE FROM evaluations WHERE name = ?", (name.encode("utf-8", "surrogatepass"),))
-
     def reconnect(self) -> None:
-        """Do nothing: a file is not lost."""
+        """Do nothing: there is no connection to lose."""
 
     def close(self) -> None:
-        """Fold the write-ahead log into the file, and let the file go."""
+        """Write the write-ahead log into the file, and release it."""
         self._let_go()
 
     def _make_private(self) -> None:
-        """Let nobody else read the file, nor what SQLite puts beside it, which gets the rights of the file."""
+        """Let no other user read the file, nor the files that SQLite puts beside it with the same rights."""
         for name in (f"{self.path}-wal", f"{self.path}-shm"):
             if os.path.exists(name):  # of a crash
                 make_private(Path(name))
@@ -400,10 +189,10 @@ class SqliteStore:
                 "open it with the coterie that wrote it"
             )
         if self._beside_owner:
-            return  # the owner has looked
+            return  # the owner has checked it
         trouble = [row[0] for row in self._write.execute("PRAGMA integrity_check(1)").fetchall()]
         tables = {sql for (sql,) in self._write.execute("SELECT sql FROM sqlite_master").fetchall()}
-        if not tables >= TABLES:  # which the check does not look at: with another key, rows have no numbers
+        if not tables >= TABLES:  # SQLite's check does not see this: with another key, rows have no numbers
             trouble = ["a table is not described as this coterie describes it"]
         if trouble != ["ok"]:
             raise FileError(
@@ -411,21 +200,41 @@ class SqliteStore:
                 f"`sqlite3 {self.path} .recover`"
             )
 
+    def _has(self, table: str) -> bool:
+        return bool(self._rows("SELECT count(*) FROM sqlite_master WHERE name = ?", table)[0][0])
+
+    def _set_version(self, changes: Changes, version: int) -> None:
+        changes.execute(f"PRAGMA user_version = {version}")
+
+    def _pack_name(self, number: int, name: str) -> tuple[int, str, int]:
+        return number, name, zlib.crc32(as_bytes(f"{number} {name}"))
+
+    def _unpack_name(self, number: int, name: Any, checksum: int) -> str | None:
+        if not isinstance(name, str):
+            return None
+        texts = (f"{number} {name}", name)  # the latter in rows of earlier versions
+        return name if checksum in (zlib.crc32(as_bytes(text)) for text in texts) else None
+
     def _rows(self, query: str, *values: Any) -> list[Any]:
         try:
             with self._reading:
-                return self._read.execute(query, values).fetchall()
+                return self._read.execute(plain(query), values).fetchall()
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise FileError(f"{self.path} cannot be read: {error}; restore a backup") from error
 
     @contextmanager
-    def _changing(self, size: int = 0) -> Iterator[sqlite3.Cursor]:
-        """Run what is inside as one transaction of about `size` bytes, whole or not at all."""
+    def _changing(self, size: int = 0, urgent: bool = False) -> Iterator[Changes]:
+        if urgent:
+            self._waiting = True
+        else:
+            self._let_commits_by()
         with self._lock:
+            if urgent:
+                self._waiting = False
             try:
                 cursor = self._write.cursor()
                 cursor.execute("BEGIN IMMEDIATE")
-                yield cursor
+                yield Changes(cursor, plain)
                 cursor.execute("COMMIT")
                 self._written += size + 2 * PAGE
             except sqlite3.Error as error:
@@ -437,9 +246,9 @@ class SqliteStore:
         self._checkpoint(CHECKPOINT)
 
     def _checkpoint(self, after: int) -> None:
-        """Fold the write-ahead log into the file if so many bytes were written; a sync that fails is told."""
+        """Write the write-ahead log into the file if so many bytes were written; raises if a sync fails."""
         if self._written < after or not self._folding.acquire(blocking=False):
-            return  # another thread is at it
+            return  # another thread is doing it
         try:
             self._written = 0
             self._fold.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
@@ -449,40 +258,28 @@ class SqliteStore:
             self._folding.release()
 
     def _let_commits_by(self) -> None:
-        """Wait until no commit of the log waits: a lock alone would be taken again before it gets its turn."""
+        """Wait until no commit of the log waits. The lock alone is not fair: its last holder may get it again."""
         end = time.monotonic() + PATIENCE
         while self._waiting and time.monotonic() < end:
             time.sleep(0.001)
 
     def _roll_back(self) -> None:
-        with suppress(sqlite3.Error):  # the first error is the one to tell
+        with suppress(sqlite3.Error):  # the first error is the one to raise
             if self._write.in_transaction:
                 self._write.execute("ROLLBACK")
 
 
-def _insert_pieces(cursor: sqlite3.Cursor, new: Mapping[bytes, bytes]) -> None:
-    cursor.execute("CREATE TABLE IF NOT EXISTS pieces (name BLOB PRIMARY KEY, body BLOB NOT NULL)")
-    cursor.execute(f"PRAGMA user_version = {VERSION}")
-    cursor.executemany("INSERT OR IGNORE INTO pieces VALUES (?, ?)", list(new.items()))
-
-
-def _crc(text: str) -> int:
-    return zlib.crc32(text.encode("utf-8", "surrogatepass"))
+def plain(statement: str) -> str:
+    """Return a shared statement as SQLite reads it."""
+    return statement.replace("@", "")
 
 
 def _no_store(path: Path) -> FileError:
     return FileError(f"there is no store at {path}; name the file that `coterie serve --store` was given")
 
 
-def _gap(path: Path, expected: int, found: int) -> FileError:
-    return FileError(
-        f"{path} is damaged: log records {expected} to {found - 1} are missing; restore a backup, or keep what "
-        f"comes before with `coterie store cut --at {expected}`"
-    )
-
-
 def _named(error: sqlite3.Error) -> StoreError:
-    """Return which kind of failure it was; only a full disk may be tried again."""
+    """Return the error by its kind; only a full disk may be tried again."""
     code = getattr(error, "sqlite_errorcode", 0)
     if code & 0xFF == sqlite3.SQLITE_FULL:
         return FullError(f"the store is full: {error}; make room on the disk")

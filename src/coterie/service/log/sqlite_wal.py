@@ -1,9 +1,9 @@
-"""A look at SQLite's write-ahead log before SQLite opens it, because SQLite takes damage there for the end.
+"""A check of SQLite's write-ahead log before SQLite opens it, because SQLite takes damage there for its end.
 
-SQLite reads frames up to the first whose checksum does not fit, and forgets the rest without a word. That is
-right for a torn tail: what was being written when the power went was not acknowledged. It is wrong when
-later transactions follow, for each was begun only after the one before was synced. So: if a whole
-transaction lies behind the first bad frame, the file is damaged, and the start must stop.
+SQLite reads frames up to the first with a wrong checksum, and drops the rest silently. That is right for a torn tail:
+what was being written when the power failed was not acknowledged. It is wrong when later transactions follow, because
+each one began only after the one before was synced. So if a whole transaction follows the first bad frame, the file
+is damaged, and the start must stop.
 """
 
 import struct
@@ -16,7 +16,7 @@ MAGIC = 0x377F0682
 
 
 def check_wal(path: Path) -> None:
-    """Raise if acknowledged transactions lie behind a damaged place in the file."""
+    """Raise if acknowledged transactions follow a damaged place in the file."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -28,7 +28,7 @@ def check_wal(path: Path) -> None:
     sound = magic & ~1 == MAGIC and size in [2**k for k in range(9, 17)]
     if not sound or _sums(data[:24], words, 0, 0) != (sum1, sum2):
         raise _damage(path, 0, "its header is damaged")
-    before = {(sum1, sum2)}  # what the next frame's checksum may go on from
+    before = {(sum1, sum2)}  # what the next frame's checksum may continue from
     bad: int | None = None
     commits = 0  # after the bad frame
     step = FRAME + size
@@ -43,14 +43,14 @@ def check_wal(path: Path) -> None:
                 commits = int(commit != 0 and not _stale(one, two, salt1, salt2))
         elif bad is not None:
             commits += commit != 0
-        # Behind a bad frame, the damage may be in its checksum as well as in its content.
+        # After a bad frame, either its checksum or its content may be damaged.
         before = {(sum1, sum2)} if (sum1, sum2) in fitting else {(sum1, sum2), *list(fitting)[:2]}
         if bad is not None and commits >= 2:
             raise _damage(path, bad, "a frame there is damaged, and acknowledged transactions follow it")
 
 
 def _stale(one: int, two: int, salt1: int, salt2: int) -> bool:
-    """Whether a frame is left over from before the log was last begun anew: both salts differ then."""
+    """Return whether a frame is left over from before SQLite last restarted the log: then both salts differ."""
     return one != salt1 and two != salt2
 
 

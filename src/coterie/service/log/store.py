@@ -1,45 +1,44 @@
-"""Where the log, the users' names, the snapshots and the keys are kept: one protocol, two stores."""
+"""The store: where the log, the users' names, the snapshots and the keys are kept.
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+There is one in SQLite and one in PostgreSQL. Their statements are written once, as SQLite reads them, with @ before
+the name of a table; each store translates them.
+"""
+
+import threading
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from importlib.util import find_spec
-from typing import Protocol
+from typing import Any, TypedDict, Unpack
 
 from msgspec import Struct
 
-from coterie.errors import CoterieError, FileError, MissingExtraError
+from coterie.errors import FileError, MissingExtraError
 from coterie.service.core.records import Batch
+from coterie.service.log.errors import BrokenError, StoreError
 from coterie.service.settings import Durability
+from coterie.service.snapshots import pieces
 
-
-class StoreError(CoterieError):
-    """The store cannot do what was asked. Nothing of the failed call was kept.
-
-    `said` is what clients are told. The message is for the log: it may hold what the database itself said.
-    """
-
-    said = "the store failed"
-
-
-class InUseError(FileError):
-    """Another process owns the store."""
-
-
-class FullError(StoreError):
-    """There is no room. The batch was not kept, and may be tried again when there is room."""
-
-    said = "the store is full"
-
-
-class BrokenError(StoreError):
-    """A write or a sync failed. What the disk holds is not known: only a restart, which reads it, can tell."""
-
-    said = "a write to the store failed; the service must be restarted"
-
-
-class LostError(StoreError):
-    """The connection to the server is lost. What it holds is not known until it is read after `reconnect`."""
-
-    said = "the connection to the database is lost"
+VERSION = 3  # 1 has no pieces, 2 has pieces of 1 MB; a store becomes 3 with its first snapshot in parts
+READ = (1, 2, 3)
+AT_ONCE = 4  # pieces removed in one transaction
+PAGE_OF_LOG = 64  # batches read at a time
+COLUMNS = {  # of each table, the key first
+    "log": "first, count, version, checksum, body",
+    "users": "number, id, checksum",
+    "snapshots": "position, checksum, state",
+    "keys": "name, scopes, hash, created",
+    "scrubs": "number",
+    "head": "one, next",
+    "pieces": "name, body",
+    "evaluations": "name, checksum, body",
+}
+OPTIONAL = {  # tables that are made when they are first needed
+    "pieces": "CREATE TABLE IF NOT EXISTS @pieces (name BLOB PRIMARY KEY, body BLOB NOT NULL)",
+    "evaluations": "CREATE TABLE IF NOT EXISTS @evaluations "
+    "(name BLOB PRIMARY KEY, checksum INTEGER NOT NULL, body BLOB NOT NULL)",
+}
 
 
 class Append(Struct, frozen=True):
@@ -60,100 +59,310 @@ class KeyRow(Struct, frozen=True):
     created: int
 
 
-class Store(Protocol):
-    """A durable log. One process owns it at a time; `append` is called from one thread."""
+class Options(TypedDict, total=False):
+    """How a store is opened; see `open_store`."""
+
+    durability: Durability
+    beside_owner: bool
+    create: bool
+
+
+class Changes:
+    """One transaction: a cursor of either database that takes the shared statements."""
+
+    def __init__(self, cursor: Any, translate: Callable[[str], str]) -> None:
+        self._cursor = cursor
+        self._translate = translate
+
+    def execute(self, statement: str, values: Sequence[Any] | None = None) -> Any:
+        """Run a statement, and return the cursor."""
+        statement = self._translate(statement)
+        return self._cursor.execute(statement) if values is None else self._cursor.execute(statement, values)
+
+    def executemany(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run a statement once for each row."""
+        if rows:
+            self._cursor.executemany(self._translate(statement), rows)
+
+    def put(self, table: str, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Write rows, each in the place of the one with the same key."""
+        marks = ", ".join("?" * (1 + len(columns)))
+        new = ", ".join(f"{name} = EXCLUDED.{name}" for name in columns)
+        self.executemany(
+            f"INSERT INTO @{table} VALUES ({marks}) ON CONFLICT ({key}) DO UPDATE SET {new}", rows
+        )
+
+
+class Store(ABC):
+    """A durable log in tables. One process owns it at a time; `append` is called from one thread."""
+
+    where: str  # the store in messages
+
+    def __init__(self, **options: Unpack[Options]) -> None:
+        self.durability = options.get("durability", Durability.LOSE_NOTHING)
+        self._beside_owner, self._create = options.get("beside_owner", False), options.get("create", True)
+        self._lock = threading.Lock()  # of the writing connection
+        self._reading = threading.Lock()  # of the reading one
+        self._saving = threading.Lock()  # one snapshot at a time
+
+    @abstractmethod
+    def _rows(self, query: str, *values: Any) -> list[Any]:
+        """Return what a query finds."""
+
+    @abstractmethod
+    def _changing(self, size: int = 0, urgent: bool = False) -> AbstractContextManager[Changes]:
+        """Run what is inside as one transaction of about `size` bytes; others let an `urgent` one go first."""
+
+    @abstractmethod
+    def _has(self, table: str) -> bool:
+        """Return whether there is a table that not every store has."""
+
+    @abstractmethod
+    def _set_version(self, changes: Changes, version: int) -> None: ...
+
+    @abstractmethod
+    def _pack_name(self, number: int, name: str) -> tuple[int, Any, int]:
+        """Return a user's name as a row: number, id, checksum."""
+
+    @abstractmethod
+    def _unpack_name(self, number: int, name: Any, checksum: int) -> str | None:
+        """Return the name in such a row, or None if it is damaged."""
+
+    @abstractmethod
+    def own(self) -> bool:
+        """Take the store if it is free, and return whether it is ours; raises LostError if it was and is not now."""
+
+    @abstractmethod
+    def epoch(self) -> int:
+        """Return a number that changes with the owner."""
+
+    @abstractmethod
+    def reconnect(self) -> None:
+        """Connect again after LostError, and own the store if nobody else does; raises FileError if that fails."""
 
     def append(self, appends: Append) -> None:
         """Keep a batch, durably as configured, or raise FullError or BrokenError and keep nothing of it."""
+        batch = appends.batch
+        with self._changing(len(batch.body), urgent=True) as changes:
+            changes.execute(
+                "INSERT INTO @log VALUES (?, ?, ?, ?, ?)",
+                (batch.first, batch.count, batch.version, batch.checksum, batch.body),
+            )
+            moved = changes.execute(
+                "UPDATE @head SET next = ? WHERE next = ?", (batch.first + batch.count, batch.first)
+            )
+            if moved.rowcount != 1:
+                raise BrokenError(f"the log does not end at {batch.first}: another process wrote to it")
+            names = [self._pack_name(number, name) for number, name in appends.named.items()]
+            changes.put("users", "number", ["id", "checksum"], names)
+            changes.executemany("DELETE FROM @users WHERE number = ?", [(n,) for n in appends.forgotten])
+            changes.executemany(
+                "INSERT INTO @scrubs VALUES (?) ON CONFLICT DO NOTHING", [(n,) for n in appends.scrub]
+            )
 
+    @abstractmethod
     def sync(self) -> None:
         """Make everything appended survive a power cut."""
 
     def read(self, first: int = 0) -> Iterator[Batch]:
         """Yield the batches that hold `first` and what comes after, in order, with no gap."""
+        start, end = self.bounds()
+        position = max(first, start)
+        found = self._rows("SELECT max(first) FROM @log WHERE first <= ?", position)[0][0]
+        position = found if found is not None else position
+        while position < end:
+            rows = self._rows(
+                "SELECT first, count, body, checksum, version FROM @log WHERE first >= ? "
+                f"ORDER BY first LIMIT {PAGE_OF_LOG}",
+                position,
+            )
+            found = rows[0][0] if rows else end
+            if found > position:
+                if self.bounds()[0] < found:
+                    raise self._gap(position, found)
+                position = found
+                continue
+            for row in rows:
+                batch = Batch(*row)
+                if batch.first != position:
+                    raise self._gap(position, batch.first)
+                yield batch
+                position += batch.count
+
+    def _gap(self, expected: int, found: int) -> FileError:
+        return FileError(
+            f"{self.where} is damaged: log records {expected} to {found - 1} are missing; restore a backup, or keep "
+            f"what comes before with `coterie store cut --at {expected}`"
+        )
 
     def bounds(self) -> tuple[int, int]:
         """Return the position of the oldest kept record, and of the next one to come."""
+        rows = self._rows(  # in one query, so that no commit comes in between
+            "SELECT next, (SELECT min(first) FROM @log), (SELECT max(first) FROM @log) FROM @head"
+        )
+        if len(rows) != 1 or (rows[0][2] is not None and rows[0][2] >= rows[0][0]):
+            raise FileError(f"{self.where} does not know where its log ends: it is damaged; restore a backup")
+        end, first, _ = rows[0]
+        return (end if first is None else first), end
 
     def users(self, first: int = 0) -> dict[int, str]:
         """Return the names of the users that were not forgotten, from the number `first` on."""
+        found = {}
+        for number, name, checksum in self._rows(
+            "SELECT number, id, checksum FROM @users WHERE number >= ?", first
+        ):
+            text = self._unpack_name(number, name, checksum)
+            if text is None:
+                raise FileError(f"the name of user {number} in {self.where} is damaged; restore a backup")
+            found[number] = text
+        return found
 
     def pieces(self) -> set[bytes]:
         """Return the names of the pieces of snapshots that there are."""
+        return {name for (name,) in self._rows("SELECT name FROM @pieces")} if self._has("pieces") else set()
+
+    @abstractmethod
+    def version(self) -> int:
+        """Return the version of the store's format."""
 
     def save_pieces(self, new: Mapping[bytes, bytes]) -> None:
         """Keep pieces by name, for a snapshot to come."""
+        if new:
+            with self._changing(sum(map(len, new.values()))) as changes:
+                self._insert_pieces(changes, new)
 
     def save_snapshot(
         self, position: int, row: bytes, alone: bool = False, new: Mapping[bytes, bytes] | None = None
     ) -> None:
         """Keep the state after the records before `position`, together with its last pieces.
 
-        Older ones go, all if `alone`, else but one, and with them the pieces that no snapshot needs.
+        Of the older ones the newest stays, or none if `alone`; pieces that no snapshot needs are removed.
         """
+        with self._saving:
+            with self._changing(len(row) + sum(map(len, (new or {}).values()))) as changes:
+                self._insert_pieces(changes, new or {})
+                kept = (position, zlib.crc32(row), row)
+                changes.put("snapshots", "position", ["checksum", "state"], [kept])
+                changes.execute(
+                    "DELETE FROM @snapshots WHERE position NOT IN "
+                    "(SELECT position FROM @snapshots ORDER BY position DESC LIMIT ?)",
+                    (1 if alone else 2,),
+                )
+            self._drop_pieces()
 
-    def snapshots(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the kept snapshots with their positions, newest first. Damaged ones are skipped."""
+    def _insert_pieces(self, changes: Changes, new: Mapping[bytes, bytes]) -> None:
+        changes.execute(OPTIONAL["pieces"])
+        self._set_version(changes, VERSION)
+        changes.executemany("INSERT INTO @pieces VALUES (?, ?) ON CONFLICT DO NOTHING", list(new.items()))
+
+    def _drop_pieces(self) -> None:
+        """Remove the pieces that no snapshot needs, also those of a snapshot that a crash interrupted."""
+        rows = [bytes(state) for (state,) in self._rows("SELECT state FROM @snapshots")]
+        unused = pieces.unused(self.pieces(), rows)
+        for start in range(0, len(unused), AT_ONCE):
+            with self._changing() as changes:
+                changes.executemany(
+                    "DELETE FROM @pieces WHERE name = ?",
+                    [(name,) for name in unused[start : start + AT_ONCE]],
+                )
 
     def piece(self, name: bytes) -> bytes | None:
         """Return a piece of a snapshot, if it is there."""
+        found = self._rows("SELECT body FROM @pieces WHERE name = ?", name)
+        return found[0][0] if found and isinstance(found[0][0], bytes) else None
+
+    def snapshots(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the kept snapshots with their positions, newest first. Damaged ones are skipped."""
+        for (position,) in self._rows("SELECT position FROM @snapshots ORDER BY position DESC"):
+            rows = self._rows("SELECT checksum, state FROM @snapshots WHERE position = ?", position)
+            yield from ((position, state) for state in _whole(rows))
 
     def positions(self) -> list[int]:
         """Return the positions of the kept snapshots that are sound, newest first."""
-
-    def rewrite(self, batch: Batch) -> None:
-        """Replace a kept batch by one with the same place and count: how a user leaves the log."""
+        return [position for position, state in self.snapshots() if pieces.sound(state, self.piece)]
 
     def scrubs(self) -> list[int]:
-        """Return the users who are forgotten, but whose records are not scrubbed yet."""
+        """Return the users who are forgotten but not scrubbed yet."""
+        return [number for (number,) in self._rows("SELECT number FROM @scrubs ORDER BY number")]
+
+    @abstractmethod
+    def _clear_free_pages(self) -> None:
+        """Leave nothing of deleted rows behind."""
 
     def scrubbed(self, users: Sequence[int]) -> None:
-        """Say that nothing of these users is left, and leave no trace of them in free pages."""
+        """Clear what deleted rows left in free pages, and then note that nothing of these users is left."""
+        self._clear_free_pages()
+        with self._changing() as changes:
+            changes.executemany("DELETE FROM @scrubs WHERE number = ?", [(user,) for user in users])
 
     def cut(self, at: int) -> int:
-        """Give up the log from a position on, to repair it, and return how many records went."""
+        """Remove the log from a position on, to repair it, and return how many records were removed."""
+        _, end = self.bounds()
+        with self._changing() as changes:
+            first = changes.execute("SELECT max(first) FROM @log WHERE first <= ?", (at,)).fetchone()[0]
+            place = at if first is None else first
+            changes.execute("DELETE FROM @log WHERE first >= ?", (place,))
+            changes.execute("DELETE FROM @snapshots WHERE position > ?", (place,))
+            changes.execute("UPDATE @head SET next = ?", (place,))
+        return int(end - place)
+
+    def rewrite(self, batch: Batch) -> None:
+        """Replace a kept batch by one with the same place and count: how a user is scrubbed."""
+        with self._changing(len(batch.body)) as changes:
+            changed = changes.execute(
+                "UPDATE @log SET checksum = ?, body = ? WHERE first = ? AND count = ?",
+                (batch.checksum, batch.body, batch.first, batch.count),
+            )
+            if changed.rowcount != 1:
+                raise StoreError(f"there is no batch at {batch.first} with {batch.count} records")
 
     def compact(self, before: int) -> int:
-        """Remove batches wholly before a position, and return how many records went."""
+        """Remove batches that end before a position, and return how many records were removed."""
+        start, _ = self.bounds()
+        with self._changing() as changes:
+            changes.execute("DELETE FROM @log WHERE first + count <= ?", (before,))
+        return self.bounds()[0] - start
 
+    @abstractmethod
     def size(self) -> int:
         """Return the bytes used."""
 
-    def version(self) -> int:
-        """Return the version of the store's format."""
-
     def keys(self) -> list[KeyRow]:
         """Return the kept keys."""
+        rows = self._rows("SELECT name, scopes, hash, created FROM @keys ORDER BY name")
+        return [KeyRow(name, tuple(scopes.split()), hash_, created) for name, scopes, hash_, created in rows]
 
     def save_key(self, key: KeyRow) -> None:
         """Keep a key."""
+        row = (key.name, " ".join(key.scopes), key.hash, key.created)
+        with self._changing() as changes:
+            changes.put("keys", "name", ["scopes", "hash", "created"], [row])
 
     def drop_key(self, name: str) -> bool:
         """Remove a key, and return whether there was one."""
+        with self._changing() as changes:
+            return bool(changes.execute("DELETE FROM @keys WHERE name = ?", (name,)).rowcount)
 
-    def own(self) -> bool:
-        """Take the store if nobody owns it, and return whether it is ours.
-
-        Raises LostError if it was ours, and is no longer.
-        """
-
-    def epoch(self) -> int:
-        """Return a number that changes with the owner."""
+    @abstractmethod
+    def close(self) -> None:
+        """Release the store."""
 
     def evaluations(self) -> list[bytes]:
         """Return the kept evaluations. Damaged ones are skipped."""
+        rows = self._rows("SELECT checksum, body FROM @evaluations") if self._has("evaluations") else []
+        return list(_whole(rows))
 
     def save_evaluation(self, name: str, body: bytes) -> None:
         """Keep an evaluation, in the place of the one of that name."""
+        with self._changing(len(body)) as changes:
+            changes.execute(OPTIONAL["evaluations"])
+            row = (as_bytes(name), zlib.crc32(body), body)
+            changes.put("evaluations", "name", ["checksum", "body"], [row])
 
     def drop_evaluation(self, name: str) -> None:
         """Remove an evaluation."""
-
-    def reconnect(self) -> None:
-        """Connect again after LostError, and own the store if nobody else does; raises FileError if that fails."""
-
-    def close(self) -> None:
-        """Release the store."""
+        with self._changing() as changes:
+            changes.execute("DELETE FROM @evaluations WHERE name = ?", (as_bytes(name),))
 
 
 def is_postgres(url: str) -> bool:
@@ -161,51 +370,30 @@ def is_postgres(url: str) -> bool:
     return url.startswith(("postgresql://", "postgres://"))
 
 
-def open_store(
-    url: str,
-    durability: Durability = Durability.LOSE_NOTHING,
-    beside_owner: bool = False,
-    create: bool = True,
-    standby: bool = False,
-) -> Store:
+def open_store(url: str, standby: bool = False, **options: Unpack[Options]) -> Store:
     """Open a file with SQLite, or a URL with PostgreSQL.
 
-    `beside_owner` opens it while another process owns it: for its keys, and for nothing else. Without `create` it
-    must be there. With `standby`, a database that another process owns is opened too, and `own` takes it later.
+    `beside_owner` opens it while another process owns it, only to change its keys. Without `create` it must exist.
+    With `standby`, a database that another process owns is opened too, and `own` takes it later.
     """
     if is_postgres(url):
         if find_spec("psycopg") is None:
             raise MissingExtraError("a store in PostgreSQL needs psycopg: pip install 'coterie[postgres]'")
         from coterie.service.log.postgres_store import PostgresStore
 
-        return PostgresStore(url, durability, beside_owner, create, standby)
+        return PostgresStore(url, standby, **options)
     from coterie.service.log.sqlite_store import SqliteStore
 
-    path = url.removeprefix("sqlite://")
-    return SqliteStore(path, durability, beside_owner=beside_owner, create=create)
+    return SqliteStore(url.removeprefix("sqlite://"), **options)
 
 
-def pages(
-    store: Store,
-    position: int,
-    end: int,
-    page: Callable[[int], list[Batch]],
-    gap: Callable[[int, int], FileError],
-) -> Iterator[Batch]:
-    """Yield the batches from the one at `position` to `end`; `page` returns some from a place on.
+def as_bytes(name: str) -> bytes:
+    """Return an id as bytes; it may have characters that a database's text cannot have."""
+    return name.encode("utf-8", "surrogatepass")
 
-    What `compact` removes meanwhile is passed over; any other record that is missing is a `gap`.
-    """
-    while position < end:
-        batches = page(position)
-        if not batches or batches[0].first > position:
-            found = batches[0].first if batches else end
-            if store.bounds()[0] < found:
-                raise gap(position, found)
-            position = found
-            continue
-        for batch in batches:
-            if batch.first != position:
-                raise gap(position, batch.first)
-            yield batch
-            position += batch.count
+
+def _whole(rows: Iterable[tuple[int, Any]]) -> Iterator[bytes]:
+    """Yield the bodies whose checksum is right; others are damaged."""
+    for checksum, body in rows:
+        if isinstance(body, bytes) and zlib.crc32(body) == checksum:
+            yield body

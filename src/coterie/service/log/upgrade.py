@@ -1,11 +1,10 @@
-"""Bringing a store to the newest version at once; without it, the first snapshot of a service does the same."""
+"""Upgrading a store to the newest version at once; otherwise the service's first snapshot does it."""
 
 from msgspec import Struct
 
 from coterie.errors import FileError
 from coterie.service.log.recovery import recover
-from coterie.service.log.sqlite_store import VERSION  # the same for both kinds of stores
-from coterie.service.log.store import Store
+from coterie.service.log.store import VERSION, Store
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.saving import save_now
 
@@ -20,13 +19,13 @@ class Upgraded(Struct, frozen=True):
 
 
 def upgrade(store: Store) -> Upgraded:
-    """Write a snapshot in the newest form, and read it back. All that is kept is read before anything is written."""
+    """Write a snapshot in the newest form, and read it back. The whole store is read before anything is written."""
     before = store.version()
     first, end = store.bounds()
-    engine = recover(store)
+    bandit = recover(store)
     if before != VERSION:
-        state = snapshot.dump(engine)
-        save_now(engine, store)
+        state = snapshot.dump(bandit)
+        save_now(bandit, store)
         if store.version() != VERSION or snapshot.dump(recover(store)) != state:
             raise FileError("the store does not read back as it was before the upgrade; restore a backup")
-    return Upgraded(before, store.version(), end - first, len(engine.users))
+    return Upgraded(before, store.version(), end - first, len(bandit.users))

@@ -9,7 +9,7 @@ from litestar.datastructures import State
 from litestar.params import RawBody
 
 from coterie.errors import FileError
-from coterie.service.core.coordinator import Coordinator
+from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.evaluations.jobs import moment
 from coterie.service.exchange.model_file import export_model
 from coterie.service.http.access import ADMIN, FILE, READ
@@ -37,7 +37,7 @@ async def change_service(body: RawBody, state: State) -> ServiceConfiguration:
 @get(every_form("/configurations/policy"), opt=READ)
 async def show_policy(state: State) -> PolicyContract:
     """Show the policy."""
-    return configuration.show_policy(state.coordinator.engine.config)
+    return configuration.show_policy(state.coordinator.bandit.config)
 
 
 @put(every_form("/configurations/policy"), opt=ADMIN)
@@ -45,7 +45,7 @@ async def change_policy(body: RawBody, state: State) -> PolicyContract:
     """Change the policy; the new one first learns the log."""
     sent = read(body, PolicyContract, "InvalidPolicyConfiguration")
     await configuration.change_policy(state.coordinator, sent)
-    return configuration.show_policy(state.coordinator.engine.config)
+    return configuration.show_policy(state.coordinator.bandit.config)
 
 
 @delete(every_form("/configurations/policy"), opt=ADMIN, status_code=200)
@@ -53,9 +53,9 @@ async def reset_policy(state: State) -> PolicyContract:
     """Go back to the policy of the settings."""
     coordinator: Coordinator = state.coordinator
     first = coordinator.settings.config
-    new = msgspec.structs.replace(coordinator.engine.config, policy=first.policy, parameters=first.parameters)
+    new = msgspec.structs.replace(coordinator.bandit.config, policy=first.policy, parameters=first.parameters)
     await coordinator.configure(new)
-    return configuration.show_policy(coordinator.engine.config)
+    return configuration.show_policy(coordinator.bandit.config)
 
 
 @get(every_form("/model"), opt=READ)
@@ -63,7 +63,7 @@ async def show_model(state: State) -> Response[bytes]:
     """Return the model as a file."""
     coordinator: Coordinator = state.coordinator
     return Response(
-        await coordinator.look(lambda: export_model(coordinator.engine)),
+        await coordinator.look(lambda: export_model(coordinator.bandit)),
         media_type="application/octet-stream",
     )
 
@@ -82,7 +82,7 @@ async def model_properties(state: State) -> dict[str, str]:
     """Return when the model was created and last changed."""
     coordinator: Coordinator = state.coordinator
     first = await asyncio.to_thread(coordinator.oldest)
-    now = coordinator.engine.now
+    now = coordinator.bandit.now
     return {"creationTime": moment(now if first is None else first), "lastModifiedTime": moment(now)}
 
 
@@ -99,7 +99,7 @@ async def log_properties(state: State) -> dict[str, Any]:
     first = await asyncio.to_thread(coordinator.oldest)
     if first is None:
         return {"dateRange": None}
-    return {"dateRange": {"from": moment(first), "to": moment(coordinator.engine.now)}}
+    return {"dateRange": {"from": moment(first), "to": moment(coordinator.bandit.now)}}
 
 
 @delete(every_form("/logs"), opt=ADMIN, status_code=204)

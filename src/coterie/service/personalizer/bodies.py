@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from coterie.service.http.bodies import ActionBody, Features, decode_body
-from coterie.service.ids import LONGEST, Name, in_words
+from coterie.service.ids import LONGEST, Name, readable
 from coterie.service.personalizer.errors import Refusal
 
 EventName = Annotated[str, Meta(min_length=1, max_length=LONGEST)]  # checked later, with its own message
@@ -96,7 +96,7 @@ def read(body: bytes, kind: type[T], code: str) -> T:
         return decode_body(body, kind)
     except msgspec.ValidationError as error:
         _, _, place = str(error).partition(" - at ")
-        raise Refusal(400, code, in_words(error), place.strip("`$.") or None) from error
+        raise Refusal(400, code, readable(error), place.strip("`$.") or None) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refusal(400, code, f"the body is not JSON: {error}") from error
     except ValueError as error:

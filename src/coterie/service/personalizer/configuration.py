@@ -12,8 +12,9 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from coterie.errors import CoterieError
-from coterie.service.core.coordinator import RETENTION, Coordinator
-from coterie.service.core.engine import check_config, make_policy, possible
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.coordination.rules import RETENTION
+from coterie.service.core.policy_config import check_config, make_policy, possible
 from coterie.service.durations import format_duration, parse_duration
 from coterie.service.evaluations.jobs import milliseconds, moment
 from coterie.service.evaluations.schedule import ENABLED, FREQUENCY, START, defaults
@@ -64,8 +65,8 @@ LEAST_FREQUENCY = 3600.0  # seconds between two automatic optimisations
 
 def show(coordinator: Coordinator) -> ServiceConfiguration:
     """Return the configuration; fields without a meaning here are returned as last sent."""
-    config = coordinator.engine.config
-    kept = {name: value for name, value in coordinator.engine.contract.items() if name != RETENTION}
+    config = coordinator.bandit.config
+    kept = {name: value for name, value in coordinator.bandit.contract.items() if name != RETENTION}
     return ServiceConfiguration(
         reward_wait_time=format_duration(config.wait),
         default_reward=config.default_reward,
@@ -83,7 +84,7 @@ async def change(coordinator: Coordinator, sent: ServiceConfiguration) -> None:
     if sent.log_mirror_enabled is True:
         message = "coterie never writes to an address it is given; export the log instead, and send false"
         raise Refusal(400, BAD, message, "logMirrorEnabled")
-    config = coordinator.engine.config
+    config = coordinator.bandit.config
     changes: dict[str, Any] = {
         "default_reward": sent.default_reward,
         "aggregation": sent.reward_aggregation,
@@ -98,7 +99,7 @@ async def change(coordinator: Coordinator, sent: ServiceConfiguration) -> None:
     new = msgspec.structs.replace(config, **{k: v for k, v in changes.items() if v is not UNSET})
     said = {k: v for k, v in extra.items() if v is not UNSET and v is not None}
     said["last_configuration_edit_date"] = moment(coordinator.clock())
-    await coordinator.configure(new, {**coordinator.engine.contract, **said})
+    await coordinator.configure(new, {**coordinator.bandit.contract, **said})
 
 
 def _check_optimisation(frequency: Any, start: Any) -> None:
@@ -150,7 +151,7 @@ def written(parameters: Mapping[str, Any]) -> str:
 async def change_policy(coordinator: Coordinator, sent: PolicyContract) -> None:
     """Let another policy learn the log and take over."""
     new = msgspec.structs.replace(
-        coordinator.engine.config, policy=sent.name, parameters=parse_arguments(sent.arguments)
+        coordinator.bandit.config, policy=sent.name, parameters=parse_arguments(sent.arguments)
     )
     try:
         check_config(new)

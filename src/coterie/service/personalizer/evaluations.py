@@ -11,11 +11,12 @@ from litestar.params import FromPath, RawBody
 from msgspec import Struct
 
 from coterie.policies import POLICIES
-from coterie.service.core.coordinator import Coordinator, new_event_id
+from coterie.service.coordination.answers import new_event_id
+from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.evaluations.jobs import EvaluatedPolicy, Job, JobKind, milliseconds
 from coterie.service.evaluations.routes import policies_of
 from coterie.service.http.access import ADMIN, READ
-from coterie.service.ids import RULE, is_id, named
+from coterie.service.ids import RULE, decode_id, is_id
 from coterie.service.personalizer.bodies import read
 from coterie.service.personalizer.configuration import PolicyContract, parse_arguments
 from coterie.service.personalizer.errors import PREFIX, Refusal
@@ -98,7 +99,7 @@ async def create_named(
     evaluation_id: FromPath[str], body: RawBody, state: State, request: Request[Any, Any, Any]
 ) -> dict[str, Any]:
     """Make an evaluation with the caller's id."""
-    return EVALUATION.of(await _make_evaluation(named(evaluation_id), body, state), request.scope["path"])
+    return EVALUATION.of(await _make_evaluation(decode_id(evaluation_id), body, state), request.scope["path"])
 
 
 @post(every_form("/configurations/applyFromEvaluation"), opt=ADMIN, status_code=204)
@@ -118,7 +119,7 @@ async def _make_evaluation(name: str, body: bytes, state: State) -> Job:
     custom = [_candidate(one) for one in sent.policies or ()]
     search = bool(sent.enable_offline_experimentation or sent.enable_policy_optimization)
     policies = await asyncio.to_thread(
-        policies_of, custom, search, coordinator.engine.config, coordinator.shards
+        policies_of, custom, search, coordinator.bandit.config, coordinator.shards
     )
     return await _make_job("evaluation", name, sent, state, policies)
 
@@ -171,7 +172,7 @@ def _candidate(sent: PolicyContract) -> EvaluatedPolicy:
 async def create_importance(importance_id: FromPath[str], body: RawBody, state: State) -> dict[str, Any]:
     """Ask which features matter."""
     sent = read(body, ImportanceContract, BAD)
-    return importance_form(await _make_job("importance", named(importance_id), sent, state))
+    return importance_form(await _make_job("importance", decode_id(importance_id), sent, state))
 
 
 def _shared_routes(path: str, kind: JobKind, forms: Forms, missing: str) -> list[Any]:
@@ -192,13 +193,13 @@ def _shared_routes(path: str, kind: JobKind, forms: Forms, missing: str) -> list
     async def show(job_id: FromPath[str], state: State, request: Request[Any, Any, Any]) -> dict[str, Any]:
         """Show one with its result."""
         with contract_errors(missing):
-            return forms.of(state.evaluations.find(kind, named(job_id)), request.scope["path"])
+            return forms.of(state.evaluations.find(kind, decode_id(job_id)), request.scope["path"])
 
     @delete(one, opt=ADMIN, status_code=204)
     async def remove(job_id: FromPath[str], state: State) -> None:
         """Delete one."""
         with contract_errors(missing):
-            await state.evaluations.delete(kind, named(job_id))
+            await state.evaluations.delete(kind, decode_id(job_id))
 
     return [list_all, list_page, show, remove]
 

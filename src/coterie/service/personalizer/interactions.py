@@ -16,10 +16,10 @@ from litestar import Response, post
 from litestar.datastructures import State
 from litestar.params import RawBody
 
-from coterie.service.core.coordinator import Coordinator
-from coterie.service.core.elsewhere import Decided
-from coterie.service.core.engine import Action
+from coterie.service.coordination.client_decisions import Decided
+from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.events import Outcome
+from coterie.service.core.question import Action
 from coterie.service.http.access import BYTES, DECIDE
 from coterie.service.http.bodies import Features, question_of
 from coterie.service.http.limits import check_shape

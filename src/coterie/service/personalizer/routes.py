@@ -11,12 +11,13 @@ from litestar.datastructures import State
 from litestar.params import FromPath, RawBody
 from litestar.types import Scope
 
-from coterie.service.core.coordinator import Coordinator, new_event_id, ranking_of
-from coterie.service.core.engine import Question
+from coterie.service.coordination.answers import new_event_id, ranking_of
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.question import Question
 from coterie.service.http.access import DECIDE
 from coterie.service.http.bodies import question_of
 from coterie.service.http.limits import check_features, check_shape
-from coterie.service.ids import RULE, is_id, named
+from coterie.service.ids import RULE, decode_id, is_id
 from coterie.service.personalizer.admin import ROUTES
 from coterie.service.personalizer.bodies import (
     RankedOut,
@@ -76,7 +77,7 @@ async def decide(body: bytes, coordinator: Coordinator, scope: Any) -> RankOut:
     scope["coterie.event"] = question.event
 
     def check() -> None:
-        if slot_event(question.event, 0) in coordinator.engine.events:
+        if slot_event(question.event, 0) in coordinator.bandit.events:
             raise _used(question.event)
 
     answer = ranking_of(await coordinator.rank(question, check))
@@ -89,7 +90,7 @@ async def reward(event_id: FromPath[str], body: RawBody, state: State, scope: Sc
     """Say what a decision was worth."""
     data = read(body, RewardIn, "InvalidRewardRequest")
     outcome = await state.coordinator.reward(
-        checked_event(named(event_id), "InvalidRewardRequest"), data.value
+        checked_event(decode_id(event_id), "InvalidRewardRequest"), data.value
     )
     state.metrics.rewarded(outcome)
     scope["coterie.outcome"] = outcome  # type: ignore[typeddict-unknown-key]
@@ -99,7 +100,7 @@ async def reward(event_id: FromPath[str], body: RawBody, state: State, scope: Sc
 @post(every_form("/events/{event_id:str}/activate"), opt=DECIDE, status_code=204)
 async def activate(event_id: FromPath[str], state: State) -> Response[None]:
     """Say that a deferred decision was shown."""
-    known = await state.coordinator.activate(checked_event(named(event_id), "InvalidEventIdToActivate"))
+    known = await state.coordinator.activate(checked_event(decode_id(event_id), "InvalidEventIdToActivate"))
     return Response(None, status_code=204, headers={ACTIVATION: "activated" if known else "unknown_event"})
 
 
@@ -118,7 +119,7 @@ async def rank_slots(body: RawBody, state: State, scope: Scope) -> SlotsOut:
 
     def check() -> None:
         known = slots_of(coordinator, event)
-        if event in coordinator.engine.events or (known and len(known) != len(data.slots)):
+        if event in coordinator.bandit.events or (known and len(known) != len(data.slots)):
             raise _used(event)
 
     questions = [
@@ -138,7 +139,7 @@ async def reward_slots(event_id: FromPath[str], body: RawBody, state: State) -> 
     """Say what the decisions for some slots were worth; outcomes have the same order."""
     coordinator: Coordinator = state.coordinator
     data = read(body, SlotRewardsIn, "InvalidRewardRequest")
-    event = checked_event(named(event_id), "InvalidRewardRequest")
+    event = checked_event(decode_id(event_id), "InvalidRewardRequest")
     known = {child.slot: child.id for child in slots_of(coordinator, event).values()}
     for part in data.reward:
         if known and part.slot_id not in known:
@@ -158,7 +159,7 @@ async def reward_slots(event_id: FromPath[str], body: RawBody, state: State) -> 
 async def activate_slots(event_id: FromPath[str], state: State) -> Response[None]:
     """Say that the deferred decisions of all slots were shown."""
     coordinator: Coordinator = state.coordinator
-    known = slots_of(coordinator, checked_event(named(event_id), "InvalidEventIdToActivate"))
+    known = slots_of(coordinator, checked_event(decode_id(event_id), "InvalidEventIdToActivate"))
     await asyncio.gather(*[coordinator.activate(child.id) for child in known.values()])
     return Response(None, status_code=204, headers={ACTIVATION: "activated" if known else "unknown_event"})
 

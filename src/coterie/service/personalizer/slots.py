@@ -1,8 +1,8 @@
 """Slots: several decisions of one rank request, each with an event of its own."""
 
-from coterie.service.core.coordinator import Coordinator
-from coterie.service.core.engine import Question
+from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.events import Event
+from coterie.service.core.question import Question
 from coterie.service.http.bodies import check_groups
 from coterie.service.http.limits import check_actions
 from coterie.service.ids import SLOT
@@ -19,7 +19,7 @@ def slot_event(event: str, k: int) -> str:
 def slots_of(coordinator: Coordinator, event: str) -> dict[int, Event]:
     """Return the events of an event's slots, by slot number."""
     every = {k: slot_event(event, k) for k in range(coordinator.settings.max_actions)}
-    events = coordinator.engine.events
+    events = coordinator.bandit.events
     return {k: events[name] for k, name in every.items() if name in events}
 
 

@@ -1,1 +1,1 @@
-"""The whole state as bytes and back, in pieces."""
+"""Snapshots: the bandit's whole state as bytes, in pieces, and back."""

@@ -1,7 +1,7 @@
-"""Snapshots are kept in pieces, each under the hash of its content.
+"""Pieces of snapshots, each stored under the hash of its content.
 
-A piece that two snapshots have in common is written once, so a snapshot costs what has changed. No value of a
-database gets large (SQLite's may have 1 GB at most), and no write holds up others for long.
+A piece that two snapshots share is written once, so a snapshot costs as much as has changed. No value in a database
+gets large (SQLite's limit is 1 GB), and no write delays others for long.
 """
 
 from collections.abc import Callable
@@ -12,10 +12,8 @@ from msgspec import Struct
 
 PIECE = 1 << 20  # bytes; about what is written at a time
 NAME = 16  # bytes of a hash
-MANIFEST = (
-    b"coterie-pieces-1\n"  # before the names of pieces, which one after the other are a state of version 1
-)
-PARTS = b"coterie-parts-1\n"  # before a state whose parts are names of pieces
+MANIFEST = b"coterie-pieces-1\n"  # before the names of pieces that together are a state of version 1
+PARTS = b"coterie-parts-1\n"  # before a state that names its pieces
 
 Find = Callable[[bytes], bytes | None]
 
@@ -34,7 +32,7 @@ def name_of(piece: bytes) -> bytes:
 
 
 def names(row: bytes) -> list[bytes]:
-    """Return the names of the pieces that a snapshot needs; none, if it holds all of its state."""
+    """Return the names of the pieces that a snapshot needs; none if it holds its whole state."""
     if row.startswith(PARTS):
         parts = msgspec.msgpack.decode(memoryview(row)[len(PARTS) :], type=_Parts).parts
         return [name for source in parts.values() for name in source.values()]
@@ -52,7 +50,7 @@ def get(name: bytes, find: Find) -> bytes:
 
 
 def sound(row: bytes, find: Find) -> bool:
-    """Return whether all pieces of a snapshot are there and whole, looking at one at a time."""
+    """Return whether all pieces of a snapshot are there and undamaged, reading one at a time."""
     try:
         for name in names(row):
             get(name, find)

@@ -1,39 +1,33 @@
-"""Keeping a snapshot: the state is copied part by part in the event loop, and written beside it.
+"""Saving a snapshot: the state is copied part by part in the event loop, and written beside it.
 
-Until the new snapshot is in the store as a whole, the one before stays as it is. What a crash interrupts leaves
-pieces that no snapshot needs, and the next snapshot removes them.
+The snapshot before stays until the new one is complete. A crash may leave pieces that no snapshot needs; the next
+snapshot removes them.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
-from coterie.service.core.engine import Engine
+from coterie.service.core.bandit import Bandit
 from coterie.service.log.store import Store
 from coterie.service.snapshots import pieces
 from coterie.service.snapshots.snapshot import Copy, prepare
+from coterie.service.threads import in_thread
 
-T = TypeVar("T")
 Part = tuple[str, str, bytes]  # source, key and content
-
-
-class Turn(Protocol):
-    """Does something with the engine while nobody else does."""
-
-    async def __call__(self, work: Callable[[], T]) -> T:
-        """Return what `work` returns."""
+Turn = Callable[[Callable[[], Any]], Awaitable[Any]]  # does work on the bandit when its turn comes
 
 
 async def save(
-    engine: Engine, store: Store, durable: Callable[[], Awaitable[None]], turn: Turn, alone: bool = False
+    bandit: Bandit, store: Store, durable: Callable[[], Awaitable[None]], turn: Turn, alone: bool = False
 ) -> None:
-    """Keep the state as it is now, as soon as the log up to here is durable; only one call may be under way.
+    """Keep the state as it is now, once the log up to here is durable; only one call may run at a time.
 
-    Each part, about 100 KB, is copied in a `turn` of its own, so that nobody changes it meanwhile.
+    Each part, of about 100 KB, is copied in its own `turn`, so that nothing changes it meanwhile.
     """
-    there = await beside(store.pieces)
-    await beside(prepare, engine)
-    copy = await turn(lambda: Copy(engine, there))
+    there = await in_thread(store.pieces)
+    await in_thread(prepare, bandit)
+    copy = await turn(lambda: Copy(bandit, there))
     kept = False
     try:
         await durable()
@@ -44,20 +38,20 @@ async def save(
             taken.append(part)
             size += len(part[2])
             if size >= pieces.PIECE:
-                await beside(_write, copy, store, there, taken)
+                await in_thread(_write, copy, store, there, taken)
                 taken, size = [], 0
             else:
                 await asyncio.sleep(0)
-        await beside(_finish, copy, store, there, taken, alone)
+        await in_thread(_finish, copy, store, there, taken, alone)
         kept = True
     finally:
         await turn(lambda: copy.end(kept))
 
 
-def save_now(engine: Engine, store: Store, alone: bool = False) -> None:
-    """Do what `save` does where nothing else runs; the log must be durable."""
+def save_now(bandit: Bandit, store: Store, alone: bool = False) -> None:
+    """Do what `save` does while nothing else runs; the log must be durable."""
     there = store.pieces()
-    copy = Copy(engine, there)
+    copy = Copy(bandit, there)
     kept = False
     try:
         for part in copy.parts():
@@ -87,13 +81,3 @@ def _write(copy: Copy, store: Store, there: set[bytes], parts: list[Part]) -> No
 def _finish(copy: Copy, store: Store, there: set[bytes], parts: list[Part], alone: bool) -> None:
     last = _name(copy, there, parts)
     store.save_snapshot(copy.position, copy.row(), alone, last)
-
-
-async def beside(work: Callable[..., T], *arguments: Any) -> T:
-    """Do something in a thread; who is cancelled meanwhile still waits for it, so that nothing goes on unseen."""
-    task = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise

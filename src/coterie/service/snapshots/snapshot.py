@@ -1,12 +1,13 @@
-"""The engine's whole state as bytes and back, equal bit for bit. No code is ever loaded from it.
+"""The bandit's whole state as bytes and back, equal bit for bit. No code is ever loaded from it.
 
-A state has a head and parts: blocks of users and of events, pieces of the models. `Copy` takes them one at a time
-while the engine goes on, each as it was when the copy began, and leaves out those that the last snapshot has already.
+A state has a head and parts: blocks of users and of events, and pieces of the models. `Copy` takes the parts one at a
+time while the bandit works on, each as it was when the copy began, and leaves out those of the last snapshot.
 """
 
 import math
 from collections import deque
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any, final
 
@@ -20,8 +21,9 @@ from coterie.models.files import Tensors
 from coterie.models.parts import Parts
 from coterie.policies import Policy, SparseHierarchical
 from coterie.policies.cab import Engine as Shards
-from coterie.service.core.engine import Engine, Kind, make_policy
+from coterie.service.core.bandit import Bandit
 from coterie.service.core.events import Event
+from coterie.service.core.policy_config import KINDS, Kind
 from coterie.service.core.remembered import User
 from coterie.service.figures.statistics import KEPT, Minute
 from coterie.service.settings import Config
@@ -32,7 +34,6 @@ from coterie.service.trial.lift import Trial
 VERSION = 2
 READ = (1, 2)
 RIVAL = "rival."
-KINDS: tuple[Kind, ...] = ("items", "vectors", "model")
 Named = dict[str, dict[str, bytes]]  # source, part, and its content or the name of a piece
 
 
@@ -44,7 +45,7 @@ class Large(Struct, frozen=True):
 
 
 class Model(Struct, frozen=True, omit_defaults=True):
-    """One policy: how much it learned, its small arrays as safetensors, and what its large ones are like."""
+    """One policy: how much it learned, its small arrays as safetensors, and types and shapes of its large ones."""
 
     learned: int
     tensors: bytes
@@ -61,7 +62,7 @@ class State(Struct, frozen=True, omit_defaults=True):
     next_user: int
     sights: int
     total: Minute
-    models: dict[str, Model]
+    models: dict[Kind, Model]
     parts: Named
     contract: dict[str, Any] = {}
     trial: Trial | None = None
@@ -75,7 +76,7 @@ _events = msgspec.msgpack.Decoder(list[Event])
 
 @final
 class Whole:
-    """Parts that are copied at once, when they are made."""
+    """Parts that are copied when they are made."""
 
     def __init__(self, parts: Mapping[str, bytes]) -> None:
         self._parts = dict(parts)
@@ -89,7 +90,7 @@ class Whole:
         return bytes(self._parts[key])
 
     def begin(self, kept: Container[str]) -> list[str]:
-        """Return all: what did not change is known by its hash."""
+        """Return all: those that did not change have the same hash."""
         return list(self._parts)
 
     def take(self, key: str) -> bytes:
@@ -102,15 +103,15 @@ class Whole:
 
 @final
 class Copy:
-    """The state as it is when this is made; `there` are the names of pieces that need not be taken again."""
+    """The state at the moment of the call; pieces named in `there` need not be taken again."""
 
-    def __init__(self, engine: Engine, there: Container[bytes] = ()) -> None:
-        self._engine = engine
-        self._state, self._sources = _head(engine)
+    def __init__(self, bandit: Bandit, there: Container[bytes] = ()) -> None:
+        self._engine = bandit
+        self._state, self._sources = _head(bandit)
         self._names: Named = {}
         self._wanted: list[tuple[str, str]] = []
         for source, parts in self._sources.items():
-            kept = {key: name for key, name in engine.kept.get(source, {}).items() if name in there}
+            kept = {key: name for key, name in bandit.kept.get(source, {}).items() if name in there}
             self._names[source] = {key: kept.get(key, b"") for key in parts.keys()}  # noqa: SIM118
             self._wanted += [(source, key) for key in parts.begin(kept)]
 
@@ -120,7 +121,7 @@ class Copy:
         return self._state.position
 
     def parts(self) -> Iterator[tuple[str, str, bytes]]:
-        """Yield source, key and content of the parts to be written; the engine may go on between two of them."""
+        """Yield source, key and content of the parts to be written; the bandit may work between two of them."""
         for source, key in self._wanted:
             yield source, key, self._sources[source].take(key)
 
@@ -140,34 +141,34 @@ class Copy:
             self._engine.kept = self._names
 
 
-def prepare(engine: Engine) -> None:
-    """Make room for a copy, ahead of it: in another thread, so that the event loop need not wait for memory."""
-    for policy in engine.policies().values():
+def prepare(bandit: Bandit) -> None:
+    """Allocate memory for a copy, in another thread, so that the event loop need not wait for it."""
+    for policy in bandit.policies.made().values():
         if isinstance(policy, SparseHierarchical):
             policy.effects.pieces.make_room()
-    if engine.rival is not None:
-        prepare(engine.rival)
+    if bandit.challenger is not None:
+        prepare(bandit.challenger)
 
 
-def dump(engine: Engine) -> bytes:
-    """Return the engine's state in one value; two engines have the same if they go on the same way."""
-    state, sources = _head(engine)
+def dump(bandit: Bandit) -> bytes:
+    """Return the bandit's state in one value; two bandits with the same value behave alike from then on."""
+    state, sources = _head(bandit)
     found: Named = {}
     for source, parts in sources.items():
         found[source] = {key: parts.part(key) for key in sorted(parts.keys(), key=_order)}
-    _number_turns(engine, found["users"])
+    _number_turns(bandit, found["users"])
     rival = state.rival
-    if rival is not None and engine.rival is not None:
-        _number_turns(engine.rival, found[f"{RIVAL}users"])
-        rival = msgspec.structs.replace(rival, sights=len(engine.rival.users))
-    return _encoder.encode(msgspec.structs.replace(state, parts=found, sights=len(engine.users), rival=rival))
+    if rival is not None and bandit.challenger is not None:
+        _number_turns(bandit.challenger, found[f"{RIVAL}users"])
+        rival = msgspec.structs.replace(rival, sights=len(bandit.challenger.users))
+    return _encoder.encode(msgspec.structs.replace(state, parts=found, sights=len(bandit.users), rival=rival))
 
 
-def _number_turns(engine: Engine, blocks: dict[str, bytes]) -> None:
-    """Write for each user the place in the queue of those who may go."""
-    turns = {number: turn for turn, number in enumerate(engine.users, 1)}
+def _number_turns(bandit: Bandit, blocks: dict[str, bytes]) -> None:
+    """Write for each user the place in the order in which users are dropped."""
+    turns = {number: turn for turn, number in enumerate(bandit.users, 1)}
     for key in blocks:
-        blocks[key] = engine.remembered.encode_users(int(key), turns)
+        blocks[key] = bandit.remembered.encode_users(int(key), turns)
 
 
 def _order(key: str) -> tuple[str, int]:
@@ -175,35 +176,35 @@ def _order(key: str) -> tuple[str, int]:
     return name, int(number)
 
 
-def _head(engine: Engine) -> tuple[State, dict[str, Parts]]:
+def _head(bandit: Bandit) -> tuple[State, dict[str, Parts]]:
     """Return the state without its parts, and where these come from."""
     sources: dict[str, Parts] = {
-        "users": engine.remembered.user_parts,
-        "events": engine.remembered.event_parts,
-        "minutes": Whole({"0": _encoder.encode(list(engine.statistics.minutes))}),
-        "known_items": Whole({"0": _encoder.encode(list(engine.known_items))}),
+        "users": bandit.remembered.user_parts,
+        "events": bandit.remembered.event_parts,
+        "minutes": Whole({"0": _encoder.encode(list(bandit.statistics.minutes))}),
+        "known_items": Whole({"0": _encoder.encode(list(bandit.policies.known_items))}),
     }
-    models: dict[str, Model] = {}
-    for kind, policy in engine.policies().items():
-        if policy.learned:  # one that learned nothing is as good as none: it is made on first use
+    models: dict[Kind, Model] = {}
+    for kind, policy in bandit.policies.made().items():
+        if policy.learned:  # one that learned nothing is made again on first use
             models[kind], parts = _taken_apart(policy)
             sources |= {f"{kind}.{name}": part for name, part in parts.items()}
     rival: State | None = None
-    if engine.rival is not None:
-        rival, others = _head(engine.rival)
+    if bandit.challenger is not None:
+        rival, others = _head(bandit.challenger)
         sources |= {RIVAL + name: part for name, part in others.items()}
     state = State(
         version=VERSION,
-        position=engine.position,
-        now=engine.now,
-        config=engine.config,
-        next_user=engine.next_user,
-        sights=engine.remembered.sights,
-        total=msgspec.structs.replace(engine.statistics.total),
+        position=bandit.position,
+        now=bandit.now,
+        config=bandit.config,
+        next_user=bandit.next_user,
+        sights=bandit.remembered.sights,
+        total=msgspec.structs.replace(bandit.statistics.total),
         models=models,
         parts={},
-        contract=dict(engine.contract),
-        trial=None if engine.trial is None else _copied(engine.trial),
+        contract=dict(bandit.contract),
+        trial=None if bandit.trial is None else _copied(bandit.trial),
         rival=rival,
     )
     return state, sources
@@ -215,7 +216,7 @@ def _copied(trial: Trial) -> Trial:
 
 
 def _taken_apart(policy: Policy) -> tuple[Model, dict[str, Parts]]:
-    """Return a policy's head, and its parts; of most policies, all arrays are copied now and compared later."""
+    """Return a policy's head and its parts; for most policies, all arrays are copied now and compared later."""
     if isinstance(policy, SparseHierarchical):
         return Model(policy.learned, save(policy.head())), policy.parts()
     small: Tensors = {}
@@ -234,8 +235,8 @@ def _taken_apart(policy: Policy) -> tuple[Model, dict[str, Parts]]:
     return Model(policy.learned, save(small), large), {"arrays": Whole(cut)} if cut else {}
 
 
-def restore(row: bytes, shards: Shards | None = None, find: pieces.Find | None = None) -> Engine:
-    """Return the engine that a dump or a snapshot holds; its names come from the store's table.
+def restore(row: bytes, shards: Shards | None = None, find: pieces.Find | None = None) -> Bandit:
+    """Return the bandit that a dump or a snapshot holds; its names come from the store's table.
 
     `find` returns pieces by name. Raises DamagedError if one is missing or not what was written.
     """
@@ -263,98 +264,105 @@ class _Version(Struct):
     version: int
 
 
-def _restore(state: State, shards: Shards | None, find: pieces.Find | None) -> Engine:
+def _restore(state: State, shards: Shards | None, find: pieces.Find | None) -> Bandit:
     def read(source: str) -> Iterator[bytes]:
         parts = state.parts.get(source, {})
         for key in sorted(parts, key=_order):
             yield parts[key] if find is None else pieces.get(parts[key], find)
 
-    engine = Engine(shards)
-    engine.position, engine.now, engine.config = state.position, state.now, state.config
-    engine.contract, engine.next_user = state.contract, state.next_user
     users = [user for block in read("users") for user in _users.decode(block)]
     users.sort(key=lambda user: user.seen)
-    engine.remembered.take_users(users, state.sights)
     events = [event for block in read("events") for event in _events.decode(block)]
     events.sort(key=lambda event: event.position)
-    engine.take_events(events)
-    engine.remembered.mark_none()
-    engine.known_items = dict.fromkeys(msgspec.msgpack.decode(b"".join(read("known_items")), type=list[str]))
+    known_items = msgspec.msgpack.decode(b"".join(read("known_items")), type=list[str])
     minutes = msgspec.msgpack.decode(b"".join(read("minutes")), type=list[Minute])
-    engine.statistics.minutes = deque(minutes, maxlen=KEPT)
-    engine.statistics.total = state.total
-    for kind in KINDS:
-        model = state.models.get(kind)
-        if model is None:
-            continue
+    bandit = _bandit(state, shards, users, state.sights, events, known_items, minutes)
+    bandit.remembered.mark_none()
+    for kind, model in state.models.items():
         parts = {
             source.removeprefix(f"{kind}."): read(source)
             for source in state.parts
             if source.startswith(f"{kind}.")
         }
-        setattr(engine, kind, _policy(model, parts, state.config, kind, shards))
-    engine.trial = state.trial
+        _put_policy(bandit, kind, model, partial(_read_parts, model, parts))
+    bandit.trial = state.trial
     if state.rival is not None:
         own = {
             name.removeprefix(RIVAL): parts for name, parts in state.parts.items() if name.startswith(RIVAL)
         }
-        engine.rival = _restore(msgspec.structs.replace(state.rival, parts=own), None, find)
-        engine.rival.fixed = engine.rival.config
-    engine.kept = {} if find is None else state.parts
-    return engine
+        bandit.challenger = _restore(msgspec.structs.replace(state.rival, parts=own), None, find)
+        bandit.challenger.fixed = bandit.challenger.config
+    bandit.kept = {} if find is None else state.parts
+    return bandit
 
 
-def _policy(
-    model: Model, parts: Mapping[str, Iterator[bytes]], config: Config, kind: Kind, shards: Shards | None
-) -> Policy:
-    policy = make_policy(config, kind, shards)
+def _restore_v1(row: bytes, shards: Shards | None) -> Bandit:
+    state = snapshot_v1.read(row)
+    for turn, user in enumerate(state.users, 1):
+        user.seen = turn
+    bandit = _bandit(
+        state, shards, state.users, len(state.users), state.events, state.known_items, state.minutes
+    )
+    for kind in KINDS:
+        model: snapshot_v1.Model | None = getattr(state, kind)
+        if model is not None:
+            _put_policy(bandit, kind, model, partial(_read_v1, model, row))
+    return bandit
+
+
+def _bandit(
+    state: State | snapshot_v1.State,
+    shards: Shards | None,
+    users: list[User],
+    sights: int,
+    events: list[Event],
+    known_items: list[str],
+    minutes: list[Minute],
+) -> Bandit:
+    """Return a bandit with all but its policies."""
+    bandit = Bandit(shards)
+    bandit.position, bandit.now, bandit.config = state.position, state.now, state.config
+    bandit.contract, bandit.next_user = state.contract, state.next_user
+    bandit.remembered.take_users(users, sights)
+    bandit.remembered.take_events(events)
+    bandit.policies.known_items = dict.fromkeys(known_items)
+    bandit.statistics.minutes = deque(minutes, maxlen=KEPT)
+    bandit.statistics.total = state.total
+    return bandit
+
+
+def _put_policy(
+    bandit: Bandit, kind: Kind, model: Model | snapshot_v1.Model, restore: Callable[[Policy], None]
+) -> None:
+    """Give the bandit a policy, which `restore` fills."""
+    policy = bandit.policies.of(kind, bandit.config)
     try:
-        head = load(model.tensors)
-        if isinstance(policy, SparseHierarchical):
-            policy.restore_parts(head, parts)
-        else:
-            policy.restore({**head, **_large(model, parts.get("arrays", iter(())))})
+        restore(policy)
     except (CoterieError, pieces.DamagedError):
         raise
     except Exception as error:  # safetensors raises its own kinds
         raise FileError(f"the snapshot's model cannot be read: {error}") from error
     policy.learned = model.learned
-    return policy
+
+
+def _read_v1(model: snapshot_v1.Model, row: bytes, policy: Policy) -> None:
+    policy.restore(snapshot_v1.tensors(model, row))
+
+
+def _read_parts(model: Model, parts: Mapping[str, Iterator[bytes]], policy: Policy) -> None:
+    head = load(model.tensors)
+    if isinstance(policy, SparseHierarchical):
+        policy.restore_parts(head, parts)
+    else:
+        policy.restore({**head, **_large(model, parts.get("arrays", iter(())))})
 
 
 def _large(model: Model, arrays: Iterator[bytes]) -> Tensors:
     found: Tensors = {}
-    for name in sorted(model.large):  # as `_order` has them
+    for name in sorted(model.large):  # in the order of `_order`
         large = model.large[name]
         size = math.prod(large.shape) * np.dtype(large.dtype).itemsize
         whole = b"".join(islice(arrays, -(-size // PIECE)))
         # Policies change their arrays in place.
         found[name] = np.frombuffer(whole, np.dtype(large.dtype)).reshape(large.shape).copy()
     return found
-
-
-def _restore_v1(row: bytes, shards: Shards | None) -> Engine:
-    state = snapshot_v1.read(row)
-    engine = Engine(shards)
-    engine.position, engine.now, engine.config = state.position, state.now, state.config
-    engine.contract, engine.next_user = state.contract, state.next_user
-    for turn, user in enumerate(state.users, 1):
-        user.seen = turn
-    engine.remembered.take_users(state.users, len(state.users))
-    engine.take_events(state.events)
-    engine.known_items = dict.fromkeys(state.known_items)
-    engine.statistics.minutes = deque(state.minutes, maxlen=KEPT)
-    engine.statistics.total = state.total
-    for kind in KINDS:
-        model: snapshot_v1.Model | None = getattr(state, kind)
-        if model is not None:
-            policy = make_policy(state.config, kind, shards)
-            try:
-                policy.restore(snapshot_v1.tensors(model, row))
-            except CoterieError:
-                raise
-            except Exception as error:  # safetensors raises its own kinds
-                raise FileError(f"the snapshot's model cannot be read: {error}") from error
-            policy.learned = model.learned
-            setattr(engine, kind, policy)
-    return engine

@@ -15,11 +15,11 @@ from coterie.service.core.remembered import User
 from coterie.service.figures.statistics import Minute
 from coterie.service.settings import Config
 
-TRAILER = b"coterie-snapshot-with-large-arrays-1"  # how a state ends that begins with large arrays
+TRAILER = b"coterie-snapshot-with-large-arrays-1"  # the end of a state that begins with large arrays
 
 
 class Large(Struct, frozen=True):
-    """Where an array stands that is too large to be among the others."""
+    """An array that is too large to be among the others, and where it starts."""
 
     dtype: str
     shape: list[int]
@@ -27,7 +27,7 @@ class Large(Struct, frozen=True):
 
 
 class Model(Struct, frozen=True):
-    """One policy: how much it learned, its arrays as safetensors, and where its large ones stand."""
+    """One policy: how much it learned, its arrays as safetensors, and where its large ones are."""
 
     learned: int
     tensors: bytes
@@ -54,7 +54,7 @@ class State(Struct, frozen=True):
 
 
 def head(data: bytes) -> bytes:
-    """Return the MessagePack of a state, which large arrays may stand before."""
+    """Return the MessagePack of a state; large arrays may come before it."""
     if not data.endswith(TRAILER):
         return data
     end = len(data) - len(TRAILER) - 8

@@ -42,7 +42,7 @@ ConfigBody: Any = msgspec.defstruct(  # the same fields with names in camel case
 @get("/v1/configuration", opt=READ, operation_id="show_configuration")
 async def show_configuration(state: State) -> Response[Any]:
     """Show the configuration of decisions."""
-    return _config(state.coordinator.engine.config)
+    return _config(state.coordinator.bandit.config)
 
 
 @put("/v1/configuration", opt=ADMIN, operation_id="change_configuration")
@@ -51,7 +51,7 @@ async def change_configuration(body: RawBody, state: State) -> Response[Any]:
     data = read_counts(body, ConfigBody)
     sent = msgspec.structs.asdict(data)
     await state.coordinator.configure(Config(**(sent | normal(data.holdback, data.challenger))))
-    return _config(state.coordinator.engine.config)
+    return _config(state.coordinator.bandit.config)
 
 
 @put("/v1/shards", opt=ADMIN, operation_id="rebalance")

@@ -8,14 +8,15 @@ from litestar.params import RawBody
 from litestar.types import Scope
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from coterie.service.core.coordinator import Coordinator, Partial, Ranking, new_event_id, ranking_of
-from coterie.service.core.engine import Question
+from coterie.service.coordination.answers import Partial, Ranking, new_event_id, ranking_of
+from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.events import Outcome
+from coterie.service.core.question import Question
 from coterie.service.core.reasons import Contribution, contributions, rows_of
 from coterie.service.http.access import DECIDE, READ
 from coterie.service.http.bodies import ActionBody, Features, question_of, read
 from coterie.service.http.limits import check_shape
-from coterie.service.ids import Id, PathId, named
+from coterie.service.ids import Id, PathId, decode_id
 
 Part = float | UnsetType
 
@@ -118,7 +119,7 @@ async def reward(event_id: PathId, body: RawBody, state: State, scope: Scope) ->
     """Say what a decision was worth; answered when it is learned and durable."""
     data = read(body, RewardBody)
     coordinator: Coordinator = state.coordinator
-    event = named(event_id)
+    event = decode_id(event_id)
     outcome = await coordinator.reward(event, data.value, data.reward_id)
     state.metrics.rewarded(outcome)
     scope["coterie.outcome"] = outcome  # type: ignore[typeddict-unknown-key]
@@ -129,7 +130,7 @@ async def reward(event_id: PathId, body: RawBody, state: State, scope: Scope) ->
 async def activate(event_id: PathId, state: State) -> ActivateAnswer:
     """Say that a deferred decision was shown."""
     coordinator: Coordinator = state.coordinator
-    event = named(event_id)
+    event = decode_id(event_id)
     known = await coordinator.activate(event)
     return ActivateAnswer(event, "activated" if known else "unknown_event")
 
@@ -138,7 +139,7 @@ async def activate(event_id: PathId, state: State) -> ActivateAnswer:
 async def explain(event_id: PathId, state: State) -> EventAnswer:
     """Explain a decision: the scores, widths and neighbourhood sizes it was made with."""
     coordinator: Coordinator = state.coordinator
-    event = coordinator.event(named(event_id))
+    event = coordinator.event(decode_id(event_id))
     return explanation(await coordinator.decision(event), coordinator, event.state, event.value)
 
 
@@ -164,7 +165,7 @@ def explanation(
     largest = contributions(record)
     return EventAnswer(
         event_id=answer.event_id,
-        user=user if user is not None else coordinator.engine.ids.get(record.user),
+        user=user if user is not None else coordinator.bandit.ids.get(record.user),
         at=record.at,
         state=state,
         reward=reward,

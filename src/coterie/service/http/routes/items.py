@@ -7,8 +7,8 @@ from litestar import get
 from litestar.datastructures import State
 from msgspec import Struct
 
-from coterie.service.core.coordinator import Coordinator
-from coterie.service.core.engine import Engine
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.bandit import Bandit
 from coterie.service.figures import resemblance
 from coterie.service.figures.latest import LoggedDecision
 from coterie.service.figures.resemblance import Place
@@ -55,12 +55,12 @@ async def list_items(state: State, search: Search = "", limit: Limit = 50) -> It
     """List items, the most shown of the latest decisions first; a search looks for a part of the id."""
     rows = item_rows(await latest_of(state))
     coordinator: Coordinator = state.coordinator
-    return await coordinator.look(lambda: items_in(coordinator.engine, rows, search, limit))
+    return await coordinator.look(lambda: items_in(coordinator.bandit, rows, search, limit))
 
 
-def items_in(engine: Engine, rows: dict[str, ItemRow], search: str, limit: int) -> Items:
+def items_in(bandit: Bandit, rows: dict[str, ItemRow], search: str, limit: int) -> Items:
     """Return the items whose ids contain a text, those with a row first."""
-    known = engine.known_items
+    known = bandit.policies.known_items
     for name in islice(known, SEARCHED):
         rows.setdefault(name, ItemRow(name, 0, 0, 0.0))
     found = sorted((row for name, row in rows.items() if search in name), key=lambda row: -row.shown)
@@ -85,14 +85,14 @@ async def split(state: State, item: Name) -> Split:
     return await look_at(state, split_by, item)
 
 
-def split_by(item: str, engine: Engine, latest: list[LoggedDecision]) -> Split:
+def split_by(item: str, bandit: Bandit, latest: list[LoggedDecision]) -> Split:
     """Return how an item splits the users seen last."""
-    found = resemblance.context_of(item, engine, latest)
+    found = resemblance.context_of(item, bandit, latest)
     rows = item_rows(latest)
-    if found is None and item not in rows and item not in engine.known_items:
+    if found is None and item not in rows and item not in bandit.policies.known_items:
         raise Problem(404, "unknown_item", f"item {item!r} is not known, or was too long ago")
-    users = resemblance.latest_users(engine, resemblance.SAMPLE)
-    standing = resemblance.places(found[0], [found[1]], users, engine)[0] if found else []
+    users = resemblance.latest_users(bandit, resemblance.SAMPLE)
+    standing = resemblance.places(found[0], [found[1]], users, bandit)[0] if found else []
     parts = [Group(group[0].estimate, group) for group in resemblance.groups(standing)]
     unknown = sum(not place.known for place in standing)
     return Split(item, len(users), unknown, parts, rows.get(item, ItemRow(item, 0, 0, 0.0)))

@@ -8,8 +8,8 @@ from litestar.datastructures import State
 from litestar.params import QueryParameter
 from msgspec import Struct
 
-from coterie.service.core.coordinator import Coordinator
-from coterie.service.core.engine import Engine
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.bandit import Bandit
 from coterie.service.figures.latest import LatestDecisions, LoggedDecision
 
 SEARCHED = 100_000  # users or items that a search looks at
@@ -40,19 +40,19 @@ async def latest_of(state: State) -> list[LoggedDecision]:
         state["latest"], state["latest_lock"] = LatestDecisions(), asyncio.Lock()
     async with state["latest_lock"]:
         await asyncio.to_thread(state["latest"].follow, coordinator.store)
-        return state["latest"].of(coordinator.engine)  # type: ignore[no-any-return]
+        return state["latest"].of(coordinator.bandit)  # type: ignore[no-any-return]
 
 
-async def look_at(state: State, found: Callable[[str, Engine, list[LoggedDecision]], T], name: str) -> T:
-    """Return what `found` reads from the engine and the latest decisions about a user or an item."""
+async def look_at(state: State, found: Callable[[str, Bandit, list[LoggedDecision]], T], name: str) -> T:
+    """Return what `found` reads from the bandit and the latest decisions about a user or an item."""
     latest = await latest_of(state)
     coordinator: Coordinator = state.coordinator
-    return await coordinator.look(lambda: found(name, coordinator.engine, latest))
+    return await coordinator.look(lambda: found(name, coordinator.bandit, latest))
 
 
-def latest_answer(made: LoggedDecision, engine: Engine) -> LatestDecision:
+def latest_answer(made: LoggedDecision, bandit: Bandit) -> LatestDecision:
     """Return a decision as it is answered."""
-    user = engine.ids[made.user]
+    user = bandit.ids[made.user]
     return LatestDecision(
         made.event, made.at, user, made.item, made.shown, made.choices, made.members, made.reward
     )

@@ -8,7 +8,7 @@ from litestar.datastructures import State
 from litestar.params import QueryParameter
 from msgspec import Struct
 
-from coterie.service.core.coordinator import Coordinator
+from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.figures import curve, exploring
 from coterie.service.figures.curve import Point
 from coterie.service.figures.latency import Latency, latency
@@ -62,23 +62,23 @@ Minutes = Annotated[int, QueryParameter(ge=1, le=10_080)]
 async def statistics(state: State, minutes: Minutes = 60) -> Statistics:
     """Show what was decided and earned, against the baseline and against a uniform choice."""
     coordinator: Coordinator = state.coordinator
-    engine = coordinator.engine
-    at = max(coordinator.clock(), engine.now)
+    bandit = coordinator.bandit
+    at = max(coordinator.clock(), bandit.now)
     families = list(state.metrics.registry.collect())
     return Statistics(
         at=at,
-        policy=engine.config.policy,
-        mode=engine.config.mode,
-        exploration=engine.config.exploration,
-        users=len(engine.users),
-        items=len(engine.known_items),
-        waiting=engine.waiting,
-        log_records=engine.position,
-        total=curve.point(engine.statistics.total),
-        trial=report(engine.trial, engine.config),
-        warning=exploring.warning(engine.statistics, engine.config, engine.now),
-        best_guess_changes=coordinator.guess_changes,
-        curve=await asyncio.to_thread(curve.curve, list(engine.statistics.minutes), at, minutes),
+        policy=bandit.config.policy,
+        mode=bandit.config.mode,
+        exploration=bandit.config.exploration,
+        users=len(bandit.users),
+        items=len(bandit.policies.known_items),
+        waiting=bandit.remembered.open,
+        log_records=bandit.position,
+        total=curve.point(bandit.statistics.total),
+        trial=report(bandit.trial, bandit.config),
+        warning=exploring.warning(bandit.statistics, bandit.config, bandit.now),
+        best_guess_changes=coordinator.background.guess_changes,
+        curve=await asyncio.to_thread(curve.curve, list(bandit.statistics.minutes), at, minutes),
         rank_latency=latency(families, "coterie_request_seconds", "/rank"),
         commit_latency=latency(families, "coterie_commit_seconds"),
     )
@@ -88,15 +88,15 @@ async def statistics(state: State, minutes: Minutes = 60) -> Statistics:
 async def decisions(state: State, limit: Limit = 20) -> Decisions:
     """Show the latest decisions and how many users they rested on."""
     latest = await latest_of(state)
-    engine = state.coordinator.engine
+    bandit = state.coordinator.bandit
     members = sorted(made.members for made in latest if made.members is not None)
     sizes, least = [], 1
     while members and least <= members[-1]:
         most = 2 * least - 1
         sizes.append(Size(least, most, sum(least <= size <= most for size in members)))
         least *= 2
-    shown = [latest_answer(made, engine) for made in latest[:limit] if made.user in engine.ids]
-    learning = await asyncio.to_thread(stretches, latest, engine)
+    shown = [latest_answer(made, bandit) for made in latest[:limit] if made.user in bandit.ids]
+    learning = await asyncio.to_thread(stretches, latest, bandit)
     return Decisions(shown, sizes, members[len(members) // 2] if members else None, learning)
 
 

@@ -7,8 +7,8 @@ from litestar import delete, get
 from litestar.datastructures import State
 from msgspec import Struct
 
-from coterie.service.core.coordinator import Coordinator
-from coterie.service.core.engine import Engine
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.bandit import Bandit
 from coterie.service.figures import resemblance as figures
 from coterie.service.figures.latest import LoggedDecision
 from coterie.service.http.access import ADMIN, READ
@@ -21,7 +21,7 @@ from coterie.service.http.routes.latest import (
     latest_answer,
     look_at,
 )
-from coterie.service.ids import PathId, named
+from coterie.service.ids import PathId, decode_id
 from coterie.service.problems import Problem
 
 MOST_USERS, MOST_ITEMS = 24, 12  # in the table of resemblance
@@ -80,23 +80,23 @@ class Users(Struct, frozen=True, rename="camel"):
 @get("/v1/users/{user_id:str}", opt=READ, operation_id="show_user")
 async def show_user(user_id: PathId, state: State) -> UserAnswer:
     """Show what is known of a user."""
-    name = named(user_id)
-    _, user = find_user(name, state.coordinator.engine)
+    name = decode_id(user_id)
+    _, user = find_user(name, state.coordinator.bandit)
     return UserAnswer(name, user.first, user.last, user.decisions, user.learned, user.earned)
 
 
-def find_user(name: str, engine: Engine) -> tuple[int, Any]:
+def find_user(name: str, bandit: Bandit) -> tuple[int, Any]:
     """Return a user's number and counts, or answer 404."""
-    number = engine.names.get(name)
-    if number is None or number not in engine.users:
+    number = bandit.names.get(name)
+    if number is None or number not in bandit.users:
         raise _unknown(name)
-    return number, engine.users[number]
+    return number, bandit.users[number]
 
 
 @delete("/v1/users/{user_id:str}", opt=ADMIN, status_code=204, operation_id="forget_user")
 async def forget_user(user_id: PathId, state: State) -> None:
     """Forget a user, in the model at once and in the log."""
-    await _forget(named(user_id), state)
+    await _forget(decode_id(user_id), state)
 
 
 @delete("/v1/users", opt=ADMIN, status_code=204, operation_id="forget_user_by_any_id")
@@ -118,19 +118,19 @@ def _unknown(name: str) -> Problem:
 async def list_users(state: State, search: Search = "", limit: Limit = 50) -> Users:
     """List users, the latest seen first; a search looks for a part of the id."""
     coordinator: Coordinator = state.coordinator
-    return await coordinator.look(lambda: users_in(coordinator.engine, search, limit))
+    return await coordinator.look(lambda: users_in(coordinator.bandit, search, limit))
 
 
-def users_in(engine: Engine, search: str, limit: int) -> Users:
+def users_in(bandit: Bandit, search: str, limit: int) -> Users:
     """Return the users whose ids contain a text, the latest seen first."""
     found = []
-    for number in islice(reversed(engine.users), SEARCHED):
-        name = engine.ids.get(number)
+    for number in islice(reversed(bandit.users), SEARCHED):
+        name = bandit.ids.get(number)
         if name is not None and search in name:
-            found.append(_row(name, engine.users[number]))
+            found.append(_row(name, bandit.users[number]))
             if len(found) == limit:
                 break
-    return Users(found, len(engine.users))
+    return Users(found, len(bandit.users))
 
 
 def _row(name: str, user: Any) -> UserRow:
@@ -143,18 +143,18 @@ async def resemblance(state: State, user: Name) -> Resemblance:
     return await look_at(state, resembled, user)
 
 
-def resembled(user: str, engine: Engine, latest: list[LoggedDecision]) -> Resemblance:
+def resembled(user: str, bandit: Bandit, latest: list[LoggedDecision]) -> Resemblance:
     """Return whom a user resembles on which item."""
-    number, known = find_user(user, engine)
+    number, known = find_user(user, bandit)
     own = [made for made in latest if made.user == number]
-    others = [other for other in figures.latest_users(engine, figures.SAMPLE) if other != number]
+    others = [other for other in figures.latest_users(bandit, figures.SAMPLE) if other != number]
     seen = [
         *(made.item for made in own),
         *(made.item for made in latest),
-        *islice(engine.known_items, MOST_SEEN),
+        *islice(bandit.policies.known_items, MOST_SEEN),
     ]
     items = [*dict.fromkeys(seen)][:MOST_SEEN]
-    rows = figures.best_known(items, MOST_ITEMS, number, others, engine, latest)
+    rows = figures.best_known(items, MOST_ITEMS, number, others, bandit, latest)
     kinds = [[figures.likeness(row.own, other) for other in row.others] for row in rows]
     # The users with the most known estimates, those most alike at the left.
     order = sorted(range(len(others)), key=lambda k: -sum(column[k] != "unknown" for column in kinds))
@@ -163,12 +163,12 @@ def resembled(user: str, engine: Engine, latest: list[LoggedDecision]) -> Resemb
     return Resemblance(
         _row(user, known),
         known.first,
-        [engine.ids[others[k]] for k in order],
+        [bandit.ids[others[k]] for k in order],
         [
             Likeness(item, mine.estimate, mine.width, mine.known, members, [column[k] for k in order])
             for (item, mine, members, _), column in zip(rows, kinds, strict=True)
         ],
-        [latest_answer(made, engine) for made in own[:20]],
+        [latest_answer(made, bandit) for made in own[:20]],
     )
 
 

@@ -16,11 +16,13 @@ from coterie import CAB
 from coterie.engines import Local
 from coterie.models.features import DEPTH, count
 from coterie.policies import SparseHierarchical
-from coterie.service.core import coordinator as coordinator_module
-from coterie.service.core.coordinator import Coordinator
-from coterie.service.core.engine import LONG, Action, Engine, Question
+from coterie.service.coordination import relearning
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.coordination.turns import Turns
+from coterie.service.core.bandit import Bandit
+from coterie.service.core.question import Action, Question
 from coterie.service.core.records import Rank, Reward, flatten
-from coterie.service.core.turns import Turns
+from coterie.service.core.workload import LONG, long_to_decide
 from coterie.service.http.routes import decisions
 from coterie.service.log.recovery import recover, relearn
 from coterie.service.log.sqlite_store import SqliteStore
@@ -100,7 +102,7 @@ def test_a_large_decision_is_made_beside_the_loop_and_keeps_the_order_of_things(
                 assert not any(work.done() for work in (*writes, reward))
                 gate.opened.set()
                 await asyncio.gather(*writes, reward)
-        state = snapshot.dump(coordinator.engine)
+        state = snapshot.dump(coordinator.bandit)
         await coordinator.stop()
         return state
 
@@ -120,15 +122,15 @@ def test_learning_many_crosses_is_done_beside_the_loop_when_rewarded_and_when_a_
     async def work(coordinator: Coordinator) -> bytes:
         for name in ("rewarded", "left alone"):
             await coordinator.rank(large(name, actions=1))
-        learn = Engine._learn
+        learn = Bandit._learn
 
-        def learned(self: Engine, *arguments: Any) -> int:
+        def learned(self: Bandit, *arguments: Any) -> int:
             places.append(threading.current_thread())
             return learn(self, *arguments)
 
         places: list[threading.Thread] = []
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Engine, "_learn", learned)
+            patch.setattr(Bandit, "_learn", learned)
             await coordinator.rank(ask("small"))
             await coordinator.reward("small", 1.0)
             assert places == [threading.current_thread()]  # a small one is learned at once
@@ -138,7 +140,7 @@ def test_learning_many_crosses_is_done_beside_the_loop_when_rewarded_and_when_a_
         assert len(places) == 3
         assert threading.current_thread() not in places[1:]
         assert coordinator.event("left alone").state == "expired"
-        return snapshot.dump(coordinator.engine)
+        return snapshot.dump(coordinator.bandit)
 
     state = with_coordinator(settings_of(tmp_path / "log.db"), work, clock)
     with opened(tmp_path / "log.db") as store:
@@ -151,23 +153,23 @@ def test_many_waits_that_end_at_once_end_beside_the_loop(tmp_path: Path) -> None
     async def work(coordinator: Coordinator) -> None:
         await asyncio.gather(*(coordinator.rank(ask(f"e{k}")) for k in range(100)))
         clock.turn(601)
-        with gate_before(Engine, "_apply_tick") as gate:
+        with gate_before(Bandit, "_close") as gate:
             gate.opened.set()
             await coordinator.activate("e1")
         assert gate.reached.is_set()
-        assert coordinator.engine.waiting == 0
+        assert coordinator.bandit.remembered.open == 0
 
     with_coordinator(settings_of(tmp_path / "log.db"), work, clock)
 
 
 def test_policies_that_slow_down_with_users_decide_beside_the_loop_once_there_are_many() -> None:
-    made = Engine()
+    made = Bandit()
     made.configure(Config(policy="cab"), 0)
-    assert not made.long_to_decide(0, 20)
+    assert not long_to_decide(made, 0, 20)
     for k in range(LONG // 20 + 1):
         made._see(k, 0)
-    assert made.long_to_decide(0, 20)
-    assert not made.long_to_decide(0, 2)
+    assert long_to_decide(made, 0, 20)
+    assert not long_to_decide(made, 0, 2)
 
 
 def test_shards_are_called_beside_the_loop(tmp_path: Path) -> None:
@@ -231,31 +233,31 @@ def test_what_comes_in_while_another_policy_learns_the_log_is_caught_up_with_bes
     caught: list[tuple[int, bool]] = []
 
     async def work(coordinator: Coordinator) -> bytes:
-        catch_up, loop = coordinator_module._catch_up, threading.current_thread()
+        catch_up, loop = relearning._catch_up, threading.current_thread()
         gate = Gate()
 
-        def held(*arguments: Any) -> Engine:
+        def held(*arguments: Any) -> Bandit:
             gate()
             return relearn(*arguments)
 
-        def noted(engines: Sequence[Engine], records: Any) -> None:
+        def noted(bandits: Sequence[Bandit], records: Any) -> None:
             caught.append((len(records), threading.current_thread() is loop))
-            catch_up(engines, records)
+            catch_up(bandits, records)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(coordinator_module, "relearn", held)
-            patch.setattr(coordinator_module, "_catch_up", noted)
+            patch.setattr(relearning, "relearn", held)
+            patch.setattr(relearning, "_catch_up", noted)
             changing = asyncio.create_task(coordinator.configure(Config(policy="linucb")))
             await asyncio.to_thread(gate.reached.wait, 60)
             await asyncio.gather(*(coordinator.rank(ask(f"e{k}")) for k in range(250)))
             gate.opened.set()
             await changing
         await coordinator.reward("e7", 1.0)
-        return snapshot.dump(coordinator.engine)
+        return snapshot.dump(coordinator.bandit)
 
     state = with_coordinator(settings_of(tmp_path / "log.db"), work)
     assert sum(size for size, _ in caught) == 250
-    assert caught[-1][0] <= coordinator_module.FEW  # nothing else runs while it catches up with these
+    assert caught[-1][0] <= relearning.FEW  # nothing else runs while it catches up with these
     assert not any(in_loop for _, in_loop in caught)
     with opened(tmp_path / "log.db") as store:
         assert snapshot.dump(recover(store, from_empty=True)) == state
@@ -267,19 +269,19 @@ def test_nobody_is_scrubbed_from_the_log_while_another_policy_learns_it(tmp_path
     async def work(coordinator: Coordinator) -> bytes:
         gate = Gate()
 
-        def held(*arguments: Any) -> Engine:
+        def held(*arguments: Any) -> Bandit:
             gate()
             return relearn(*arguments)
 
         await coordinator.rank(ask("e1"))
         await coordinator.rank(ask("e2", user="bob"))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(coordinator_module, "relearn", held)
+            patch.setattr(relearning, "relearn", held)
             changing = asyncio.create_task(coordinator.configure(Config(policy="linucb")))
             await asyncio.to_thread(gate.reached.wait, 60)
             await coordinator.reward("e1", 1.0)
             forgetting = asyncio.create_task(coordinator.forget("ann"))
-            while "ann" in coordinator.engine.names:  # in the model at once
+            while "ann" in coordinator.bandit.names:  # in the model at once
                 await asyncio.sleep(0.001)
             with pytest.raises(Problem, match="another policy is learning the log already"):
                 await coordinator.configure(Config(policy="cab"))
@@ -288,7 +290,7 @@ def test_nobody_is_scrubbed_from_the_log_while_another_policy_learns_it(tmp_path
             gate.opened.set()
             await changing
             assert await forgetting
-        return snapshot.dump(coordinator.engine)
+        return snapshot.dump(coordinator.bandit)
 
     state = with_coordinator(settings_of(tmp_path / "log.db"), work)
     with opened(tmp_path / "log.db") as store:
@@ -305,7 +307,7 @@ def test_waits_that_end_as_another_policy_takes_over_end_once(tmp_path: Path) ->
         clock = coordinator.clock
         late = Late(clock)
 
-        def held(*arguments: Any) -> Engine:
+        def held(*arguments: Any) -> Bandit:
             other = relearn(*arguments)
             late.by = 2_000
             return other
@@ -313,12 +315,12 @@ def test_waits_that_end_as_another_policy_takes_over_end_once(tmp_path: Path) ->
         for k in range(5):
             await coordinator.rank(ask(f"e{k}"))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(coordinator_module, "relearn", held)
+            patch.setattr(relearning, "relearn", held)
             patch.setattr(coordinator, "clock", late)
             await coordinator.configure(Config(policy="linucb", wait=1.0))
-            coordinator.engine.tick(late())
-            coordinator._flush()
-        return snapshot.dump(coordinator.engine), coordinator.engine.statistics.total.learned
+            coordinator.bandit.tick(late())
+            coordinator.sequencer.flush()
+        return snapshot.dump(coordinator.bandit), coordinator.bandit.statistics.total.learned
 
     state, learned = with_coordinator(settings_of(tmp_path / "log.db", config=Config(wait=1.0)), work)
     assert learned == 5
@@ -422,7 +424,7 @@ def test_many_slots_are_decided_beside_the_loop_however_few_their_features(tmp_p
     async def work(coordinator: Coordinator) -> None:
         letters = "abcdefghijklmnopqrst"
         questions = [ask(f"page\u001f{k}", actions=letters, parent="page", slot=str(k)) for k in range(20)]
-        with gate_before(Engine, "decide") as gate:
+        with gate_before(Bandit, "decide") as gate:
             gate.opened.set()
             assert len(await coordinator.rank_slots(questions)) == 20
         assert gate.reached.is_set()

@@ -13,8 +13,10 @@ from coterie.engines import Local
 from coterie.engines.address import open_engine
 from coterie.engines.sharded import Sharded
 from coterie.errors import ParameterError
-from coterie.service.core.coordinator import Coordinator, ranking_of
-from coterie.service.core.engine import Action, Engine, Question
+from coterie.service.coordination.answers import ranking_of
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.bandit import Bandit
+from coterie.service.core.question import Action, Question
 from coterie.service.log.recovery import recover
 from coterie.service.problems import Problem
 from coterie.service.settings import Config
@@ -44,8 +46,8 @@ def run(path: Path, work: Any, shards: Any = None, **more: Any) -> Any:
     return with_coordinator(settings_of(path, config, **more), work, shards=shards)
 
 
-def policies(made: Engine) -> list[CAB]:
-    found = [policy for policy in (made.items, made.vectors) if isinstance(policy, CAB)]
+def policies(made: Bandit) -> list[CAB]:
+    found = [policy for policy in (made.policies.items, made.policies.vectors) if isinstance(policy, CAB)]
     assert len(found) == 2
     return found
 
@@ -68,7 +70,7 @@ def test_a_replay_of_the_log_is_the_same_model_on_any_number_of_shards(tmp_path:
 
 
 def on_a_device() -> Any:
-    """Return an engine on JAX's processor."""
+    """Return a bandit on JAX's processor."""
     pytest.importorskip("jax", reason="jax is not installed (the extra gpu)")
     return open_engine("cuda?device=cpu&block=16")
 
@@ -132,7 +134,7 @@ def test_a_partial_answer_says_so_and_nothing_is_lost(tmp_path: Path) -> None:
         assert partial is not None
         assert (partial.shards, partial.of) == (1, 3)
         assert await coordinator.reward("while down", 1.0) == "applied"
-        made = coordinator.engine.items
+        made = coordinator.bandit.policies.items
         assert isinstance(made, CAB)
         assert len(made.waiting) == 1
         home.crew.held = False
@@ -143,7 +145,7 @@ def test_a_partial_answer_says_so_and_nothing_is_lost(tmp_path: Path) -> None:
     run(tmp_path / "log.db", work, home)
     with opened(tmp_path / "log.db") as store:
         one = recover(store, from_empty=True)
-        assert one.learned == 31
+        assert one.policies.learned == 31
 
 
 def test_refusing_is_503_and_the_reward_of_a_decision_before_is_kept(tmp_path: Path) -> None:
@@ -182,7 +184,7 @@ def test_a_shard_lost_for_good_stops_writes_until_a_restart(tmp_path: Path) -> N
     run(tmp_path / "log.db", work, home)
     with opened(tmp_path / "log.db") as store:
         found = recover(store)  # from the log: no snapshot of half a model was kept
-        assert found.learned == 1
+        assert found.policies.learned == 1
 
 
 def test_users_move_while_ranks_go_on(tmp_path: Path) -> None:
@@ -199,7 +201,7 @@ def test_users_move_while_ranks_go_on(tmp_path: Path) -> None:
             await coordinator.reward(question.event, 1.0)
         if coordinator.shards is not None:
             await moving
-            for policy in policies(coordinator.engine):
+            for policy in policies(coordinator.bandit):
                 assert isinstance(policy.models, Sharded)
                 assert policy.models.shards == 5
         return [(one.event, one.order) for one in found]

@@ -1,4 +1,4 @@
-"""The engine by hand: decisions, rewards and waits, and that its state is a function of the log."""
+"""The bandit by hand: decisions, rewards and waits, and that its state is a function of the log."""
 
 import math
 from pathlib import Path
@@ -11,54 +11,59 @@ from msgspec.structs import replace
 
 from coterie.errors import FileError, ParameterError
 from coterie.policies import POLICIES
-from coterie.service.core.coordinator import Coordinator, ranking_of
-from coterie.service.core.engine import Action, Engine, Paid, Question, draw, possible
+from coterie.service.coordination.answers import ranking_of
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.bandit import Bandit
+from coterie.service.core.deciding import draw
+from coterie.service.core.events import Paid
+from coterie.service.core.policy_config import possible
+from coterie.service.core.question import Action, Question
 from coterie.service.core.records import decode
 from coterie.service.exchange.model_file import export_model
 from coterie.service.problems import Problem
 from coterie.service.settings import Config
 from coterie.service.snapshots import snapshot
-from tests.service.helpers import START, again, ask, decide, engine, settings_of, with_coordinator
+from tests.service.helpers import START, again, ask, bandit, decide, settings_of, with_coordinator
 
 
 def test_a_reward_changes_the_next_decision() -> None:
-    made = engine(exploration=0.0)
+    made = bandit(exploration=0.0)
     assert decide(made, ask("e1", actions="ab")).choice == 0
     assert made.reward("e1", -1.0, START) == "applied"
     assert decide(made, ask("e2", actions="ab")).choice == 1
 
 
 def test_a_reward_is_learned_once() -> None:
-    made = engine(exploration=0.0)
+    made = bandit(exploration=0.0)
     decide(made, ask("e1"))
     assert [made.reward("e1", 1.0, START) for _ in range(3)] == ["applied", "duplicate", "duplicate"]
-    assert made.learned == 1
+    assert made.policies.learned == 1
 
 
 def test_a_reward_for_nothing_known_is_not_recorded() -> None:
-    made = engine()
+    made = bandit()
     before = made.position
     assert made.reward("nobody", 1.0, START) == "unknown_event"
     assert made.position == before
 
 
 def test_the_default_is_learned_after_the_wait_and_a_late_reward_is_not() -> None:
-    made = engine(wait=10.0, default_reward=-0.5)
+    made = bandit(wait=10.0, default_reward=-0.5)
     decide(made, ask("e1"))
     assert made.reward("e1", 1.0, START + 10_000) == "late"
     assert made.events["e1"].state == "expired"
     assert made.events["e1"].value == -0.5
-    assert made.learned == 1
+    assert made.policies.learned == 1
 
 
 def test_a_reward_just_in_time_is_applied() -> None:
-    made = engine(wait=10.0)
+    made = bandit(wait=10.0)
     decide(made, ask("e1"))
     assert made.reward("e1", 1.0, START + 9_999) == "applied"
 
 
 def test_a_deferred_decision_teaches_nothing_until_activated() -> None:
-    made = engine(wait=10.0)
+    made = bandit(wait=10.0)
     decide(made, ask("e1", deferred=True))
     decide(made, ask("e2", deferred=True))
     assert made.reward("e1", 1.0, START) == "not_activated"
@@ -67,22 +72,22 @@ def test_a_deferred_decision_teaches_nothing_until_activated() -> None:
     made.tick(START + 10_000)
     assert made.events["e2"].state == "discarded"
     assert not made.activate("e3", START)
-    assert made.learned == 1
+    assert made.policies.learned == 1
 
 
 def test_sums_are_learned_at_the_end_of_the_wait_and_named_rewards_once() -> None:
-    made = engine(wait=10.0, aggregation="sum")
+    made = bandit(wait=10.0, aggregation="sum")
     decide(made, ask("e1"))
     outcomes = [made.reward("e1", 0.4, START, name) for name in ("first", "second", "first", None)]
     assert outcomes == ["applied", "applied", "duplicate", "applied"]
-    assert made.learned == 0
+    assert made.policies.learned == 0
     made.tick(START + 10_000)
     assert made.events["e1"].value == 1.0  # 3 × 0.4, and never more than 1
-    assert made.learned == 1
+    assert made.policies.learned == 1
 
 
 def test_a_retry_is_the_same_event_and_another_body_is_refused() -> None:
-    made = engine()
+    made = bandit()
     decide(made, ask("e1"))
     position = made.position
     assert again(made, ask("e1")).position == position - 1
@@ -93,24 +98,24 @@ def test_a_retry_is_the_same_event_and_another_body_is_refused() -> None:
 
 
 def test_apprentice_shows_the_baseline_and_learns_from_it() -> None:
-    made = engine(mode="apprentice")
+    made = bandit(mode="apprentice")
     record = decide(made, ask("e1", actions="ab", excluded=frozenset("a")))
     assert (record.choice, record.baseline, record.probability) == (1, 1, 1.0)
     made.reward("e1", -1.0, START)
     assert decide(made, ask("e2", actions="ab")).shown == "baseline"
-    assert made.learned == 1
+    assert made.policies.learned == 1
 
 
 def test_logging_only_learns_nothing() -> None:
-    made = engine(mode="logging-only")
+    made = bandit(mode="logging-only")
     decide(made, ask("e1"))
     made.reward("e1", 1.0, START)
-    assert made.learned == 0
+    assert made.policies.learned == 0
 
 
 def test_probabilities_are_what_happens() -> None:
     """4,000 events of an untrained policy: b and c by chance only, a third of half of them each."""
-    made = engine(exploration=0.5, explore="epsilon", max_events=5000)
+    made = bandit(exploration=0.5, explore="epsilon", max_events=5000)
     chosen = [decide(made, ask(f"e{k}")).choice for k in range(4000)]
     for action, chance in ((0, 1 / 2 + 1 / 6), (1, 1 / 6), (2, 1 / 6)):
         spread = math.sqrt(chance * (1 - chance) / 4000)
@@ -122,7 +127,7 @@ def test_every_ranking_names_each_action_once_and_its_chances_add_up(
     actions: str, excluded: str, exploration: float, event: str
 ) -> None:
     names = "".join(dict.fromkeys(actions))
-    made = engine(exploration=exploration)
+    made = bandit(exploration=exploration)
     question = ask(event, actions=names, excluded=frozenset(excluded))
     if set(names) <= set(excluded):
         with pytest.raises(Problem, match="every action is excluded"):
@@ -142,14 +147,14 @@ def test_chance_comes_from_the_events_name(event: str) -> None:
 
 
 def test_forgetting_leaves_no_event_no_name_and_no_model() -> None:
-    made = engine()
+    made = bandit()
     for user in ("ann", "bob"):
         decide(made, ask(f"e-{user}", user))
         made.reward(f"e-{user}", 1.0, START)
     number = made.forget("ann", START)
     assert number == 0
-    assert made.model is not None
-    assert list(made.model.users) == [1]
+    assert made.policies.model is not None
+    assert list(made.policies.model.users) == [1]
     assert "e-ann" not in made.events
     assert "ann" not in made.names
     assert made.reward("e-ann", 1.0, START) == "unknown_event"
@@ -158,52 +163,52 @@ def test_forgetting_leaves_no_event_no_name_and_no_model() -> None:
 
 
 def test_the_user_unseen_for_longest_goes() -> None:
-    made = engine(max_users=2, exploration=0.0)
+    made = bandit(max_users=2, exploration=0.0)
     for event, user in enumerate(["ann", "bob", "ann", "cat"]):
         decide(made, ask(f"e{event}", user))
         made.reward(f"e{event}", 1.0, START)
     assert set(made.names) == {"ann", "cat"}
-    assert made.model is not None
-    assert len(made.model.users) == 2
+    assert made.policies.model is not None
+    assert len(made.policies.model.users) == 2
 
 
 def test_the_oldest_event_goes_and_learns_the_default() -> None:
-    made = engine(max_events=3, default_reward=0.25)
+    made = bandit(max_events=3, default_reward=0.25)
     for k in range(5):
         decide(made, ask(f"e{k}"))
     assert list(made.events) == ["e2", "e3", "e4"]
-    assert made.waiting == 3
-    assert made.learned == 2
+    assert made.remembered.open == 3
+    assert made.policies.learned == 2
 
 
 def test_a_rank_that_names_too_many_items_is_refused() -> None:
-    made = engine(policy="cab", max_items=3)
+    made = bandit(policy="cab", max_items=3)
     decide(made, ask("e1", actions="abc"))
     with pytest.raises(Problem, match="names 1 new items, but 3 of at most 3"):
         made.rank(ask("e2", actions="abcd"), START)
 
 
 def test_actions_with_features_are_vectors() -> None:
-    made = engine(policy="cab", exploration=0.0, dimensions=16)
+    made = bandit(policy="cab", exploration=0.0, dimensions=16)
     actions = [Action("a", [{"tone": "calm"}]), Action("b", [{"tone": "loud"}])]
     record = decide(made, Question("e1", "ann", actions, [{"hour": 8}]))
     assert record.x is not None
     assert len(record.x) == 8 * 16
     made.reward("e1", -1.0, START)
     assert decide(made, Question("e2", "ann", actions, [{"hour": 8}])).choice == 1
-    assert made.items is None
+    assert made.policies.items is None
 
 
 def test_a_policy_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ParameterError, match="policy is 'nope', expected one of"):
-        engine(policy="nope")
+        bandit(policy="nope")
     with pytest.raises(ParameterError, match="does not take these parameters"):
-        engine(parameters={"nope": 1})
+        bandit(parameters={"nope": 1})
 
 
 def test_a_policy_that_cannot_be_replayed_is_refused() -> None:
     with pytest.raises(ParameterError, match="'vw' cannot be served"):
-        engine(policy="vw")
+        bandit(policy="vw")
 
 
 @pytest.mark.parametrize("policy", [name for name, kind in POLICIES.items() if kind.replays])
@@ -211,7 +216,7 @@ def test_a_replay_of_the_log_is_the_state_bit_for_bit(policy: str) -> None:
     """R4, for any policy of the library."""
     config = Config(policy=policy, exploration=0.3, wait=5.0, max_events=40, max_users=5, dimensions=8)
     kinds = possible(config)
-    made = Engine()
+    made = Bandit()
     made.configure(config, START)
     for k in range(200):
         at = START + 300 * k
@@ -223,7 +228,7 @@ def test_a_replay_of_the_log_is_the_state_bit_for_bit(policy: str) -> None:
         if k % 50 == 49:
             made.forget(f"user-{k % 7}", at)
     log = [decode(data) for data in made.outbox]
-    replayed = Engine()
+    replayed = Bandit()
     for position, record in enumerate(log):
         replayed.apply(record)
         if position == 150:  # a snapshot in between changes nothing
@@ -233,21 +238,21 @@ def test_a_replay_of_the_log_is_the_state_bit_for_bit(policy: str) -> None:
 
 
 def test_a_snapshot_of_another_version_is_refused_by_name() -> None:
-    made = msgspec.msgpack.decode(snapshot.dump(engine()))
+    made = msgspec.msgpack.decode(snapshot.dump(bandit()))
     made["version"] = 99
     with pytest.raises(Exception, match="snapshot has format version 99, this coterie reads versions 1 to 2"):
         snapshot.restore(msgspec.msgpack.encode(made))
 
 
 def test_configurations_with_the_same_rules_are_one_record() -> None:
-    made = engine()
+    made = bandit()
     made.configure(Config(), START)
     assert made.position == 1
 
 
 def test_a_number_of_any_size_is_a_feature() -> None:
     """Found by schemathesis: integers beyond 64 bits cannot be written as MessagePack."""
-    made = engine(dimensions=4)
+    made = bandit(dimensions=4)
     decide(made, Question("e1", "ann", [Action("a", [{"n": 10**30}])], [{"m": -(10**25)}]))
 
 
@@ -260,11 +265,11 @@ def test_items_beyond_the_limit_are_refused_wherever_they_come_from_and_known_on
             await coordinator.rank(ask("e2", actions="abd"))
         with pytest.raises(Problem, match="names 2 new items"):
             await coordinator.observe([("ann", Paid(name), 1.0) for name in "ade"])
-        assert coordinator.engine.learned == 0  # refused whole
+        assert coordinator.bandit.policies.learned == 0  # refused whole
         await coordinator.observe([("ann", Paid("a"), 1.0)])
         await coordinator.rank(ask("e3", actions="cab"))
-        assert list(coordinator.engine.known_items) == ["a", "b", "c"]
-        content = export_model(coordinator.engine)
+        assert list(coordinator.bandit.policies.known_items) == ["a", "b", "c"]
+        content = export_model(coordinator.bandit)
         await coordinator.reset()  # frees the ids
         await coordinator.rank(ask("e4", actions="xyz"))
         return content
@@ -273,8 +278,8 @@ def test_items_beyond_the_limit_are_refused_wherever_they_come_from_and_known_on
 
     async def take(coordinator: Coordinator) -> None:
         await coordinator.observe([("bob", Paid(name), 1.0) for name in "xy"])
-        larger = export_model(coordinator.engine)
-        await coordinator.configure(replace(coordinator.engine.config, max_items=1))
+        larger = export_model(coordinator.bandit)
+        await coordinator.configure(replace(coordinator.bandit.config, max_items=1))
         with pytest.raises(FileError, match=r"the model file has 2 items, expected at most 1 \(max-items\)"):
             await coordinator.import_model(larger)
         await coordinator.import_model(content)  # one item was learned there
@@ -294,8 +299,8 @@ def test_another_policy_learns_a_log_whose_beginning_is_gone(tmp_path: Path) -> 
         await coordinator.rank(ask("kept"))
         assert await coordinator.reward("kept", 1.0) == "applied"
         await coordinator.configure(Config(policy="linucb"))
-        assert coordinator.engine.items is not None
-        assert coordinator.engine.items.learned == 1
+        assert coordinator.bandit.policies.items is not None
+        assert coordinator.bandit.policies.items.learned == 1
         assert (
             await coordinator.reward("shown later", 1.0) == "unknown_event"
         )  # it has nothing to learn it for

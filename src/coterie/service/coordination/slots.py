@@ -1,18 +1,26 @@
-"""Several slots of one page: an action chosen for one is not open to the next, and none may run dry."""
+"""Several slots of one page: an action chosen for one is not open to the next, and each must get one."""
 
 from collections.abc import Sequence
 
 import msgspec
 
-from coterie.service.core.engine import Question
+from coterie.service.core.question import Question
+from coterie.service.core.records import Rank
 from coterie.service.problems import Problem
 
 
+def next_slot(questions: Sequence[Question], decided: Sequence[Rank]) -> Question:
+    """Return the first question without a decision, with the actions that are left for it."""
+    taken = {record.actions[record.choice] for record in decided}
+    k = len(decided)
+    return narrow(questions[k], taken, questions[k + 1 :])
+
+
 def narrow(question: Question, taken: set[str], later: Sequence[Question]) -> Question:
-    """Exclude what earlier slots took, and what would leave a later slot with nothing to show."""
+    """Exclude the actions that earlier slots took, and those without which a later slot would have none."""
     left = [action.id for action in question.actions if action.id not in taken]
     mine = [name for name in left if name not in question.excluded]
-    # With more choices than slots that come first, a slot cannot run dry: the usual case.
+    # A slot with more choices than there are slots before it always gets one: the usual case.
     if any(len(left) - len(slot.excluded) <= k + 1 for k, slot in enumerate(later)):
         others = [{name for name in left if name not in slot.excluded} for slot in later]
         owner = _match(others)
@@ -45,7 +53,8 @@ def _augment(k: int, slots: Sequence[set[str]], owner: dict[str, int], seen: set
 def _spare(names: Sequence[str], owner: dict[str, int], slots: Sequence[set[str]]) -> list[str]:
     """Return those actions without which every slot still gets another one.
 
-    A slot can give its action away if another is free, or is that of a slot that can: found from the free ones back.
+    A slot can give up its action if it can take a free one, or that of another slot that can give up its own. So the
+    search starts from the free actions.
     """
     wanted: dict[str, list[int]] = {}
     for k, open_to in enumerate(slots):

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
-from coterie.service.core.coordinator import Coordinator, ranking_of
+from coterie.service.coordination.answers import ranking_of
+from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.log.recovery import recover
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.settings import Config, Settings
@@ -108,14 +109,14 @@ class Service(RuleBasedStateMachine):
 
     @rule()
     def tick(self) -> None:
-        self.coordinator.engine.tick(self.clock.now)
-        self.coordinator._flush()
+        self.coordinator.bandit.tick(self.clock.now)
+        self.coordinator.sequencer.flush()
         self._expire()
 
     @rule(user=users)
     def forget(self, user: str) -> None:
         self._expire()
-        known = user in self.coordinator.engine.names
+        known = user in self.coordinator.bandit.names
         assert self._do(self.coordinator.forget(user)) == known
         self.model = {name: event for name, event in self.model.items() if event["user"] != user}
 
@@ -126,8 +127,8 @@ class Service(RuleBasedStateMachine):
     @rule()
     def crash(self) -> None:
         """Take the files as kill −9 leaves them, and start from those."""
-        self._do(self.coordinator._durable())
-        before = snapshot.dump(self.coordinator.engine)
+        self._do(self.coordinator.sequencer.durable())
+        before = snapshot.dump(self.coordinator.bandit)
         old = self.store.path
         self.runs += 1
         new = self.folder / f"log-{self.runs}.db"
@@ -143,14 +144,14 @@ class Service(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        before = snapshot.dump(self.coordinator.engine)
+        before = snapshot.dump(self.coordinator.bandit)
         self._do(self.coordinator.stop())
         self.start()
-        assert snapshot.dump(self.coordinator.engine) == before
+        assert snapshot.dump(self.coordinator.bandit) == before
 
     @invariant()
     def every_reward_was_learned_once(self) -> None:
-        policy = self.coordinator.engine.model if hasattr(self, "coordinator") else None
+        policy = self.coordinator.bandit.policies.model if hasattr(self, "coordinator") else None
         self_learned = 0 if policy is None else policy.learned
         pending = sum(
             event["state"] == "waiting" and event["deadline"] <= self.clock.now

@@ -1,17 +1,18 @@
-"""Questions that arrive together are asked together: one message to each shard, not one for every question."""
+"""Questions that arrive together are decided together: one message to each shard, not one per question."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import final
 
-from coterie.service.core.engine import Answer, Question
+from coterie.service.core.bandit import Answer
+from coterie.service.core.question import Question
 
 Asked = list[tuple[Question, asyncio.Future[Answer]]]
 
 
 @final
-class Together:
-    """Collects questions for `wait` seconds, or until there are `most`, and has them decided at once."""
+class Microbatch:
+    """Collects questions for `wait` seconds, or until there are `most`, and has them decided in one call."""
 
     def __init__(
         self,

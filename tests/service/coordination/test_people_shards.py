@@ -9,13 +9,14 @@ import pytest
 from coterie import Hierarchical
 from coterie.engines import Local
 from coterie.engines.people import ShardedPeople
-from coterie.service.core.coordinator import Coordinator, ranking_of
-from coterie.service.core.engine import Engine
+from coterie.service.coordination.answers import ranking_of
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.bandit import Bandit
 from coterie.service.log.recovery import recover
 from coterie.service.settings import Config
 from tests.engines.test_sharded import Engine as Frail
 from tests.playing import assert_same_tensors
-from tests.service.core.test_shards import questions
+from tests.service.coordination.test_shards import questions
 from tests.service.helpers import ask, opened, settings_of, with_coordinator
 
 
@@ -25,8 +26,10 @@ def run(path: Path, work: Any, shards: Any = None) -> Any:
     return with_coordinator(settings_of(path, config), work, shards=shards)
 
 
-def policies(made: Engine) -> list[Hierarchical]:
-    found = [policy for policy in (made.items, made.vectors) if isinstance(policy, Hierarchical)]
+def policies(made: Bandit) -> list[Hierarchical]:
+    found = [
+        policy for policy in (made.policies.items, made.policies.vectors) if isinstance(policy, Hierarchical)
+    ]
     assert len(found) == 2
     return found
 
@@ -69,7 +72,7 @@ def test_what_arrives_together_goes_out_together_and_is_answered_as_alone(tmp_pa
                 await coordinator.reward(question.event, 1.0 if question.actions[0].id < "d" else 0.0)
         if coordinator.shards is not None:
             await coordinator.rebalance(5)
-            assert all(policy.models.shards == 5 for policy in policies(coordinator.engine))
+            assert all(policy.models.shards == 5 for policy in policies(coordinator.bandit))
         return [(one.event, one.order, one.choice, one.probability) for one in found]
 
     alone = run(tmp_path / "alone.db", work)
@@ -86,7 +89,7 @@ def test_a_partial_answer_says_so_and_nothing_is_lost(tmp_path: Path) -> None:
         for question in questions(30, features=False):
             await coordinator.rank(question)
             await coordinator.reward(question.event, 1.0)
-        made: Any = coordinator.engine.items
+        made: Any = coordinator.bandit.policies.items
         made._remote.clear()  # no user is cached
         home.crew.dead |= {0, 1, 2}
         home.crew.held = True
@@ -102,4 +105,4 @@ def test_a_partial_answer_says_so_and_nothing_is_lost(tmp_path: Path) -> None:
 
     run(tmp_path / "log.db", work, home)
     with opened(tmp_path / "log.db") as store:
-        assert recover(store, from_empty=True).learned == 31
+        assert recover(store, from_empty=True).policies.learned == 31

@@ -7,8 +7,8 @@ import pytest
 from litestar.testing import TestClient
 
 from coterie.errors import ParameterError
-from coterie.service.core.coordinator import Coordinator
-from coterie.service.core.engine import Action, Question
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.question import Action, Question
 from coterie.service.log.recovery import recover
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.serve import make_app
@@ -97,12 +97,12 @@ def test_a_policy_and_its_parameters_are_named_together(tmp_path: Path) -> None:
 
 def test_a_start_with_another_policy_learns_the_log_and_replays_to_the_same_state(tmp_path: Path) -> None:
     async def live(coordinator: Coordinator) -> bytes:
-        begin = coordinator.engine.position
+        begin = coordinator.bandit.position
         for k in range(20):
             await coordinator.rank(ask(f"{begin}-{k}", f"user-{k % 3}"))
             assert await coordinator.reward(f"{begin}-{k}", 1.0) == "applied"
-        assert coordinator.engine.learned == (20 if begin < 20 else 40)
-        return snapshot.dump(coordinator.engine)
+        assert coordinator.bandit.policies.learned == (20 if begin < 20 else 40)
+        return snapshot.dump(coordinator.bandit)
 
     path = tmp_path / "log.db"
     with_coordinator(Settings(store=str(path)), live, Clock())
@@ -147,7 +147,7 @@ def test_a_change_of_policy_replays_the_same_after_a_user_was_scrubbed(tmp_path:
                 await coordinator.reward(question.event, k % 3 / 2)
             await coordinator.configure(config)
             await coordinator.forget(f"user-{number}-1")
-            live = snapshot.dump(coordinator.engine)
+            live = snapshot.dump(coordinator.bandit)
             assert live == snapshot.dump(recover(coordinator.store))
             assert live == snapshot.dump(recover(coordinator.store, from_empty=True)), config
 

@@ -1,0 +1,1 @@
+"""Requests in the order of the log: one at a time to the bandit, answered once they are durable."""

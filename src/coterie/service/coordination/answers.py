@@ -1,0 +1,61 @@
+"""The answer to a rank, made from the record of the decision."""
+
+import secrets
+
+import numpy as np
+from msgspec import Struct
+
+from coterie.service.core.deciding import probability
+from coterie.service.core.records import Rank
+
+
+class Candidate(Struct, frozen=True, rename="camel"):
+    """An action as ranked."""
+
+    id: str
+    probability: float
+
+
+class Partial(Struct, frozen=True, rename="camel"):
+    """How many users a decision rests on while some shards are being rebuilt."""
+
+    users: int
+    shards: int  # that answered
+    of: int  # shards there are
+
+
+class Ranking(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The answer to a rank."""
+
+    event_id: str
+    chosen: str
+    ranking: list[Candidate]
+    partial: Partial | None = None  # only where some shards did not answer
+
+
+def new_event_id() -> str:
+    """Return an id that cannot be guessed."""
+    return secrets.token_hex(16)
+
+
+def ranking_of(record: Rank) -> Ranking:
+    """Return the answer of a decision: every action with the probability it had."""
+    actions, choices = record.actions, len(record.actions) - len(record.excluded)
+    shown = record.order[:choices]
+    if record.chances is not None:
+        open_to = (
+            [k for k in range(len(actions)) if k not in record.excluded]
+            if record.excluded
+            else range(choices)
+        )
+        chances = dict(zip(open_to, np.frombuffer(record.chances).tolist(), strict=True))
+        ranking = [Candidate(actions[k], chances[k]) for k in shown]
+    elif record.shown == "baseline":
+        ranking = [Candidate(actions[k], float(k == record.choice)) for k in shown]
+    else:
+        best, high = record.best, probability(True, record.exploration, choices)
+        low = probability(False, record.exploration, choices)
+        ranking = [Candidate(actions[k], high if k == best else low) for k in shown]
+    ranking += [Candidate(actions[k], 0.0) for k in record.order[choices:]]
+    partial = None if record.seen is None else Partial(*record.seen)
+    return Ranking(record.parent or record.event, actions[record.choice], ranking, partial)

@@ -1,0 +1,304 @@
+"""The coordinator: takes a request, lets the bandit decide at once, and answers when the log is durable.
+
+Both HTTP APIs, the native one and Personalizer's, and the page call it and nothing below it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from coterie.errors import CoterieError
+from coterie.service.clock import Clock, SteadyClock
+from coterie.service.coordination import relearning
+from coterie.service.coordination.availability import Availability
+from coterie.service.coordination.background import Background
+from coterie.service.coordination.client_decisions import Decided, keep_all
+from coterie.service.coordination.microbatch import Microbatch
+from coterie.service.coordination.rules import first_rules, retention_days
+from coterie.service.coordination.sequencer import Sequencer
+from coterie.service.coordination.slots import next_slot
+from coterie.service.core.bandit import Answer, Bandit
+from coterie.service.core.events import Event, Outcome, Paid
+from coterie.service.core.question import Question
+from coterie.service.core.records import Rank
+from coterie.service.core.workload import DECIDING, long_to_decide, long_to_learn
+from coterie.service.exchange.model_file import import_model
+from coterie.service.log.errors import StoreError
+from coterie.service.log.store import Store
+from coterie.service.problems import Problem
+from coterie.service.settings import Config, Settings
+
+log = logging.getLogger("coterie.service")
+
+T = TypeVar("T")
+Check = Callable[[], None]  # raises what is wrong
+MOVED = object()  # when all users are in their shards
+
+
+class Coordinator:
+    """The one place where requests meet the bandit; lives in the event loop's thread."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        clock: Clock | None = None,
+        shards: Any = None,
+    ) -> None:
+        self.settings = settings
+        self.store = store
+        self.clock = clock or SteadyClock()
+        self.shards = shards
+        self.sequencer = Sequencer(store, self.clock, shards, settings.max_queue)
+        self.availability = Availability(self.sequencer, settings.when_down == "refuse")
+        self.background = Background(self.sequencer, settings)
+        self.saved = False  # whether a stop has written its snapshot
+        self._microbatch = None if shards is None else Microbatch(self._rank_many)
+        self._moving = False  # whether users go from shard to shard
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def bandit(self) -> Bandit:
+        """The bandit: another one after the store failed and its log was read again."""
+        return self.sequencer.bandit
+
+    @property
+    def refusing(self) -> str | None:
+        """Why writes are refused, if they are."""
+        return self.sequencer.refusing
+
+    @property
+    def retention_days(self) -> float:
+        """How long the log is kept."""
+        return retention_days(self.settings, self.bandit)
+
+    # Start and stop.
+
+    async def start(self) -> None:
+        """Recover, then accept."""
+        if await asyncio.to_thread(self.store.own):
+            await self._begin()
+        else:
+            self.availability.wait()
+            self._tasks.append(asyncio.create_task(self.availability.take_over(self._begin)))
+
+    async def _begin(self) -> None:
+        sequencer = self.sequencer
+        sequencer.bandit = await self.availability.recovered()
+        self.background.snapshot_at = self.bandit.position
+        sequencer.open_log()
+        await sequencer.write(self.background.follow_clock, long=True)
+        await self.configure(*first_rules(self.settings, self.bandit, self.shards))
+        await sequencer.scrub()
+        self._tasks += [*self.background.start(), asyncio.create_task(self.availability.watch())]
+
+    async def stop(self) -> None:
+        """Refuse new work, finish what was accepted, snapshot, and release the store; `saved` says if that worked."""
+        sequencer, healing = self.sequencer, self.availability.healing
+        waited = self.availability.waiting  # then the owner has all that was acknowledged
+        sequencer.refusing = "stopping"
+        tasks = [*self._tasks, *([healing] if healing else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)  # one may be writing a snapshot
+        try:
+            await sequencer.do(lambda: None)  # work beside the event loop ends first
+            committer = sequencer.committer
+            if committer is not None:
+                await committer.close()
+                if not waited:
+                    if committer.failed is not None:
+                        raise committer.failed
+                    await sequencer.snapshot()
+                    self.saved = True
+            self.saved = self.saved or waited
+        except CoterieError as error:  # what was acknowledged is in the log
+            log.error(f"no snapshot was written at the stop, so the next start reads the log: {error}")
+        finally:
+            sequencer.turns.close()
+            self.store.close()
+            if self.shards is not None:
+                self.shards.close()
+
+    # Requests that write.
+
+    async def rank(self, question: Question, check: Check | None = None) -> Rank:
+        """Decide; a retry of the same event gets the same answer. `check` may refuse when its turn comes."""
+        sequencer = self.sequencer
+        if self._microbatch is None:
+            long = long_to_decide(sequencer.bandit, question.work, len(question.actions))
+            found: Any = await sequencer.write(lambda: self._rank(question, check), long)
+        else:
+            sequencer.accept()
+            if check is not None:
+                check()
+            with sequencer.refusals():
+                found = await self._microbatch.ask(question)
+        await sequencer.durable()
+        return found if isinstance(found, Rank) else await self.decision(found)
+
+    def _rank(self, question: Question, check: Check | None) -> Rank | Event:
+        if check is not None:
+            check()
+        return self.sequencer.bandit.rank(question, self.clock())
+
+    async def _rank_many(self, questions: Sequence[Question]) -> list[Answer]:
+        return await self.sequencer.write(lambda: self.bandit.rank_many(questions, self.clock()), long=True)
+
+    async def what_if(self, question: Question) -> Rank:
+        """Return what would be decided now; nothing is recorded."""
+        return await self.look(lambda: self.bandit.what_if(question)[0])
+
+    async def rank_slots(self, questions: Sequence[Question], check: Check | None = None) -> list[Rank]:
+        """Decide the slots of one page, durable together; an action chosen for one is not open to the next."""
+        work = sum(DECIDING + question.work for question in questions)
+        long = long_to_decide(self.bandit, work, sum(len(question.actions) for question in questions))
+        found = await self._write(lambda: self._rank_slots(questions, check), long)
+        return found if found is not None else await self._slots_again(questions)
+
+    def _rank_slots(self, questions: Sequence[Question], check: Check | None) -> list[Rank] | None:
+        """Decide all slots, then keep all, so that either all are refused or none. Returns None for a retry."""
+        if check is not None:
+            check()
+        if questions[0].event in self.bandit.events:
+            return None
+        found: list[Rank] = []
+        at = self.clock()
+        for _ in questions:
+            found.append(self.bandit.decide(next_slot(questions, found), at))
+        for question, record in zip(questions, found, strict=True):
+            self.bandit.keep(question, record)
+        return found
+
+    async def _slots_again(self, questions: Sequence[Question]) -> list[Rank]:
+        """Return the decisions that were made for these slots before."""
+        found: list[Rank] = []
+        for question in questions:
+            event = self.event(question.event)
+            event.check_retry(next_slot(questions, found).digest())
+            found.append(await self.decision(event))
+        return found
+
+    async def reward(self, event: str, value: float, name: str | None = None) -> Outcome:
+        """Learn a reward, and return its outcome once that is durable."""
+        sequencer = self.sequencer
+        long = long_to_learn(sequencer.bandit, event)
+        outcome = await sequencer.write(
+            lambda: sequencer.bandit.reward(event, value, self.clock(), name), long
+        )
+        await sequencer.durable()
+        return outcome
+
+    async def keep_decisions(self, decided: Sequence[Decided]) -> int:
+        """Keep decisions that clients made, all or none, and return how many were new."""
+        return await self._write(lambda: keep_all(self.bandit, decided, self.clock()), long=True)
+
+    async def activate(self, event: str) -> bool:
+        """Say that a deferred decision was shown; returns whether the event is known."""
+        return await self._write(lambda: self.bandit.activate(event, self.clock()))
+
+    async def forget(self, user: str) -> bool:
+        """Forget a user: in the model at once, in the log before this returns. False if unknown."""
+        number = await self._write(lambda: self.bandit.forget(user, self.clock()), long=True)
+        try:
+            await self.sequencer.scrub()  # also users whom an earlier request could not finish forgetting
+        except StoreError as error:
+            raise Problem(
+                503, "not_erased", f"the user is forgotten, but traces are left: {error}; ask again", 1
+            ) from error
+        return number is not None
+
+    async def configure(self, config: Config, contract: Mapping[str, Any] | None = None) -> None:
+        """Change the rules from here on; another policy first learns what the log holds."""
+        await relearning.configure(self.sequencer, config, contract)
+
+    async def rebalance(self, shards: int) -> None:
+        """Spread the users over so many shards, slot by slot; other work goes on between two slots."""
+        self.sequencer.accept()
+        bandit, home = self.bandit, self.shards
+        if home is None:
+            raise Problem(
+                409, "no_shards", "the users are kept in this process; start with --engine for shards"
+            )
+        if not hasattr(home, "shards"):
+            raise Problem(
+                409, "no_shards", "the users are kept on one device; start with --engine ray… for shards"
+            )
+        if self._moving:
+            raise Problem(409, "busy", "users are moving already; wait for it")
+        self._moving = True
+        try:
+            home.shards = shards  # for policies that are made from now on
+            sharded: list[Any] = list(bandit.policies.made().values())
+            for policy in sharded:
+                moves = policy.models.rebalance(shards)
+                while await self.sequencer.write(partial(next, moves, MOVED), long=True) is not MOVED:
+                    if bandit is not self.bandit:
+                        raise Problem(503, "not_accepting", "the service went back to its log; try again", 1)
+        finally:
+            self._moving = False
+
+    async def observe(self, rows: Sequence[tuple[str, Paid, float]]) -> None:
+        """Learn payoffs that were not earned here: (user, what for, value)."""
+
+        def learn() -> None:
+            bandit = self.bandit
+            items = {paid.item for _, paid, _ in rows if paid.item is not None}
+            bandit.policies.check_items(items, bandit.config.max_items)
+            for user, paid, value in rows:
+                bandit.observe(user, value, self.clock(), *paid)
+
+        await self._write(learn, long=True)
+
+    async def reset(self) -> None:
+        """Empty the model; the log stays."""
+        await self._write(lambda: self.bandit.reset(self.clock()))
+
+    async def import_model(self, content: bytes) -> None:
+        """Replace the model by that of a file; nothing changes if anything is wrong with it."""
+        await self._write(lambda: import_model(content, self.bandit, self.clock()), long=True)
+
+    async def delete_log(self) -> None:
+        """Keep what was learned as a snapshot, and remove the log before it."""
+        self.sequencer.accept()
+        position = self.bandit.position
+        await self.snapshot(alone=True)
+        await asyncio.to_thread(self.store.compact, position)
+
+    async def snapshot(self, alone: bool = False) -> None:
+        """Keep the state as it is now, so that a start need not replay the whole log."""
+        await self.sequencer.snapshot(alone)
+
+    async def _write(self, work: Callable[[], T], long: bool = False) -> T:
+        """Change the bandit, and return once that is durable."""
+        found = await self.sequencer.write(work, long)
+        await self.sequencer.durable()
+        return found
+
+    # Requests that read.
+
+    async def look(self, work: Callable[[], T]) -> T:
+        """Return what `work` reads from the bandit, beside the event loop, while nothing changes it."""
+        return await self.sequencer.look(work)
+
+    def oldest(self) -> int | None:
+        """Return the time of the oldest kept record, in milliseconds; reads the store."""
+        for batch in self.store.read(self.store.bounds()[0]):
+            return batch.records()[0].at
+        return None
+
+    def event(self, event: str) -> Event:
+        """Return a remembered event."""
+        found = self.bandit.events.get(event)
+        if found is None:
+            raise Problem(404, "unknown_event", f"event {event!r} is not known, or was too long ago")
+        return found
+
+    async def decision(self, event: Event) -> Rank:
+        """Return the decision of an event, from the log."""
+        record = await asyncio.to_thread(self.sequencer.read, event.position)
+        if not isinstance(record, Rank):
+            raise Problem(404, "unknown_event", f"event {event.id!r} is no longer in the log")
+        return record

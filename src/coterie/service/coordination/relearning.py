@@ -1,0 +1,107 @@
+"""Changing the rules: another policy first learns what the log holds, while the old one still decides."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from coterie.service.coordination.sequencer import Sequencer
+from coterie.service.core.bandit import Bandit
+from coterie.service.core.policy_config import check_config, same_model
+from coterie.service.core.records import Record
+from coterie.service.log.recovery import relearn
+from coterie.service.problems import Problem
+from coterie.service.settings import Config
+from coterie.service.trial.assignment import alone, challenger_of
+
+FEW = 100  # records that a bandit may catch up with in one turn
+
+
+async def configure(sequencer: Sequencer, config: Config, contract: Mapping[str, Any] | None = None) -> None:
+    """Change the rules from here on."""
+    bandit = sequencer.bandit
+
+    def change() -> bool:
+        if models_to_learn(bandit, config):
+            return False
+        bandit.configure(config, sequencer.clock(), contract)
+        return True
+
+    if not await sequencer.write(change):
+        check_config(config, sequencer.shards)
+        if bandit.tap is not None:
+            raise Problem(409, "busy", "another policy is learning the log already; wait for it")
+        # A user who is scrubbed from the log meanwhile would have two names in what is learned.
+        async with sequencer.scrubbing:
+            await _relearn(sequencer, bandit, config, contract)
+    await sequencer.durable()
+
+
+def models_to_learn(bandit: Bandit, config: Config) -> list[Config]:
+    """Return the models that have to learn the log before these rules can be in force."""
+    found = [] if same_model(bandit.config, config) == bandit.config else [alone(config)]
+    wanted, running = challenger_of(config), bandit.challenger
+    if wanted is not None and (running is None or same_model(running.config, wanted) != running.config):
+        found.append(wanted)
+    return found
+
+
+async def _relearn(
+    sequencer: Sequencer, bandit: Bandit, config: Config, contract: Mapping[str, Any] | None
+) -> None:
+    """Let bandits with other models learn the log, then the records since, and take over their models."""
+    # Users who are forgotten from here on are not among these.
+    users = await asyncio.to_thread(sequencer.store.scrubs)
+    end = await sequencer.write(lambda: _listen(bandit))
+    try:
+        await sequencer.durable()
+        wanted = models_to_learn(bandit, config)
+        others = [
+            await asyncio.to_thread(relearn, sequencer.store, model, end, sequencer.shards, users)
+            for model in wanted
+        ]
+        while len(bandit.tap or ()) > FEW:
+            heard = await sequencer.write(lambda: _heard(bandit))
+            await asyncio.to_thread(_catch_up, others, heard)
+
+        def take_over() -> None:
+            if bandit is not sequencer.bandit:
+                raise Problem(
+                    503, "not_accepting", "the service went back to its log meanwhile; try again", 1
+                )
+            at = sequencer.clock()
+            bandit.tick(at)  # end the waits that are over in all bandits: from here on, nothing else may
+            if models_to_learn(bandit, config) != wanted:
+                raise Problem(409, "busy", "the rules were changed meanwhile; try again")
+            _catch_up(others, _heard(bandit))
+            bandit.tap, bandit.relearn = None, partial(_give, list(zip(wanted, others, strict=True)))
+            bandit.configure(config, at, contract)
+
+        await sequencer.write(take_over, long=True)
+    finally:
+        bandit.tap = bandit.relearn = None
+
+
+def _listen(bandit: Bandit) -> int:
+    """Collect new records in the bandit's `tap` from here on, and return where they begin."""
+    bandit.tap = []
+    return bandit.position
+
+
+def _heard(bandit: Bandit) -> list[Record]:
+    """Return the records that were collected since the last call."""
+    heard, bandit.tap = bandit.tap or [], []
+    return heard
+
+
+def _catch_up(bandits: Sequence[Bandit], records: Sequence[Record]) -> None:
+    for bandit in bandits:
+        for record in records:
+            bandit.apply(record)
+        bandit.drain()
+
+
+def _give(learned: list[tuple[Config, Bandit]], model: Config) -> Bandit:
+    """Return a bandit that learned with a model, each only once: two arms must not share one."""
+    k = next(k for k, (asked, _) in enumerate(learned) if same_model(asked, model) == asked)
+    return learned.pop(k)[1]

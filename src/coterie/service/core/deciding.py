@@ -1,0 +1,195 @@
+"""One decision: what the policy is asked, the choice with its exploration, and the record. Nothing is changed."""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.errors import CoterieError
+from coterie.models.features import hash_actions
+from coterie.models.hierarchy.effects import pick
+from coterie.policies import Decision, Hierarchical, Policy, SparseHierarchical
+from coterie.service.core.encoding import encode_action, encode_question
+from coterie.service.core.policies import Policies
+from coterie.service.core.policy_config import SEPARATE, Kind, takes_names
+from coterie.service.core.question import Question, pack_features
+from coterie.service.core.reasons import LARGEST, pack_parts, pack_reasons
+from coterie.service.core.records import Rank
+from coterie.service.problems import Problem
+from coterie.service.settings import Config
+from coterie.service.trial.assignment import Arm
+
+
+class Candidates(NamedTuple):
+    """A question as a policy reads it."""
+
+    ids: list[str]  # of all actions
+    open_to: Sequence[int]  # positions of the actions that are not excluded
+    kind: Kind
+    contexts: Any  # of the actions that are not excluded
+
+
+class Choice(NamedTuple):
+    """The action to show, as a position among those that are not excluded, and how it came to that."""
+
+    action: int
+    shown: str  # "", "baseline" or "explored"
+    exploration: float  # the share of uniform choices
+    chances: NDArray[np.float64] | None  # of each action, where the policy gives them
+
+
+def read_candidates(question: Question, config: Config, policies: Policies) -> Candidates:
+    """Return what the policy is asked."""
+    actions, excluded = question.actions, question.excluded
+    ids = [action.id for action in actions]
+    open_to = [k for k, name in enumerate(ids) if name not in excluded] if excluded else range(len(ids))
+    if not open_to:
+        raise Problem(422, "no_action_left", "every action is excluded; leave at least one to choose")
+    shown = [ids[k] for k in open_to] if excluded else ids
+    if takes_names(config):
+        features = [actions[k].features for k in open_to]
+        return Candidates(ids, open_to, "model", encode_question(shown, features, question.context))
+    if any(action.features for action in actions):
+        featured = [(ids[k], actions[k].features or ()) for k in open_to]
+        vectors = hash_actions(featured, question.context, config.dimensions)
+        return Candidates(ids, open_to, "vectors", vectors)
+    policies.check_items(shown, config.max_items)
+    return Candidates(ids, open_to, "items", shown)
+
+
+def decide(
+    question: Question,
+    digest: bytes,
+    at: int,
+    user: int,
+    arm: Arm,
+    config: Config,
+    policies: Policies,
+    ahead: tuple[Candidates, Decision] | None = None,
+) -> tuple[Rank, Decision]:
+    """Return a new decision, and why it was made. `ahead` has what the policy already answered."""
+    candidates, decision = ahead or (read_candidates(question, config, policies), None)
+    ids, open_to, kind, contexts = candidates
+    policy = policies.of(kind, config)
+    chance, which = draw(question.event)
+    if isinstance(policy, SparseHierarchical):
+        decision = policy.score(user, contexts, contexts, floor=config.exploration)
+    elif policy.rng is not None:
+        policy.rng = np.random.default_rng(int(which * 2**53))
+    if decision is None:
+        decision = policy.decide(user, contexts)
+    ranking = decision.ranking
+    best = ranking[0]
+    baseline = 0
+    if question.baseline is not None:
+        baseline = next((i for i, k in enumerate(open_to) if ids[k] == question.baseline), 0)
+    uniform = 1.0 if policy.name == "random" else config.exploration
+    if config.mode != "online" or arm.name == "holdback":
+        made = Choice(baseline, "baseline", 0.0, None)
+    else:
+        made = _explore(best, decision, uniform, config, len(open_to), chance, which)
+    choice, shown_by, exploration, chances = made
+    if choice != best:
+        ranking.remove(choice)
+        ranking.insert(0, choice)
+    left = [k for k in range(len(ids)) if ids[k] in question.excluded] if question.excluded else []
+    if shown_by == "baseline":
+        likely = 1.0
+    elif chances is not None:
+        likely = float(chances[choice])
+    else:
+        likely = probability(choice == best, exploration, len(open_to))
+    featured = question.context or any(action.features for action in question.actions)
+    hashed = None
+    if kind == "model":
+        hashed = contexts[choice].to_bytes()
+    elif featured:  # for another policy that may learn from this decision later
+        chosen = question.actions[open_to[choice]]
+        hashed = encode_action(chosen.id, chosen.features, question.context)
+    record = Rank(
+        at=at,
+        event=question.event,
+        user=user,
+        actions=tuple(ids),
+        order=(*[open_to[k] for k in ranking], *left) if left else tuple(ranking),
+        choice=open_to[choice],
+        best=open_to[best],
+        baseline=open_to[baseline],
+        probability=likely,
+        exploration=exploration,
+        digest=digest,
+        excluded=tuple(left),
+        deferred=question.deferred,
+        x=contexts[choice].tobytes() if kind == "vectors" else None,
+        reasons=pack_reasons(decision) if config.record_reasons else None,
+        features=pack_features(question) if featured else None,
+        parent=question.parent,
+        slot=question.slot,
+        shown=shown_by,
+        seen=decision.seen,
+        hashed=hashed,
+        chances=None if chances is None else chances.tobytes(),
+        parts=_parts(policy, user, contexts, choice) if config.record_reasons else None,
+        arm=arm.name,
+        alone=arm.alone,
+    )
+    return record, decision
+
+
+def _explore(
+    best: int, decision: Decision, uniform: float, config: Config, actions: int, chance: float, which: float
+) -> Choice:
+    """Return the best action, or by chance another one."""
+    if decision.probability is not None and config.explore == "gaps" and uniform > 0:
+        action = pick(decision.probability, chance)
+        return Choice(action, "" if action == best else "explored", uniform, decision.probability)
+    if chance < uniform:
+        return Choice(int(which * actions), "explored", uniform, None)
+    return Choice(best, "", uniform, None)
+
+
+def _parts(policy: Policy, user: int, contexts: Any, choice: int) -> bytes | None:
+    """Return the largest parts of the choice's estimate, where the policy has them."""
+    if not isinstance(policy, SparseHierarchical):
+        return None
+    return pack_parts(policy.contributions(user, contexts, choice, LARGEST))
+
+
+def decide_ahead(
+    questions: Sequence[Question], users: Sequence[int], config: Config, policies: Policies
+) -> list[tuple[Candidates, Decision] | None]:
+    """Ask the policies about all questions in one call each; None where `decide` has to ask."""
+    found: list[Candidates | None] = []
+    for question in questions:
+        try:
+            found.append(read_candidates(question, config, policies))
+        except CoterieError:
+            found.append(None)  # `decide` raises it again
+    ahead: list[tuple[Candidates, Decision] | None] = [None] * len(questions)
+    for kind in SEPARATE:  # one model of both cannot be kept in shards
+        those = [(k, one) for k, one in enumerate(found) if one is not None and one.kind == kind]
+        if not those:
+            continue
+        policy = policies.of(kind, config)
+        asking = [users[k] for k, _ in those]
+        if isinstance(policy, Hierarchical):
+            policy.prepare(asking)  # it draws for each event separately
+            continue
+        decisions = policy.decide_many(asking, [one.contexts for _, one in those])
+        for (k, one), decision in zip(those, decisions, strict=True):
+            ahead[k] = one, decision
+    return ahead
+
+
+def draw(event: str) -> tuple[float, float]:
+    """Return two uniform numbers in [0, 1) that depend on the event's id only."""
+    digest = blake2b(event.encode("utf-8", "surrogatepass"), digest_size=16, person=b"coterie").digest()
+    first, second = digest[:8], digest[8:]
+    return (int.from_bytes(first, "little") >> 11) / 2**53, (int.from_bytes(second, "little") >> 11) / 2**53
+
+
+def probability(best: bool, exploration: float, choices: int) -> float:
+    """Return how likely an action was: the policy's choice, or one of all by chance."""
+    return exploration / choices + (1 - exploration if best else 0.0)

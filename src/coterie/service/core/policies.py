@@ -1,0 +1,161 @@
+"""The policies in force, and what a payoff teaches them."""
+
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import final
+
+import numpy as np
+from safetensors.numpy import load
+
+from coterie.models.encoded import Encoded
+from coterie.models.features import cross, hash_actions
+from coterie.models.files import unpack_ids
+from coterie.policies import Policy
+from coterie.policies.cab import Engine as Shards
+from coterie.service.core.encoding import encode_action, encode_id
+from coterie.service.core.events import Paid
+from coterie.service.core.policy_config import KINDS, Kind, make_policy, takes_names
+from coterie.service.core.question import sent_features
+from coterie.service.core.records import Import, Rank
+from coterie.service.problems import Problem
+from coterie.service.settings import Config
+
+
+@final
+class Policies:
+    """At most one policy for each kind of context, made on first use."""
+
+    def __init__(self, shards: Shards | None = None) -> None:
+        self.shards = shards  # where users' models are kept, if not in this process
+        self.items: Policy | None = None  # over ids of actions without features
+        self.vectors: Policy | None = None  # over hashed features
+        self.model: Policy | None = None  # or one for ids, features, contexts and users together
+        self.known_items: dict[str, None] = {}
+        # Called with each payoff that is learned: user, what it is for, and value.
+        self.on_learn: Callable[[int, Paid, float], None] | None = None
+
+    def made(self) -> dict[Kind, Policy]:
+        """Return the policies that were made so far."""
+        every = {kind: getattr(self, kind) for kind in KINDS}
+        return {kind: policy for kind, policy in every.items() if policy is not None}
+
+    @property
+    def learned(self) -> int:
+        """How many payoffs were learned."""
+        return sum(policy.learned for policy in self.made().values())
+
+    def of(self, kind: Kind, config: Config) -> Policy:
+        """Return the policy for a kind of context."""
+        policy: Policy | None = getattr(self, kind)
+        if policy is None:
+            policy = make_policy(config, kind, self.shards)
+            setattr(self, kind, policy)
+        return policy
+
+    def clear(self) -> None:
+        """Drop all policies."""
+        self.items = self.vectors = self.model = None
+
+    def take(self, other: "Policies") -> None:
+        """Use the policies of another, which learned the same log."""
+        self.items, self.vectors, self.model = other.items, other.vectors, other.model
+        self.known_items = other.known_items
+
+    def restore(self, record: Import, config: Config) -> None:
+        """Use the policies that a record holds."""
+        self.clear()
+        for kind in KINDS:
+            saved = getattr(record, kind)
+            if saved is not None:
+                policy = self.of(kind, config)
+                policy.learned, tensors = saved
+                policy.restore(load(tensors))
+        learned = {} if self.items is None else self.items.tensors()
+        self.known_items = dict.fromkeys(map(str, unpack_ids(learned, "items") if "items" in learned else ()))
+
+    def drop(self, user: int) -> None:
+        """Drop a user from all policies."""
+        for policy in self.made().values():
+            with suppress(LookupError):  # the policy never learned from this user
+                policy.drop(user)
+
+    def check_items(self, ids: Collection[str], most: int) -> None:
+        """Raise if there would be more than `most` items; each id is given once.
+
+        No item is dropped to make room: users share what they learned of it, so no model can forget one item.
+        """
+        known = self.known_items
+        if all(map(known.__contains__, ids)):
+            return
+        new = sum(name not in known for name in ids)
+        if len(known) + new > most:
+            raise Problem(
+                422,
+                "too_many_items",
+                f"the request names {new} new items, but {len(known)} of at most {most} are "
+                "known; raise max-items, empty the model, or give actions features, which need no row an item",
+            )
+
+    def learn(self, user: int, paid: Paid, value: float, config: Config, seed: int) -> int:
+        """Learn a payoff, and return how many users' models changed. `seed` is for policies that draw."""
+        if takes_names(config):
+            return self._learn_hashed(user, paid, value, config)
+        if paid.hashed is not None:
+            return 0  # decided by an earlier policy, and there was no log to read it again
+        item, x = paid.item, paid.x
+        policy = self.of("items" if x is None else "vectors", config)
+        if policy.rng is not None:
+            policy.rng = np.random.default_rng(seed)
+        if x is not None and len(x) != 8 * config.dimensions:
+            return 0  # its features were scrubbed, so it cannot be hashed into other dimensions
+        if self.on_learn is not None:
+            self.on_learn(user, paid, value)
+        if x is None:
+            assert item is not None
+            self.known_items.setdefault(item)
+            return policy.learn(user, item, value)
+        return policy.learn(user, np.frombuffer(x), value)
+
+    def _learn_hashed(self, user: int, paid: Paid, value: float, config: Config) -> int:
+        """Learn with one model of both; a vector alone does not tell which features it was made of."""
+        hashed = paid.hashed
+        if hashed is None:
+            if paid.item is None:
+                return 0
+            hashed = encode_id(paid.item)
+        if self.on_learn is not None:
+            self.on_learn(user, Paid(hashed=hashed), value)
+        return self.of("model", config).learn(user, Encoded.from_bytes(hashed), value)
+
+
+def paid_for(record: Rank, config: Config) -> Paid:
+    """Return what the reward of a decision is for, as the policy in force learns it.
+
+    Another policy, or one with other dimensions, may have made the decision. Then it is read from its hashes, which
+    stay when a user is scrubbed from the log; in logs of earlier versions, from its features as they were sent.
+    """
+    item = record.actions[record.choice]
+    if takes_names(config):
+        if record.hashed is not None:
+            return Paid(hashed=record.hashed)
+        context, features = sent_features(record)
+        return Paid(hashed=encode_action(item, features[record.choice], context))
+    if record.x is None and record.hashed is None:
+        return Paid(item)
+    if record.x is not None and len(record.x) == 8 * config.dimensions:
+        return Paid(x=record.x)
+    if record.hashed is not None:
+        hashed = Encoded.from_bytes(record.hashed).hashed
+        if record.x is None and len(hashed.features) == 1:
+            return Paid(item)  # it had no features
+        vector = cross(
+            hashed.context, hashed.context_values, hashed.features, hashed.values, config.dimensions
+        )
+        return Paid(x=vector.tobytes())
+    if record.features is None:
+        return Paid(x=record.x)
+    context, features = sent_features(record)
+    if not any(features):
+        return Paid(item)
+    action = (item, features[record.choice] or ())
+    return Paid(x=bytes(hash_actions([action], context, config.dimensions)[0].tobytes()))

@@ -1,0 +1,109 @@
+"""A policy from the configuration: checked and made."""
+
+from typing import Any, Literal
+
+import msgspec
+
+from coterie.errors import CoterieError, ParameterError
+from coterie.policies import POLICIES, Policy
+from coterie.policies.cab import Engine as Shards
+from coterie.service.settings import Config
+from coterie.service.trial.assignment import challenger_of, check_shares
+
+Kind = Literal["items", "vectors", "model"]  # over ids, over hashed features, and one model for both
+KINDS: tuple[Kind, ...] = ("items", "vectors", "model")
+SEPARATE: tuple[Kind, ...] = ("items", "vectors")  # of policies that do not learn both in one model
+OURS = {  # parameters of a constructor that the service sets itself
+    "engine": "the service keeps it; start with `coterie serve --engine …` for shards",
+    "n_features": "it is the service's `dimensions`",
+    "one_hot": "actions with features and without have a model each",
+    "rng": "the service draws from event ids, so that a replay decides alike",
+}
+
+
+def takes_names(config: Config) -> bool:
+    """Return whether the configured policy is one model of ids, features, contexts and users."""
+    known = POLICIES.get(config.policy)
+    return known is not None and known.takes_names
+
+
+def same_model(config: Config, like: Config) -> Config:
+    """Return `config` with the model of `like`."""
+    return msgspec.structs.replace(
+        config, policy=like.policy, parameters=like.parameters, dimensions=like.dimensions
+    )
+
+
+def check_config(config: Config, shards: Shards | None = None) -> None:
+    """Raise if the policy or the challenger cannot be made, or cannot be kept in shards."""
+    check_shares(config)
+    other = challenger_of(config)
+    if shards is not None:
+        check_sharding(config)
+        if other is not None:
+            raise ParameterError(
+                "a challenger cannot be compared while users are kept in shards; leave out one of both"
+            )
+    possible(config)
+    if other is not None:
+        possible(other)
+
+
+def check_sharding(config: Config) -> None:
+    """Raise if the policy cannot be kept in shards."""
+    known = POLICIES.get(config.policy)
+    if known is not None and "engine" not in known.not_saved:
+        raise ParameterError(
+            f"the policy {config.policy!r} cannot be kept in shards, cab and hierarchical can; leave out `engine`"
+        )
+    if config.parameters.get("thompson"):
+        raise ParameterError("thompson=true draws from one random stream, which shards do not have")
+
+
+def possible(config: Config) -> list[Kind]:
+    """Return the kinds of contexts that the policy takes; raises if there is none."""
+    if takes_names(config):
+        make_policy(config, "model")
+        return ["model"]
+    found: list[Kind] = []
+    reason = ParameterError("")
+    for kind in SEPARATE:
+        try:
+            make_policy(config, kind)
+            found.append(kind)
+        except ParameterError as error:
+            reason = error
+    if not found:
+        raise reason
+    return found
+
+
+def make_policy(config: Config, kind: Kind, shards: Shards | None = None) -> Policy:
+    """Return the configured policy, empty."""
+    if config.policy not in POLICIES:
+        raise ParameterError(f"policy is {config.policy!r}, expected one of {', '.join(sorted(POLICIES))}")
+    if not POLICIES[config.policy].replays:
+        raise ParameterError(
+            f"the policy {config.policy!r} cannot be served: its state cannot be made again from the log of payoffs"
+        )
+    context: dict[Kind, dict[str, Any]] = {
+        "items": {"one_hot": True},
+        "vectors": {"n_features": config.dimensions},
+        "model": {},
+    }
+    given = dict(context[kind])
+    for name, why in OURS.items():
+        if name in config.parameters:
+            raise ParameterError(f"{name!r} cannot be a parameter of the policy: {why}")
+    if shards is not None:
+        check_sharding(config)
+        if kind != "items" or not getattr(shards, "vectors_only", False):
+            given["engine"] = shards
+    try:
+        return POLICIES[config.policy](**given, **config.parameters)
+    except CoterieError:
+        raise
+    except Exception as error:  # a constructor may raise anything for a value that it does not expect
+        raise ParameterError(
+            f"the policy {config.policy!r} does not take these parameters: {error}"
+        ) from error

@@ -1,0 +1,64 @@
+"""Questions: what a request asks to be decided."""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import msgspec
+from msgspec import Struct
+
+from coterie.service.core.encoding import Features
+from coterie.service.core.records import Rank
+
+_canonical = msgspec.json.Encoder(order="deterministic")  # MessagePack has no integers beyond 64 bits
+_plain = msgspec.json.Encoder()
+
+
+class Action(Struct, frozen=True):
+    """One thing that could be shown."""
+
+    id: str
+    features: Features | None = None
+
+
+class Question(Struct, frozen=True):
+    """What is to be decided. The routes have checked ids and sizes."""
+
+    event: str
+    user: str
+    actions: Sequence[Action]
+    context: Features = ()
+    excluded: frozenset[str] = frozenset()
+    deferred: bool = False
+    baseline: str | None = None  # the first action that is not excluded, unless named
+    parent: str | None = None
+    slot: str | None = None
+    work: int = 0  # about how many crosses its features make
+
+    def digest(self) -> bytes:
+        """Return a hash that tells a retry from another request with the same event id."""
+        content = (
+            self.user,
+            [action.id for action in self.actions],
+            [action.features for action in self.actions],
+            self.context,
+            sorted(self.excluded),
+            self.deferred,
+            self.baseline,
+            self.slot,
+        )
+        return blake2b(_canonical.encode(content), digest_size=16).digest()
+
+
+def pack_features(question: Question) -> bytes:
+    """Return the features of a question as a record keeps them."""
+    return _plain.encode(
+        {"context": question.context, "actions": [action.features for action in question.actions]}
+    )
+
+
+def sent_features(record: Rank) -> tuple[Features, Sequence[Features | None]]:
+    """Return the features that `pack_features` packed: the context's and each action's; none once scrubbed."""
+    if record.features is None:
+        return (), [None] * len(record.actions)
+    sent = msgspec.json.decode(record.features)
+    return sent["context"], sent["actions"]

@@ -1,0 +1,27 @@
+"""Compiling the loops of a policy before the first request needs them."""
+
+from coterie.service.core.bandit import Bandit
+from coterie.service.core.encoding import Features
+from coterie.service.core.policy_config import possible
+from coterie.service.core.question import Action, Question
+from coterie.service.settings import Config
+from coterie.service.trial.assignment import alone, challenger_of
+
+
+def warm_up(config: Config) -> None:
+    """Compile all that is compiled on first use."""
+    other = challenger_of(config)
+    if other is not None:
+        warm_up(other)
+        config = alone(config)
+    made = Bandit()
+    made.configure(config, 0)
+    for kind in possible(config):
+        features: Features | None = [{"a": 1}] if kind != "items" else None
+        actions = [Action("a", features), Action("b", features)]
+        for user in ("one", "two", "three"):
+            made.rank(Question(user, user, actions), 0)
+            made.reward(user, 1.0, 0)
+        made.policies.made()[kind].tensors()
+        made.forget("one", 0)
+        made.events.clear()
