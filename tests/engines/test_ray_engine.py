@@ -84,7 +84,7 @@ def test_a_partial_answer_from_real_actors(ray_cluster: str) -> None:
         for user in range(5):
             one.learn(user, "item 1", 1.0)
             other.learn(user, "item 1", 1.0)
-        other.settle()
+        sharded(other)[0].settle()
         again = other.decide(1, ["item 1", "item 2"])
         assert again.seen is None
         assert_same_state(one, other)

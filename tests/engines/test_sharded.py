@@ -268,12 +268,12 @@ def test_a_partial_answer_says_so_and_payoffs_wait_their_turn(kind: dict[str, An
         context = shown(rng, one)[0]
         assert one.learn(user, context, 1.0) > 0
         assert other.learn(user, context, 1.0) == 0
-    assert len(other.waiting) == 12
+    assert len(other.models.waiting) == 12
     assert other.decide(5, contexts).seen is not None
     engine.crew.held = False
     again = other.decide(5, contexts)
     assert again.seen is None
-    assert not other.waiting
+    assert not other.models.waiting
     assert again.choice == one.choose(5, contexts)
     assert_same_state(one, other)
 
@@ -281,15 +281,16 @@ def test_a_partial_answer_says_so_and_payoffs_wait_their_turn(kind: dict[str, An
 def test_a_user_dropped_while_payoffs_wait_is_gone() -> None:
     engine = Engine(2, "partial")
     policy = CAB(one_hot=True, engine=engine)
+    assert isinstance(policy.models, Sharded)
     for user in range(8):
         policy.learn(user, "a", 1.0)
     engine.crew.dead |= {0, 1}
     engine.crew.held = True
     assert policy.decide(0, ["a"]).seen == (0, 0, 2)
     policy.learn(0, "a", 1.0)
-    assert len(policy.waiting) == 1
+    assert len(policy.models.waiting) == 1
     policy.drop(0)
-    assert not policy.waiting
+    assert not policy.models.waiting
     assert 0 not in policy.users
     assert policy.learned == 9
 

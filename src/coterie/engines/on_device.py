@@ -4,7 +4,7 @@ This side knows which user has which row; the numbers are on the device. A user 
 w = 0, so needs no row.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from coterie.engines.device.blocks import Asked, Blocks, Question
 from coterie.engines.device.kernels import Block
-from coterie.errors import FileError, ParameterError, UserError
-from coterie.models import Near, View, make_models
+from coterie.errors import FileError, UserError
+from coterie.models import Models, Near, View, make_models
 from coterie.models.checks import check_user
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.models.protocol import NOBODY, ROUNDING, Eligible, Floats, Seen
+from coterie.models.protocol import NOBODY, ROUNDING, Eligible, Floats, Look
 
 PARTS = 256  # of the register
 
@@ -62,11 +62,6 @@ class OnDevice:
         self._names: list[Hashable] = []  # the user of each row
         self._idle: dict[Hashable, None] = {}  # users that were not updated: known, with M = I
 
-    seen: Seen | None = None  # everybody
-
-    def settle(self) -> None:
-        """Everybody is here."""
-
     # Questions.
 
     def read(self, contexts: Any) -> Any:
@@ -75,37 +70,22 @@ class OnDevice:
 
     def view(self, user: Hashable, contexts: Floats) -> View:
         """Return the user's own estimates and spreads."""
-        return self.view_many([user], [contexts])[0]
-
-    def view_many(self, users: Sequence[Hashable], contexts: Sequence[Floats]) -> list[View]:
-        """Ask the device once for all users who have learned."""
-        questions = self._questions(users, contexts)
-        if all(question.row < 0 for question in questions):
-            return [View(*question.view) for question in questions]
-        return [View(*part) for part in _split(self.blocks.view(questions), contexts)]
+        (question,) = self._questions([user], [contexts])
+        return View(*(question.view if question.row < 0 else self.blocks.view([question])))
 
     def gather(self, user: Hashable, contexts: Floats, view: View, scale: float) -> Near:
         """Sum over each candidate's neighbours."""
-        return self.gather_many([user], [contexts], [view], scale)[0]
+        return self._look([user], [Question(-1, contexts, np.stack(view))], scale)[0].near
 
-    def gather_many(
-        self, users: Sequence[Hashable], contexts: Sequence[Floats], views: Sequence[View], scale: float
-    ) -> list[Near]:
-        """Sum over each candidate's neighbours, for several users in one product."""
-        questions = [Question(-1, rows, np.stack(view)) for rows, view in zip(contexts, views, strict=True)]
-        return [near for _, near in self._look(users, questions, scale)]
-
-    def look_many(
-        self, users: Sequence[Hashable], contexts: Sequence[Floats], scale: float
-    ) -> list[tuple[View, Near]]:
-        """Do what `view_many` and `gather_many` do, and wait for the device once."""
+    def look_many(self, users: Sequence[Hashable], contexts: Sequence[Floats], scale: float) -> list[Look]:
+        """Do what `view` and `gather` do for several users in one product, and wait for the device once."""
         return self._look(users, self._questions(users, contexts), scale)
 
-    def _look(
-        self, users: Sequence[Hashable], questions: Sequence[Question], scale: float
-    ) -> list[tuple[View, Near]]:
-        if not users:
-            return []
+    def in_turn(self, step: Callable[[Models], int]) -> int:
+        """Apply a step now: a device does not lose users."""
+        return step(self)
+
+    def _look(self, users: Sequence[Hashable], questions: Sequence[Question], scale: float) -> list[Look]:
         contexts = [question.contexts for question in questions]
         views, sums = self.blocks.look(questions, scale, ROUNDING, len(self._names))
         answers = []
@@ -114,7 +94,8 @@ class OnDevice:
         ):
             view = View(*own)
             idle, spread = self._idle_near(user, rows, view, scale)
-            answers.append((view, Near(part[0].astype(np.int64) + idle, part[1], part[2] + idle * spread)))
+            near = Near(part[0].astype(np.int64) + idle, part[1], part[2] + idle * spread)
+            answers.append(Look(view, near))
         return answers
 
     def _questions(self, users: Sequence[Hashable], contexts: Sequence[Floats]) -> list[Question]:
@@ -124,14 +105,6 @@ class OnDevice:
             else Question(row, rows, np.zeros((2, len(rows))))
             for row, rows in zip(map(self._row.get, users), contexts, strict=True)
         ]  # fmt: skip
-
-    def draw(self, *_: Any) -> Any:
-        """Refuse: the draws come from one random stream, of one process."""
-        raise ParameterError("thompson=True needs the users in one process; leave out `engine`")
-
-    def run(self, *_: Any) -> Any:
-        """Refuse: the compiled loop is for one process."""
-        raise ParameterError("a compiled run needs the users in one process; leave out `engine`")
 
     def neighbours(self, user: Hashable, contexts: Floats, view: View, scale: float) -> list[Hashable]:
         """Return the neighbours for the first candidate."""

@@ -129,7 +129,7 @@ class Shard(Numbered):
 
     def view_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[View]:
         """Return the opinions of users who belong here."""
-        return self.models.view_many(users, contexts)
+        return [self.models.view(*one) for one in zip(users, contexts, strict=True)]
 
     def gather_many(self, asked: Sequence[Asked], here: Sequence[bool], scale: float) -> Gathered:
         """Sum over the neighbours among this shard's users; `here` says whose user belongs to it."""

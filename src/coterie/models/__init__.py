@@ -4,7 +4,7 @@ from typing import Any, get_args
 
 from coterie.errors import ParameterError
 from coterie.models.checks import check_count
-from coterie.models.protocol import Eligible, Models, Movable, Near, View
+from coterie.models.protocol import Eligible, Models, Movable, Near, Shardable, UserModels, View
 from coterie.models.rows.means import Means
 from coterie.models.rows.ridge_rows import RidgeRows
 from coterie.models.rows.ridges import Ridges
@@ -13,14 +13,14 @@ from coterie.models.users.fading import Fading
 from coterie.models.users.one_hot import OneHot
 
 __all__ = [
-    "Dense", "Eligible", "Fading", "Means", "Models", "Movable", "Near", "OneHot", "RidgeRows", "Ridges", "View",
-    "make_fading", "make_models", "make_rows",
+    "Dense", "Eligible", "Fading", "Means", "Models", "Movable", "Near", "OneHot", "RidgeRows", "Ridges", "Shardable",
+    "UserModels", "View", "make_fading", "make_models", "make_rows",
 ]  # fmt: skip
 
 
 def make_models(
     n_features: int | None, one_hot: bool, eligible: Any = "updated", sample: int | None = None
-) -> Movable:
+) -> Shardable:
     """Return models for vectors of `n_features`, of which `sample` may be neighbours, or for item ids."""
     _check_eligible(eligible)
     _check_kind(n_features, one_hot)
@@ -29,7 +29,7 @@ def make_models(
     return Dense(check_count("n_features", n_features), eligible, sample)
 
 
-def make_fading(n_features: int | None, one_hot: bool, eligible: Any, keep: float) -> Models:
+def make_fading(n_features: int | None, one_hot: bool, eligible: Any, keep: float) -> UserModels:
     """Return models where a payoff counts `keep` of what it did after each later one of the same user."""
     _check_eligible(eligible)
     return Fading(make_rows(n_features, one_hot), eligible, keep)

@@ -18,16 +18,16 @@ With `sample`, N_{i,t}(x) is looked for among so many of the updated users, draw
 all of them, which costs more the more there are.
 """
 
-from collections import deque
 from collections.abc import Hashable, Sequence
+from functools import partial
 from typing import Any, Protocol, final
 
 from coterie.errors import ParameterError
-from coterie.models import Eligible, Models, Near, View, make_fading, make_models
+from coterie.models import Eligible, Models, UserModels, make_fading, make_models
 from coterie.models.checks import check_count, check_flag, check_number, check_pairs, check_user, read_payoff
 from coterie.models.files import Tensors
 from coterie.models.forget import without_item
-from coterie.models.protocol import AtOnce, Floats
+from coterie.models.protocol import Batched, Drawable, Floats, Look, Remote, Runnable
 from coterie.policies.base.batch import Batch, Outcome, read_batch, run_one_by_one
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.exploration import Alpha, check_alpha, check_half_life, keep_of, scale_at
@@ -38,7 +38,7 @@ from coterie.policies.random import Seed, make_rng
 class Engine(Protocol):
     """Where users' models are kept."""
 
-    def models(self, n_features: int | None, one_hot: bool, eligible: Eligible) -> Models:
+    def models(self, n_features: int | None, one_hot: bool, eligible: Eligible) -> UserModels:
         """Return empty models."""
 
 
@@ -119,7 +119,7 @@ class CAB(Policy):
         self.seed = seed
         self.rng = make_rng(seed) if thompson else None
         self.engine = engine
-        self.models: Models
+        self.models: UserModels
         if sample is not None:
             self._check_sample()
         if engine is None and half_life is None:
@@ -136,11 +136,8 @@ class CAB(Policy):
             )
         else:
             self.models = engine.models(n_features, one_hot, eligible)
-        self.at_once = self.models if isinstance(self.models, AtOnce) else None
+        self.remote = self.models if isinstance(self.models, Remote) else None
         self.learned = 0
-        self.waiting: deque[tuple[Hashable, Any, float]] = (
-            deque()
-        )  # payoffs, while some users cannot be asked
 
     def _check_sample(self) -> None:
         """Refuse settings that look at all users, or that need no sample."""
@@ -162,98 +159,71 @@ class CAB(Policy):
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
         """Score each candidate by its neighbourhood's average estimate and bound."""
+        if self.remote is not None:
+            return self.decide_many([user], [contexts])[0]
         check_user(user)
         contexts = self.models.read(contexts)
-        self._catch_up()
         scale = scale_at(self.alpha, self.learned)
-        if self.at_once is not None:
-            own, near = self.at_once.look_many([user], [contexts], scale)[0]
-            return self._decision(user, contexts, own, near, scale)
         own = self.models.view(user, contexts)
-        if self.rng is None:
-            near = self.models.gather(user, contexts, own, scale)  # sums, each (candidates,)
-            return self._decision(user, contexts, own, near, scale)
-        near, drawn = self.models.draw(user, contexts, own, scale, self.rng)
-        return self._decision(user, contexts, own, near, scale, drawn / near.members)
+        if self.rng is not None and isinstance(self.models, Drawable):
+            near, drawn = self.models.draw(user, contexts, own, scale, self.rng)
+            return self._decision(user, contexts, Look(own, near), scale, drawn / near.members)
+        near = self.models.gather(user, contexts, own, scale)  # sums, each (candidates,)
+        return self._decision(user, contexts, Look(own, near), scale)
 
     def _decision(
-        self, user: Hashable, contexts: Any, own: View, near: Near, scale: float, drawn: Floats | None = None
+        self, user: Hashable, contexts: Any, look: Look, scale: float, drawn: Floats | None = None
     ) -> Decision:
+        own, near, seen = look
         estimate = near.estimate / near.members
         width = scale * near.spread / near.members
         score = estimate + width if drawn is None else drawn
         bound = scale * own.spread
-        return Decision(
-            user, contexts, own.estimate, bound, near.members, estimate, width, score, self.models.seen
-        )
+        return Decision(user, contexts, own.estimate, bound, near.members, estimate, width, score, seen)
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
-        """Update the user alone, or with all sure neighbours if sure; return how many users learned.
+        """Update the user alone, or with all certain neighbours if the user is certain; return how many.
 
-        While an engine that may answer in part has lost some of the users, the payoff waits, and 0 is returned.
+        If some of the models are out of reach and the engine answers in part, the payoff waits, and 0 is returned.
         """
         check_user(user)
         contexts = self.models.read([context])
         payoff = read_payoff(payoff)
-        self._catch_up()
-        updated = None if self.waiting else self._learn(user, contexts, payoff)
-        if updated is None:
-            self.waiting.append((user, contexts, payoff))
-        return updated or 0
-
-    def _learn(self, user: Hashable, contexts: Any, payoff: float) -> int | None:
-        """Learn, or return None if some users cannot be asked now."""
         scale = scale_at(self.alpha, self.learned)
-        own = self.models.view(user, contexts)
-        if self.models.seen is not None:
-            return None
-        limit = self.gamma / 4
-        if scale * own.spread[0] >= limit:
-            updated = self.models.update(user, contexts[0], payoff)
-        else:
-            updated = self.models.share(user, contexts[0], payoff, own, scale, limit)
+        step = partial(self._learn, user, contexts, payoff, scale)
+        updated = step(self.models) if self.remote is None else self.remote.in_turn(step)
         self.learned += 1
         return updated
 
-    def _catch_up(self) -> None:
-        """Learn what had to wait, in the order it came, as far as everybody's models can be asked."""
-        while self.waiting and self._learn(*self.waiting[0]) is not None:
-            self.waiting.popleft()
-
-    def settle(self) -> None:
-        """Wait until everybody's models can be asked, and learn what had to wait."""
-        while self.waiting:
-            self.models.settle()
-            self._catch_up()
+    def _learn(self, user: Hashable, contexts: Any, payoff: float, scale: float, models: Models) -> int:
+        own = models.view(user, contexts)
+        limit = self.gamma / 4
+        if scale * own.spread[0] >= limit:
+            return models.update(user, contexts[0], payoff)
+        return models.share(user, contexts[0], payoff, own, scale, limit)
 
     def decide_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[Decision]:
-        """Decide for many users at once, each among their own candidates, with one product for all."""
-        if self.rng is not None:
+        """Decide for many users at once, each among their own candidates."""
+        if self.rng is not None or not isinstance(self.models, Batched):
             return super().decide_many(users, contexts)
         check_pairs(users, contexts)
+        if not len(users):
+            return []
         for user in users:
             check_user(user)
         lists = [self.models.read(shown) for shown in contexts]
-        self._catch_up()
         scale = scale_at(self.alpha, self.learned)
-        if self.at_once is not None:
-            found = self.at_once.look_many(users, lists, scale)
-            return [
-                self._decision(user, shown, own, near, scale)
-                for user, shown, (own, near) in zip(users, lists, found, strict=True)
-            ]
-        views = self.models.view_many(users, lists)
-        many = self.models.gather_many(users, lists, views, scale)
-        return [self._decision(*one, scale) for one in zip(users, lists, views, many, strict=True)]
+        looks = self.models.look_many(users, lists, scale)
+        return [self._decision(*one, scale) for one in zip(users, lists, looks, strict=True)]
 
     @property
     def runs_compiled(self) -> bool:
-        """Whether `run` is one compiled loop: if α is a number and all users are asked, in this process."""
-        return not callable(self.alpha) and self.engine is None and self.sample is None
+        """Whether `run` is one compiled loop: alpha is a number, and the models can run it."""
+        return not callable(self.alpha) and self.sample is None and isinstance(self.models, Runnable)
 
     def run(self, batch: Batch) -> Outcome:
         """Play many rounds."""
-        if callable(self.alpha) or not self.runs_compiled:
+        if callable(self.alpha) or self.sample is not None or not isinstance(self.models, Runnable):
             return run_one_by_one(self, batch)
         candidates, payoffs, served = read_batch(batch)
         items = self.models.read(batch.items)
@@ -279,12 +249,10 @@ class CAB(Policy):
 
     def add(self, user: Hashable) -> None:
         """Register a user; with `eligible="all"` others count the user as a neighbour from now on."""
-        self.settle()
         self.models.add(user)
 
     def drop(self, user: Hashable) -> None:
         """Forget a user: nothing of the user stays in memory or in any neighbourhood."""
-        self.settle()
         self.models.drop(user)
 
     @property
@@ -294,7 +262,6 @@ class CAB(Policy):
 
     def tensors(self) -> Tensors:
         """Return all that was learned, as arrays."""
-        self.settle()
         return self.models.tensors()
 
     def restore(self, tensors: Tensors) -> None:

@@ -134,11 +134,12 @@ def test_a_partial_answer_says_so_and_nothing_is_lost(tmp_path: Path) -> None:
         assert await coordinator.reward("while down", 1.0) == "applied"
         made = coordinator.engine.items
         assert isinstance(made, CAB)
-        assert len(made.waiting) == 1
+        assert isinstance(made.models, Sharded)
+        assert len(made.models.waiting) == 1
         home.crew.held = False
         again = ranking_of(await coordinator.rank(ask("after", user="user 1")))
         assert again.partial is None
-        assert not made.waiting
+        assert not made.models.waiting
 
     run(tmp_path / "log.db", work, home)
     with opened(tmp_path / "log.db") as store:

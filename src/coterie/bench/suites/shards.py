@@ -18,7 +18,7 @@ from coterie.bench.suites import people_shards
 from coterie.engines.placement import slot_of
 from coterie.engines.shard import Change, Kind
 from coterie.engines.sharded import Sharded
-from coterie.models import Models, make_models
+from coterie.models import UserModels, make_models
 from coterie.models.files import Tensors, pack_ids
 
 SUITE = "shards"
@@ -125,10 +125,10 @@ class _Asker:
 class _Made:
     """An engine that returns existing models."""
 
-    def __init__(self, made: Models) -> None:
+    def __init__(self, made: UserModels) -> None:
         self.made = made
 
-    def models(self, *_: object) -> Models:
+    def models(self, *_: object) -> UserModels:
         return self.made
 
 

@@ -23,7 +23,7 @@ from coterie.models._kernels.users import dense as kernels
 from coterie.models._kernels.users.simd import PANEL
 from coterie.models.checks import check_user, read_vectors
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.models.protocol import NOBODY, ROUNDING, Eligible, Floats, Near, Seen, View
+from coterie.models.protocol import NOBODY, ROUNDING, Eligible, Floats, Look, Near, View
 from coterie.models.threads import in_chunks
 
 
@@ -59,11 +59,6 @@ class Dense:
         self._names: list[Hashable] = []  # the user of each row
         self._panels = Panels.empty(0, n_features)
 
-    seen: Seen | None = None  # everybody
-
-    def settle(self) -> None:
-        """Everybody is here."""
-
     def read(self, contexts: Any) -> Floats:
         """Check candidates and return them as (candidates, n_features)."""
         return read_vectors(contexts, self.n_features)
@@ -78,10 +73,6 @@ class Dense:
             kernels.view(self._panels.inverses, self._panels.weights, row, contexts, estimate, spread)
         return View(estimate, spread)
 
-    def view_many(self, users: Sequence[Hashable], contexts: Sequence[Floats]) -> list[View]:
-        """Do what `view` does for several users."""
-        return [self.view(user, rows) for user, rows in zip(users, contexts, strict=True)]
-
     def gather(self, user: Hashable, contexts: Floats, view: View, scale: float) -> Near:
         """Sum over each candidate's neighbours."""
         members, estimate, spread = self._sums(contexts, view, scale)
@@ -91,6 +82,12 @@ class Dense:
             idle, bare = self._idle_near(user, contexts, view, scale)
             members, spread = members + idle, spread + idle * bare
         return Near(members.astype(np.int64), estimate, spread)
+
+    def look_many(self, users: Sequence[Hashable], contexts: Sequence[Floats], scale: float) -> list[Look]:
+        """Do what `view` and `gather` do for several users, with one product for all."""
+        views = [self.view(*one) for one in zip(users, contexts, strict=True)]
+        near = self.gather_many(users, contexts, views, scale)
+        return [Look(*one) for one in zip(views, near, strict=True)]
 
     def draw(
         self, user: Hashable, contexts: Floats, view: View, scale: float, rng: np.random.Generator

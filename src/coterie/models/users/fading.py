@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from coterie.errors import FileError, UserError
 from coterie.models.checks import check_user
 from coterie.models.files import Tensors, pack_ids, unpack_ids
-from coterie.models.protocol import ROUNDING, Eligible, Floats, Near, Seen, View
+from coterie.models.protocol import ROUNDING, Eligible, Floats, Near, View
 from coterie.models.rows.loops import Chunk, Items, Log
 from coterie.models.rows.ridge_rows import Compiled, RidgeRows
 
@@ -33,11 +33,6 @@ class Fading(Compiled):
         self._names: list[Hashable] = []  # the user of each row
         self._idle: dict[Hashable, None] = {}  # users that were not: known, with M = I
 
-    seen: Seen | None = None  # everybody
-
-    def settle(self) -> None:
-        """Everybody is here."""
-
     def read(self, contexts: Any) -> Any:
         """Check candidates and return them as the bank does."""
         return self.bank.read(contexts)
@@ -46,21 +41,11 @@ class Fading(Compiled):
         """Return the user's own estimates and spreads."""
         return self.bank.view(self._row.get(user, -1), self.bank.numbers(contexts))
 
-    def view_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[View]:
-        """Do what `view` does for several users."""
-        return [self.view(user, shown) for user, shown in zip(users, contexts, strict=True)]
-
     def gather(self, user: Hashable, contexts: Any, view: View, scale: float) -> Near:
         """Sum over each candidate's neighbours."""
         near = self._kernels.gather(*self._question(contexts), *view, scale)
         idle, spread = self._idle_near(user, contexts, view, scale)
         return Near(near[0].astype(np.int64) + idle, near[1], near[2] + idle * spread)
-
-    def gather_many(
-        self, users: Sequence[Hashable], contexts: Sequence[Any], views: Sequence[View], scale: float
-    ) -> list[Near]:
-        """Do what `gather` does for several users."""
-        return [self.gather(u, c, v, scale) for u, c, v in zip(users, contexts, views, strict=True)]
 
     def draw(
         self, user: Hashable, contexts: Any, view: View, scale: float, rng: np.random.Generator

@@ -30,7 +30,7 @@ from coterie.models._kernels.users.histories import (
 from coterie.models.batches import positions
 from coterie.models.checks import check_user, read_items
 from coterie.models.files import Tensors
-from coterie.models.protocol import NOBODY, Eligible, Floats, Near, Seen, View
+from coterie.models.protocol import NOBODY, Eligible, Floats, Near, View
 from coterie.models.users import one_hot_files
 
 
@@ -45,11 +45,6 @@ class OneHot:
         self._free_columns: list[int] = []
         self._state = empty_state()
 
-    seen: Seen | None = None  # everybody
-
-    def settle(self) -> None:
-        """Everybody is here."""
-
     def read(self, contexts: Any) -> list[Hashable]:
         """Check candidates and return them as a list of ids."""
         return read_items(contexts)
@@ -59,10 +54,6 @@ class OneHot:
         estimate, spread = np.empty(len(contexts)), np.empty(len(contexts))
         kernel.view(tuple(self._state), self._row(user), self._find(contexts), estimate, spread)
         return View(estimate, spread)
-
-    def view_many(self, users: Sequence[Hashable], contexts: Sequence[Sequence[Hashable]]) -> list[View]:
-        """Do what `view` does for several users."""
-        return [self.view(user, items) for user, items in zip(users, contexts, strict=True)]
 
     def gather(self, user: Hashable, contexts: Sequence[Hashable], view: View, scale: float) -> Near:
         """Sum over each candidate's neighbours, class by class."""

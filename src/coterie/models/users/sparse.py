@@ -71,12 +71,6 @@ class Sparse:
             (spreads * near).sum(axis=0) + idle * idle_spread,
         )
 
-    def gather_many(
-        self, users: Sequence[Hashable], contexts: Sequence[Floats], views: Sequence[View], scale: float
-    ) -> list[Near]:
-        """Do what `gather` does for several users, each with their own candidates."""
-        return [self.gather(*one, scale) for one in zip(users, contexts, views, strict=True)]
-
     def neighbours(self, user: Hashable, contexts: Floats, view: View, scale: float) -> list[Hashable]:
         """Return the neighbours for the first candidate."""
         first = View(view.estimate[:1], view.spread[:1])
