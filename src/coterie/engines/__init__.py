@@ -1,4 +1,4 @@
-"""Where users' models are kept, if not in this process, and where work is done when one machine is not enough.
+"""Engines keep users' models outside this process: in shards on several machines, or on a GPU.
 
 >>> from coterie import CAB
 >>> from coterie.engines import Local
@@ -22,7 +22,7 @@ __all__ = ["Cuda", "Local", "Ray", "connect"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import an engine when it is first asked for, so that what it needs may be missing until then."""
+    """Import an engine on first use, so that its packages may be missing until then."""
     if name not in HOMES:
         raise AttributeError(f"module 'coterie.engines' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(f"coterie.engines.{HOMES[name]}"), name)

@@ -13,10 +13,10 @@ from typing import Any, final
 
 import numpy as np
 
-from coterie.engines.keeper import Crew, Keeper, WhenDown
 from coterie.engines.moving import move_slots
 from coterie.engines.placement import Placement
 from coterie.engines.shard import Asked, Kind
+from coterie.engines.supervisor import Backend, Supervisor, WhenDown
 from coterie.errors import UserError
 from coterie.models import Models, Near, Shardable, View, make_models
 from coterie.models.checks import check_user
@@ -34,8 +34,10 @@ class IncompleteError(Exception):
 class Sharded:
     """Models in shards. See `coterie.models.protocol` for what each call means."""
 
-    def __init__(self, crew: Crew, kind: Kind, shards: int, when_down: WhenDown, snapshot_every: int) -> None:
-        self._keeper = Keeper(crew, kind, shards, when_down, snapshot_every)
+    def __init__(
+        self, backend: Backend, kind: Kind, shards: int, when_down: WhenDown, snapshot_every: int
+    ) -> None:
+        self._supervisor = Supervisor(backend, kind, shards, when_down, snapshot_every)
         self._kind = kind
         self._blank = make_models(*kind)  # reads candidates, and has the estimates of unknown users
         self.placement = Placement(shards)
@@ -46,7 +48,7 @@ class Sharded:
     @property
     def shards(self) -> int:
         """How many shards there are."""
-        return len(self._keeper)
+        return len(self._supervisor)
 
     # Payoffs that wait.
 
@@ -60,7 +62,7 @@ class Sharded:
 
     def settle(self) -> None:
         """Wait until all shards answer, and apply the steps that wait."""
-        self._keeper.settle()
+        self._supervisor.settle()
         self._learn_all()
 
     def _apply(self, step: Step) -> int | None:
@@ -81,7 +83,7 @@ class Sharded:
     def _learn_all(self) -> None:
         """Apply all steps that wait."""
         while self.waiting:
-            self._keeper.settle()
+            self._supervisor.settle()
             self._catch_up()
 
     # Questions.
@@ -120,11 +122,11 @@ class Sharded:
             for shard, own in where.items()
         }
         views: list[View | None] = [None] * len(users)
-        for shard, found in self._keeper.ask(calls).items():
+        for shard, found in self._supervisor.ask(calls).items():
             for k, view in zip(where[shard], found, strict=True):
                 views[k] = view
-        missing = any(view is None for view in views) or not self._keeper.is_whole()
-        seen = self._seen(self._keeper.up) if missing else None
+        missing = any(view is None for view in views) or not self._supervisor.is_whole()
+        seen = self._seen(self._supervisor.up) if missing else None
         return [view or self._blank.view(users[k], contexts[k]) for k, view in enumerate(views)], seen
 
     def _sums(
@@ -137,7 +139,7 @@ class Sharded:
         calls = {
             shard: ("gather_many", asked, [owner == shard for owner in owners], scale) for shard in shards
         }
-        answers = self._keeper.ask(calls)
+        answers = self._supervisor.ask(calls)
         sums = [[answers[shard].near[k] for shard in shards if shard in answers] for k in range(len(users))]
         for k, owner in enumerate(owners):
             if owner not in answers:  # the user counts as unknown
@@ -151,66 +153,70 @@ class Sharded:
         """Ask all shards."""
         owner, asked = self.placement.shard_of(user), Asked(user, contexts, view)
         shards = range(self.shards)
-        found = self._keeper.ask({shard: ("neighbours", asked, shard == owner, scale) for shard in shards})
+        found = self._supervisor.ask(
+            {shard: ("neighbours", asked, shard == owner, scale) for shard in shards}
+        )
         own = [] if owner in found else [user]
         return [name for shard in sorted(found) for name in found[shard]] + own
 
     @property
     def users(self) -> Sequence[Hashable]:
         """The known users, shard by shard."""
-        found = self._keeper.ask_all("users")
+        found = self._supervisor.ask_all("users")
         return [name for shard in sorted(found) for name in found[shard]]
 
     def __contains__(self, user: Hashable) -> bool:
-        """Ask the owner's shard."""
+        """Ask the shard of the user."""
         owner = self.placement.shard_of(user)
-        return bool(self._keeper.ask({owner: ("knows", user)}).get(owner, False))
+        return bool(self._supervisor.ask({owner: ("knows", user)}).get(owner, False))
 
     def __len__(self) -> int:
         """Return how many users are known."""
-        return sum(self._keeper.ask_all("count").values())
+        return sum(self._supervisor.ask_all("count").values())
 
     # Changes.
 
     def update(self, user: Hashable, context: Any, payoff: float) -> int:
-        """Let one user learn."""
-        self._keeper.change("update", {self.placement.shard_of(user): (user, context, payoff)})
+        """Update one user."""
+        self._supervisor.change("update", {self.placement.shard_of(user): (user, context, payoff)})
         return 1
 
     def share(
         self, user: Hashable, context: Any, payoff: float, view: View, scale: float, limit: float
     ) -> int:
-        """Let every shard's confident neighbours learn."""
+        """Update the certain neighbours of every shard."""
         owner = self.placement.shard_of(user)
         asked = Asked(user, self.read([context]), view)
         shards = range(self.shards)
         rule = (payoff, scale, limit)
-        answers = self._keeper.change("share", {shard: (asked, shard == owner, *rule) for shard in shards})
+        answers = self._supervisor.change(
+            "share", {shard: (asked, shard == owner, *rule) for shard in shards}
+        )
         return sum(answers.values())
 
     def add(self, user: Hashable) -> None:
         """Register a user."""
         check_user(user)
         self._learn_all()
-        self._keeper.change("add", {self.placement.shard_of(user): (user,)})
+        self._supervisor.change("add", {self.placement.shard_of(user): (user,)})
 
     def drop(self, user: Hashable) -> None:
         """Forget a user."""
         check_user(user)
         self._learn_all()
         owner = self.placement.shard_of(user)
-        if not self._keeper.ask({owner: ("knows", user)}, anyway=True)[owner]:
+        if not self._supervisor.ask({owner: ("knows", user)}, anyway=True)[owner]:
             raise UserError(f"user {user!r} is not known, so cannot be dropped")
-        self._keeper.change("drop", {owner: (user,)})
+        self._supervisor.change("drop", {owner: (user,)})
 
     # All users at once.
 
     def part(self, users: Sequence[Hashable]) -> Tensors:
-        """Return some users' models."""
+        """Return some users as arrays."""
         return self._whole().part(users)
 
     def put(self, part: Tensors) -> None:
-        """Take users over."""
+        """Add users."""
         newcomers = make_models(*self._kind)
         newcomers.put(part)
         known = set(self.users)
@@ -218,7 +224,7 @@ class Sharded:
             if user in known:
                 raise UserError(f"user {user!r} is known already, so cannot be taken over")
         by_shard = self._by_shard(newcomers.users)
-        self._keeper.change("put", {shard: (newcomers.part(users),) for shard, users in by_shard.items()})
+        self._supervisor.change("put", {shard: (newcomers.part(users),) for shard, users in by_shard.items()})
 
     def tensors(self) -> Tensors:
         """Return the whole state, in the format of one process."""
@@ -226,7 +232,7 @@ class Sharded:
         return self._whole().tensors()
 
     def restore(self, tensors: Tensors) -> None:
-        """Take over saved arrays, in place of everything."""
+        """Replace the whole state."""
         whole = make_models(*self._kind)
         whole.restore(tensors)
         self.waiting.clear()
@@ -234,30 +240,30 @@ class Sharded:
         for shard in range(self.shards):
             own = make_models(*self._kind)
             own.put(whole.part(by_shard.get(shard, [])))
-            self._keeper.reset(shard, own.tensors())
+            self._supervisor.reset(shard, own.tensors())
         self.settle()
 
     def rebalance(self, shards: int) -> Iterator[tuple[int, int]]:
-        """Move users until `shards` shards share them evenly, slot by slot; yields (slots moved, of how many).
+        """Move users, slot by slot, until `shards` shards have equal shares; yields (slots moved, of how many).
 
-        Between two steps everything else works as always: `for done, total in models.rebalance(8): …`.
+        Other calls may come between two steps: `for done, total in models.rebalance(8): …`.
         """
-        return move_slots(self._keeper, self.placement, shards)
+        return move_slots(self._supervisor, self.placement, shards)
 
     def close(self) -> None:
         """End all shards."""
         while self.shards:
-            self._keeper.close()
+            self._supervisor.close()
 
     def _seen(self, shards: Sequence[int]) -> Seen:
-        """Return whom these shards have."""
+        """Return how many users these shards have."""
         return Seen(sum(self._counts.get(s, 0) for s in shards), len(shards), self.shards)
 
     def _whole(self) -> Shardable:
-        """Return everybody's models, in this process."""
+        """Return all models, in this process."""
         whole = make_models(*self._kind)
-        for shard in range(self.shards):  # one at a time: only one part is here twice
-            whole.put(self._keeper.ask({shard: ("everybody",)}, anyway=True)[shard])
+        for shard in range(self.shards):  # one at a time, to hold only one of them twice
+            whole.put(self._supervisor.ask({shard: ("all_users",)}, anyway=True)[shard])
         return whole
 
     def _by_shard(self, users: Sequence[Hashable]) -> dict[int, list[Hashable]]:

@@ -1,4 +1,4 @@
-"""The users' models, in several representations behind one protocol."""
+"""Users' models, in several representations with one protocol."""
 
 from typing import Any, get_args
 
@@ -11,17 +11,19 @@ from coterie.models.rows.ridges import Ridges
 from coterie.models.users.dense import Dense
 from coterie.models.users.fading import Fading
 from coterie.models.users.one_hot import OneHot
+from coterie.models.users.recovery import Method
+from coterie.models.users.sparse import Sparse
 
 __all__ = [
     "Dense", "Eligible", "Fading", "Means", "Models", "Movable", "Near", "OneHot", "RidgeRows", "Ridges", "Shardable",
-    "UserModels", "View", "make_fading", "make_models", "make_rows",
+    "UserModels", "View", "make_fading", "make_models", "make_rows", "make_sparse",
 ]  # fmt: skip
 
 
 def make_models(
     n_features: int | None, one_hot: bool, eligible: Any = "updated", sample: int | None = None
 ) -> Shardable:
-    """Return models for vectors of `n_features`, of which `sample` may be neighbours, or for item ids."""
+    """Return models for vectors of `n_features`, where `sample` users may be neighbours, or for item ids."""
     _check_eligible(eligible)
     _check_kind(n_features, one_hot)
     if one_hot:
@@ -30,9 +32,15 @@ def make_models(
 
 
 def make_fading(n_features: int | None, one_hot: bool, eligible: Any, keep: float) -> UserModels:
-    """Return models where a payoff counts `keep` of what it did after each later one of the same user."""
+    """Return models in which each payoff multiplies the weight of the user's older payoffs by `keep`."""
     _check_eligible(eligible)
     return Fading(make_rows(n_features, one_hot), eligible, keep)
+
+
+def make_sparse(n_features: int, sparsity: int, method: Method, eligible: Any) -> UserModels:
+    """Return models with at most `sparsity` nonzeros."""
+    _check_eligible(eligible)
+    return Sparse(n_features, sparsity, method, eligible)
 
 
 def make_rows(n_features: int | None, one_hot: bool) -> RidgeRows:

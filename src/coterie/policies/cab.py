@@ -8,19 +8,22 @@ CB_j(x)        scale * spread
 N_{i,t}(x)     near, neighbours
 α, γ           alpha, gamma
 
-With `eligible="updated"`, the paper's experimental version, only users who were updated at least once are
-considered for others' neighbourhoods; the served user is always in its own, as in the paper's definition.
+With `eligible="updated"`, the paper's experimental version, only users that were updated at least once may be
+neighbours of others; the served user is always in its own neighbourhood, as in the paper's definition.
 
 With `half_life`, M = I + Σ λ^age·x xᵀ and b = Σ λ^age·y x, where age counts the later payoffs that the same user
-learned, alone or with neighbours, and λ = 2^(−1/half_life). The paper's users do not change.
+learned, alone or with neighbours, and λ = 2^(−1/half_life). In the paper users do not change.
 
-With `sample`, N_{i,t}(x) is looked for among so many of the updated users, drawn by chance, and i. The paper looks at
-all of them, which costs more the more there are.
+With `sample`, N_{i,t}(x) is searched in a random sample of the updated users, and i. The paper searches all users,
+and the cost grows with their number.
+
+With `engine`, the models are outside this process. If some of them are out of reach, the models decide whether a call
+waits, fails or uses the others.
 """
 
 from collections.abc import Hashable, Sequence
 from functools import partial
-from typing import Any, Protocol, final
+from typing import Any, ClassVar, Protocol
 
 from coterie.errors import ParameterError
 from coterie.models import Eligible, Models, UserModels, make_fading, make_models
@@ -36,47 +39,47 @@ from coterie.policies.random import Seed, make_rng
 
 
 class Engine(Protocol):
-    """Where users' models are kept."""
+    """Keeps users' models outside this process."""
 
     def models(self, n_features: int | None, one_hot: bool, eligible: Eligible) -> UserModels:
         """Return empty models."""
 
 
-@final
 class CAB(Policy):
-    """Decides with the users who, as far as can be known, react to a candidate as this user would.
+    """Decides with the users who, as far as is known, react to a candidate as this user would.
 
-    For each candidate apart, a user's neighbours are those whose estimate is so close that the two confidence bounds
-    cannot tell them apart. The candidate with the highest average estimate plus average bound is chosen. Users who
-    are sure enough of a candidate learn from each other's payoffs.
+    For each candidate, a user's neighbours are the users whose estimate is so close that the two confidence bounds
+    overlap. The candidate with the highest average estimate plus average bound is chosen. Users with small enough
+    bounds for a candidate learn from each other's payoffs.
 
     n_features
         How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
     one_hot
         True if contexts are item ids. Give either this or `n_features`.
     alpha
-        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t) whole.
+        The width of the confidence bound: a number, or a function of t in place of α·√log(1+t).
     gamma
-        The gap that the theory assumes between groups of users. Those whose bound is under a quarter of it learn
-        together; 0 turns that off.
+        The gap that the theory assumes between groups of users. Users whose bound is under a quarter of it learn
+        together; 0 turns this off.
     eligible
-        Who may be a neighbour of others: "updated", users who have learned something, or "all" who are known.
+        Which users may be neighbours of others: "updated", those updated at least once, or "all" known users.
     thompson
-        Rank by the neighbourhood's average of draws from the users' posteriors, N(w, scale²·M⁻¹), not by the bound.
+        Rank by the neighbourhood's average of draws from the users' posteriors, N(w, scale²·M⁻¹), not by bounds.
     half_life
-        After how many further payoffs that the same user learned one counts half; None if all count alike for good.
-        For tastes that change. Users then look at each other one by one, so a decision is slower (see the docs), and
-        there can be no `engine`.
+        After how many more payoffs of the same user a payoff counts half; None if all payoffs count equally.
+        For tastes that change. A decision then compares users one by one, which is slower (see the docs), and there
+        can be no `engine`.
     sample
-        How many of the updated users may be neighbours of others; None if all may. For feature vectors of very many
-        users: a decision then costs the same at any number of them. The sample is uniform, is renewed as users come,
-        and depends on nothing but who came when. Not with `half_life`, `thompson`, `engine` or `eligible="all"`.
+        How many of the updated users may be neighbours of others; None for all. For feature vectors and very many
+        users: the cost of a decision then does not grow with their number. The sample is uniform, changes as users
+        arrive, and depends only on the order of arrival. Not with `half_life`, `thompson`, `engine` or
+        `eligible="all"`.
     seed
-        Starts the draws: an integer, or a numpy.random.Generator.
+        Seeds the draws: an integer, or a numpy.random.Generator.
     engine
-        Keeps the users' models elsewhere than in this process (see `coterie.engines`); every choice stays the same.
+        Keeps the users' models outside this process (see `coterie.engines`); every choice stays the same.
 
-    Raises ParameterError if a setting cannot be.
+    Raises ParameterError if a setting is not valid.
 
     >>> policy = CAB(one_hot=True, alpha=0.5)
     >>> policy.learn("ann", "jazz", 1.0)
@@ -88,11 +91,17 @@ class CAB(Policy):
     """
 
     name = "cab"
-    not_saved = ("engine",)
+    not_saved: ClassVar[tuple[str, ...]] = ("engine",)
     finds_neighbours = True
     reference = (
         "Gentile, Li, Kar, Karatzoglou, Etrue, Zappella 2017: On context-dependent clustering of bandits"
     )
+    one_hot: bool = False
+    half_life: float | None = None
+    sample: int | None = None
+    engine: Engine | None = None
+    models: UserModels
+    remote: Remote | None = None  # the models, if they are outside this process
 
     def __init__(
         self,
@@ -119,7 +128,6 @@ class CAB(Policy):
         self.seed = seed
         self.rng = make_rng(seed) if thompson else None
         self.engine = engine
-        self.models: UserModels
         if sample is not None:
             self._check_sample()
         if engine is None and half_life is None:
@@ -137,18 +145,17 @@ class CAB(Policy):
         else:
             self.models = engine.models(n_features, one_hot, eligible)
         self.remote = self.models if isinstance(self.models, Remote) else None
-        self.learned = 0
 
     def _check_sample(self) -> None:
-        """Refuse settings that look at all users, or that need no sample."""
+        """Raise if a setting needs all users, or no sample."""
         others = {
             "one_hot": (self.one_hot, "over item ids a decision costs the same at any number of users"),
             "half_life": (
                 self.half_life is not None,
-                "models that forget are looked at one by one, all of them",
+                "all models with a half-life are compared one by one",
             ),
             "thompson": (self.thompson, "draws are made for all users"),
-            "engine": (self.engine is not None, "an engine asks all users"),
+            "engine": (self.engine is not None, "an engine includes all users"),
             "eligible": (self.eligible == "all", "a sample is of the updated users"),
         }
         for name, (given, why) in others.items():
@@ -182,9 +189,9 @@ class CAB(Policy):
         return Decision(user, contexts, own.estimate, bound, near.members, estimate, width, score, seen)
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
-        """Update the user alone, or with all certain neighbours if the user is certain; return how many.
+        """Update the user alone, or with all certain neighbours if the user is certain.
 
-        If some of the models are out of reach and the engine answers in part, the payoff waits, and 0 is returned.
+        Returns how many users were updated: 0 if the payoff waits for models that are out of reach.
         """
         check_user(user)
         contexts = self.models.read([context])
@@ -233,26 +240,26 @@ class CAB(Policy):
         return outcome
 
     def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
-        """Return the users who decide with `user` on `context` now, `user` among them; others in a sample only."""
+        """Return the users whose models decide for `user` on `context` now, including `user`."""
         check_user(user)
         contexts = self.models.read([context])
         scale = scale_at(self.alpha, self.learned)
         return self.models.neighbours(user, contexts, self.models.view(user, contexts), scale)
 
     def drop_item(self, item: Hashable) -> None:
-        """Forget an item, for all users, where items are ids and the users are in this process."""
+        """Forget an item of all users, if items are ids and the users are in this process."""
         if not self.one_hot or self.engine is not None:
-            super().drop_item(item)
+            super().drop_item(item)  # raises
         self.models.read([item])
         banks = () if self.half_life is None else ("model",)
         self.models.restore(without_item(self.models.tensors(), item, banks))
 
     def add(self, user: Hashable) -> None:
-        """Register a user; with `eligible="all"` others count the user as a neighbour from now on."""
+        """Register a user; with `eligible="all"` the user can be a neighbour of others from now on."""
         self.models.add(user)
 
     def drop(self, user: Hashable) -> None:
-        """Forget a user: nothing of the user stays in memory or in any neighbourhood."""
+        """Forget a user. Only updates that were shared with neighbours stay."""
         self.models.drop(user)
 
     @property
@@ -265,5 +272,5 @@ class CAB(Policy):
         return self.models.tensors()
 
     def restore(self, tensors: Tensors) -> None:
-        """Take over what `tensors` returned."""
+        """Restore what `tensors` returned."""
         self.models.restore(tensors)

@@ -58,7 +58,7 @@ class Group(NamedTuple):
 class Engine(Protocol):
     """Where what is known of users is kept."""
 
-    def people(self) -> People:
+    def users(self) -> People:
         """Return room for it."""
 
 
@@ -133,7 +133,7 @@ class Hierarchical(Policy):
         self.models: Any = None  # who is kept elsewhere
         self._desk: Desk | None = None
         if engine is not None:
-            self.models = engine.people()
+            self.models = engine.users()
             self._desk = Desk(self.models, self._rows)
             self._pairs.hold({}, DESK)
         self.waiting: deque[tuple[Hashable, Any, float]] = (

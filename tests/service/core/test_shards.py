@@ -125,8 +125,8 @@ def test_a_partial_answer_says_so_and_nothing_is_lost(tmp_path: Path) -> None:
         for question in questions(30, features=False):
             await coordinator.rank(question)
             await coordinator.reward(question.event, 1.0)
-        home.crew.dead |= {0, 1}
-        home.crew.held = True
+        home.backend.dead |= {0, 1}
+        home.backend.held = True
         record = await coordinator.rank(ask("while down", user="user 1"))
         partial = ranking_of(record).partial
         assert partial is not None
@@ -136,7 +136,7 @@ def test_a_partial_answer_says_so_and_nothing_is_lost(tmp_path: Path) -> None:
         assert isinstance(made, CAB)
         assert isinstance(made.models, Sharded)
         assert len(made.models.waiting) == 1
-        home.crew.held = False
+        home.backend.held = False
         again = ranking_of(await coordinator.rank(ask("after", user="user 1")))
         assert again.partial is None
         assert not made.models.waiting
@@ -153,13 +153,13 @@ def test_refusing_is_503_and_the_reward_of_a_decision_before_is_kept(tmp_path: P
     async def work(coordinator: Coordinator) -> None:
         for name in ("one", "two"):
             await coordinator.rank(ask(name))
-        home.crew.dead.add(0)
-        home.crew.held = True
+        home.backend.dead.add(0)
+        home.backend.held = True
         with pytest.raises(Problem, match="1 of 2 shards are being rebuilt") as refused:
             await coordinator.rank(ask("three"))
         assert refused.value.status == 503
         assert await coordinator.reward("one", 1.0) == "applied"
-        home.crew.held = False
+        home.backend.held = False
         assert ranking_of(await coordinator.rank(ask("three"))).partial is None
 
     run(tmp_path / "log.db", work, home, when_down="refuse")
@@ -171,8 +171,8 @@ def test_a_shard_lost_for_good_stops_writes_until_a_restart(tmp_path: Path) -> N
     async def work(coordinator: Coordinator) -> None:
         await coordinator.rank(ask("one"))
         await coordinator.reward("one", 1.0)
-        home.crew.stillborn = True
-        home.crew.dead |= {0, 1}
+        home.backend.stillborn = True
+        home.backend.dead |= {0, 1}
         found = [
             await asyncio.gather(coordinator.rank(ask(f"two {k}")), return_exceptions=True) for k in range(10)
         ]

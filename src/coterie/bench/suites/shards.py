@@ -142,8 +142,8 @@ class _Cluster:
         self.case = case
         self._leaving = ExitStack()
         self._leaving.enter_context(connect(None))
-        self.crew = Actors(timeout=600)
-        self.models = Sharded(self.crew, case.kind, SHARDS, "wait", 10**9)
+        self.backend = Actors(timeout=600)
+        self.models = Sharded(self.backend, case.kind, SHARDS, "wait", 10**9)
         self.policy = CAB(
             n_features=case.kind.n_features, one_hot=case.kind.one_hot, engine=_Made(self.models)
         )
@@ -164,7 +164,7 @@ class _Cluster:
         for shard, users in enumerate(homes):
             for part in _parts(self.case, users):
                 self.count += 1
-                self.crew.take(self.crew.ask(shard, "change", Change(self.count, "put", (part,))))
+                self.backend.take(self.backend.ask(shard, "change", Change(self.count, "put", (part,))))
         self.policy.learned = n_users
 
     def walls(self, n_users: int) -> tuple[float, float]:
@@ -178,7 +178,7 @@ class _Cluster:
 
     def memory(self) -> int:
         """Return the memory of all shards, in bytes, including Python and its libraries."""
-        return sum(self.crew.take(self.crew.ask(shard, "memory")) for shard in range(SHARDS))
+        return sum(self.backend.take(self.backend.ask(shard, "memory")) for shard in range(SHARDS))
 
 
 def _median(times: int, work: Callable[[], Any]) -> float:

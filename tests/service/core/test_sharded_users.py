@@ -8,13 +8,13 @@ import pytest
 
 from coterie import Hierarchical
 from coterie.engines import Local
-from coterie.engines.people import ShardedPeople
+from coterie.engines.sharded_users import ShardedUsers
 from coterie.service.core.coordinator import Coordinator, ranking_of
 from coterie.service.core.engine import Engine
 from coterie.service.log.recovery import recover
 from coterie.service.settings import Config
-from tests.engines.test_people import assert_same_state
 from tests.engines.test_sharded import Engine as Frail
+from tests.engines.test_sharded_users import assert_same_state
 from tests.service.core.test_shards import questions
 from tests.service.helpers import ask, opened, settings_of, with_coordinator
 
@@ -43,7 +43,7 @@ def test_a_replay_of_the_log_is_the_same_model_on_any_number_of_shards(tmp_path:
         for shards in (1, 2, 4, 7):
             one, many = recover(store, True), recover(store, True, Local(shards))
             for mine, others in zip(policies(one), policies(many), strict=True):
-                assert isinstance(others.models, ShardedPeople)
+                assert isinstance(others.models, ShardedUsers)
                 assert_same_state(mine, others)
 
 
@@ -88,14 +88,14 @@ def test_a_partial_answer_says_so_and_nothing_is_lost(tmp_path: Path) -> None:
             await coordinator.reward(question.event, 1.0)
         made: Any = coordinator.engine.items
         made._desk.begin()  # nobody is at hand
-        home.crew.dead |= {0, 1, 2}
-        home.crew.held = True
+        home.backend.dead |= {0, 1, 2}
+        home.backend.held = True
         partial = ranking_of(await coordinator.rank(ask("while down", user="user 1"))).partial
         assert partial is not None
         assert (partial.users, partial.of) == (0, 3)
         assert await coordinator.reward("while down", 1.0) == "applied"
         assert len(made.waiting) == 1
-        home.crew.held = False
+        home.backend.held = False
         again = ranking_of(await coordinator.rank(ask("after", user="user 1")))
         assert again.partial is None
         assert not made.waiting
