@@ -12,11 +12,12 @@ import coterie
 from coterie import CoterieError, Policy
 from coterie.policies import POLICIES
 
-MODULES = [f"coterie.policies.base.{name}" for name in ("policy", "batch", "decision")] + [
+MODULES = [f"coterie.policies.base.{name}" for name in ("policy", "decision")] + [
     *sorted({kind.__module__ for kind in POLICIES.values()}),
     "coterie.policies",
     "coterie.data.logs.log",
     "coterie.experiments.run.replay",
+    "coterie.models.batches",
     "coterie.models.users.recovery",
 ]
 PUBLIC = [getattr(coterie, name) for name in coterie.__all__ if name != "__version__"]

@@ -269,10 +269,12 @@ def test_a_partial_answer_says_so_and_payoffs_wait_their_turn(kind: dict[str, An
         assert one.learn(user, context, 1.0) > 0
         assert other.learn(user, context, 1.0) == 0
     assert len(other.models.waiting) == 12
+    assert other.learned == one.learned
     assert other.decide(5, contexts).seen is not None
     engine.backend.held = False
     again = other.decide(5, contexts)
     assert again.seen is None
+    assert other.learned == one.learned
     assert not other.models.waiting
     assert again.choice == one.choose(5, contexts)
     assert_same_state(one, other)

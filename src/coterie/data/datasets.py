@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, final
 
-from coterie.data.blocks import Block, BlockSource
+from coterie.data.blocks import BlockSource
 from coterie.data.files import VARIABLE
 from coterie.data.logs.logged import Logged
 from coterie.data.published.avazu import avazu
@@ -19,6 +19,7 @@ from coterie.data.published.open_bandit import open_bandit
 from coterie.data.worlds.stage import Rest
 from coterie.data.worlds.twins import TWINS, twin
 from coterie.errors import ParameterError
+from coterie.models.batches import Batch
 
 Dataset = Labelled | MovieLens | Logged
 DATASETS: dict[str, Callable[..., Dataset]] = {
@@ -116,6 +117,6 @@ class Part(BlockSource):
         """Return all parameters needed to open the same part again."""
         return {"kind": "part", "first": self.first, "of": self.of.parameters()}
 
-    def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Block]:
+    def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Batch]:
         """Yield the part's rounds from `start` up to `n_rounds`, some at a time."""
         return self.of.blocks(self.first + n_rounds, seed, self.first + start)  # type: ignore[no-any-return]

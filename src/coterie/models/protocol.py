@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, final, runtime_che
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.models.batches import Batch, Outcome, Rule
 from coterie.models.files import Tensors
 
 Floats = NDArray[np.float64]
@@ -126,22 +127,8 @@ class Drawable(Protocol):
 class Runnable(Protocol):
     """Models with a compiled loop of CAB."""
 
-    def run(
-        self,
-        users: Sequence[Hashable],
-        candidates: NDArray[np.int64],
-        table: Any,
-        payoffs: Floats,
-        served: NDArray[np.int64],
-        alpha: float,
-        gamma: float,
-        learned: int,
-        rng: np.random.Generator | None,
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
-        """Play checked rounds of CAB: choice, kept, members, updated (all (rounds,)).
-
-        With `rng`, candidates are scored by draws instead of bounds.
-        """
+    def run(self, batch: Batch, rule: Rule, rng: np.random.Generator) -> Outcome:
+        """Play the rounds of a checked batch, whose items are what `read` returned."""
 
 
 @runtime_checkable

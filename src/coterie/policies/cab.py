@@ -25,13 +25,16 @@ from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
+
 from coterie.errors import ParameterError
 from coterie.models import Eligible, Models, UserModels, make_fading, make_models
+from coterie.models.batches import Batch, Outcome, Rule
 from coterie.models.checks import check_count, check_flag, check_number, check_pairs, check_user, read_payoff
 from coterie.models.files import Tensors
 from coterie.models.forget import without_item
 from coterie.models.protocol import Batched, Drawable, Floats, Look, Remote, Runnable
-from coterie.policies.base.batch import Batch, Outcome, read_batch, run_one_by_one
+from coterie.policies.base.batch import read_batch, run_one_by_one
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.exploration import Alpha, check_alpha, check_half_life, keep_of, scale_at
 from coterie.policies.base.policy import Policy
@@ -233,9 +236,9 @@ class CAB(Policy):
         if callable(self.alpha) or self.sample is not None or not isinstance(self.models, Runnable):
             return run_one_by_one(self, batch)
         candidates, payoffs, served = read_batch(batch)
-        items = self.models.read(batch.items)
-        rule = self.alpha, self.gamma, self.learned, self.rng
-        outcome = Outcome(*self.models.run(batch.users, candidates, items, payoffs, served, *rule))
+        checked = Batch(batch.users, candidates, self.models.read(batch.items), payoffs, served)
+        rule = Rule(self.alpha, self.gamma, self.learned, self.rng is not None)
+        outcome = self.models.run(checked, rule, self.rng or np.random.default_rng(0))
         self.learned += int(outcome.kept.sum())
         return outcome
 

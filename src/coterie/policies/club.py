@@ -35,6 +35,7 @@ from coterie.errors import ParameterError
 from coterie.models import RidgeRows, make_rows
 from coterie.models.checks import check_flag, check_number, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, unpack_ids
+from coterie.models.roster import Roster
 from coterie.models.rows.loops import Chunk, Items, play
 from coterie.models.rows.user_graph import UserGraph
 from coterie.policies.base.batch import Batch, Outcome
@@ -42,7 +43,6 @@ from coterie.policies.base.compiled import run_chunks
 from coterie.policies.base.decision import Decision, decide_with
 from coterie.policies.base.exploration import Alpha, check_alpha, scale_at
 from coterie.policies.base.policy import Policy
-from coterie.policies.base.roster import Roster
 from coterie.policies.random import Seed, make_rng
 
 

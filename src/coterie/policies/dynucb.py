@@ -24,13 +24,13 @@ from coterie.errors import FileError, ParameterError
 from coterie.models import make_rows
 from coterie.models.checks import check_count, check_flag, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
+from coterie.models.roster import Roster
 from coterie.models.rows.loops import Chunk, Items, nearest, play
 from coterie.policies.base.batch import Batch, Outcome
 from coterie.policies.base.compiled import run_chunks
 from coterie.policies.base.decision import Decision, decide_with
 from coterie.policies.base.exploration import Alpha, check_alpha, scale_at
 from coterie.policies.base.policy import Policy
-from coterie.policies.base.roster import Roster
 from coterie.policies.random import Seed, make_rng
 
 MOST_CLUSTERS = 10_000  # each has a model from the start

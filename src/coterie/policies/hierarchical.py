@@ -33,14 +33,14 @@ from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.hierarchy.fetched import ROWS as DESK
 from coterie.models.hierarchy.fetched import Arrays, Desk, Part, People
 from coterie.models.hierarchy.population import Population
-from coterie.models.rows.loops import Chunk, Items, Log
+from coterie.models.roster import Roster
+from coterie.models.rows.loops import Chunk, Items
 from coterie.models.rows.ridge_rows import kernels
 from coterie.policies.base.batch import Batch, Outcome, read_batch, run_one_by_one
 from coterie.policies.base.compiled import CHUNK
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.exploration import check_half_life, keep_of
 from coterie.policies.base.policy import Policy
-from coterie.policies.base.roster import Roster
 from coterie.policies.random import Seed, make_rng
 
 Floats = NDArray[np.float64]
@@ -317,8 +317,8 @@ class Hierarchical(Policy):
         parts = []
         for start in range(0, len(users), CHUNK):
             part = slice(start, start + CHUNK)
-            log = Log(users[part], candidates[part], payoffs[part], served[part])
-            chunk = Chunk(log, self._roster.row)
+            piece = Batch(users[part], candidates[part], contexts, payoffs[part], served[part])
+            chunk = Chunk(piece, self._roster.row)
             self._play(chunk, table, items)
             items.settle()
             done = chunk.rounds

@@ -17,13 +17,13 @@ from coterie.errors import FileError
 from coterie.models import make_rows
 from coterie.models.checks import check_flag, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, unpack_ids
+from coterie.models.roster import Roster
 from coterie.models.rows.loops import Chunk, Items, play
 from coterie.policies.base.batch import Batch, Outcome
 from coterie.policies.base.compiled import run_chunks
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.exploration import Alpha, check_alpha, check_half_life, keep_of, scale_at
 from coterie.policies.base.known_users import KnownUsers
-from coterie.policies.base.roster import Roster
 from coterie.policies.random import Seed, make_rng
 
 EVERYBODY = 0  # the one row when the model is shared

@@ -32,11 +32,11 @@ from coterie.models import make_rows
 from coterie.models.checks import check_number, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.protocol import ROUNDING
+from coterie.models.roster import Roster
 from coterie.models.rows.loops import partner
 from coterie.policies.base.decision import Decision, decide_with
 from coterie.policies.base.exploration import Alpha, check_alpha, scale_at
 from coterie.policies.base.policy import Policy
-from coterie.policies.base.roster import Roster
 
 
 def certainty(times: int) -> float:

@@ -7,9 +7,9 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.data.blocks import Block
 from coterie.data.files import need
 from coterie.errors import ParameterError
+from coterie.models.batches import Batch
 from coterie.models.candidates import project
 
 Floats = NDArray[np.float64]
@@ -99,7 +99,7 @@ def make_records(users: Any, items: Any, payoffs: Any, vectors: Any = None) -> R
     return Records(user, item, paid, names, matrix, tuple(notes))
 
 
-def from_blocks(blocks: Iterable[Block]) -> Records:
+def from_blocks(blocks: Iterable[Batch]) -> Records:
     """Return the records of a dataset's rounds: served items, or every candidate if all payoffs are known."""
     users: list[Any] = []
     items: list[Ints] = []

@@ -27,7 +27,7 @@ from coterie import Hierarchical
 from coterie.bench.crowd import CANDIDATES, FEATURES, Crowd, name
 from coterie.bench.fit import fit
 from coterie.bench.rows import Row, at_most, best_of, no_limit
-from coterie.policies.base.roster import Roster
+from coterie.models.roster import Roster
 
 SUITE = "hierarchical"
 FILL = 20_000  # users that join between two progress reports

@@ -1,50 +1,31 @@
 """The inputs of compiled loops over rows: rounds as arrays, in chunks."""
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple, final
+from collections.abc import Callable, Hashable
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.models.batches import Batch, as_rounds
 from coterie.models.rows.ridge_rows import RidgeRows, kernels
 
 Numbers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-class Log(NamedTuple):
-    """Rounds as checked arrays."""
-
-    users: Sequence[Hashable]
-    candidates: Numbers  # (rounds, candidates)
-    payoffs: Floats  # (rounds, 1) with `served`, else (rounds, candidates)
-    served: Numbers  # (rounds,) the logged position, -1 if all payoffs are known
-
-
 @final
 class Chunk:
     """Some rounds in the format of compiled loops, with their outcomes after the loop."""
 
-    def __init__(self, log: Log, row: Callable[[Hashable], int]) -> None:
-        loops = kernels("rows.loops")
+    def __init__(self, batch: Batch, row: Callable[[Hashable], int]) -> None:
         numbers: dict[Hashable, int] = {}
-        who = np.array([numbers.setdefault(user, len(numbers)) for user in log.users], dtype=np.int64)
+        who = np.array([numbers.setdefault(user, len(numbers)) for user in batch.users], dtype=np.int64)
         self.users = list(numbers)  # the user of each number
-        self.people = loops.People(
+        self.people = kernels("rows.loops").People(
             np.array([row(user) for user in self.users], dtype=np.int64),
             np.zeros(1 + len(self.users), dtype=np.int64),
         )
-        n = len(who)
-        self.rounds = loops.Rounds(
-            who,
-            np.array(log.candidates, order="C"),  # copies: kernels are compiled for plain arrays only
-            np.array(log.payoffs, order="C"),
-            np.array(log.served),
-            np.zeros(n, dtype=np.int64),
-            np.zeros(n, dtype=np.bool_),
-            np.zeros(n, dtype=np.int64),
-            np.zeros(n, dtype=np.int64),
-        )
+        self.rounds = as_rounds(batch, who)
 
     @property
     def joined(self) -> list[Hashable]:

@@ -1,11 +1,10 @@
-"""One user's history, as the sums over it that sparse recovery asks for.
+"""One user's history, and the sums over it that sparse recovery needs.
 
 XᵀX has d² entries, of which recovery reads few: the columns of the support, and the block between the support
-and the features that compete for it. So only columns and entries that were asked for are kept, and every
-update adds to them; what is asked for the first time is summed over the history. An update then costs
-O(s·d), however long the history is, as long as the same features are asked for again. Which features are
-kept changes the speed and nothing else: a sum that was kept and one that is computed afresh are equal to the
-last bit, since both add up the history in its order.
+and the features that compete for it. So only columns and entries that were read before are kept, and every
+update adds to them; an entry that is read for the first time is summed over the history. An update then costs
+O(s·d) for any length of history, as long as the same features are read again. Which features are kept affects only
+the speed: a kept sum and a new one are equal to the last bit, since both add up the history in its order.
 """
 
 from typing import final
@@ -23,7 +22,7 @@ Indices = NDArray[np.int64]
 @final
 class History:
     """The records a user has learned from, and parts of XᵀX: room for `n_columns` columns and, between
-    `n_block` features, single entries. Both must hold what is asked for at once."""
+    `n_block` features, single entries. There must be room for all that one call reads."""
 
     def __init__(self, records: Records, n_columns: int, n_block: int) -> None:
         d = records.n_features
@@ -94,12 +93,12 @@ class History:
 
 @final
 class Kept:
-    """A limited number of features, each in a slot; the one not asked for longest makes room."""
+    """A limited number of features, each in a slot; a new one replaces the least recently used."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.features: Indices = np.empty(0, dtype=np.int64)  # (slots,)
-        self._slots: dict[int, int] = {}  # the slot of each feature, the one asked for last at the end
+        self._slots: dict[int, int] = {}  # the slot of each feature, the most recently used last
 
     def place(self, features: Indices) -> tuple[list[int], list[int]]:
         """Return the slots of some features, and those slots among them that hold a new feature."""

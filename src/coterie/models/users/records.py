@@ -1,4 +1,4 @@
-"""What was learned from: contexts with their payoffs, each kept once however many users learned from it."""
+"""Contexts with their payoffs, each stored once for all users who learned from it."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -10,24 +10,24 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-# Contexts are stored in chunks of so many, so that growing never copies, nor needs the room twice.
+# Contexts per chunk. Growth adds a chunk, so it never copies and never needs the memory twice.
 CHUNK = 256
 
 
 @final
 class Records:
-    """Contexts and payoffs with a count of the users who hold each; the room of those that nobody holds is
-    wiped and used again."""
+    """Contexts and payoffs with a count of the users who hold each. A record without holders is cleared, and its
+    place is used again."""
 
     def __init__(self, n_features: int) -> None:
         self.n_features = n_features
         self._contexts: list[Floats] = []  # (CHUNK, n_features) each
         self._payoffs: list[Floats] = []  # (CHUNK,) each
         self._holders: list[Indices] = []  # (CHUNK,) each
-        self._free: list[int] = []  # room for records, the next one last
+        self._free: list[int] = []  # free places, the next one last
 
     def put(self, context: Floats, payoff: float, holders: int) -> int:
-        """Store a record that so many users hold, and return its number."""
+        """Store a record with this many holders, and return its number."""
         if not self._free:
             start = CHUNK * len(self._contexts)
             self._contexts.append(np.zeros((CHUNK, self.n_features)))

@@ -7,8 +7,8 @@ S^t          fit.support
 g^t          slope: half of ∇f, outside the support
 Z^t          wider
 
-Every step works on Xᵀy and a few columns of XᵀX alone, so whoever keeps these need not pass over the rows
-again: see `Moments`. CoSaMP (Needell, Tropp 2008) expands by ℓ = 2s, Subspace Pursuit (Dai, Milenkovic 2009)
+Every step uses only Xᵀy and a few columns of XᵀX, so a caller who keeps these need not read the rows again: see
+`Moments`. CoSaMP (Needell, Tropp 2008) expands by ℓ = 2s, Subspace Pursuit (Dai, Milenkovic 2009)
 by ℓ = s.
 """
 
@@ -30,12 +30,12 @@ Method = Literal["cosamp", "subspace-pursuit"]
 # Weights or slopes this close, relative to ‖y‖, are equal: rounding must not decide between two features, nor
 # whether a feature counts at all. (No weight exceeds ‖y‖/2, whatever X is.)
 TIE = 1e-12
-# Linear convergence takes a handful of steps; a support that came before ends the search in any case.
+# Linear convergence takes a few steps; a support that was seen before ends the search in any case.
 MOST_STEPS = 100
 
 
 class Moments(Protocol):
-    """What the recovery has to know of X and y."""
+    """What the recovery needs of X and y."""
 
     @property
     def total(self) -> float:
@@ -66,9 +66,9 @@ def sparse_recovery(
     """Return w with at most `s` nonzeros that makes ‖Xw − y‖² + ‖w‖² small: (n_features,).
 
     `X` is (rows, n_features) and `y` (rows,). `method` is "cosamp" or "subspace-pursuit". `start` is a support to
-    begin with, of at most s features: the last one, say, when rows were added since. The search ends when the support
-    stops changing, or comes back; the best one seen is returned. Raises ContextError or ParameterError for what
-    cannot be.
+    begin with, of at most s features: for instance the last one, if rows were added since. The search ends when the
+    support stops changing, or repeats; the best one seen is returned. Raises ContextError or ParameterError for
+    invalid input.
 
     >>> X = np.array([[3.0, 0.0, 1.0], [0.0, 3.0, 1.0], [3.0, 3.0, 0.0]])
     >>> sparse_recovery(X, [3.0, 0.0, 3.0], s=1)
@@ -92,7 +92,7 @@ def check_sparsity(s: Any, n_features: int, name: str = "sparsity") -> int:
 
 
 def expansion(method: Any, s: int) -> int:
-    """Return ℓ, by how many features a method expands the support before it cuts back to s."""
+    """Return ℓ: by how many features a method expands the support before it cuts it back to s."""
     if method not in get_args(Method):
         raise ParameterError(f"method is {method!r}, expected 'cosamp' or 'subspace-pursuit'")
     return 2 * s if method == "cosamp" else s
@@ -118,7 +118,7 @@ def recover(data: Moments, s: int, extra: int, start: Indices) -> Fit:
 
 
 def solve(data: Moments, support: Indices) -> Fit:
-    """Minimise f over a support; features whose weight comes out as zero are no part of it."""
+    """Minimise f over a support; features with weight zero are removed from it."""
     weights = np.linalg.solve(regularised(data, support), data.pull[support]).astype(np.float64, copy=False)
     used = np.abs(weights) > TIE * math.sqrt(data.total)
     support, weights = support[used], weights[used]
@@ -150,7 +150,7 @@ def largest(values: Floats, count: int, tie: float) -> Indices:
 
 @final
 class Rows:
-    """Moments of rows that are all at hand."""
+    """Moments of rows that are all in memory."""
 
     def __init__(self, X: Floats, y: Floats) -> None:
         self._rows = X

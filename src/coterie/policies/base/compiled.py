@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from coterie.models import RidgeRows
-from coterie.models.rows.loops import Chunk, Items, Log
+from coterie.models.batches import outcome_of
+from coterie.models.rows.loops import Chunk, Items
 from coterie.policies.base.batch import Batch, Outcome, read_batch, run_one_by_one
 
 CHUNK = 1 << 16  # rounds copied at once
@@ -35,11 +36,9 @@ def run_chunks(
     users = batch.users.tolist() if isinstance(batch.users, np.ndarray) else batch.users
     items = Items(models, contexts)
     parts = []
-    for start in range(0, len(users), CHUNK):
-        part = slice(start, start + CHUNK)
-        chunk = Chunk(Log(users[part], candidates[part], payoffs[part], served[part]), row)
+    for piece in Batch(users, candidates, contexts, payoffs, served).pieces(0, len(users), CHUNK):
+        chunk = Chunk(piece, row)
         play(chunk, items)
         items.settle()
-        done = chunk.rounds
-        parts.append(Outcome(done.choice, done.kept, done.members, done.updated))
+        parts.append(outcome_of(chunk.rounds))
     return Outcome(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))

@@ -15,8 +15,9 @@ from coterie.models._kernels.hierarchy.population import (
 )
 from coterie.models._kernels.hierarchy.shared import DUE, ROWS, USED, Floats, Ints, Model
 from coterie.models._kernels.jit import inner, jit
+from coterie.models._kernels.rounds import Rounds
 from coterie.models._kernels.rows import means as pair_table
-from coterie.models._kernels.rows.loops import People, Rounds, best, join
+from coterie.models._kernels.rows.loops import People, best, join
 
 FEW = 64  # items up to which the covariance is over items
 # How much more widely to explore with ids alone: only showing an item teaches about it, where features teach about

@@ -64,7 +64,7 @@ from coterie.models._kernels.spd import (
     times_panel,
     unpack,
 )
-from coterie.models._kernels.users.dense import lay_out, multiply_panel
+from coterie.models._kernels.users.panels import lay_out, multiply_panel
 from coterie.models._kernels.users.simd import PANEL
 
 __all__ = ["BROAD", "NEXT", "PASSES", "START", "TRIED", "Users"]  # for `coterie.models.hierarchy.population`

@@ -11,22 +11,10 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from coterie.models._kernels.jit import jit
+from coterie.models._kernels.rounds import Rounds
 from coterie.models._kernels.rows.dispatch import draw, fade, fits, gap, name, pool, take, update, used, view
 from coterie.models._kernels.rows.user_graph import Graph, arrive, roomy, serve
 from coterie.models.protocol import ROUNDING, TIE
-
-
-class Rounds(NamedTuple):
-    """The rounds to play, and their outcomes; the first axis is the round."""
-
-    who: NDArray[np.int64]  # (rounds,) a number for each user of these rounds
-    candidates: NDArray[np.int64]  # (rounds, candidates) positions in the items
-    payoffs: NDArray[np.float64]  # (rounds, candidates), or (rounds, 1) for a log
-    served: NDArray[np.int64]  # (rounds,) the logged position, -1 if all payoffs are known
-    choice: NDArray[np.int64]
-    kept: NDArray[np.bool_]
-    members: NDArray[np.int64]
-    updated: NDArray[np.int64]
 
 
 class People(NamedTuple):

@@ -1,5 +1,5 @@
-"""The loops of sparse user models. Every sum runs in the order of the history, so that a Gram matrix that was
-updated round by round equals, to the last bit, one that is computed afresh from the same history."""
+"""The loops of sparse user models. Every sum follows the order of the history, so that a Gram matrix that was
+updated round by round equals, to the last bit, one that is computed again from the same history."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ Indices = NDArray[np.int64]
 
 
 @jit
-def opinions(
+def views(
     contexts: Floats, lengths: Floats, supports: Indices, sizes: Indices, weights: Floats, inverses: Floats
 ) -> tuple[Floats, Floats]:
     """Return each user's w·x and √(x_Sᵀ M_S⁻¹ x_S), or ‖x‖ where S is empty: (users, candidates) each."""
@@ -49,7 +49,7 @@ def add_context(
     hot: Indices,
     block: Floats,
 ) -> None:
-    """Add x·y to Xᵀy and x xᵀ to those parts of XᵀX that are kept: `columns` of `wide`, `block` of `hot`."""
+    """Add x·y to Xᵀy, and x xᵀ to the parts of XᵀX that are kept: `columns` of `wide`, `block` of `hot`."""
     for a in range(x.shape[0]):
         pull[a] += x[a] * payoff
     for c in range(wide.shape[0]):

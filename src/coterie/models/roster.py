@@ -5,9 +5,8 @@ from typing import final
 
 from coterie.errors import UserError
 
-PARTS = (
-    256  # dictionaries: resizing one with a million names takes 50 ms, one with a few thousand almost no time
-)
+# Dictionaries: resizing one with a million names takes 50 ms, one with a few thousand almost no time.
+PARTS = 256
 
 
 @final
@@ -27,7 +26,8 @@ class Roster:
         return user in self._part(user)
 
     def _part(self, user: Hashable) -> dict[Hashable, int]:
-        return self._parts[hash(user) % PARTS]
+        mixed = hash(user)  # of whole numbers, the number itself: multiples of 256 must not share a part
+        return self._parts[(mixed ^ mixed >> 8 ^ mixed >> 20) % PARTS]
 
     def row(self, user: Hashable) -> int:
         """Return a user's row, -1 if unknown."""
@@ -45,6 +45,15 @@ class Roster:
             raise UserError(f"user {user!r} is not known, so cannot be dropped")
         row, name = self._part(user).pop(user), self.names.pop()
         if row != len(self.names):
-            self.names[row] = name
-            self._part(name)[name] = row
+            self._place(name, row)
         return row
+
+    def swap(self, row: int, other: int) -> None:
+        """Let two users exchange their rows."""
+        first, second = self.names[row], self.names[other]
+        self._place(first, other)
+        self._place(second, row)
+
+    def _place(self, name: Hashable, row: int) -> None:
+        self.names[row] = name
+        self._part(name)[name] = row
