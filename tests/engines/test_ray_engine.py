@@ -42,7 +42,10 @@ def kill(policy: CAB, shard: int) -> None:
     os.kill(backend.take(backend.ask(shard, "process")), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=["one-hot", "dense"])
+ONE_IS_SLOW = [pytest.param(KINDS[0], marks=pytest.mark.slow), KINDS[1]]
+
+
+@pytest.mark.parametrize("kind", ONE_IS_SLOW, ids=["one-hot", "dense"])
 def test_actors_decide_and_learn_as_one_process(engine: Ray, kind: dict[str, Any]) -> None:
     one, other = CAB(**kind, alpha=0.02), CAB(**kind, alpha=0.02, engine=engine)
     play(one, other, 60, seed=1)
@@ -57,9 +60,7 @@ def test_actors_decide_and_learn_as_one_process(engine: Ray, kind: dict[str, Any
     assert_same_state(one, other)
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(KINDS[0], marks=pytest.mark.slow), KINDS[1]], ids=["one-hot", "dense"]
-)
+@pytest.mark.parametrize("kind", ONE_IS_SLOW, ids=["one-hot", "dense"])
 def test_actors_killed_in_the_middle_of_a_load_lose_nothing(engine: Ray, kind: dict[str, Any]) -> None:
     chance = random.Random(0)
     one, other = CAB(**kind, alpha=0.02), CAB(**kind, alpha=0.02, engine=engine)
@@ -90,6 +91,7 @@ def test_a_partial_answer_from_real_actors(ray_cluster: str) -> None:
         assert_same_state(one, other)
 
 
+@pytest.mark.slow
 def test_a_shard_that_hangs_counts_as_lost(ray_cluster: str) -> None:
     with Ray(shards=2) as engine:
         one, other = CAB(one_hot=True), CAB(one_hot=True, engine=engine)

@@ -132,6 +132,7 @@ def test_run_whose_worker_dies_is_played_again_in_silence(
     assert files(tmp_path / "here") == files(tmp_path / "there")
 
 
+@pytest.mark.slow
 def test_interrupted_sweep_ends_its_tasks_and_goes_on(ray_cluster: str, tmp_path: Path, marks: Path) -> None:
     import ray
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numba
+import pytest
 
 from coterie.models._kernels.rows.sums import total
 
@@ -117,6 +118,7 @@ def environment_of(folder: Path, source: Path = SOURCE) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(source), "NUMBA_CACHE_DIR": str(folder / "cache")}
 
 
+@pytest.mark.slow
 def test_processes_that_compile_together_do_not_take_each_others_code(tmp_path: Path) -> None:
     module = tmp_path / "kernel.py"
     module.write_text(MODULE)

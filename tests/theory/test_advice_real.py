@@ -9,6 +9,8 @@ from coterie.data.datasets import open_dataset
 from coterie.theory.records import Records, from_blocks
 from coterie.theory.sharing import Sharing, measure_sharing
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(os.environ.get("COTERIE_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
 

@@ -135,7 +135,7 @@ def test_each_request_is_a_span_with_its_event(tmp_path: Path) -> None:
     assert first.end_time > first.start_time
 
 
-@pytest.mark.parametrize("by", ["setting", "variable"])
+@pytest.mark.parametrize("by", ["setting", pytest.param("variable", marks=pytest.mark.slow)])
 def test_a_collector_gets_the_spans_before_the_service_ends(
     by: str, collector: tuple[str, list[Any]], tmp_path: Path
 ) -> None:
@@ -159,6 +159,7 @@ def test_a_collector_gets_the_spans_before_the_service_ends(
     assert "e 1" in {attribute.value.string_value for attribute in ranks[0][1].attributes}
 
 
+@pytest.mark.slow
 def test_a_collector_that_is_away_costs_no_answer(tmp_path: Path) -> None:
     import httpx
 

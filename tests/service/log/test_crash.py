@@ -159,7 +159,7 @@ def _check(store: str, facts: Facts) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-@pytest.mark.parametrize("kills", [8, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [5, pytest.param(1000, marks=pytest.mark.slow)])
 def test_kills_under_load_lose_nothing_acknowledged(tmp_path: Path, kind: str, kills: int) -> None:
     """Every fifty kills have a store of their own. COTERIE_KILLS is how many there are instead of 1,000."""
     counts: Counter[str] = Counter()

@@ -12,7 +12,7 @@ from rich.console import Console
 from coterie.cli.shared.options import JsonOption, OldWorldOption, SeedOption, chosen_world
 from coterie.cli.shared.progress import bars
 from coterie.cli.shared.tables import result_table
-from coterie.cli.shared.workers import RayOption, open_workers
+from coterie.cli.shared.workers import EngineOption, RayOption, open_workers
 from coterie.cli.tracking import MlflowOption, opened
 from coterie.data import WORLDS
 from coterie.experiments import Comparison, Plan, open_world, parse_specs, write_report
@@ -54,6 +54,7 @@ def compare(
         int | None, typer.Option(help="Worker processes.", show_default="one per core", min=1)
     ] = None,
     ray: RayOption = None,
+    engine: EngineOption = None,
     mlflow: MlflowOption = None,
     world: OldWorldOption = None,
 ) -> None:
@@ -72,7 +73,7 @@ def compare(
     log = opened(mlflow)
     before = sum(path.exists() for _, path in plan.all_tasks())
     try:
-        with open_workers(workers, ray) as them, bars(plan, notes) as told:
+        with open_workers(workers, ray, engine) as them, bars(plan, notes) as told:
             comparison = play_all(plan, told, them)
         report = write_report(comparison, out / "report.html")
         write_curves(comparison, out / "curves.svg")

@@ -21,7 +21,7 @@ from coterie.cli.shared.options import (
     warn_old,
 )
 from coterie.cli.shared.protocol import do, make_protocol
-from coterie.cli.shared.workers import RayOption, open_workers
+from coterie.cli.shared.workers import EngineOption, RayOption, open_workers
 from coterie.cli.tracking import MlflowOption, opened
 from coterie.data import WORLDS, make_world
 from coterie.data.datasets import DATASETS, open_dataset
@@ -74,6 +74,7 @@ def reproduce(
     as_json: JsonOption = False,
     workers: WorkersOption = None,
     ray: RayOption = None,
+    engine: EngineOption = None,
     mlflow: MlflowOption = None,
 ) -> None:
     """Do the paper's experiments on a dataset.
@@ -100,7 +101,7 @@ def reproduce(
         )  # fmt: skip
         plans.append(protocol)
     log_evidence = opened(mlflow)
-    with open_workers(workers, ray) as them:
+    with open_workers(workers, ray, engine) as them:
         found = [do(protocol, notes, them, as_json) for protocol in plans]
     for evidence in found:
         log_evidence(evidence.comparison, evidence.protocol.out.iterdir())

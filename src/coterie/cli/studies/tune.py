@@ -17,7 +17,7 @@ from coterie.cli.shared.options import (
     read_settings_given,
 )
 from coterie.cli.shared.protocol import do, make_protocol
-from coterie.cli.shared.workers import RayOption, open_workers
+from coterie.cli.shared.workers import EngineOption, RayOption, open_workers
 from coterie.cli.tracking import MlflowOption, opened
 from coterie.data.logs.log import open_log
 from coterie.errors import ParameterError
@@ -52,6 +52,7 @@ def tune(
     as_json: JsonOption = False,
     workers: WorkersOption = None,
     ray: RayOption = None,
+    engine: EngineOption = None,
     mlflow: MlflowOption = None,
 ) -> None:
     """Find each policy's best settings on a log of your own.
@@ -70,7 +71,7 @@ def tune(
         out=out, quick=quick, runs=runs, rounds=rounds, seed=seed, tuning_runs=tuning_runs,
     )  # fmt: skip
     log_evidence = opened(mlflow)
-    with open_workers(workers, ray) as them:
+    with open_workers(workers, ray, engine) as them:
         evidence = do(protocol, notes, them, as_json)
     log_evidence(evidence.comparison, protocol.out.iterdir())
     if as_json:

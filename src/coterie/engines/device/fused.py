@@ -4,7 +4,7 @@ XLA would write the products to memory and read them again. These loops, compile
 A program takes `USERS` users; XLA adds the sums of all programs.
 """
 
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -13,23 +13,34 @@ import numpy as np
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
+from jax.sharding import SingleDeviceSharding
 
 from coterie.engines.device import kernels
 from coterie.engines.device.kernels import EXACT, Array, Block, Found, places, products, whole
 
 CHUNK = 16  # rows of the models that are multiplied at once
 USERS = 64  # of one program
+LEARNERS = 32  # of one program that lets them learn
 STAGES = 4  # loads begun ahead
 WIDEST = 64  # candidates that are multiplied here
+_STATIC = ("interpret", "tile", "users", "warps", "stages")
 INTERPRET = False  # tests run the same loops without a GPU
 
 
 def gather(inverses: Array, weights: Array, table: Array, first: Array, views: Array | None = None) -> Array:
     """Return the views of the asking users, and sum over a block's neighbours. See `kernels.gather`."""
-    return _gather(inverses, weights, table, first, views, interpret=INTERPRET)
+    return _gathering(inverses.device)(inverses, weights, table, first, views, interpret=INTERPRET)
 
 
-@partial(jax.jit, static_argnames=("interpret", "tile", "users", "warps", "stages"))
+@cache
+def _gathering(device: Any) -> Any:
+    """Return `_gather` compiled so that the answer is written to the host's memory: NumPy reads it without a copy."""
+    memory = "pinned_host" if device.platform == "gpu" else None
+    return jax.jit(
+        _gather, static_argnames=_STATIC, out_shardings=SingleDeviceSharding(device, memory_kind=memory)
+    )
+
+
 def _gather(
     inverses: Array, weights: Array, table: Array, first: Array, views: Array | None, *, interpret: bool = False,
     tile: int = 32, users: int = USERS, warps: int = 4, stages: int = STAGES,
@@ -175,7 +186,7 @@ def learn(block: Block, found: Found) -> Block:
 
 @partial(jax.jit, static_argnames=("interpret", "users", "warps"), donate_argnums=0)
 def _learn(
-    block: Block, found: Found, *, interpret: bool = False, users: int = USERS, warps: int = 4
+    block: Block, found: Found, *, interpret: bool = False, users: int = LEARNERS, warps: int = 8
 ) -> Block:
     d, room = block.weights.shape
     at = places(d)

@@ -1,6 +1,7 @@
 """What decisions cost on a device: `python -m coterie.engines.device.measure`, where NumPy and JAX are all there is.
 
-Times are by the clock, from numbers on the host to numbers on the host, medians of many; compiling is told apart.
+Times are by the clock, from numbers on the host to numbers on the host, medians of many calls on a device
+that has been busy for half a second; compiling is told apart.
 Beside each stands the time in which the device's memory could be read, at the speed of a copy in the same run.
 """
 
@@ -31,6 +32,7 @@ ROUNDS = 250  # joint rounds in one call
 ALPHA = 0.1
 SCALE = ALPHA * 3.7  # α·√log(1+t) at about a million payoffs
 PIECE = 4096
+WARM = 0.5  # seconds of calls before those that count
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ def decisions(
         start = time.perf_counter()
         work()
         compiling = time.perf_counter() - start
-        work()
+        warm_up(work)
         seconds = median(times, work) / each
         return Cost(f"{name}, {who}", seconds, compiling=compiling - seconds * each, users=users, **given)
 
@@ -246,6 +248,13 @@ def vectors(rng: np.random.Generator, count: int) -> Floats:
     x = rng.normal(size=(count, FEATURES))
     found: Floats = x / (1.0001 * np.linalg.norm(x, axis=1, keepdims=True))
     return found
+
+
+def warm_up(work: Callable[[], Any]) -> None:
+    """Call until the device's clock has risen."""
+    end = time.perf_counter() + WARM
+    while time.perf_counter() < end:
+        work()
 
 
 def median(times: int, work: Callable[[], Any]) -> float:

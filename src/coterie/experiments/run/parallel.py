@@ -16,8 +16,8 @@ from coterie.experiments.run.runs import Run
 
 Task = tuple[Run, Path]
 Told = Callable[[Sequence[int]], None]
-Work = Callable[..., None]  # takes a run, a path and the keyword `tick`, like `record`
-Workers = Callable[[Sequence[Task], Told, Work], None]  # records runs elsewhere, see `on_ray`
+Work = Callable[..., None]  # takes a run, a path and the keywords `tick` and `placed`, like `record`
+Workers = Callable[[Sequence[Task], Told, Work], None]  # records runs elsewhere, see `on_ray` and `on_device`
 STOP = -1  # instead of a count: workers must stop
 
 # Several workers with several BLAS threads each would compete for the cores.
@@ -86,7 +86,7 @@ def _record_here(tasks: Sequence[Task], told: Told, work: Work) -> None:
         tick(run.n_rounds)
 
 
-class _StoppedError(Exception):
+class StoppedError(Exception):
     """The comparison was interrupted."""
 
 
@@ -112,7 +112,7 @@ def _record(number: int, work: Work, run: Run, path: Path) -> None:
     def tick(done: int) -> None:
         _counts[number] = done
         if _counts[-1] == STOP:
-            raise _StoppedError
+            raise StoppedError
 
     work(run, path, tick=tick)
     tick(run.n_rounds)

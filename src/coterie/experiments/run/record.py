@@ -34,12 +34,13 @@ def record(
     *,
     every: int | None = None,
     tick: Callable[[int], None] = lambda done: None,
+    placed: Callable[[Policy], Any] = lambda policy: policy,
 ) -> None:
     """Play `run` and write its trace to `path`, with the trained policy beside it (see `policy_path`).
 
     A finished trace of the same run is not changed; an interrupted run continues where it stopped. A file
     that holds another run is an error and is never overwritten. `tick` is called with the rounds done; it may
-    raise to stop the run.
+    raise to stop the run. `placed` is given the policy, and returns what plays and saves it, perhaps elsewhere.
     """
     path = Path(path)
     if _is_finished(path, run):
@@ -49,8 +50,8 @@ def record(
     with locked(partial / "lock"):
         if _is_finished(path, run):  # while this process waited for the lock
             return
-        policy, done = _resume(partial, run)
-        last = done
+        resumed, last = _resume(partial, run)
+        policy = placed(resumed)
         for done, table in tables(policy, run, last, every, tick):
             write_trace(partial / f"{last:012d}.parquet", [table], run.header())
             if run.can_resume:

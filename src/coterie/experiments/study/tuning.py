@@ -22,6 +22,7 @@ from coterie.experiments.run.runs import Run
 from coterie.experiments.run.specs import Spec, defaults, parse_spec
 from coterie.experiments.study.metrics import Summary, summarise
 from coterie.models.files import written_whole
+from coterie.policies import Policy
 
 STEP = 50_000  # rounds between two progress reports
 
@@ -59,12 +60,18 @@ def settings(spec: Spec, grid: Grid) -> list[Spec]:
     return [parse_spec(f"{spec.text}:{text}" if text else spec.text) for text in combined]
 
 
-def score(run: Run, path: Path, *, tick: Callable[[int], None] = lambda done: None) -> None:
-    """Play `run` and write its metrics as JSON; a run with a score is not played again."""
+def score(
+    run: Run,
+    path: Path,
+    *,
+    tick: Callable[[int], None] = lambda done: None,
+    placed: Callable[[Policy], Any] = lambda policy: policy,
+) -> None:
+    """Play `run` and write its metrics as JSON; a run with a score is not played again. See `record`."""
     if path.exists():
         read_score(path, run)
         return
-    policy, parts = run.make_policy(), []
+    policy, parts = placed(run.make_policy()), []
     for _, table in tables(policy, run, 0, STEP, tick):
         parts.append(table)
     trace = pl.DataFrame(pa.concat_tables(parts))

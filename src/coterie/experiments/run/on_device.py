@@ -1,0 +1,196 @@
+"""Records many runs of CAB over feature vectors side by side on a GPU; the other runs are played in processes.
+
+Each run is played by its own thread, which writes the same files as ever. A thread that has a batch of rounds waits
+until the other threads have one too; then the device plays all batches together.
+"""
+
+from collections.abc import Hashable, Sequence
+from functools import partial
+from os import PathLike
+from threading import Condition, Thread
+from typing import Any, final
+
+import numpy as np
+
+from coterie.data.datasets import Part
+from coterie.engines.device.kernels import Block
+from coterie.engines.device.runs import Rounds, Runs, Setting
+from coterie.experiments.run import parallel
+from coterie.experiments.run.parallel import StoppedError, Task, Told, Work, Workers
+from coterie.experiments.run.runs import Run
+from coterie.models.files import pack_ids, unpack_ids
+from coterie.policies import CAB
+from coterie.policies.base.batch import Batch, Outcome, read_batch
+
+MOST = 256  # runs side by side
+PAUSE = 0.1  # seconds between two reports of progress
+
+
+def on_device(device: Any) -> Workers:
+    """Return workers for `record_all` on a device of JAX."""
+    return partial(_record_all, device)
+
+
+def _record_all(device: Any, tasks: Sequence[Task], told: Told, work: Work) -> None:
+    counts = [0] * len(tasks)
+
+    def some_told(numbers: Sequence[int], done: Sequence[int]) -> None:
+        for number, rounds in zip(numbers, done, strict=True):
+            counts[number] = rounds
+        told(counts)
+
+    together: dict[tuple[int, int], list[int]] = {}  # by the shape of their models
+    others: list[int] = []
+    for number, (run, _) in enumerate(tasks):
+        shape = shape_of(run)
+        (others if shape is None else together.setdefault(shape, [])).append(number)
+    for shape, numbers in together.items():
+        for first in range(0, len(numbers), MOST):
+            some = numbers[first : first + MOST]
+            _play_together(device, shape, [tasks[k] for k in some], partial(some_told, some), work)
+    if others:
+        parallel.record_all([tasks[k] for k in others], partial(some_told, others), None, work)
+
+
+def shape_of(run: Run) -> tuple[int, int] | None:
+    """Return users and features of a run that a device can play beside others; None if it cannot."""
+    world: Any = run.make_world()
+    if run.policy != "cab" or run.items != "features" or not hasattr(world, "blocks"):
+        return None
+    policy: Any = run.make_policy()
+    plain = policy.runs_compiled and policy.half_life is None and not policy.thompson
+    if not plain or policy.one_hot or policy.eligible != "updated":
+        return None
+    while isinstance(world, Part):
+        world = world.of
+    return int(world.n_users), int(policy.n_features)
+
+
+def _play_together(
+    device: Any, shape: tuple[int, int], tasks: Sequence[Task], told: Told, work: Work
+) -> None:
+    meeting = _Meeting(device, shape, tasks)
+    counts = [0] * len(tasks)
+
+    def record(number: int, task: Task) -> None:
+        def tick(done: int) -> None:
+            counts[number] = done
+            meeting.check()
+
+        run, path = task
+        try:
+            work(run, path, tick=tick, placed=lambda policy: OnDeviceCAB(policy, meeting, number))
+            counts[number] = run.n_rounds
+        except BaseException as error:
+            meeting.stop(error)
+        meeting.leave()
+
+    threads = [Thread(target=record, args=pair, daemon=True) for pair in enumerate(tasks)]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(PAUSE)
+                told(counts)
+    finally:
+        meeting.stop()
+        for thread in threads:
+            thread.join()
+    if meeting.error is not None:
+        raise meeting.error
+
+
+@final
+class _Meeting:
+    """Where the runs' threads wait for each other."""
+
+    def __init__(self, device: Any, shape: tuple[int, int], tasks: Sequence[Task]) -> None:
+        users, n_features = shape
+        settings = [Setting(run.parameters["alpha"], run.parameters["gamma"]) for run, _ in tasks]
+        self.runs = Runs(device, settings, users, n_features, max(run.n_rounds for run, _ in tasks))
+        self.changed = Condition()
+        self._present = len(tasks)
+        self._asked: dict[int, tuple[Rounds, int]] = {}
+        self._answers: dict[int, Any] = {}
+        self._stopped = False
+        self.error: BaseException | None = None  # the first that stopped the runs
+
+    def play(self, run: int, rounds: Rounds, learned: int) -> Any:
+        """Play a batch of one run, together with those of the others."""
+        with self.changed:
+            self._asked[run] = rounds, learned
+            self._play_if_all_ask()
+            self.changed.wait_for(lambda: run in self._answers or self._stopped)
+            self.check()
+            return self._answers.pop(run)
+
+    def leave(self) -> None:
+        """Go on without one of the runs."""
+        with self.changed:
+            self._present -= 1
+            self._play_if_all_ask()
+
+    def stop(self, error: BaseException | None = None) -> None:
+        """Let every run stop."""
+        with self.changed:
+            if not self._stopped:
+                self._stopped, self.error = True, error
+            self.changed.notify_all()
+
+    def check(self) -> None:
+        """Raise if the runs are to stop."""
+        if self._stopped:
+            raise StoppedError
+
+    def _play_if_all_ask(self) -> None:
+        if self._asked and len(self._asked) == self._present and not self._stopped:
+            asked, self._asked = self._asked, {}
+            try:
+                self._answers |= self.runs.play(asked)
+            except BaseException as error:
+                self.stop(error)
+            self.changed.notify_all()
+
+
+@final
+class OnDeviceCAB:
+    """CAB for `record`: what the run has learned is on the device, among other runs."""
+
+    def __init__(self, policy: CAB, meeting: _Meeting, number: int) -> None:
+        self._policy, self._meeting, self._number = policy, meeting, number
+        self._learned = policy.learned
+        learned = policy.tensors()  # of an interrupted run that goes on
+        self._rows: dict[Hashable, int] = {
+            user: row for row, user in enumerate(unpack_ids(learned, "updated"))
+        }
+        if self._rows:
+            block = Block(*(learned[name] for name in Block._fields))
+            with meeting.changed:
+                meeting.runs.write(number, block)
+
+    def run(self, batch: Batch) -> Outcome:
+        """Play many rounds; see `Policy.run`."""
+        candidates, payoffs, served = read_batch(batch)
+        users = batch.users.tolist() if isinstance(batch.users, np.ndarray) else batch.users
+        rows = np.array([self._rows.setdefault(user, len(self._rows)) for user in users], np.int64)
+        rounds = Rounds(rows, candidates, self._policy.models.read(batch.items), payoffs, served)
+        played = self._meeting.play(self._number, rounds, self._learned)
+        self._learned += int(played.kept.sum())
+        kept = played.kept.astype(np.bool_)
+        return Outcome(
+            played.choice.astype(np.int64),
+            kept,
+            played.members.astype(np.int64),
+            played.updated.astype(np.int64),
+        )
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Save the policy as if it had learned in this process."""
+        with self._meeting.changed:
+            rows, block = self._meeting.runs.read(self._number)
+        names = list(self._rows)
+        updated = pack_ids([names[row] for row in rows])
+        self._policy.restore({"updated": updated, "idle": pack_ids([]), **block._asdict()})
+        self._policy.learned = self._learned
+        self._policy.save(path)
