@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from coterie.models._kernels.rounds import Rounds, Rule
 
-__all__ = ["Batch", "Outcome", "Rule", "as_rounds", "distinct", "outcome_of", "positions"]
+__all__ = ["Batch", "Ints", "Outcome", "Rule", "as_rounds", "distinct", "outcome_of", "positions"]
 
 Ints = NDArray[np.int64]
 

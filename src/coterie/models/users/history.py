@@ -10,13 +10,10 @@ the speed: a kept sum and a new one are equal to the last bit, since both add up
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from coterie.models._kernels.users.sparse import add_column, add_context, add_products, add_pull
-from coterie.models.users.records import Records
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
+from coterie.models.protocol import Floats
+from coterie.models.users.records import Indices, Records
 
 
 @final

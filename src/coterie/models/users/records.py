@@ -7,7 +7,8 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from coterie.models.protocol import Floats
+
 Indices = NDArray[np.int64]
 
 # Contexts per chunk. Growth adds a chunk, so it never copies and never needs the memory twice.

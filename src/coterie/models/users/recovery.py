@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from coterie.errors import ContextError, ParameterError
 from coterie.models.checks import check_count
+from coterie.models.protocol import Floats
 
-Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 Method = Literal["cosamp", "subspace-pursuit"]
 

@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import FileError
+from coterie.models.batches import Ints
 from coterie.models.checks import check_user
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.protocol import NOBODY, ROUNDING, Eligible, Floats, View
 from coterie.models.roster import Roster
-
-Ints = NDArray[np.int64]
 
 
 class Numbered(NamedTuple):
