@@ -55,7 +55,7 @@ def _epsilon(_policy: object, _user: object, _encoded: object, place: int) -> Fl
 
 
 def _learning(policy: SparseHierarchical, user: object, encoded: object, _place: int) -> Floats:
-    found = policy.weigh(user, encoded, encoded).probability  # type: ignore[arg-type]
+    found = policy.score(user, encoded, encoded).probability  # type: ignore[arg-type]
     assert found is not None
     return found
 
@@ -73,7 +73,7 @@ def truth_of(lived: Lived, policy: SparseHierarchical | None, fixed: str) -> flo
     for one, means in zip(lived.log.interactions, lived.means, strict=True):
         if policy is not None:
             encoded = encode_interaction(one)
-            likely = policy.weigh(one.user, encoded, encoded).probability
+            likely = policy.score(one.user, encoded, encoded).probability
             assert likely is not None
             total += float(likely @ means)
             policy.learn(one.user, encoded[one.chosen], one.reward)

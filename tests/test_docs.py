@@ -108,11 +108,3 @@ def test_every_policy_is_documented() -> None:
     for name, kind in POLICIES.items():
         assert f"`{kind.__name__}`" in text, f"docs/policies.md does not mention {kind.__name__}"
         assert f"`{name}`" in text, f"docs/policies.md does not mention the name {name!r}"
-
-
-def test_the_package_docstring_runs() -> None:
-    import doctest
-
-    import coterie
-
-    assert doctest.testmod(coterie).failed == 0

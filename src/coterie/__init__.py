@@ -10,6 +10,7 @@
 1
 """
 
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
@@ -112,15 +113,17 @@ HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a policy when it is first asked for, so that `import coterie` does not wait for the compiler."""
-    if name not in __all__:
-        raise AttributeError(f"module 'coterie' has no attribute {name!r}")
-    home = HOMES.get(name, "coterie.policies")
+    """Import a policy on first use, so that `import coterie` does not wait for the compiler."""
     if name == "open_log" and find_spec("polars") is None:
         raise MissingExtraError("open_log needs polars: pip install 'coterie[experiments]'")
-    value = globals()[name] = getattr(import_module(home), name)
+    known = name in __all__ or name[:1].isupper()  # a policy that is not listed above is a class
+    home = import_module(HOMES.get(name, "coterie.policies")) if known else None
+    if not hasattr(home, name):
+        raise AttributeError(f"module 'coterie' has no attribute {name!r}")
+    value = globals()[name] = getattr(home, name)
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    policies = getattr(sys.modules.get("coterie.policies"), "POLICIES", {})
+    return sorted({*__all__, *(kind.__name__ for kind in policies.values())})

@@ -115,7 +115,7 @@ def test_numbers_of_a_log_follow_first_sight() -> None:
     assert env.observation_space["contexts"] == spaces.MultiDiscrete([4, 4])  # type: ignore[index]
     assert env.observe("user 2", ["c", "a"])["contexts"].tolist() == [2, 0]
     assert env.observe("user 2", ["c", "a"])["user"] == 2
-    with pytest.raises(ParameterError, match="user 'eve' is none of this environment's"):
+    with pytest.raises(ParameterError, match="user 'eve' is not in this environment"):
         env.observe("eve", ["a", "b"])
 
 

@@ -103,7 +103,7 @@ def test_what_mlflow_refuses_is_told_before_anything_runs(
     told = run.invoke(app, [*QUICK, "--out", str(tmp_path / "out"), "--mlflow", "asked"])
     assert isinstance(told.exception, FileError)
     assert "MLflow cannot open the experiment 'asked'" in str(told.exception)
-    assert "MLFLOW_TRACKING_URI says where it is kept" in str(told.exception)
+    assert "MLFLOW_TRACKING_URI says where it is stored" in str(told.exception)
     assert not (tmp_path / "out" / "traces").exists()
 
 

@@ -101,7 +101,7 @@ def test_features_that_change_cannot_be_told_to_obp() -> None:
     assert feedback["action_context"] is None
     assert "pi_b" not in feedback
     with pytest.raises(
-        ParameterError, match="does not tell how likely every action was, so 'logged' has no dis"
+        ParameterError, match="does not have the probabilities of all actions, so 'logged' has"
     ):
         action_dist(log, "logged")
 

@@ -296,7 +296,7 @@ def test_built_in_worlds_have_one_line_about_them(name: str) -> None:
         ({"kind": "dense", "noise": -0.1}, "noise is -0.1, expected a number from 0 to below 1"),
         ({"kind": "dense", "gap": 0.8}, r"gap is 0.8, expected at most 0.73\d+ for 2 clusters in 3 families"),
         ({"kind": "flat"}, "kind of world is 'flat', expected one of: one-hot, dense"),
-        ({"colour": 1}, "a one-hot world has no parameter 'colour', expected any of: n_users, n_items"),
+        ({"colour": 1}, "a one-hot world has no parameter 'colour', expected any of: n_users, clusters_"),
     ],
 )
 def test_a_world_that_cannot_be_says_why(made: dict[str, Any], message: str) -> None:

@@ -15,6 +15,8 @@ from coterie.errors import ParameterError, UnavailableError
 from coterie.models import Movable
 from coterie.models.protocol import Eligible
 from coterie.policies import load
+from tests.playing import play_side_by_side
+from tests.worlds import random_visits, unit_vectors
 
 jax = pytest.importorskip("jax", reason="jax is not installed (the extra gpu)")
 
@@ -26,10 +28,8 @@ from coterie.engines.on_device import OnDevice  # noqa: E402
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
-def shown(rng: np.random.Generator, n: int = 5, d: int = 4) -> Floats:
-    contexts = rng.normal(size=(n, d))
-    found: Floats = contexts / (1.01 * np.linalg.norm(contexts, axis=1, keepdims=True))
-    return found
+def shown(rng: np.random.Generator, n: int = 5) -> Floats:
+    return unit_vectors(rng, n, 4) / 1.01
 
 
 def assert_same_state(one: CAB, other: CAB) -> None:
@@ -48,24 +48,7 @@ def assert_same_state(one: CAB, other: CAB) -> None:
 
 
 def play(one: CAB, other: CAB, rounds: int, seed: int, n_users: int = 30) -> None:
-    """Let two policies decide, learn, add and drop the same, and compare each step."""
-    rng = np.random.default_rng(seed)
-    for t in range(rounds):
-        user: Hashable = int(rng.integers(n_users))
-        contexts = shown(rng)
-        mine, others = one.decide(user, contexts), other.decide(user, contexts)
-        assert mine.choice == others.choice
-        np.testing.assert_array_equal(mine.members, others.members)
-        np.testing.assert_allclose(mine.score, others.score, rtol=0, atol=1e-12)
-        payoff = float(rng.choice([0.0, 1.0, -0.5]))
-        learned = [policy.learn(user, contexts[mine.choice], payoff) for policy in (one, other)]
-        assert learned[0] == learned[1]
-        if t % 17 == 3:
-            for policy in (one, other):
-                policy.add(f"guest {t}")
-        if t % 29 == 5:
-            for policy in (one, other):
-                policy.drop(user)
+    play_side_by_side(one, other, random_visits(one, rounds, seed, n_users), estimates=1e-12, scores=1e-12)
 
 
 @pytest.mark.parametrize("eligible", ["updated", "all"])

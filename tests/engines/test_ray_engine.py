@@ -14,8 +14,10 @@ from coterie import CAB
 from coterie.engines.sharded import Sharded
 from coterie.errors import ParameterError
 from tests.engines import test_sharded_users
-from tests.engines.test_sharded import KINDS, assert_same_state, play, shown
+from tests.engines.test_sharded import KINDS, assert_same_state, play
+from tests.playing import assert_same_tensors
 from tests.policies.test_hierarchical import make
+from tests.worlds import candidates
 
 pytest.importorskip("ray")
 
@@ -51,7 +53,7 @@ def test_actors_decide_and_learn_as_one_process(engine: Ray, kind: dict[str, Any
     play(one, other, 60, seed=1)
     rng = np.random.default_rng(2)
     users = [*range(10), "stranger"]
-    contexts = [shown(rng, one, 2 + k % 4) for k in range(len(users))]
+    contexts = [candidates(rng, one, 2 + k % 4) for k in range(len(users))]
     assert other.choose_many(users, contexts) == one.choose_many(users, contexts)
     models, _ = sharded(other)
     for done, _ in models.rebalance(2):
@@ -141,4 +143,4 @@ def test_actors_keep_the_users_of_a_learned_prior(engine: Ray) -> None:
     for done, _ in other.models.rebalance(2):
         if done % 700 == 0:
             test_sharded_users.play(one, other, name, 2, seed=done)
-    test_sharded_users.assert_same_state(one, other)
+    assert_same_tensors(one, other)

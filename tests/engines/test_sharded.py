@@ -1,7 +1,6 @@
 """Shards against one process: every choice, every count of learners, and the state in the end."""
 
 import random
-from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -20,16 +19,10 @@ from coterie.errors import ParameterError, UnavailableError, UserError
 from coterie.models import Movable, make_models
 from coterie.models.files import Tensors
 from coterie.models.protocol import Eligible, Seen
+from tests.playing import play_side_by_side
+from tests.worlds import candidates, random_visits
 
 KINDS: list[dict[str, Any]] = [{"one_hot": True}, {"n_features": 4}]
-
-
-def shown(rng: np.random.Generator, policy: CAB, n: int = 5) -> Any:
-    """Return a list of candidates of the policy's kind."""
-    if policy.one_hot:
-        return [f"item {k}" for k in rng.choice(12, n, replace=False)]
-    contexts = rng.normal(size=(n, policy.n_features or 0))
-    return contexts / (1.01 * np.linalg.norm(contexts, axis=1, keepdims=True))
 
 
 def by_user(policy: CAB) -> Tensors:
@@ -55,25 +48,7 @@ def assert_same_state(one: CAB, other: CAB) -> None:
 
 
 def play(one: CAB, other: CAB, rounds: int, seed: int, n_users: int = 30) -> None:
-    """Let two policies decide, learn, add and drop the same, and compare each step."""
-    rng = np.random.default_rng(seed)
-    for t in range(rounds):
-        user: Hashable = int(rng.integers(n_users))
-        contexts = shown(rng, one)
-        mine, others = one.decide(user, contexts), other.decide(user, contexts)
-        assert mine.choice == others.choice
-        np.testing.assert_array_equal(mine.members, others.members)
-        np.testing.assert_array_equal(mine.estimate, others.estimate)
-        np.testing.assert_allclose(mine.score, others.score, rtol=0, atol=1e-12)
-        payoff = float(rng.choice([0.0, 1.0, -0.5]))
-        learned = [policy.learn(user, contexts[mine.choice], payoff) for policy in (one, other)]
-        assert learned[0] == learned[1]
-        if t % 17 == 3:
-            for policy in (one, other):
-                policy.add(f"guest {t}")
-        if t % 29 == 5:
-            for policy in (one, other):
-                policy.drop(user)
+    play_side_by_side(one, other, random_visits(one, rounds, seed, n_users), scores=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=["one-hot", "dense"])
@@ -88,7 +63,7 @@ def test_every_choice_is_that_of_one_process(
     other = CAB(**kind, **rule, engine=Local(shards, snapshot_every=20))
     play(one, other, 120, seed=shards)
     assert_same_state(one, other)
-    context = shown(np.random.default_rng(9), one, 1)[0]
+    context = candidates(np.random.default_rng(9), one, 1)[0]
     assert set(one.neighbours(3, context)) == set(other.neighbours(3, context))
     assert sorted(one.neighbours("new", context), key=repr) == sorted(
         other.neighbours("new", context), key=repr
@@ -103,7 +78,7 @@ def test_ten_thousand_rounds_leave_the_same_state(kind: dict[str, Any], shards: 
     one, other = (CAB(**kind, alpha=0.03, engine=engine) for engine in (None, Local(shards)))
     rng = np.random.default_rng(shards)
     for _ in range(10_000):
-        user, contexts = int(rng.integers(60)), shown(rng, one)
+        user, contexts = int(rng.integers(60)), candidates(rng, one)
         choice = one.choose(user, contexts)
         assert other.choose(user, contexts) == choice
         payoff = float(rng.integers(2))
@@ -117,7 +92,7 @@ def test_many_decisions_at_once_are_those_one_by_one(kind: dict[str, Any]) -> No
     play(one, other, 60, seed=1)
     rng = np.random.default_rng(2)
     users = [*range(20), "stranger"]
-    contexts = [shown(rng, one, 2 + k % 4) for k in range(len(users))]
+    contexts = [candidates(rng, one, 2 + k % 4) for k in range(len(users))]
     assert other.choose_many(users, contexts) == [
         one.choose(u, c) for u, c in zip(users, contexts, strict=True)
     ]
@@ -220,7 +195,7 @@ class Engine:
     def models(self, n_features: int | None, one_hot: bool, eligible: Eligible) -> Sharded:
         return Sharded(self.backend, Kind(n_features, one_hot, eligible), *self.rest)
 
-    def users(self) -> ShardedUsers:
+    def user_store(self) -> ShardedUsers:
         return ShardedUsers(self.backend, *self.rest)
 
     def close(self) -> None:
@@ -256,7 +231,7 @@ def test_a_partial_answer_says_so_and_payoffs_wait_their_turn(kind: dict[str, An
     lost = other.models.placement.shard_of(3)
     engine.backend.dead.add(lost)
     engine.backend.held = True
-    contexts = shown(np.random.default_rng(0), one)
+    contexts = candidates(np.random.default_rng(0), one)
     decision = other.decide(3, contexts)
     assert decision.seen is not None
     assert decision.seen == Seen(sum(counts.values()) - counts[lost], 3, 4)
@@ -265,7 +240,7 @@ def test_a_partial_answer_says_so_and_payoffs_wait_their_turn(kind: dict[str, An
     np.testing.assert_array_equal(decision.estimate, 0)  # a stranger, meanwhile
     rng = np.random.default_rng(1)
     for user in range(12):
-        context = shown(rng, one)[0]
+        context = candidates(rng, one)[0]
         assert one.learn(user, context, 1.0) > 0
         assert other.learn(user, context, 1.0) == 0
     assert len(other.models.waiting) == 12

@@ -16,51 +16,37 @@ from coterie.engines.shard import Change
 from coterie.engines.sharded_users import ShardedUsers
 from coterie.engines.users_shard import UsersKind, UsersShard
 from coterie.errors import ParameterError, PayoffError, UnavailableError, UserError
+from coterie.models._kernels.hierarchy.arrays import TRIED
 from coterie.models.files import read_file
-from coterie.models.hierarchy import fetched
-from coterie.models.hierarchy.fetched import Part
+from coterie.models.hierarchy import remote_users
+from coterie.models.hierarchy.remote_users import StoredUser
 from coterie.policies.base.batch import Batch
 from tests.engines.test_sharded import Engine
+from tests.playing import assert_same_tensors, play_side_by_side
 from tests.policies.test_hierarchical import KINDS, contexts_of, make, world
+from tests.worlds import Visit
 
 SHARDS = [1, 2, 4, 7]
 
 
-def assert_same_state(one: Hierarchical, other: Hierarchical) -> None:
-    assert one.learned == other.learned
-    mine, others = one.tensors(), other.tensors()
-    assert mine.keys() == others.keys()
-    for name in mine:
-        np.testing.assert_array_equal(mine[name], others[name], err_msg=name)
-
-
 def play(one: Hierarchical, other: Hierarchical, kind: str, rounds: int, seed: int) -> None:
-    """Let two policies decide, learn, add and drop the same, and compare each step."""
-    for t, (user, shown, features, payoffs) in enumerate(world(kind, seed, rounds)):
-        contexts = contexts_of(kind, shown, features)
-        mine, others = one.decide(user, contexts), other.decide(user, contexts)
-        assert mine.choice == others.choice
-        np.testing.assert_array_equal(mine.score, others.score)
-        np.testing.assert_array_equal(mine.members, others.members)
-        k = mine.choice
-        assert one.learn(user, contexts[k], payoffs[k]) == other.learn(user, contexts[k], payoffs[k])
-        for policy in (one, other):
-            if t % 17 == 3:
-                policy.add(f"guest {t}")
-            if t % 29 == 5:
-                policy.drop(user)
+    visits = (
+        Visit(user, contexts_of(kind, shown, features), [], payoffs)
+        for user, shown, features, payoffs in world(kind, seed, rounds)
+    )
+    play_side_by_side(one, other, visits)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shards", SHARDS)
 def test_every_choice_is_that_of_one_process(kind: str, shards: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetched, "RECENT", 5)  # so that parts do go back and forth
-    monkeypatch.setattr(fetched, "WINDOW", 11)
+    monkeypatch.setattr(remote_users, "RECENT", 5)  # so that parts do go back and forth
+    monkeypatch.setattr(remote_users, "WINDOW", 11)
     half_life = 9.0 if shards == 4 else None
     one = make(kind, seed=shards, half_life=half_life)
     other = make(kind, seed=shards, half_life=half_life, engine=Local(shards, snapshot_every=20))
     play(one, other, kind, 300, seed=shards)
-    assert_same_state(one, other)
+    assert_same_tensors(one, other)
     context = contexts_of(kind, np.array([3]), next(iter(world(kind, shards, 1)))[2])[0]
     assert list(one.users) == list(other.users)
     assert one.neighbours("user 3", context) == other.neighbours("user 3", context)
@@ -74,20 +60,20 @@ def test_every_choice_is_that_of_one_process(kind: str, shards: int, monkeypatch
 def test_ten_thousand_rounds_leave_the_same_state(kind: str, shards: int) -> None:
     one, other = make(kind), make(kind, engine=Local(shards))
     play(one, other, kind, 10_000, seed=shards)
-    assert_same_state(one, other)
+    assert_same_tensors(one, other)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "many ids"])  # which has one group
 def test_groups_are_tried_and_taken_alike(kind: str) -> None:
     one, other = make(kind), make(kind, engine=Local(3))
     play(one, other, kind, 900, seed=8)
-    assert one._model.model.place[one._many.code.TRIED] > 0  # the comparison did reach the trials
-    assert_same_state(one, other)
+    assert one._model.population.model.place[TRIED] > 0  # the comparison did reach the trials
+    assert_same_tensors(one, other)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_at_once_are_those_one_by_one(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetched, "RECENT", 16)  # so that what is held is sent on the way
+    monkeypatch.setattr(remote_users, "RECENT", 16)  # so that what is held is sent on the way
     rounds = list(world(kind, 3, 200))
     features = rounds[0][2]
     items = contexts_of(kind, np.arange(len(features)), features)
@@ -99,7 +85,7 @@ def test_many_at_once_are_those_one_by_one(kind: str, monkeypatch: pytest.Monkey
         np.testing.assert_array_equal(mine, others)
     shown = contexts_of(kind, lists[:, 0], features)
     assert one.learn_many(users, shown, payoffs[:, 0]) == other.learn_many(users, shown, payoffs[:, 0])
-    assert_same_state(one, other)
+    assert_same_tensors(one, other)
     asked = [*users[:20], "stranger"]
     contexts = [contexts_of(kind, r[1], features) for r in rounds[:21]]
     assert one.choose_many(asked, contexts) == other.choose_many(asked, contexts)
@@ -146,9 +132,9 @@ def test_users_move_while_everything_goes_on(kind: str) -> None:
             if done % 900 == 0:
                 play(one, other, kind, 3, seed=done)
         assert other.models.shards == shards
-        other._desk.begin()  # type: ignore[union-attr] # everybody is where they are looked for
+        other._remote.clear()  # type: ignore[union-attr] # everybody is where they are looked for
         play(one, other, kind, 20, seed=shards)
-        assert_same_state(one, other)
+        assert_same_tensors(one, other)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -163,7 +149,7 @@ def test_a_file_goes_from_one_process_to_shards_and_back(kind: str, tmp_path: Pa
     single = Hierarchical.load(tmp_path / "other")
     assert single.engine is None
     play(single, wide, kind, 60, seed=5)
-    assert_same_state(single, wide)
+    assert_same_tensors(single, wide)
     with pytest.raises(ParameterError, match="made with engine=…, which cannot be copied"):
         wide.__getstate__()
 
@@ -182,9 +168,9 @@ def test_shards_that_die_anywhere_lose_nothing_and_learn_nothing_twice(
     for k in range(8):
         engine.backend.die_in[chance.randrange(engine.rest[0])] = chance.randrange(6)
         play(one, other, kind, 6, seed=seed + k)
-        other._desk.begin()  # type: ignore[union-attr] # nothing is at hand
+        other._remote.clear()  # type: ignore[union-attr] # nothing is at hand
     engine.backend.die_in.clear()
-    assert_same_state(one, other)
+    assert_same_tensors(one, other)
     assert engine.backend.starts > engine.rest[0]
 
 
@@ -193,7 +179,7 @@ def test_a_partial_answer_says_so_and_payoffs_wait_their_turn(kind: str) -> None
     engine = Engine(4, "partial")
     one, other = make(kind), make(kind, engine=engine)
     play(one, other, kind, 60, seed=6)
-    other._desk.begin()  # type: ignore[union-attr] # nothing is at hand
+    other._remote.clear()  # type: ignore[union-attr] # nothing is at hand
     rounds = list(world(kind, 7, 20))
     engine.backend.dead.add(other.models.placement.shard_of("user 3"))
     engine.backend.held = True
@@ -212,7 +198,7 @@ def test_a_partial_answer_says_so_and_payoffs_wait_their_turn(kind: str) -> None
     assert again.seen is None
     assert not other.waiting
     assert again.choice == one.choose("user 3", contexts)
-    assert_same_state(one, other)
+    assert_same_tensors(one, other)
 
 
 def test_whose_shard_answers_gets_a_whole_decision_while_others_are_down() -> None:
@@ -220,7 +206,7 @@ def test_whose_shard_answers_gets_a_whole_decision_while_others_are_down() -> No
     policy = Hierarchical(n_features=2, engine=engine)
     policy.learn_many(range(20), np.ones((20, 2)), np.ones(20))
     down, up = (next(u for u in range(20) if policy.models.placement.shard_of(u) == s) for s in (0, 1))
-    policy._desk.begin()  # type: ignore[union-attr]
+    policy._remote.clear()  # type: ignore[union-attr]
     engine.backend.dead.add(0)
     engine.backend.held = True
     assert policy.decide(down, np.eye(2)).seen is not None
@@ -231,7 +217,7 @@ def test_a_user_dropped_while_payoffs_wait_is_gone() -> None:
     engine = Engine(2, "partial")
     policy = Hierarchical(one_hot=True, engine=engine)
     policy.learn_many(range(8), ["a"] * 8, np.ones(8))
-    policy._desk.begin()  # type: ignore[union-attr]
+    policy._remote.clear()  # type: ignore[union-attr]
     engine.backend.dead |= {0, 1}
     engine.backend.held = True
     assert policy.decide(0, ["a"]).seen is not None
@@ -247,7 +233,7 @@ def test_refusing_changes_nothing() -> None:
     engine = Engine(2, "refuse")
     one, other = make("few ids"), make("few ids", engine=engine)
     play(one, other, "few ids", 40, seed=7)
-    other._desk.begin()  # type: ignore[union-attr]
+    other._remote.clear()  # type: ignore[union-attr]
     engine.backend.dead.add(other.models.placement.shard_of("user 1"))
     engine.backend.held = True
     for _ in range(2):
@@ -258,7 +244,7 @@ def test_refusing_changes_nothing() -> None:
                 other.learn(user, "item 1", 1.0)
     assert not other.waiting
     engine.backend.held = False
-    assert_same_state(one, other)
+    assert_same_tensors(one, other)
 
 
 def test_a_shard_that_cannot_be_rebuilt_is_given_up() -> None:
@@ -273,12 +259,12 @@ def test_a_shard_that_cannot_be_rebuilt_is_given_up() -> None:
 
 def test_a_change_is_applied_once_by_its_number() -> None:
     shard = UsersShard(UsersKind())
-    shard.change(Change(5, "put", ([("ada", Part(0, b"12345678"))],)))
+    shard.change(Change(5, "put", ([("ada", StoredUser(0, b"12345678"))],)))
     shard.change(Change(4, "drop", ("ada",)))
-    assert shard.find(["ada", "bob"]) == [Part(0, b"12345678"), None]
+    assert shard.find(["ada", "bob"]) == [StoredUser(0, b"12345678"), None]
     again = UsersShard(UsersKind())
-    again.rebuild(shard.snapshot(), [Change(6, "put", ([("bob", Part(1, b""))],))])
-    assert again.between(0, 9) == [("ada", Part(0, b"12345678")), ("bob", Part(1, b""))]
+    again.rebuild(shard.snapshot(), [Change(6, "put", ([("bob", StoredUser(1, b""))],))])
+    assert again.between(0, 9) == [("ada", StoredUser(0, b"12345678")), ("bob", StoredUser(1, b""))]
     assert again.count() == 2
 
 

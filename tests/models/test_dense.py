@@ -17,20 +17,15 @@ from coterie.models._kernels.users.simd import PANEL, PANELS, WIDEST
 from coterie.models.threads import in_chunks, thread_count
 from coterie.policies.base.batch import Batch, run_one_by_one
 from tests.naive import CachedCAB
-
-
-def unit(rng: np.random.Generator, *shape: int) -> NDArray[np.float64]:
-    x = rng.normal(size=shape)
-    vectors: NDArray[np.float64] = x / np.linalg.norm(x, axis=-1, keepdims=True)
-    return vectors
+from tests.worlds import unit_vectors
 
 
 def make_batch(seed: int, n_rounds: int, d: int, n_users: int = 9, c: int = 4, log: bool = False) -> Batch:
     rng = np.random.default_rng(seed)
     users = [f"u{i}" for i in rng.integers(n_users, size=n_rounds)]
-    items = unit(rng, 12, d)
+    items = unit_vectors(rng, 12, d)
     shown = np.array([rng.permutation(12)[:c] for _ in users])
-    truth = unit(rng, 2, d)
+    truth = unit_vectors(rng, 2, d)
     mean = np.array([items[row] @ truth[int(user[1:]) % 2] for user, row in zip(users, shown, strict=True)])
     payoffs = np.clip(np.round(mean + 0.1 * rng.normal(size=mean.shape), 1), -1, 1)
     if not log:
@@ -44,7 +39,7 @@ def make_batch(seed: int, n_rounds: int, d: int, n_users: int = 9, c: int = 4, l
 @pytest.mark.parametrize("many", [False, True])
 def test_the_panel_product_is_a_matrix_product(width: int, d: int, many: bool) -> None:
     rng = np.random.default_rng(width)
-    x, pairs = unit(rng, width, d), d * (d + 1) // 2
+    x, pairs = unit_vectors(rng, width, d), d * (d + 1) // 2
     flat_pairs, flat = np.empty(width * pairs), np.empty(width * d)
     panel_kernels.lay_columns(x, flat_pairs, flat)
     multiply, count = (panel_kernels.multiply_panels, PANELS) if many else (panel_kernels.multiply_panel, 1)
@@ -61,9 +56,21 @@ def test_the_panel_product_is_a_matrix_product(width: int, d: int, many: bool) -
 
 
 @pytest.mark.parametrize("eligible", ["updated", "all"])
-@pytest.mark.parametrize(("alpha", "gamma"), [(0.0, 0.5), (0.02, 0.2), (0.1, 0.2), (0.1, 1.5), (0.3, 0.0)])
+@pytest.mark.parametrize(
+    ("alpha", "gamma", "sharing"),  # among which users payoffs are shared
+    [
+        (0.0, 0.5, ["all"]),  # only users with equal estimates are neighbours, such as two that are idle
+        (0.02, 0.2, ["updated", "all"]),
+        (0.1, 0.2, []),  # no bound falls below γ/4
+        (0.1, 0.6, ["updated", "all"]),
+        (0.1, 1.5, ["updated", "all"]),  # every bound is below γ/4 from the start
+        (0.3, 0.0, []),
+    ],
+)
 @pytest.mark.parametrize("log", [False, True])
-def test_the_compiled_loop_is_the_python_loop(alpha: float, gamma: float, eligible: Any, log: bool) -> None:
+def test_the_compiled_loop_is_the_python_loop(
+    alpha: float, gamma: float, sharing: list[str], eligible: Any, log: bool
+) -> None:
     fast, slow = (CAB(n_features=5, alpha=alpha, gamma=gamma, eligible=eligible) for _ in range(2))
     for policy in (fast, slow):
         for name in ("u3", "idle", "u0", "idle too"):
@@ -77,7 +84,7 @@ def test_the_compiled_loop_is_the_python_loop(alpha: float, gamma: float, eligib
         for policy in (fast, slow):
             policy.drop("u1")
         shared += int(mine.updated.sum() - mine.kept.sum())
-    assert shared > 0 or gamma == 0 or alpha in (0.0, 0.1)
+    assert (shared > 10) == (eligible in sharing)
     assert {k: v.tobytes() for k, v in fast.tensors().items()} == {
         k: v.tobytes() for k, v in slow.tensors().items()
     }
@@ -102,7 +109,7 @@ def test_choosing_for_many_is_choosing_one_by_one(eligible: Any) -> None:
     policy.run(make_batch(3, 200, 4))
     rng = np.random.default_rng(0)
     users = ["u1", "stranger", "idle", "u2", "u1"]
-    lists = [unit(rng, c, 4) for c in (3, 1, 7, 30, 2)]
+    lists = [unit_vectors(rng, c, 4) for c in (3, 1, 7, 30, 2)]
     assert policy.choose_many(users, lists) == [
         policy.choose(u, x) for u, x in zip(users, lists, strict=True)
     ]
@@ -189,7 +196,7 @@ def test_sums_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(kernels, "CHUNK", 1)
     policy = CAB(n_features=3, alpha=0.3)
     policy.run(make_batch(4, 300, 3, n_users=60))
-    x = unit(np.random.default_rng(1), 6, 3)
+    x = unit_vectors(np.random.default_rng(1), 6, 3)
     seen = []
     for threads in ("1", "3"):
         monkeypatch.setenv("COTERIE_THREADS", threads)

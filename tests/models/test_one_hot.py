@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from coterie import CAB
 from coterie.errors import ContextError, FileError, ParameterError, PayoffError, UserError
 from coterie.models import OneHot
-from coterie.models._kernels.rule import scale_after
+from coterie.models._kernels.bounds import scale_after
 from coterie.models._kernels.users.history_arrays import FREE_ID, IDS
 from coterie.models.batches import distinct, positions
 from coterie.models.files import Tensors

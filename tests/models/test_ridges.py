@@ -9,13 +9,9 @@ from hypothesis import strategies as st
 
 from coterie.errors import FileError
 from coterie.models import Ridges
+from tests.worlds import unit_vectors
 
 D = 3
-
-
-def unit(rng: np.random.Generator, n: int) -> Any:
-    x = rng.normal(size=(n, D))
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
 def expected(histories: list[tuple[Any, float]], x: Any) -> tuple[Any, Any]:
@@ -32,7 +28,7 @@ def trained(n_rows: int, n_updates: int, seed: int) -> tuple[Ridges, list[list[t
     for _ in range(n_rows):
         bank.take()
     for _ in range(n_updates):
-        row, x, y = int(rng.integers(n_rows)), unit(rng, 1), float(rng.uniform(-1, 1))
+        row, x, y = int(rng.integers(n_rows)), unit_vectors(rng, 1, D), float(rng.uniform(-1, 1))
         bank.update(row, x, y)
         histories[row].append((x[0], y))
     return bank, histories
@@ -40,7 +36,7 @@ def trained(n_rows: int, n_updates: int, seed: int) -> tuple[Ridges, list[list[t
 
 def test_rows_are_ridge_regressions_and_row_minus_one_knows_nothing() -> None:
     bank, histories = trained(20, 300, seed=1)
-    x = unit(np.random.default_rng(2), 6)
+    x = unit_vectors(np.random.default_rng(2), 6, D)
     for row, history in enumerate([*histories, []]):
         found = bank.view(row if row < 20 else -1, x)
         estimate, spread = expected(history, x)
@@ -62,7 +58,7 @@ def test_pooling_and_unpooling_equals_summing_anew(seed: int, moves: list[tuple[
         elif not inwards and row in inside:
             pools.pool(pool, bank, row, -1)
             inside.remove(row)
-    x = unit(np.random.default_rng(seed), 4)
+    x = unit_vectors(np.random.default_rng(seed), 4, D)
     found = pools.view(pool, x)
     estimate, spread = expected([pair for row in inside for pair in histories[row]], x)
     assert found.estimate == pytest.approx(estimate, abs=1e-10)
@@ -77,7 +73,7 @@ def test_distances_are_those_of_the_profiles() -> None:
     for i in range(5):
         for j in range(5):
             want = float(np.sum((profiles[i] - profiles[j]) ** 2))
-            assert bank.gap(i, bank, j) == pytest.approx(want, abs=1e-12)
+            assert bank.squared_distance(i, bank, j) == pytest.approx(want, abs=1e-12)
 
 
 def test_inverses_do_not_drift_over_many_updates() -> None:
@@ -85,7 +81,7 @@ def test_inverses_do_not_drift_over_many_updates() -> None:
     rng = np.random.default_rng(5)
     bank = Ridges(D)
     bank.take()
-    x, y = unit(rng, 20_000), rng.uniform(-1, 1, size=20_000)
+    x, y = unit_vectors(rng, 20_000, D), rng.uniform(-1, 1, size=20_000)
     for t in range(20_000):
         bank.update(0, x[t : t + 1], y[t])
     inverse = np.linalg.inv(np.eye(D) + x.T @ x)
@@ -95,7 +91,7 @@ def test_inverses_do_not_drift_over_many_updates() -> None:
 
 def test_the_last_row_replaces_a_dropped_one_and_rows_given_back_come_clean() -> None:
     bank, _ = trained(4, 60, seed=6)
-    x = unit(np.random.default_rng(7), 3)
+    x = unit_vectors(np.random.default_rng(7), 3, D)
     last = bank.view(3, x)
     bank.replace(1)
     assert bank.view(1, x).estimate.tolist() == last.estimate.tolist()
@@ -112,7 +108,7 @@ def test_saved_rows_come_back_bit_for_bit_and_damage_is_seen() -> None:
     tensors = bank.tensors("user", np.array([2, 0]))
     again = Ridges(D)
     again.rows = again.restore("user", tensors, 2)
-    x = unit(np.random.default_rng(9), 3)
+    x = unit_vectors(np.random.default_rng(9), 3, D)
     assert again.view(0, x).spread.tolist() == bank.view(2, x).spread.tolist()
     assert again.take() == 2
     for name in ("gram", "inverse", "weight", "moment"):

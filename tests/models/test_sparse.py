@@ -17,14 +17,7 @@ from coterie.models.users.history import History, Kept
 from coterie.models.users.records import CHUNK, Records
 from coterie.models.users.recovery import Rows, recover
 from coterie.models.users.sparse import Sparse
-
-Floats = NDArray[np.float64]
-
-
-def unit_vectors(rng: np.random.Generator, n: int, d: int) -> Floats:
-    x = rng.standard_normal((n, d))
-    vectors: Floats = x / np.linalg.norm(x, axis=1, keepdims=True)
-    return vectors
+from tests.worlds import unit_vectors
 
 
 def arrays_held(root: Any) -> Iterator[NDArray[Any]]:

@@ -5,7 +5,7 @@ import pytest
 
 from coterie.errors import FileError
 from coterie.models.rows.tables import ItemTable, VectorTable, make_table
-from tests.duel import unit_vectors
+from tests.worlds import unit_vectors
 
 
 def trained(seed: int, n_rows: int, d: int, rounds: int) -> VectorTable:
@@ -63,7 +63,7 @@ def test_items_are_one_hot_vectors() -> None:
         (items.views(range(5), pool), vectors.views(np.eye(5), pool)),
         (items.pooled(pool, range(5)), vectors.pooled(pool, np.eye(5))),
         (items.view(4, range(5)), vectors.view(4, np.eye(5))),
-        (items.view(None, range(5)), vectors.view(None, np.eye(5))),
+        (items.view(-1, range(5)), vectors.view(-1, np.eye(5))),
     ]:
         assert mine.estimate == pytest.approx(theirs.estimate)
         assert mine.spread == pytest.approx(theirs.spread)

@@ -6,17 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from coterie import CAB, LinUCB
 from coterie.errors import ParameterError
 from tests.naive import CachedCAB, NaiveCAB
-
-
-def unit_vectors(rng: np.random.Generator, n: int, d: int) -> NDArray[np.float64]:
-    x = rng.normal(size=(n, d))
-    vectors: NDArray[np.float64] = x / np.linalg.norm(x, axis=1, keepdims=True)
-    return vectors
+from tests.worlds import unit_vectors
 
 
 def test_two_users_two_rounds_by_hand() -> None:

@@ -4,6 +4,7 @@ import copy
 import inspect
 import pickle
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -307,6 +308,32 @@ def test_a_batch_gives_what_one_by_one_gives(make: Callable[[], Policy], one_hot
         assert fast.explain(user, contexts).score == pytest.approx(
             slow.explain(user, contexts).score, abs=1e-9
         )
+
+
+def twin_of(policy: Policy) -> Any:
+    """Return the slow twin that the file of the same name in `tests/twins` makes, or None if it makes none."""
+    name = f"tests.twins.{type(policy).__module__.rpartition('.')[2]}"
+    make = getattr(import_module(name), "twin_of", None) if find_spec(name) else None
+    return make and make(policy, D if policy.n_features else 8)  # type: ignore[attr-defined]
+
+
+WITH_TWIN = [case for case in CASES if twin_of(case[1]())]
+
+
+@pytest.mark.parametrize(
+    ("make", "one_hot"), [case[1:] for case in WITH_TWIN], ids=[case[0] for case in WITH_TWIN]
+)
+def test_choices_are_those_of_the_twin(make: Callable[[], Policy], one_hot: bool) -> None:
+    policy, rng = make(), np.random.default_rng(11)
+    twin = twin_of(policy)
+    for _ in range(150):
+        user, contexts = f"user {rng.integers(6)}", candidates(rng, one_hot)
+        vectors = np.eye(8)[[int(item[5:]) for item in contexts]] if one_hot else contexts
+        k = policy.choose(user, contexts)
+        assert k == twin.choose(user, vectors)
+        payoff = float(rng.random() < 0.2 + 0.15 * k)
+        policy.learn(user, contexts[k], payoff)
+        twin.learn(user, vectors[k], payoff)
 
 
 def test_every_policy_says_where_it_comes_from() -> None:

@@ -11,8 +11,11 @@ from numpy.typing import NDArray
 import coterie
 from coterie import Candidates, Hierarchical
 from coterie.errors import ContextError, ParameterError, PayoffError, UserError
+from coterie.models._kernels.hierarchy import arrays, loop
+from coterie.models._kernels.hierarchy.population import view
+from coterie.models._kernels.hierarchy.visits import visit_rows
+from coterie.models.hierarchy import refit
 from coterie.models.hierarchy.population import Population
-from coterie.models.rows.ridge_rows import kernels
 from coterie.policies.base.batch import Batch
 from tests.naive import NaiveHierarchical
 
@@ -62,8 +65,8 @@ def test_hierarchical_equals_its_twin_choice_for_choice(
         k = decision.choice
         policy.learn(user, contexts_of(kind, shown, features)[k], payoffs[k])
         twin.learn(user, f"item {shown[k]}", features[shown[k]], payoffs[k])
-    assert policy._many.n_groups == len(twin.many.prior.share)
-    assert bool(policy._deciding[0]) == (twin.few is not None) == (kind == "few ids")
+    assert policy._model.many.n_groups == len(twin.many.prior.share)
+    assert bool(policy._model.deciding[0]) == (twin.few is not None) == (kind == "few ids")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -88,54 +91,49 @@ def test_the_compiled_loop_gives_what_one_by_one_gives(kind: str, half_life: flo
         assert tensor.tobytes() == slow.tensors()[name].tobytes(), name
 
 
-def test_one_user_by_hand() -> None:
-    """The constant alone, κ = 0.1, prior variance 0.05, and a population that is told to have mean 0.5.
+CONSTANT = arrays.Contexts(np.empty((1, 0)), np.empty(0, dtype=np.int64))  # one item without features
 
-    Two payoffs, 1 and 0, make S = 2 and b = 1: C = 1 / (1/0.05 + 2/0.1) = 1/40 and m = C (0.5/0.05 + 1/0.1) = 0.5.
+
+def one_user(keep: float) -> loop.Hierarchy:
+    """Return a model of one user over the constant alone: κ = 0.1, prior variance 0.05, and the certain mean 0.5."""
+    model = Population(1, keep=keep).model
+    model.prior.means[0, 0] = 0.5
+    model.prior.doubt[:] = 0.0
+    model.place[arrays.ROWS] = 1
+    pairs = Hierarchical(one_hot=True)._model.pairs.rows
+    return loop.Hierarchy(Population(1, unit=True).model, model, np.array([0]), pairs, False)
+
+
+def viewed(hierarchy: loop.Hierarchy) -> tuple[float, float]:
+    """Return the user's estimate and its variance."""
+    parts = np.empty((1, 6))
+    chance = view(hierarchy.many, hierarchy.pairs, 0, CONSTANT, np.arange(1), np.zeros(1), parts)
+    assert chance.tolist() == [1.0]
+    return parts[0, :2].sum(), parts[0, 4] ** 2
+
+
+def test_one_user_by_hand() -> None:
+    """Two payoffs, 1 and 0, make S = 2 and b = 1: C = 1 / (1/0.05 + 2/0.1) = 1/40, m = C (0.5/0.05 + 1/0.1) = 0.5.
+
     A third payoff of 1 makes C = 1/50 and m = (10 + 20) / 50 = 0.6.
     """
-    population = Population(1)
-    model, code = population.model, population.code
-    pairs = Hierarchical(one_hot=True)._pairs.rows
-    model.prior.means[0, 0] = 0.5
-    model.prior.doubt[:] = 0.0  # the mean is certain
-    model.place[code.ROWS] = 1
-    loops = kernels("hierarchy.loop")
-    other = Population(1, unit=True).model
-    table, numbers = np.empty((1, 0)), np.empty(0, dtype=np.int64)
-    parts, chance = np.empty((1, 6)), np.empty(1)
+    hierarchy = one_user(keep=1.0)
     expected = {2: (0.5, 1 / 40), 3: (0.6, 1 / 50)}
     for n, payoff in enumerate((1.0, 0.0, 1.0), start=1):
-        loops.learn_one(other, model, np.array([0]), pairs, 0, table, numbers, 0, payoff, False)
-        code.view(model, pairs, 0, table, numbers, np.arange(1), np.zeros(1), parts, chance)
+        loop.learn_one(hierarchy, 0, CONSTANT, 0, payoff)
         if n in expected:
-            mean, variance = expected[n]
-            assert parts[0, :2].sum() == pytest.approx(mean)
-            assert parts[0, 4] == pytest.approx(math.sqrt(variance))
-    assert chance.tolist() == [1.0]
+            assert viewed(hierarchy) == pytest.approx(expected[n])
 
 
 def test_an_old_payoff_counts_half_by_hand() -> None:
-    """As above with a half-life of one payoff: payoffs 1 and 0 make S = 1/2 + 1 and b = 1/2.
+    """With a half-life of one payoff: payoffs 1 and 0 make S = 1/2 + 1 and b = 1/2.
 
     C = 1 / (1/0.05 + 1.5/0.1) = 1/35 and m = C (0.5/0.05 + 0.5/0.1) = 15/35.
     """
-    population = Population(1, keep=0.5)
-    model, code = population.model, population.code
-    pairs = Hierarchical(one_hot=True)._pairs.rows
-    model.prior.means[0, 0] = 0.5
-    model.prior.doubt[:] = 0.0  # the mean is certain
-    model.place[code.ROWS] = 1
-    table, numbers = np.empty((1, 0)), np.empty(0, dtype=np.int64)
+    hierarchy = one_user(keep=0.5)
     for payoff in (1.0, 0.0):
-        other = Population(1, unit=True).model
-        kernels("hierarchy.loop").learn_one(
-            other, model, np.array([0]), pairs, 0, table, numbers, 0, payoff, False
-        )
-    parts, chance = np.empty((1, 6)), np.empty(1)
-    code.view(model, pairs, 0, table, numbers, np.arange(1), np.zeros(1), parts, chance)
-    assert parts[0, :2].sum() == pytest.approx(15 / 35)
-    assert parts[0, 4] == pytest.approx(math.sqrt(1 / 35))
+        loop.learn_one(hierarchy, 0, CONSTANT, 0, payoff)
+    assert viewed(hierarchy) == pytest.approx((15 / 35, 1 / 35))
 
 
 def facts(policy: Hierarchical, seed: int, n_payoffs: int, kind: str) -> list[tuple[int, Floats, int, float]]:
@@ -161,11 +159,11 @@ def brute(
     ids: bool,
 ) -> tuple[float, float]:
     """Condition the joint normal of all payoffs and of one more on what was paid. Nothing is approximated."""
-    population = policy._many
+    population = policy._model.many
     prior, d = population.model.prior, population.n_used
     kappa, phi, tau, epsilon = prior.noise
     sigma = prior.covariance[:d, :d]
-    broad = np.diag(population._by_scale(population.code.BROAD, 0.25)[:d])
+    broad = np.diag(refit.by_scale(population, arrays.BROAD, 0.25)[:d])
     rows = [*told, (row, x, item, 0.0)]
     n = len(rows)
     cov, mean = np.zeros((n, n)), np.full(n, epsilon if ids else 0.0)
@@ -184,8 +182,8 @@ def brute(
 
 def hold_variances(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no pass end in new variances, and take the features' scale as told."""
-    for name in ("_new_variances", "_new_effects", "_split"):
-        monkeypatch.setattr(Population, name, lambda *_: None)
+    for name in ("new_variances", "new_effects", "split"):
+        monkeypatch.setattr(refit, name, lambda *_: None)
 
 
 @pytest.mark.parametrize("n_payoffs", [1, 5, 40])
@@ -199,14 +197,15 @@ def test_posteriors_of_features_equal_brute_force_conditioning(
     hold_variances(monkeypatch)
     policy = Hierarchical(n_features=3)
     told = facts(policy, 7, n_payoffs, "features")
-    population = policy._many
-    population._next_pass()
-    population._begin(policy._pairs.rows)
+    population = policy._model.many
+    refit.next_pass(population)
+    refit.start_again(population, policy._model.pairs.rows)
     rng = np.random.default_rng(0)
     for row in [*range(population.n_rows), -1]:
         for _ in range(3):
             x = rng.normal(size=3)
-            parts, _ = policy._view(row, x[None, :], np.empty(0, dtype=np.int64))
+            contexts = arrays.Contexts(x[None, :], np.empty(0, dtype=np.int64))
+            parts, _ = policy._model.view(row, contexts, None)
             mean, variance = brute(policy, told, row, np.append(1.0, x), -1, ids=False)
             assert parts[0, :4].sum() == pytest.approx(mean, abs=1e-9)
             assert parts[0, 4] ** 2 == pytest.approx(variance, abs=1e-9)
@@ -225,12 +224,12 @@ def test_posteriors_with_item_effects_are_close_to_brute_force(
     told = facts(policy, 3, 16, kind)
     off, wide = [], []
     features = np.random.default_rng(3).normal(size=(6, 3))
-    policy._deciding[0] = 0
+    policy._model.deciding[0] = 0
     for row in range(4):
         for item in range(6):
             table = features[[item]] if kind == "both" else np.empty((1, 0))
-            number = policy._pairs.numbers([f"item {item}"])
-            parts, _ = policy._view(row, table, number)
+            number = policy._model.pairs.numbers([f"item {item}"])
+            parts, _ = policy._model.view(row, arrays.Contexts(table, number), None)
             x = np.concatenate([[1.0], table[0]])
             mean, variance = brute(policy, told, row, x, item, ids=True)
             off.append(abs(parts[0, :4].sum() - mean))
@@ -253,10 +252,10 @@ def test_a_refit_never_lowers_the_likelihood() -> None:
         payoff = float(np.clip(0.3 * x[0] * (1 if who % 2 else -1) + 0.1 * rng.normal(), -1, 1))
         policy.learn(who, x, payoff)
         told.append((policy._roster.row(who), np.append(1.0, x), payoff))
-    population = policy._many
-    model, code = population.model, population.code
-    model.place[code.TRIAL] = 0
-    model.place[code.NEXT] = 10**9
+    population = policy._model.many
+    model = population.model
+    model.place[arrays.TRIAL] = 0
+    model.place[arrays.NEXT] = 10**9
 
     def objective() -> float:
         prior, total = model.prior, 0.0
@@ -267,19 +266,19 @@ def test_a_refit_never_lowers_the_likelihood() -> None:
             K = X @ sigma @ X.T + kappa * np.eye(len(y))
             off = y - X @ mu
             total -= 0.5 * (np.linalg.slogdet(K)[1] + off @ np.linalg.solve(K, off))
-        start = np.diag(population._start())
+        start = np.diag(refit.start_variance(population))
         total -= 2.5 * (np.linalg.slogdet(sigma)[1] + np.trace(np.linalg.solve(sigma, start)))
         total -= 2.5 * (math.log(kappa) + 0.1 / kappa)
-        return float(total) - 0.5 * float(mu**2 @ (1 / population._by_scale(code.BROAD, 0.25)))
+        return float(total) - 0.5 * float(mu**2 @ (1 / refit.by_scale(population, arrays.BROAD, 0.25)))
 
-    population._next_pass()
-    population._begin(policy._pairs.rows)  # back to the start, but for the noise
+    refit.next_pass(population)
+    refit.start_again(population, policy._model.pairs.rows)  # back to the start, but for the noise
     model.prior.noise[0] = 0.1
     values = []
     for _ in range(20):
-        population._next_pass()
-        code.visit_rows(model, policy._pairs.rows, 0, population.n_rows)
-        population._end_pass(0)
+        refit.next_pass(population)
+        visit_rows(model, policy._model.pairs.rows, 0, population.n_rows)
+        refit.end_pass(population, 0)
         values.append(objective())
     assert (np.diff(values) > -1e-9).all()
     assert values[-1] > values[0] + 0.1
@@ -304,8 +303,8 @@ def test_variances_are_recovered_from_a_world_of_the_model() -> None:
     told, sigma, centres = drawn_world(4, 400, 12, groups=1)
     policy = Hierarchical(n_features=2)
     policy.learn_many(*(list(column) for column in zip(*told, strict=True)))
-    prior = policy._many.model.prior
-    assert policy._many.n_groups == 1
+    prior = policy._model.many.model.prior
+    assert policy._model.many.n_groups == 1
     assert np.abs(prior.covariance - sigma) == pytest.approx(0, abs=0.015)
     assert prior.noise[0] == pytest.approx(0.04, rel=0.1)
     assert prior.means[0] == pytest.approx(centres[0], abs=0.05)
@@ -318,7 +317,7 @@ def test_groups_are_recovered_from_a_world_of_the_model() -> None:
     policy.learn_many(*(list(column) for column in zip(*told, strict=True)))
     groups = policy.groups()
     assert len(groups) == 2
-    found = sorted(policy._many.model.prior.means[:2].tolist(), key=lambda m: -m[1])
+    found = sorted(policy._model.many.model.prior.means[:2].tolist(), key=lambda m: -m[1])
     assert np.array(found) == pytest.approx(centres, abs=0.1)
     wrong = min(
         sum((int(str(user)) % 2) != (g ^ flip) for g, group in enumerate(groups) for user in group.users)
@@ -368,7 +367,7 @@ def test_a_forgotten_user_is_a_stranger_and_the_population_stays() -> None:
     policy = make("both")
     for user, shown, features, payoffs in world("both", 2, 200):
         policy.learn(user, contexts_of("both", shown, features)[0], payoffs[0])
-    means = policy._many.model.prior.means.copy()
+    means = policy._model.many.model.prior.means.copy()
     last = policy.users[-1]
     shown = contexts_of("both", np.arange(4), features)
     kept = policy.explain(last, shown).estimate
@@ -377,7 +376,7 @@ def test_a_forgotten_user_is_a_stranger_and_the_population_stays() -> None:
     assert "user 3" not in policy.users
     assert policy.explain("user 3", shown).estimate == pytest.approx(stranger)
     assert policy.explain(last, shown).estimate == pytest.approx(kept)
-    assert (policy._many.model.prior.means == means).all()
+    assert (policy._model.many.model.prior.means == means).all()
     with pytest.raises(UserError, match="user 3"):
         policy.drop("user 3")
 

@@ -10,7 +10,8 @@ from coterie import LinUCB
 from coterie.errors import ParameterError
 from coterie.policies.base.batch import Batch
 from tests.naive import NaiveLinUCB
-from tests.twins.worlds import agree, run_equals_one_by_one, visits
+from tests.playing import agree, run_equals_one_by_one
+from tests.worlds import visits
 
 kinds = pytest.mark.parametrize("one_hot", [False, True], ids=["vectors", "items"])
 both = pytest.mark.parametrize("shared", [False, True], ids=["multiple", "single"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from coterie import Random
-from tests.twins.worlds import run_equals_one_by_one
+from tests.playing import run_equals_one_by_one
 
 
 @pytest.mark.parametrize("one_hot", [False, True], ids=["vectors", "items"])

@@ -12,7 +12,8 @@ from coterie.errors import ParameterError
 from coterie.experiments.run.specs import make_policy, parse_spec
 from coterie.models.files import read_file, write_file
 from tests.naive import SampledCAB
-from tests.policies.test_cab import play_both, unit_vectors
+from tests.policies.test_cab import play_both
+from tests.worlds import unit_vectors
 
 
 @pytest.mark.parametrize(("alpha", "gamma"), [(0.5, 0.0), (0.1, 0.2), (0.02, 0.2), (0.1, 2.0)])

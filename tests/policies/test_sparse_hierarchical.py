@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from coterie import Action, SparseHierarchical
 from coterie.errors import ContextError, FileError, ParameterError, UserError
-from coterie.models._kernels.hierarchy import effects as kernel
+from coterie.models._kernels.hierarchy import effect_keys as keys
 from coterie.models.encoded import Encoded
 from coterie.models.hierarchy.effects import NAMES
 from tests.twins.sparse_hierarchical import NaiveSparseHierarchical
@@ -232,7 +232,7 @@ def test_candidates_survive_as_bytes() -> None:
     for shown in (Action("a", {"x": 2}, {"c": 1, "d": 3}), Action(None, {}, {}), Action("b")):
         encoded = policy.read([shown])
         again = Encoded.from_bytes(encoded.to_bytes())
-        for one, two in zip(encoded.shown, again.shown, strict=True):
+        for one, two in zip(encoded.hashed, again.hashed, strict=True):
             assert one.tolist() == two.tolist()
     for bad in (b"", b"x" * 9, b"\xff" * 24, np.array([0, 1], "<u4").tobytes()):
         with pytest.raises(FileError, match="hashed features"):
@@ -305,9 +305,9 @@ def test_a_file_that_contradicts_itself_is_refused() -> None:
         tensor[place] = value
         return other(**{name: tensor})
 
-    head = int(np.flatnonzero(whole["kinds"] == kernel.USER)[0])
-    member = int(np.flatnonzero(whole["kinds"] == kernel.USER_ID)[0])
-    plain = int(np.flatnonzero(whole["kinds"] == kernel.ID)[0])
+    head = int(np.flatnonzero(whole["kinds"] == keys.USER)[0])
+    member = int(np.flatnonzero(whole["kinds"] == keys.USER_ID)[0])
+    plain = int(np.flatnonzero(whole["kinds"] == keys.ID)[0])
     for tensors in (
         with_("nexts", head, head),
         with_("nexts", head, -1),

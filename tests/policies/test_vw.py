@@ -139,7 +139,7 @@ def test_bad_input_of_both_kinds_is_named_and_changes_nothing() -> None:
     ):
         VW(one_hot=True, setting="best")
     with pytest.raises(
-        ParameterError, match="n_features is None and one_hot is False, expected n_features=25"
+        ParameterError, match="n_features is None and one_hot is False, expected at least one kind of context"
     ):
         VW()
 

@@ -9,7 +9,7 @@ import pytest
 from coterie.service.clock import JUMP, SteadyClock
 from coterie.service.core.coordinator import Coordinator
 from coterie.service.core.records import Rank, Tick, flatten
-from coterie.service.exchange.logs import _settled, export_log
+from coterie.service.exchange.dsjson import settled
 from coterie.service.log.recovery import recover
 from coterie.service.snapshots import snapshot
 from tests.service.helpers import START, Clock, ask, decide, engine, opened, settings_of, with_coordinator
@@ -115,7 +115,7 @@ def test_a_running_service_survives_a_clock_that_jumps_ahead_and_back(
             -MONTH,
         ]
         assert snapshot.dump(recover(store, from_empty=True)) == state
-        assert [earned for _, earned in _settled(export_log(store))] == [1.0, 0.0, 1.0]
+        assert [one.reward for one in settled(flatten(store.read()))] == [1.0, 0.0, 1.0]
 
 
 def test_a_start_with_an_earlier_time_of_day_waits_no_longer_for_it(tmp_path: Path) -> None:

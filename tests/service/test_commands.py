@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from coterie.bench.service.loadtest import SERVERS, Plan, Server, check_plan
 from coterie.cli.app import app
 from coterie.errors import MissingExtraError, ParameterError
-from coterie.service.evaluations.routes import ROUTES as EVALUATIONS
-from coterie.service.http.routes_native import ROUTES
+from coterie.service.http.app import NATIVE
+from coterie.service.http.routes import page
 from coterie.service.log import store
 from coterie.service.settings import Config, Durability, read_settings
 from tests.service.helpers import Clock, ask, opened, settings_of, with_coordinator
@@ -126,6 +126,6 @@ def test_settings_come_from_file_environment_and_flags(tmp_path: Path) -> None:
 
 
 def test_every_route_and_setting_is_documented() -> None:
-    for route in [*ROUTES, *EVALUATIONS]:
+    for route in [route for module in NATIVE if module is not page for route in module.ROUTES]:
         for path in route.paths:
             assert path.replace(":str", "") in DOCS, f"docs/service.md does not mention {path}"

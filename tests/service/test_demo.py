@@ -9,11 +9,10 @@ import pytest
 from coterie.service.core.coordinator import Coordinator
 from coterie.service.core.engine import Engine, Question
 from coterie.service.demo import HELD_BACK, ITEMS, KINDS, USERS, Crowd, live
-from coterie.service.figures import insight
-from coterie.service.figures.intervals import Sums, interval
+from coterie.service.figures.intervals import interval, unweighted
 from coterie.service.settings import Config, Settings
 from coterie.service.trial.report import report
-from tests.service.helpers import START, Clock, ask, engine, settings_of, with_coordinator
+from tests.service.helpers import START, settings_of, with_coordinator
 
 MINUTE = 2400  # visits of the demo's first minute, at 40 a second
 
@@ -61,7 +60,7 @@ def test_the_demo_learns_within_its_first_minute(first_minute: tuple[Engine, lis
     assert len(ITEMS) * KINDS == np.size(crowd.tastes)
     early = clicks[: len(clicks) // 4]
     n, k = len(early), sum(early)
-    found = interval(Sums(n, n, n, k, k, k), 0)
+    found = interval(unweighted(n, k, k), 0)
     assert found is not None
     assert found.low > uniform
     assert np.mean(clicks[-500:]) > uniform + 0.08
@@ -91,22 +90,3 @@ def test_the_demo_holds_visitors_back_unless_the_settings_name_it(tmp_path: Path
 
     given = frozenset(["config", "config.holdback"]) if named else frozenset()
     with_coordinator(Settings(store=str(tmp_path / "log.db"), given=given), work)
-
-
-def test_the_latest_decisions_are_told_in_stretches(tmp_path: Path) -> None:
-    """120 decisions have two stretches of 50, the newest at the end; what still waits is left out."""
-
-    async def work(coordinator: Coordinator) -> list[insight.Stretch]:
-        for k in range(121):
-            await coordinator.rank(ask(f"e{k}", "ann", "ab"))
-            if k < 120:
-                await coordinator.reward(f"e{k}", float(k >= 70))
-        tail = insight.Tail()
-        tail.follow(coordinator.store)
-        return insight.stretches(tail.of(coordinator.engine), coordinator.engine)
-
-    first, second = with_coordinator(settings_of(tmp_path / "log.db"), work, Clock())
-    assert (first.decisions, first.payoff, second.decisions, second.payoff) == (50, 0.0, 50, 1.0)
-    assert second.payoff_interval is not None
-    assert second.payoff_interval.high == 1
-    assert insight.stretches([], engine()) == []

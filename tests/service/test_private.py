@@ -11,7 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from coterie.cli.app import app
-from coterie.service.exchange.logs import export_log, write_dsjson, write_parquet
+from coterie.service.core.records import flatten
+from coterie.service.exchange.dsjson import write_dsjson
+from coterie.service.exchange.parquet import write_parquet
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.private import make_private, open_private
 from tests.service.helpers import ask, settings_of, with_coordinator
@@ -82,7 +84,7 @@ def test_an_export_is_private_from_the_first_byte(write: Any, tmp_path: Path) ->
     store = SqliteStore(str(tmp_path / "log.db"))
 
     def watched() -> Iterator[Any]:
-        for pair in export_log(store):
+        for pair in flatten(store.read()):
             assert modes(tmp_path)["log.out"] == "0o600"
             yield pair
 

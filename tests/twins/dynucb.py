@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -69,3 +70,9 @@ class NaiveDynUCB:
         if gaps[self.cluster[user]] > min(gaps) + 1e-12:
             self.cluster[user] = min(c for c in range(self.k) if gaps[c] <= min(gaps) + 1e-12)
         self.t += 1
+
+
+def twin_of(policy: Any, d: int) -> NaiveDynUCB:
+    return NaiveDynUCB(
+        d, policy.k, policy.alpha, policy.seed, policy.thompson, policy.one_hot, policy.seek_first
+    )

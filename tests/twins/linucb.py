@@ -77,3 +77,10 @@ class NaiveLinUCB:
         self.M[who] = np.eye(self.d) + self.keep * (M - np.eye(self.d)) + np.outer(x, x)
         self.b[who] = self.keep * b + y * x
         self.t += 1
+
+
+def twin_of(policy: Any, d: int) -> NaiveLinUCB:
+    """Return the twin of a policy over d features or items. The contract suite compares their choices."""
+    return NaiveLinUCB(
+        d, policy.alpha, policy.shared, policy.thompson, policy.seed, policy.one_hot, policy._keep
+    )

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -108,3 +109,7 @@ class NaiveSCLUB:
             older |= younger
             self.clusters = [c for c in self.clusters if c is not younger]
             cluster = older
+
+
+def twin_of(policy: Any, d: int) -> NaiveSCLUB:
+    return NaiveSCLUB(d, policy.alpha, policy.alpha_theta, policy.alpha_p)

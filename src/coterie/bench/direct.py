@@ -12,10 +12,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from coterie import CAB
+from coterie.arrays import Floats
 from coterie.bench.click_log import Log
 from coterie.models.protocol import ROUNDING, TIE
-
-Floats = NDArray[np.float64]
 
 
 class Direct(NamedTuple):

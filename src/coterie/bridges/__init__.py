@@ -1,10 +1,11 @@
 """Bridges to other packages: obp, Gymnasium, pandas, polars, Arrow and MLflow.
 
-Each name is imported when it is first asked for, and says what to install where its package is missing.
+Each name is imported at its first use; if its package is missing, the error says what to install.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from coterie.lazy import lazy_names
 
 if TYPE_CHECKING:
     from coterie.bridges.frames import frame
@@ -25,13 +26,4 @@ HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Import a bridge when it is first asked for: none needs the packages of another."""
-    if name not in HOMES:
-        raise AttributeError(f"module 'coterie.bridges' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"coterie.bridges.{HOMES[name]}"), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names("coterie.bridges", HOMES)

@@ -1,6 +1,6 @@
 """Results and logs as tables, for pandas, polars or anything that reads Arrow.
 
-Tables come in without help: `open_log`, `open_interactions` and `Policy.fit` take any with the Arrow interface.
+In the other direction no bridge is needed: `open_log`, `open_interactions` and `Policy.fit` read any Arrow table.
 """
 
 import os
@@ -44,7 +44,7 @@ def frame(result: Any, to: str = "polars", *, curves: bool = False) -> Any:
         raise ParameterError(f"to is {to!r}, expected one of: {', '.join(FORMATS)}")
     if to == "pandas" and find_spec("pandas") is None:
         raise MissingExtraError("a pandas frame needs pandas: pip install pandas")
-    result = getattr(result, "comparison", result)  # of what `reproduce` returns
+    result = getattr(result, "comparison", result)  # `reproduce` returns one with a comparison
     if curves:
         if not isinstance(result, Comparison):
             raise ParameterError(f"a {type(result).__name__} has no curves; what compare returns has")

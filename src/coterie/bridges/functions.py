@@ -1,34 +1,34 @@
-"""A policy from functions: any agent that can choose and learn plays wherever a policy does."""
+"""A policy from functions, so that any agent that can choose and learn can be used as a policy."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from typing import Any, NoReturn, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.errors import ContextError, FileError, ParameterError, UserError
+from coterie.errors import ContextError, FileError, ParameterError
 from coterie.models import make_models
 from coterie.models.checks import check_user, read_payoff
 from coterie.models.files import Tensors
 from coterie.policies.base.decision import Decision
-from coterie.policies.base.policy import Policy
-from coterie.policies.random import Seed, make_rng
+from coterie.policies.base.known_users import KnownUsers
+from coterie.policies.base.seed import Seed, make_rng
 
-ROUNDING = 1e-6  # by which probabilities may miss their sum of 1
+ROUNDING = 1e-6  # tolerance for the sum of probabilities
 
 
 @final
-class FromFunction(Policy):
-    """A policy that asks functions of your own what to show, and tells them what it paid.
+class FromFunction(KnownUsers):
+    """A policy that calls your own functions to choose and to learn.
 
     on_choose
         Called with the user and the candidates, an array (candidates, n_features) or a list of item ids. Returns the
-        position of one of them, or how likely each is to be shown, of which one is drawn. A function that draws by
-        itself should return the probabilities instead: `evaluate` takes a position for certain.
+        position of one of them, or the probability of each, from which one is drawn. A function that draws itself
+        should return the probabilities instead: `evaluate` treats a position as certain.
     on_learn
         Called with the user, the context that was shown, and the payoff. None if there is nothing to learn.
     on_drop
-        Called with a user who is dropped. None if nothing is kept of users.
+        Called with a user who is dropped. None if the agent stores nothing about users.
     n_features
         How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
     one_hot
@@ -36,9 +36,8 @@ class FromFunction(Policy):
     seed
         Starts the draws among probabilities: an integer, or a numpy.random.Generator.
 
-    It cannot be saved, since a file cannot hold functions. A copy, as `evaluate` makes one, copies the object that
-    bound methods belong to; what plain functions keep elsewhere is shared. Raises ParameterError if a setting cannot
-    be.
+    It cannot be saved, since a file cannot hold functions. A copy, as made by `evaluate`, copies the objects of bound
+    methods; state that plain functions keep elsewhere is shared. Raises ParameterError if a setting is invalid.
 
     >>> seen = {}
     >>> policy = FromFunction(
@@ -67,38 +66,26 @@ class FromFunction(Policy):
         for what, function in (("on_choose", on_choose), ("on_learn", on_learn), ("on_drop", on_drop)):
             if not callable(function) and (function is not None or what == "on_choose"):
                 raise ParameterError(f"{what} is {function!r}, expected a function")
-        self.on_choose = on_choose
-        self.on_learn = on_learn
-        self.on_drop = on_drop
+        self.on_choose, self.on_learn, self.on_drop = on_choose, on_learn, on_drop
         self.n_features = n_features
         self.one_hot = one_hot
         self.seed = seed
         self.rng = make_rng(seed)
-        self.models = make_models(n_features, one_hot)  # to check contexts; it stays empty
+        self.models = make_models(n_features, one_hot)  # to check contexts; they stay empty
         self._known: dict[Hashable, None] = {}
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
-        """Ask the function, and draw where it tells probabilities."""
+        """Call the function, and draw if it returns probabilities."""
         check_user(user)
         contexts = self.models.read(contexts)
         n = len(contexts)
         chance, drawn = self._read(self.on_choose(user, contexts), n)
-        nothing, members = np.zeros(n), np.ones(n, dtype=np.int64)
-        return Decision(
-            user,
-            contexts,
-            nothing,
-            nothing,
-            members,
-            nothing,
-            nothing,
-            chance,
-            probability=chance,
-            drawn=drawn,
-        )
+        nothing = np.zeros(n)
+        estimates = (nothing, nothing, np.ones(n, dtype=np.int64), nothing, nothing)
+        return Decision(user, contexts, *estimates, chance, probability=chance, drawn=drawn)
 
     def _read(self, told: Any, n: int) -> tuple[NDArray[np.float64], int]:
-        """Return how likely each candidate is, and the one to show."""
+        """Return each candidate's probability, and the candidate to show."""
         expected = f"expected a position from 0 to {n - 1}, or {n} probabilities that sum to 1"
         try:
             answer = np.asarray(told)
@@ -114,7 +101,7 @@ class FromFunction(Policy):
         raise ContextError(f"on_choose returned {told!r}, {expected}")
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
-        """Tell the function what the user paid for the context."""
+        """Pass the payoff to the function."""
         check_user(user)
         (read,) = self.models.read([context])
         paid = read_payoff(payoff)
@@ -126,27 +113,15 @@ class FromFunction(Policy):
 
     @property
     def draws(self) -> bool:
-        """Whether a choice is drawn is known only when the function has answered."""
+        """True, because the function may return probabilities."""
         return True
 
-    def add(self, user: Hashable) -> None:
-        """Register a user."""
-        check_user(user)
-        self._known.setdefault(user)
-
     def drop(self, user: Hashable) -> None:
-        """Forget a user, and let the function forget."""
+        """Forget a user, and call on_drop."""
         check_user(user)
-        if user not in self._known:
-            raise UserError(f"user {user!r} is not known, so cannot be dropped")
-        if self.on_drop is not None:
+        if self.on_drop is not None and user in self._known:
             self.on_drop(user)
-        del self._known[user]
-
-    @property
-    def users(self) -> Sequence[Hashable]:
-        """The known users."""
-        return list(self._known)
+        super().drop(user)
 
     def tensors(self) -> Tensors:
         """Raise FileError: a file cannot hold functions."""

@@ -1,13 +1,12 @@
 """A Gymnasium environment from any world, dataset or log.
 
-A step is a round. The observation is a dict: `user`, a number, and `contexts`, the features of each candidate or,
-where items are known by id alone, each candidate's number. The action is the position of a candidate. As in any
-bandit, rounds do not depend on earlier actions, so an episode is truncated, never terminated.
+A step is a round. The observation is a dict: `user`, a number, and `contexts`, the features of each candidate or, if
+items have ids only, each candidate's number. The action is the position of a candidate. As in any contextual bandit,
+rounds do not depend on earlier actions, so an episode is truncated, never terminated.
 
-A log knows only what was shown. The environment replays it by rejection (Li et al., 2011): an action other than the
-logged one earns 0, and `info["kept"]` is False; leave such steps out of what is learned and counted. Offering the
-logged action alone would leave nothing to choose, and a guessed reward would come from a model, not from the log. The
-mean reward of the kept steps is an honest estimate; `coterie.data.logs.lists` tells why.
+A log has payoffs of shown items only. The environment replays it by rejection (Li et al., 2011): an action other than
+the logged one earns 0, and `info["kept"]` is False; such steps should be neither learned nor counted. The mean reward
+of the kept steps is an unbiased estimate; `coterie.data.logs.lists` says why.
 """
 
 from collections.abc import Hashable, Iterator
@@ -28,7 +27,7 @@ if find_spec("gymnasium") is None:
 import gymnasium
 from gymnasium import spaces
 
-N_ROUNDS = 10_000  # of a world, which has no end
+N_ROUNDS = 10_000  # of a world, which is endless
 MOST = np.iinfo(np.int64).max
 
 Observation = dict[str, Any]
@@ -42,9 +41,9 @@ def environment(place: Any, *, n_rounds: int | None = None, seed: int = 0) -> "B
     dataset, and 10,000 of a world. `reset(seed=…)` plays the rounds that `coterie compare --seed …` plays; the first
     `reset()` takes `seed`, and later ones draw new seeds.
 
-    `info` has the round as policies see it: `user`, `contexts`, and who `joined` and `left`. After a step it tells
-    `kept`, False if a log does not know what the action earns, and, where the truth is known, what the action and the
-    best one are `expected` and `best` to pay.
+    `info` has the round as policies see it: `user`, `contexts`, and the users who `joined` and `left`. After a step
+    it also has `kept`, False if the log has no payoff of the action, and, if the truth is known, the expected payoffs
+    of the action and of the best one, `expected` and `best`.
 
     >>> env = environment("clicks", n_rounds=100, seed=1)
     >>> observation, info = env.reset()
@@ -93,7 +92,7 @@ class BanditEnvironment(gymnasium.Env[Observation, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode, and return its first observation and what is known of the round."""
+        """Begin an episode, and return its first observation and info."""
         chosen = self._seed if seed is None else seed
         super().reset(seed=chosen)
         if chosen is None:
@@ -102,10 +101,10 @@ class BanditEnvironment(gymnasium.Env[Observation, Any]):
         self._rounds = iter(self.place.rounds(self.n_rounds, chosen))
         self._left = self.n_rounds
         self._round = next(self._rounds)
-        return self._observed(self._round), _told(self._round)
+        return self._observed(self._round), _info(self._round)
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Show the candidate at the position `action`; return the next round's observation and what was earned."""
+        """Show the candidate at the position `action`; return the next round's observation and the reward."""
         if self._round is None or not self._left:
             raise ParameterError("the episode is over, or has not begun; call reset first")
         if not self.action_space.contains(action):
@@ -125,14 +124,14 @@ class BanditEnvironment(gymnasium.Env[Observation, Any]):
             earned if kept else 0.0,
             False,
             not self._left,
-            _told(self._round) | outcome,
+            _info(self._round) | outcome,
         )
 
     def observe(self, user: Hashable, contexts: Any) -> Observation:
-        """Return the observation of a user and candidates: what an agent trained here is asked with elsewhere."""
+        """Return the observation of a user and candidates, to use an agent that was trained here elsewhere."""
         number = int(user) if self._users is None else self._users.get(user)  # type: ignore[call-overload]
         if number is None:
-            raise ParameterError(f"user {user!r} is none of this environment's")
+            raise ParameterError(f"user {user!r} is not in this environment")
         shown: Any
         if self._items is not None:
             shown = np.array([self._items[item] for item in contexts], dtype=np.int64)
@@ -158,13 +157,13 @@ def _opened(place: Any) -> World:
     return open_world(str(place))
 
 
-def _told(now: Round) -> dict[str, Any]:
-    """Return what policies see of a round, and who came and went before it."""
+def _info(now: Round) -> dict[str, Any]:
+    """Return the info of a round."""
     return {"user": now.user, "contexts": now.contexts, "joined": list(now.joined), "left": list(now.left)}
 
 
 def _whole(place: Any) -> Any:
-    """Return the world or dataset that a part or a stage is of."""
+    """Return the world or dataset of a part or a stage."""
     while "of" in vars(place) or "world" in vars(place):
         place = vars(place).get("of") or vars(place)["world"]
     return place
@@ -176,7 +175,7 @@ def _ask(place: Any, name: str) -> Any:
 
 
 def _user_numbers(place: Any) -> dict[Hashable, int] | None:
-    """Return each user's number; None where users are numbers already, and new ones join without end."""
+    """Return each user's number; None if users are numbers and new ones keep joining."""
     whole = _whole(place)
     users: Any
     if hasattr(whole, "every_record"):
@@ -193,7 +192,7 @@ def _user_numbers(place: Any) -> dict[Hashable, int] | None:
 
 
 def _item_numbers(place: Any) -> dict[Hashable, int] | None:
-    """Return each item's number where items are known by id alone; None where they have features."""
+    """Return each item's number if items have ids only; None if they have features."""
     if not place.one_hot:
         return None
     whole = _whole(place)

@@ -1,6 +1,6 @@
 """MLflow: a comparison as a run with its files, and in it one run per policy with its settings, numbers and curve.
 
-Where MLflow keeps it is MLflow's own setting, MLFLOW_TRACKING_URI: a server, or a store on this machine.
+MLflow's own setting MLFLOW_TRACKING_URI says where it is stored: on a server, or on this machine.
 """
 
 import math
@@ -27,14 +27,14 @@ NAME = "mlflow.runName"
 
 
 def open_experiment(name: str) -> tuple[MlflowClient, str]:
-    """Return MLflow's client and the id of the experiment with that name, which is made if it is not there."""
+    """Return MLflow's client and the id of the experiment with that name, which is created if needed."""
     try:
         client = MlflowClient()
         found = client.get_experiment_by_name(name)
         return client, client.create_experiment(name) if found is None else found.experiment_id
     except MlflowException as error:
         raise FileError(
-            f"MLflow cannot open the experiment {name!r}: {error}; MLFLOW_TRACKING_URI says where it is kept"
+            f"MLflow cannot open the experiment {name!r}: {error}; MLFLOW_TRACKING_URI says where it is stored"
         ) from error
 
 
@@ -43,9 +43,9 @@ def log_to_mlflow(
 ) -> str:
     """Write a comparison to MLflow, and return the id of its run.
 
-    `comparison` is what `compare` returns, `experiment` the name of an MLflow experiment, which is made if it is not
-    there, and `files` are kept with the run. Numbers are means over the runs; with `_spread` behind the name, their
-    spread. Raises FileError if MLflow does not take it, and MissingExtraError if MLflow is not installed.
+    `comparison` is what `compare` returns, `experiment` the name of an MLflow experiment, which is created if needed,
+    and `files` are stored with the run. Numbers are means over the runs; those named `…_spread` are their spread.
+    Raises FileError if MLflow refuses it, and MissingExtraError if MLflow is not installed.
 
     >>> log_to_mlflow(comparison, "music")  # doctest: +SKIP
     '3f1c…'
@@ -74,7 +74,7 @@ def log_to_mlflow(
             client.log_artifact(run, str(file))
         client.set_terminated(run)
     except MlflowException as error:
-        raise FileError(f"MLflow does not take the comparison: {error}") from error
+        raise FileError(f"MLflow refuses the comparison: {error}") from error
     return str(run)
 
 
@@ -83,7 +83,7 @@ def _params(settings: Mapping[str, Any]) -> list[Param]:
 
 
 def _metrics(result: Result) -> list[Metric]:
-    """Return a policy's numbers, but for those that have no meaning here, and its curve."""
+    """Return a policy's finite numbers, and its curve."""
     spreads: dict[str, Spread] = {name: result.over(name) for name in Summary._fields}
     if result.to_random is not None:
         spreads["regret_to_random"] = result.to_random

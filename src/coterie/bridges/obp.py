@@ -1,7 +1,7 @@
 """To the Open Bandit Pipeline (`obp`): a log as its bandit feedback, and a policy as its action distribution.
 
-From it, `open_interactions` and `evaluate` read a bandit feedback as it is. Neither way needs obp itself: a bandit
-feedback is a dict of arrays.
+In the other direction, `open_interactions` and `evaluate` read a bandit feedback directly. obp need not be installed:
+a bandit feedback is a dict of arrays.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,21 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.data.logs.interactions import Interaction, InteractionLog, open_interactions
 from coterie.errors import ParameterError
 from coterie.evaluation.targets import DRAWS, encode_interaction, make_target
-
-Floats = NDArray[np.float64]
 
 
 def to_obp(log: Any, *, features: bool = True) -> dict[str, Any]:
     """Return a log as a bandit feedback of obp; `log` is anything that `open_interactions` takes or returns.
 
-    Actions are numbered in the order of first sight. Beside obp's own keys there are user, action_names,
-    context_names and action_context_names: obp passes over them, and `open_interactions` reads them back. `pi_b` is
-    there if the log tells how likely every action was; an action that could not be shown has probability 0 in it. obp
-    has one row of features per action, so an action whose features change is a ParameterError; `features=False`
-    leaves the features of actions out.
+    Actions are numbered in order of appearance. Besides obp's own keys there are user, action_names, context_names
+    and action_context_names: obp ignores them, and `open_interactions` reads them back. `pi_b` is there if the log
+    has the probabilities of all actions; an action that could not be shown has probability 0. obp has one row of
+    features per action, so an action whose features change is a ParameterError; `features=False` leaves features out.
 
     >>> feedback = to_obp({"action": [0, 1], "reward": [1, 0], "pscore": [0.5, 0.5]})
     >>> feedback["n_actions"], feedback["action"].tolist(), feedback["pscore"].tolist()
@@ -59,11 +57,11 @@ def to_obp(log: Any, *, features: bool = True) -> dict[str, Any]:
 
 
 def action_dist(log: Any, policy: Any, *, draws: int = DRAWS, seed: int = 0) -> Floats:
-    """Return how likely `policy` shows each action in each round of `log`: (rounds, actions, 1), as obp takes it.
+    """Return the probability that `policy` shows each action in each round of `log`: (rounds, actions, 1), as in obp.
 
-    Actions are numbered as in `to_obp`. A policy is copied, decides before each record and learns from it afterwards,
-    just as in `evaluate`; `draws` and `seed` mean the same as there. "uniform", "baseline" and "logged" are policies
-    too.
+    Actions are numbered as in `to_obp`. The policy is copied; it decides before each record and learns from it
+    afterwards, as in `evaluate`, where `draws` and `seed` have the same meaning. `policy` may also be "uniform",
+    "baseline" or "logged".
 
     >>> action_dist({"action": [0, 1], "reward": [1, 0], "pscore": [0.5, 0.5]}, "uniform")[:, :, 0].tolist()
     [[0.5, 0.5], [0.5, 0.5]]
@@ -76,8 +74,8 @@ def action_dist(log: Any, policy: Any, *, draws: int = DRAWS, seed: int = 0) -> 
         found = target.probabilities(t, one, encoded)
         if found is None:
             raise ParameterError(
-                f"{opened.name} does not tell how likely every action was, so {policy!r} has no distribution; give a "
-                "log with all probabilities, or another policy"
+                f"{opened.name} does not have the probabilities of all actions, so {policy!r} has no distribution; "
+                "give a log with all probabilities, or another policy"
             )
         likely.append(found)
         target.learn(one, encoded)
@@ -89,12 +87,12 @@ def _places(log: InteractionLog) -> dict[str, int]:
 
 
 def _order(groups: Iterable[Iterable[str]]) -> dict[str, int]:
-    """Return each name's place, in the order of first sight."""
+    """Return each name's number, in order of appearance."""
     return {name: k for k, name in enumerate(dict.fromkeys(name for group in groups for name in group))}
 
 
 def _spread(log: InteractionLog, place: Mapping[str, int], chances: list[Any]) -> Floats:
-    """Lay probabilities of the actions offered out over all actions."""
+    """Return the probabilities of offered actions in an array over all actions."""
     found = np.zeros((len(chances), len(place), 1))
     for t, one in enumerate(log.interactions):
         found[t, [place[action] for action in one.actions], 0] = chances[t]

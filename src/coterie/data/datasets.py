@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from operator import attrgetter
 from typing import Any, NamedTuple, final
 
 from coterie.data.blocks import BlockSource
@@ -82,31 +83,15 @@ class Part(BlockSource):
     of: Any  # a dataset, or anything with `blocks`
     first: int
 
-    @property
-    def one_hot(self) -> bool:
-        """Whether items have ids only, without features."""
-        return bool(self.of.one_hot)
+    one_hot = property(attrgetter("of.one_hot"))  # whether items have ids only, without features
+    n_features = property(attrgetter("of.n_features"))
+    is_log = property(attrgetter("of.is_log"))  # whether only the payoffs of served items are known
+    every = property(attrgetter("of.every"))  # rounds that a policy plays between two commits
 
     @property
     def has_ids(self) -> bool:
         """Whether items with features have ids too."""
         return bool(getattr(self.of, "has_ids", False))
-
-    @property
-    def n_features(self) -> int | None:
-        """How many features an item has."""
-        features: int | None = self.of.n_features
-        return features
-
-    @property
-    def is_log(self) -> bool:
-        """Whether only the payoffs of served items are known."""
-        return bool(self.of.is_log)
-
-    @property
-    def every(self) -> int:
-        """Rounds that a policy plays between two commits."""
-        return int(self.of.every)
 
     @property
     def n_rounds(self) -> int:

@@ -7,8 +7,9 @@
 0
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from coterie.lazy import lazy_names
 
 if TYPE_CHECKING:
     from coterie.engines.cluster import connect
@@ -21,13 +22,4 @@ HOMES = {"Cuda": "cuda", "Local": "local", "Ray": "ray", "connect": "cluster"}
 __all__ = ["Cuda", "Local", "Ray", "connect"]
 
 
-def __getattr__(name: str) -> Any:
-    """Import an engine on first use, so that its packages may be missing until then."""
-    if name not in HOMES:
-        raise AttributeError(f"module 'coterie.engines' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"coterie.engines.{HOMES[name]}"), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names("coterie.engines", HOMES)

@@ -24,7 +24,7 @@ class Local:
         kind = Kind(n_features, one_hot, eligible)
         return Sharded(InProcess(), kind, self.shards, self.when_down, self.snapshot_every)
 
-    def users(self) -> ShardedUsers:
+    def user_store(self) -> ShardedUsers:
         """Return empty storage for users' parts."""
         return ShardedUsers(InProcess(), self.shards, self.when_down, self.snapshot_every)
 

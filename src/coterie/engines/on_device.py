@@ -9,11 +9,12 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.engines.device.blocks import Asked, Blocks, Question
 from coterie.engines.device.kernels import Block
 from coterie.models import Models, Near, View, make_models
 from coterie.models.files import Tensors, take
-from coterie.models.protocol import NOBODY, ROUNDING, Eligible, Floats, Look
+from coterie.models.protocol import NOBODY, ROUNDING, Eligible, Look
 from coterie.models.users.user_rows import UserRows
 
 

@@ -54,7 +54,7 @@ class Ray:
         self._made.add(made)
         return made
 
-    def users(self) -> ShardedUsers:
+    def user_store(self) -> ShardedUsers:
         """Return empty storage for users' parts, in new actors."""
         made = ShardedUsers(Actors(self.timeout), self.shards, self.when_down, self.snapshot_every)
         self._made.add(made)

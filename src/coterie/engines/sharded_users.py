@@ -7,13 +7,13 @@ from coterie.engines.moving import move_slots
 from coterie.engines.placement import Placement
 from coterie.engines.supervisor import Backend, Supervisor, WhenDown
 from coterie.engines.users_shard import Known, UsersKind, UsersShard
-from coterie.models.hierarchy.fetched import Part
+from coterie.models.hierarchy.remote_users import StoredUser
 from coterie.models.protocol import Seen
 
 
 @final
 class ShardedUsers:
-    """Parts in shards. See `coterie.models.hierarchy.fetched.People` for what each call means."""
+    """Parts in shards. See `coterie.models.hierarchy.remote_users.UserStore` for what each call means."""
 
     def __init__(self, backend: Backend, shards: int, when_down: WhenDown, snapshot_every: int) -> None:
         self._supervisor = Supervisor(backend, UsersKind(), shards, when_down, snapshot_every)
@@ -26,11 +26,11 @@ class ShardedUsers:
 
     # Questions.
 
-    def find(self, users: Sequence[Hashable]) -> list[Part | None]:
+    def find(self, users: Sequence[Hashable]) -> list[StoredUser | None]:
         """Ask the shard of each user once."""
         by_shard = self._by_shard([(user, None) for user in users])
         calls = {shard: ("find", [user for user, _ in known]) for shard, known in by_shard.items()}
-        found: dict[Hashable, Part | None] = {}
+        found: dict[Hashable, StoredUser | None] = {}
         for shard, parts in self._supervisor.ask(calls).items():
             found.update(zip(calls[shard][1], parts, strict=True))
         return [found.get(user) for user in users]
@@ -96,7 +96,7 @@ class ShardedUsers:
         while self.shards:
             self._supervisor.close()
 
-    def _by_shard(self, parts: Sequence[tuple[Hashable, Part | None]]) -> dict[int, list[Known]]:
+    def _by_shard(self, parts: Sequence[tuple[Hashable, StoredUser | None]]) -> dict[int, list[Known]]:
         found: dict[int, list[Known]] = {}
         for user, part in parts:
             found.setdefault(self.placement.shard_of(user), []).append((user, part))  # type: ignore[arg-type]

@@ -8,9 +8,9 @@ import numpy as np
 from coterie.engines.shard import AnyShard
 from coterie.errors import FileError
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.models.hierarchy.fetched import Part
+from coterie.models.hierarchy.remote_users import StoredUser
 
-Known = tuple[Hashable, Part]
+Known = tuple[Hashable, StoredUser]
 
 
 class UsersKind(NamedTuple):
@@ -28,12 +28,12 @@ class UsersShard(AnyShard):
     def __init__(self, kind: UsersKind) -> None:
         super().__init__()
         self.kind = kind
-        self.parts: dict[Hashable, Part] = {}
+        self.parts: dict[Hashable, StoredUser] = {}
         self._at: dict[int, Hashable] = {}  # the user of each row of this shard
 
     # Questions.
 
-    def find(self, users: Sequence[Hashable]) -> list[Part | None]:
+    def find(self, users: Sequence[Hashable]) -> list[StoredUser | None]:
         """Return users' parts, None for unknown users."""
         return [self.parts.get(user) for user in users]
 
@@ -69,8 +69,8 @@ class UsersShard(AnyShard):
         return {
             "users": pack_ids(self.parts),
             "rows": np.array([part.row for part in parts], dtype=np.int64),
-            "lengths": np.array([len(part.facts) for part in parts], dtype=np.int64),
-            "facts": np.frombuffer(b"".join(part.facts for part in parts), dtype=np.uint8),
+            "lengths": np.array([len(part.data) for part in parts], dtype=np.int64),
+            "facts": np.frombuffer(b"".join(part.data for part in parts), dtype=np.uint8),
         }
 
     def restore(self, tensors: Tensors) -> None:
@@ -83,7 +83,7 @@ class UsersShard(AnyShard):
             raise FileError(f"the parts of users have {len(facts)} bytes, expected {ends[-1:].sum()}")
         starts = [0, *ends.tolist()]
         self.parts, self._at, self._by_slot = {}, {}, None
-        self._put([(n, Part(rows[k], facts[starts[k] : starts[k + 1]])) for k, n in enumerate(names)])
+        self._put([(n, StoredUser(rows[k], facts[starts[k] : starts[k + 1]])) for k, n in enumerate(names)])
 
     # Changes.
 

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from coterie.arrays import Floats
 
 
 class Span(NamedTuple):

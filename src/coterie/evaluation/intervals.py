@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from coterie.arrays import Floats
 from coterie.errors import MissingExtraError
-from coterie.evaluation.evidence import Floats, Span
+from coterie.evaluation.evidence import Span
 
 if find_spec("estimators") is None:
     raise MissingExtraError("off-policy evaluation needs vw-estimators: pip install 'coterie[experiments]'")

@@ -9,7 +9,8 @@ from typing import final
 
 import numpy as np
 
-from coterie.data.logs.interactions import Floats, Interaction
+from coterie.arrays import Floats
+from coterie.data.logs.interactions import Interaction
 from coterie.evaluation.evidence import Span
 from coterie.models.encoded import Encoded
 from coterie.policies import SparseHierarchical
@@ -29,7 +30,7 @@ class RewardModel:
 
     def predict(self, one: Interaction, encoded: Encoded) -> Floats:
         """Return the expected reward of each action: (actions,), within the possible rewards."""
-        decision = self.policy.weigh(one.user, encoded, encoded)
+        decision = self.policy.score(one.user, encoded, encoded)
         return np.clip(decision.estimate, self.span.low, self.span.high)
 
     def learn(self, one: Interaction, encoded: Encoded) -> None:

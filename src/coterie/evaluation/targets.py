@@ -6,7 +6,8 @@ from typing import Any, Protocol, final, runtime_checkable
 
 import numpy as np
 
-from coterie.data.logs.interactions import Floats, Interaction
+from coterie.arrays import Floats
+from coterie.data.logs.interactions import Interaction
 from coterie.errors import ParameterError
 from coterie.models.candidates import Candidates
 from coterie.models.encoded import Encoded, check_features, encode, name_of

@@ -6,11 +6,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Bools, Floats, Ints
 from coterie.models._kernels.rounds import Rounds, Rule
 
-__all__ = ["Batch", "Ints", "Outcome", "Rule", "as_rounds", "distinct", "outcome_of", "positions"]
-
-Ints = NDArray[np.int64]
+__all__ = ["Batch", "Outcome", "Rule", "as_rounds", "distinct", "outcome_of", "positions"]
 
 
 class Batch(NamedTuple):
@@ -28,10 +27,10 @@ class Batch(NamedTuple):
     """
 
     users: Any  # (rounds,): ids, as a sequence or an array
-    candidates: NDArray[np.int64]  # (rounds, candidates): positions in `items`
+    candidates: Ints  # (rounds, candidates): positions in `items`
     items: Any  # item ids, their feature vectors (items, n_features), or `Candidates` with both
-    payoffs: NDArray[np.float64]  # (rounds,) with `served`, else (rounds, candidates)
-    served: NDArray[np.int64] | None = None  # (rounds,)
+    payoffs: Floats  # (rounds,) with `served`, else (rounds, candidates)
+    served: Ints | None = None  # (rounds,)
 
     def cut(self, first: int, last: int) -> "Batch":
         """Return the rounds from `first` up to `last`."""
@@ -48,10 +47,10 @@ class Batch(NamedTuple):
 class Outcome(NamedTuple):
     """The outcome of each round of a batch; all arrays are (rounds,)."""
 
-    choice: NDArray[np.int64]  # the position picked
-    kept: NDArray[np.bool_]  # whether the round was learned from
-    members: NDArray[np.int64]  # how many users' models the decision used
-    updated: NDArray[np.int64]  # how many users' models were updated
+    choice: Ints  # the position picked
+    kept: Bools  # whether the round was learned from
+    members: Ints  # how many users' models the decision used
+    updated: Ints  # how many users' models were updated
 
 
 def as_rounds(batch: Batch, who: Ints) -> Rounds:

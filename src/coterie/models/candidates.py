@@ -6,10 +6,10 @@ from typing import Any, NamedTuple, final, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.errors import ContextError
 from coterie.models.checks import check_order, check_whole, is_nan, read_numbers
 
-Floats = NDArray[np.float64]
 VIEWS = ("features", "ids", "both")  # what of an item a policy may be shown
 
 

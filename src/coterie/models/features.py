@@ -1,17 +1,17 @@
-"""Features into vectors: a stable signed hashing that any client can reproduce.
+"""Features as vectors: a stable signed hashing that any client can reproduce.
 
-1. Flatten. A feature object is walked; a path is its keys joined by ".". A string s at path p is the feature
-   "p=s" with value 1; true is "p" with value 1; false and null are nothing; a number v is "p" with value
-   sign(v)·log(1 + |v|); a list is walked as if each element stood at the list's own path. The action's id
-   is the feature "id=<id>" of the action. Equal features of one side add up.
+1. Flatten. A path is the keys of a nested object joined by ".". A string s at path p is the feature "p=s" with
+   value 1; true is "p" with value 1; false and null add nothing; a number v is "p" with value
+   sign(v)·log(1 + |v|); the elements of a list have the path of the list. The action's id is the feature
+   "id=<id>" of the action. Equal features of the action, or of the context, are added.
 2. Hash. h(feature) is BLAKE2b of its UTF-8 bytes with 8 bytes of output, read as a little-endian number.
 3. Cross. Context feature c and action feature a give the hash mix(h(c)·0x9E3779B97F4A7C15 + h(a)) with value
-   c·a; each action feature also stands alone, with mix(h(a)). mix is SplitMix64's finaliser; all is modulo 2⁶⁴.
-4. Place. A hash z adds ±value at (z mod 2⁶³) mod dimensions, minus if z ≥ 2⁶³.
+   c·a; each action feature alone has the hash mix(h(a)). mix is SplitMix64's finaliser; all is modulo 2⁶⁴.
+4. Place. A hash z adds ±value at position (z mod 2⁶³) mod dimensions, minus if z ≥ 2⁶³.
 5. Scale. The vector is divided by its Euclidean norm; all zeros stay zeros.
 
->>> x = hash_action("a", [{"type": "news"}], [{"device": {"mobile": True}}], 8)
->>> x.round(3).tolist()
+>>> rows = hash_actions([("a", [{"type": "news"}])], [{"device": {"mobile": True}}], 8)
+>>> rows[0].round(3).tolist()
 [0.408, 0.408, 0.0, 0.0, 0.0, -0.816, 0.0, 0.0]
 """
 
@@ -24,13 +24,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.errors import ContextError
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 DEPTH = 16  # how deep feature objects may nest
 NESTS = (dict, list, tuple)  # what holds other values
 
-Floats = NDArray[np.float64]
 Hashes = NDArray[np.uint64]
 
 
@@ -66,7 +66,7 @@ def _walk(value: Any, path: str, found: dict[str, float], depth: int) -> None:
 
 
 def id_at(features: Mapping[str, Any], keys: Sequence[str]) -> str | int | float | None:
-    """Return what stands under nested keys, if it can be an id: text that is not empty, or a number."""
+    """Return the value at nested keys, if it can be an id: text that is not empty, or a number."""
     value: Any = features
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -75,7 +75,7 @@ def id_at(features: Mapping[str, Any], keys: Sequence[str]) -> str | int | float
 
 
 def without(features: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    """Return a copy that lacks what stands under nested keys, which must be there."""
+    """Return a copy without the value at nested keys, which must exist."""
     copy = dict(features)
     if len(keys) == 1:
         del copy[keys[0]]
@@ -85,25 +85,25 @@ def without(features: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
 
 
 def _inside(level: Sequence[Any]) -> list[Any]:
-    """Return what stands directly in some objects and lists."""
+    """Return the values directly in some objects and lists."""
     return [value for around in level for value in (around.values() if isinstance(around, dict) else around)]
 
 
 def check_readable(groups: Sequence[Sequence[Mapping[str, Any]]]) -> None:
-    """Raise if features nest too deep, also those that the policy in force does not read: another one may."""
+    """Raise if features nest too deep, including features that only another policy would read."""
     level: list[Any] = [part for features in groups for part in features]
     for _ in range(DEPTH):
         level = [value for value in _inside(level) if isinstance(value, NESTS)]
         if not level:
             return
     for features in groups:
-        flatten(features)  # says where
+        flatten(features)  # raises, and says where
 
 
 def count(features: Any, most: int) -> int:
-    """Return how many values there are in feature objects, however they nest: the work they would make.
+    """Return how many values nested feature objects have, at most `most` + 1.
 
-    Counting itself is work: it ends soon after `most` values, or the objects and lists that so many can stand in.
+    Counting stops soon after `most` values, or after as many objects and lists as so many values can need.
     """
     level, found, seen, enough = [features], 0, 0, DEPTH * (most + 1)
     while level:
@@ -116,13 +116,15 @@ def count(features: Any, most: int) -> int:
     return min(found, most + 1)
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=1 << 17)
 def hash_name(name: str) -> int:
     """Return the 64-bit hash of a feature's name."""
-    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
+    encoded = name.encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(encoded, digest_size=8).digest(), "little")
 
 
-def _hashed(features: Mapping[str, float]) -> tuple[Hashes, Floats]:
+def hash_names(features: Mapping[str, float]) -> tuple[Hashes, Floats]:
+    """Return the hashes and values of flat features."""
     hashes = np.array([hash_name(name) for name in features], dtype=np.uint64)
     return hashes, np.array(list(features.values()), dtype=np.float64)
 
@@ -138,7 +140,7 @@ def hash_actions(
     context: Sequence[Mapping[str, Any]],
     dimensions: int,
 ) -> Floats:
-    """Return one row an action, each of norm 1 or all zero: (actions, dimensions)."""
+    """Return one row per action, each of norm 1 or all zero: (actions, dimensions)."""
     flat = [flatten([{"id": name}, *features]) for name, features in actions]
     return hash_flat(flat, flatten(context), dimensions)
 
@@ -146,16 +148,16 @@ def hash_actions(
 def hash_flat(
     actions: Sequence[Mapping[str, float]], context: Mapping[str, float], dimensions: int
 ) -> Floats:
-    """Return what `hash_actions` does, of features that are flat; an action's "id=<id>" is one of its features."""
-    around, weights = _hashed(context)
+    """Return the same for flat features; an action's "id=<id>" is one of them."""
+    around, weights = hash_names(context)
     rows = np.zeros((len(actions), dimensions))
     for row, features in zip(rows, actions, strict=True):
-        row[:] = cross(around, weights, *_hashed(features), dimensions)
+        row[:] = cross(around, weights, *hash_names(features), dimensions)
     return rows
 
 
 def cross(around: Hashes, weights: Floats, own: Hashes, values: Floats, dimensions: int) -> Floats:
-    """Return the vector of an action by the hashes and values of its context and of its own features."""
+    """Return the vector of an action from the hashes and values of its context and of its own features."""
     row = np.zeros(dimensions)
     crossed = (around[:, None] * GOLDEN + own[None, :]).ravel()
     z = _mix(np.concatenate([own, crossed]))
@@ -164,10 +166,3 @@ def cross(around: Hashes, weights: Floats, own: Hashes, values: Floats, dimensio
     np.add.at(row, place, np.where(z >> np.uint64(63), -value, value))
     norm = math.sqrt(float(row @ row))
     return row / norm if norm > 0 else row
-
-
-def hash_action(
-    name: str, features: Sequence[Mapping[str, Any]], context: Sequence[Mapping[str, Any]], dimensions: int
-) -> Floats:
-    """Return the vector of one action: (dimensions,)."""
-    return hash_actions([(name, features)], context, dimensions)[0]  # type: ignore[no-any-return]

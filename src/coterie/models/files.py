@@ -1,4 +1,4 @@
-"""Model files: safetensors with a version, written whole or not at all. Loading one never runs code."""
+"""Model files: safetensors with a version, written atomically. Loading one never runs code."""
 
 import base64
 import json
@@ -23,13 +23,13 @@ Tensors: TypeAlias = dict[str, NDArray[Any]]
 class State(NamedTuple):
     """A policy as plain data."""
 
-    parameters: dict[str, Any]  # what its constructor takes
-    progress: dict[str, Any]  # how many payoffs it learned, where its random stream stands
+    parameters: dict[str, Any]  # of its constructor
+    progress: dict[str, Any]  # the number of payoffs, the state of the random stream
     tensors: Tensors  # what it learned
 
 
 def write_file(path: str | os.PathLike[str], policy: str, state: State) -> None:
-    """Write `state` so that `path` is at every moment either the old file or the new one, whole."""
+    """Write `state` to `path` atomically: a crash leaves the old file or the new one."""
     target = Path(path)
     header = {
         "format": "coterie",
@@ -47,15 +47,20 @@ def write_file(path: str | os.PathLike[str], policy: str, state: State) -> None:
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """Give a draft to write to, beside `path`; it takes the name only when it is whole and on the disk."""
+    """Return a draft to write to, next to `path`; after the block it replaces `path`."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield draft
-        _sync(draft)
-        draft.replace(path)
-        _sync(path.parent)
+        publish(draft, path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def publish(draft: Path, path: Path) -> None:
+    """Rename a complete file, so that a crash leaves the old file or the new one."""
+    _sync(draft)
+    draft.replace(path)
+    _sync(path.parent)
 
 
 def _sync(path: Path) -> None:
@@ -67,12 +72,12 @@ def _sync(path: Path) -> None:
 
 
 def read_policy_name(path: str | os.PathLike[str]) -> str:
-    """Return which policy a file holds."""
+    """Return the name of the policy in a file."""
     return _header(path)["policy"]
 
 
 def read_file(path: str | os.PathLike[str], policy: str) -> State:
-    """Read a file of `policy`, or say why it cannot be trusted."""
+    """Read a file of `policy`. Raises FileError if it is damaged or holds another policy."""
     header = _header(path)
     if header["policy"] != policy:
         raise FileError(
@@ -110,7 +115,7 @@ def _header(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def take(tensors: Tensors, name: str, kind: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
-    """Return a tensor of the expected dtype kind and shape (None is any length), all of it finite."""
+    """Return a tensor, after checking its dtype kind, its shape (None is any length), and that it is finite."""
     tensor = tensors.get(name)
     if tensor is None:
         raise FileError(f"the model file lacks the tensor {name!r}")
@@ -131,16 +136,16 @@ _PLAIN = {int, str}
 
 
 def pack_ids(ids: Iterable[Hashable]) -> NDArray[np.uint8]:
-    """Return ids as JSON in an array of bytes, types kept."""
+    """Return ids as JSON in an array of bytes; their types are preserved."""
     names = list(ids)
-    if not set(map(type, names)) <= _PLAIN:  # else they are JSON as they are, which is ten times as fast
+    if not set(map(type, names)) <= _PLAIN:  # plain ids need no conversion, which is ten times as fast
         names = [to_json(name) for name in names]
     text = json.dumps(names, separators=(",", ":"))
     return np.frombuffer(text.encode(), dtype=np.uint8)
 
 
 def unpack_ids(tensors: Tensors, name: str) -> list[Hashable]:
-    """Return the ids that `pack_ids` wrote, which must all differ."""
+    """Return the ids that `pack_ids` wrote, after checking that all differ."""
     try:
         found = [_from_json(value) for value in json.loads(take(tensors, name, "u", (None,)).tobytes())]
         if len(set(found)) != len(found):
@@ -151,7 +156,7 @@ def unpack_ids(tensors: Tensors, name: str) -> list[Hashable]:
 
 
 def to_json(name: Hashable) -> Any:
-    """Return an id as JSON, its type kept."""
+    """Return an id as JSON; its type is preserved."""
     if isinstance(name, np.generic):
         name = name.item()
     if name is None or isinstance(name, bool | int | str):

@@ -1,24 +1,22 @@
-"""Forgetting an item: saved arrays without what was learned of it, for models over item ids."""
+"""Forgetting an item: removes what was learned about it from the arrays of a model over item ids."""
 
 from collections.abc import Hashable, Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Ints
 from coterie.errors import ContextError
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 
-Ints = NDArray[np.int64]
 
-
-def without_item(tensors: Tensors, item: Hashable, banks: Iterable[str] = ()) -> Tensors:
-    """Return the arrays without an item: of classes of users, or of banks with these prefixes."""
+def without_item(tensors: Tensors, item: Hashable, prefixes: Iterable[str] = ()) -> Tensors:
+    """Return the arrays without an item: those of `OneHot`, and of rows with these prefixes (see `Means.tensors`)."""
     items = unpack_ids(tensors, "items")
     if item not in items:
         raise ContextError(f"item {item!r} is not known, so cannot be dropped")
     gone = items.index(item)
     kept = {**tensors, "items": pack_ids([*items[:gone], *items[gone + 1 :]])}
-    for prefix in banks:
+    for prefix in prefixes:
         kept |= _without_entries(tensors, prefix, gone)
     if "class_item" in tensors:
         kept |= _without_classes(tensors, gone)
@@ -26,11 +24,11 @@ def without_item(tensors: Tensors, item: Hashable, banks: Iterable[str] = ()) ->
 
 
 def _without_entries(tensors: Tensors, prefix: str, gone: int) -> Tensors:
-    """Return the rows of a bank without an item's entries."""
+    """Return rows without an item's entries."""
     row, item, count, total = (tensors[f"{prefix}_{name}"] for name in ("row", "item", "count", "total"))
     times, square = tensors[f"{prefix}_times"].copy(), tensors[f"{prefix}_square"]
     out, stays = item == gone, item != gone
-    if count.dtype.kind == "i":  # where what is old counts less, counts are no numbers of payoffs
+    if count.dtype.kind == "i":  # with fading, counts are weights, not numbers of payoffs
         np.subtract.at(times, row[out], count[out])
     weight = total[stays] / (1 + count[stays])
     return {
@@ -44,7 +42,7 @@ def _without_entries(tensors: Tensors, prefix: str, gone: int) -> Tensors:
 
 
 def _without_classes(tensors: Tensors, gone: int) -> Tensors:
-    """Return classes, and who is in them, without those of an item."""
+    """Return the classes of users with equal histories, without those of an item."""
     class_item = tensors["class_item"]
     stays = class_item != gone
     number = np.cumsum(stays) - 1
@@ -60,5 +58,5 @@ def _without_classes(tensors: Tensors, gone: int) -> Tensors:
 
 
 def _renumbered(item: Ints, gone: int) -> Ints:
-    """Return item numbers with the gap closed."""
+    """Return item numbers without the gap."""
     return item - (item > gone)

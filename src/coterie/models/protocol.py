@@ -9,12 +9,11 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol, final, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats, Ints
 from coterie.models.batches import Batch, Outcome, Rule
 from coterie.models.files import Tensors
 
-Floats = NDArray[np.float64]
 Eligible = Literal["updated", "all"]
 
 # Two users with equal histories get equal estimates by different roundings; without this allowance
@@ -45,7 +44,7 @@ class View(NamedTuple):
 class Near(NamedTuple):
     """Sums over a user's neighbours, including the user, for each candidate."""
 
-    members: NDArray[np.int64]  # how many: (candidates,)
+    members: Ints  # how many: (candidates,)
     estimate: Floats  # the sum of their estimates: (candidates,)
     spread: Floats  # the sum of their spreads: (candidates,)
 

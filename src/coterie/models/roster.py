@@ -54,6 +54,16 @@ class Roster:
         self._place(first, other)
         self._place(second, row)
 
+    def leave_in_order(self, user: Hashable) -> int:
+        """Forget a user and return the row; the users after it move up by one."""
+        if user not in self:
+            raise UserError(f"user {user!r} is not known, so cannot be dropped")
+        row = self._part(user).pop(user)
+        del self.names[row]
+        for later, name in enumerate(self.names[row:], start=row):
+            self._place(name, later)
+        return row
+
     def _place(self, name: Hashable, row: int) -> None:
         self.names[row] = name
         self._part(name)[name] = row

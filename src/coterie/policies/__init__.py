@@ -1,6 +1,8 @@
-"""The policies: CAB and others, one algorithm per file."""
+"""The policies: CAB and others, one algorithm per file. `discover` finds them; no list names them all."""
 
 import os
+import pkgutil
+from importlib import import_module
 from typing import Any
 
 from coterie.errors import FileError
@@ -9,16 +11,16 @@ from coterie.policies.base.batch import Batch, Outcome
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.policy import Policy
 from coterie.policies.cab import CAB
-from coterie.policies.club import CLUB
-from coterie.policies.cofiba import COFIBA
-from coterie.policies.colin import CoLin
-from coterie.policies.dccb import DCCB
-from coterie.policies.dynucb import DynUCB
-from coterie.policies.gob_lin import GOBLin
+from coterie.policies.clustering.club import CLUB
+from coterie.policies.clustering.cofiba import COFIBA
+from coterie.policies.clustering.dccb import DCCB
+from coterie.policies.clustering.dynucb import DynUCB
+from coterie.policies.clustering.sclub import SCLUB
 from coterie.policies.hierarchical import Hierarchical
 from coterie.policies.linucb import LinUCB
 from coterie.policies.random import Random
-from coterie.policies.sclub import SCLUB
+from coterie.policies.social.colin import CoLin
+from coterie.policies.social.gob_lin import GOBLin
 from coterie.policies.sparse_cab import SparseCAB
 from coterie.policies.sparse_hierarchical import Action, SparseHierarchical
 from coterie.policies.vw import VW
@@ -47,12 +49,33 @@ __all__ = [
     "load",
 ]
 
-# In the order of lists: the recommended ones, the paper's own, its competitors, Vowpal Wabbit, the random baseline.
-KINDS: tuple[type[Policy], ...] = (
-    Hierarchical, SparseHierarchical, CAB, SparseCAB, LinUCB, CLUB, DynUCB, SCLUB, COFIBA, GOBLin, CoLin, DCCB, VW,
-    Random,
+# The order of lists: the recommended ones, the paper's own, its competitors; any others; then the baselines.
+FIRST = (
+    "hierarchical", "sparse-hierarchical", "cab", "sparse-cab", "linucb", "club", "dynucb", "sclub", "cofiba",
+    "gob-lin", "colin", "dccb",
 )  # fmt: skip
-POLICIES: dict[str, type[Policy]] = {kind.name: kind for kind in KINDS}
+LAST = ("vw", "random")
+POLICIES: dict[str, type[Policy]] = {}  # every policy, by its name
+
+
+def discover() -> None:
+    """Put every policy that a file of this folder, or of one in it, defines into `POLICIES`."""
+    modules = [import_module(found.name) for found in pkgutil.walk_packages(__path__, f"{__name__}.")]
+    kinds = [
+        kind
+        for module in modules
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, Policy)
+        if kind.__module__ == module.__name__ and "name" in vars(kind)
+    ]
+    order = {name: place for place, name in enumerate((*FIRST, *LAST))}
+    kinds.sort(key=lambda kind: (kind.name in LAST, order.get(kind.name, len(order)), kind.name))
+    POLICIES.clear()
+    POLICIES.update({kind.name: kind for kind in kinds})
+    globals().update({kind.__name__: kind for kind in kinds})
+
+
+discover()
 
 
 def load(path: str | os.PathLike[str], **functions: Any) -> Policy:

@@ -27,18 +27,19 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from coterie.arrays import Floats
 from coterie.errors import ParameterError
 from coterie.models import Eligible, Models, UserModels, make_fading, make_models
 from coterie.models.batches import Batch, Outcome, Rule
 from coterie.models.checks import check_count, check_flag, check_number, check_pairs, check_user, read_payoff
 from coterie.models.files import Tensors
 from coterie.models.forget import without_item
-from coterie.models.protocol import Batched, Drawable, Floats, Look, Remote, Runnable
+from coterie.models.protocol import Batched, Drawable, Look, Remote, Runnable
 from coterie.policies.base.batch import read_batch, run_one_by_one
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.exploration import Alpha, check_alpha, check_half_life, keep_of, scale_at
 from coterie.policies.base.policy import Policy
-from coterie.policies.random import Seed, make_rng
+from coterie.policies.base.seed import Seed, make_rng
 
 
 class Engine(Protocol):

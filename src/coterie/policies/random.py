@@ -6,7 +6,6 @@ from typing import Any, final
 
 import numpy as np
 
-from coterie.errors import ParameterError
 from coterie.models import make_models
 from coterie.models.checks import check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, unpack_ids
@@ -15,32 +14,14 @@ from coterie.policies.base.batch import Batch, Outcome, read_batch
 from coterie.policies.base.compiled import CHUNK
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.known_users import KnownUsers
-
-Seed = int | np.random.Generator
-
-
-def make_rng(seed: Any) -> np.random.Generator:
-    """Return the generator for a seed; a generator is returned unchanged."""
-    try:
-        return np.random.default_rng(seed)
-    except (TypeError, ValueError) as error:
-        raise ParameterError(
-            f"seed is {seed!r}, expected an integer of at least 0 or a numpy.random.Generator"
-        ) from error
+from coterie.policies.base.seed import Seed, make_rng
 
 
 @final
 class Random(KnownUsers):
     """Learns nothing and picks uniformly.
 
-    n_features
-        How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
-    one_hot
-        True if contexts are item ids. Give either this or `n_features`.
-    seed
-        Seed of the choices: an integer, or a numpy.random.Generator.
-
-    Raises ParameterError if a setting is not valid.
+    n_features, one_hot and seed are as in every `Policy`. Raises ParameterError if a setting is not valid.
 
     >>> Random(one_hot=True).decide("ann", ["jazz", "news"]).probability
     array([0.5, 0.5])
@@ -48,7 +29,6 @@ class Random(KnownUsers):
 
     name = "random"
     reference = "the paper's RAN"
-    rng: np.random.Generator
 
     def __init__(self, *, n_features: int | None = None, one_hot: bool = False, seed: Seed = 0) -> None:
         self.n_features = n_features

@@ -1,32 +1,33 @@
-"""SparseHierarchical: named features, crossed with the user, the action's id and the context, all of it learned.
+"""SparseHierarchical: named features, crossed with the user, the action's id and the context, with learned priors.
 
-    y = Σ x_j w_j + noise              j: every feature and cross of the action shown
+    y = Σ x_j w_j + noise              j: each feature and cross of the action
     w_j ~ N(0, v₀ of j's kind)         the prior variance of each kind is learned from the payoffs
 
-| kind | what it says |
+| kind | the effect |
 |---|---|
-| population | what anything pays on average |
-| user | how generous the user is |
-| id, feature | what this action, and actions with this feature, add for everybody |
-| context × id, context × feature | what they add in this context |
-| user × id, user × feature | what they add for this user |
-| user × context × id | what the action adds for this user in this context; with at most 16 context features |
+| population | the average payoff |
+| user | how high this user's payoffs are |
+| id, feature | of this action, and of actions with this feature, for all users |
+| context × id, context × feature | the same in this context |
+| user × id, user × feature | the same for this user |
+| user × context × id | of the action for this user in this context; with at most 16 context features |
 
-A kind that tells nothing gets a small variance, so its effects stay near 0; one that tells much is followed at once.
-`models/hierarchy/effects.py` has the formulas. A decision costs the number of features and crosses, whatever the
-number of users.
+A kind without influence gets a small variance, so its effects stay near 0; one with much influence is learned fast.
+`models/hierarchy/effects.py` has the formulas. The cost of a decision grows with the number of features and crosses,
+not with the number of users.
 
 Choices are drawn: with score = estimate + explore·sd and t payoffs learned, a candidate that is not the best has
 
     p = 1 / (candidates + gap·√(1 + t)·(best score − score))
 
-and the best has the rest (inverse gaps: Abe & Long 1999, Foster & Rakhlin 2020, there over the estimate alone). All
-are mixed with the share `floor` of uniform choices, so that no propensity is too small for later evaluation.
+and the best has the rest (inverse gap weighting: Abe & Long 1999, Foster & Rakhlin 2020, there with the estimate
+alone). All are mixed with a share `floor` of uniform choices, so that no propensity is too small for off-policy
+evaluation.
 """
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import numpy as np
@@ -41,14 +42,14 @@ from coterie.models.checks import (
     read_payoff,
     read_vectors,
 )
-from coterie.models.encoded import Encoded, check_features, encode, items_shown, name_of, vectors_shown
+from coterie.models.encoded import Encoded, check_features, encode, encode_items, encode_vectors, name_of
 from coterie.models.files import Tensors
-from coterie.models.hierarchy.effects import Effects, Part, make_rounds, pick
+from coterie.models.hierarchy.effects import EffectPart, Effects, Settings, make_rounds, pick
 from coterie.models.parts import Parts
 from coterie.policies.base.batch import Batch, Outcome, read_batch, run_one_by_one
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.policy import Policy
-from coterie.policies.random import Seed, make_rng
+from coterie.policies.base.seed import Seed, make_rng
 
 MOST_SLOTS = 1 << 30
 
@@ -56,9 +57,9 @@ MOST_SLOTS = 1 << 30
 @final
 @dataclass(frozen=True)
 class Action:
-    """One thing that could be shown: its id, its features, and the context in which it would be shown.
+    """An action: its id, its features, and the context of the choice.
 
-    `id` names it, or is None. `features` and `context` map names to numbers: a word goes into the name, as in
+    `id` may be None. `features` and `context` map names to numbers; a word is part of the name, as in
     {"genre=jazz": 1}.
 
     >>> Action("blue train", {"genre=jazz": 1}, {"hour": 21}).features
@@ -72,16 +73,16 @@ class Action:
 
 @final
 class SparseHierarchical(Policy):
-    """Named features of actions and contexts, ids and users together, with priors that are learned; nothing to tune.
+    """Learns effects of named features, ids, contexts and users together, with learned priors; nothing to tune.
 
-    A candidate is an `Action`, or a plain mapping of names to numbers: the features of an action without id. All
-    candidates of one choice share their context. With `one_hot=True` candidates are ids, with `n_features`
-    vectors, whose numbers get the names f0, f1, …
+    A candidate is an `Action`, or a mapping of names to numbers: the features of an action without id. All
+    candidates of one choice have the same context. With `one_hot=True` candidates are ids; with `n_features` they
+    are vectors, whose features get the names f0, f1, …
 
-    `slots` is how many effects the table holds. In a full table the effects untouched for longest make room.
-    `explore`, `gap` and `floor` say how choices are drawn; `explore=0, gap=inf, floor=0` takes the best estimate.
-    `drop` clears all effects that only this user has; what everybody learned from the user's payoffs stays.
-    Raises ParameterError if a number is out of range, or if both kinds of plain contexts are asked for.
+    `slots` is how many effects the table holds. In a full table, effects that are unchanged for long are removed.
+    `explore`, `gap` and `floor` set how choices are drawn; `explore=0, gap=inf, floor=0` takes the best estimate.
+    `drop` clears all effects of this user alone; what all users learned from the user's payoffs stays.
+    Raises ParameterError if a number is out of range, or if both `one_hot` and `n_features` are given.
 
     >>> policy = SparseHierarchical(seed=1)
     >>> now = {"time=morning": 1}
@@ -134,29 +135,28 @@ class SparseHierarchical(Policy):
         check_user(user)
         encoded = self.read(contexts)
         shown = contexts if isinstance(contexts, np.ndarray | Encoded) else list(contexts)
-        decision = self.weigh(user, encoded, shown)
+        decision = self.score(user, encoded, shown)
         assert decision.probability is not None
-        drawn = pick(decision.probability, self.rng.random())
-        return _drawn(decision, drawn)
+        return replace(decision, drawn=pick(decision.probability, self.rng.random()))
 
-    def weigh(self, user: Hashable, encoded: Encoded, shown: Any, floor: float | None = None) -> Decision:
-        """Return scores and probabilities, without a draw; `floor` instead of the policy's own, if given."""
-        gamma = self.gap * math.sqrt(1.0 + self.learned)
-        told = self.effects.weigh(user, encoded, self.explore, gamma, self.floor if floor is None else floor)
-        estimate, width, population, action, context, own, score, chances = told
+    def score(self, user: Hashable, encoded: Encoded, shown: Any, floor: float | None = None) -> Decision:
+        """Return scores and probabilities, without a draw; `floor` replaces the policy's own."""
+        settings = Settings(self.explore, self.gap, self.floor if floor is None else floor)
+        scored = self.effects.score(user, encoded, settings, self.learned)
+        estimate, width, population, action, context, own, score, chances = scored
         alone = np.ones(len(score), dtype=np.int64)
         parts = {"population": population, "action": action, "context": context, "user": own}
         return Decision(
             user, shown, estimate, width, alone, estimate, width, score, probability=chances, parts=parts
         )
 
-    def contributions(self, user: Hashable, contexts: Any, k: int, most: int = 8) -> list[Part]:
-        """Return the largest parts of candidate k's estimate, by kind and by the positions of its features."""
+    def contributions(self, user: Hashable, contexts: Any, k: int, most: int = 8) -> list[EffectPart]:
+        """Return the largest parts of candidate k's estimate, with kinds and positions of features."""
         check_user(user)
         return self.effects.largest(user, self.read(contexts), k, most)
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
-        """Learn from one payoff, and return 1: only this user has effects that changed."""
+        """Learn one payoff, and return 1: effects of no other user change."""
         check_user(user)
         encoded = context if isinstance(context, Encoded) else self.read([context])
         payoff = read_payoff(payoff)
@@ -172,19 +172,19 @@ class SparseHierarchical(Policy):
         encoded = self.read(batch.items)
         users = batch.users.tolist() if isinstance(batch.users, np.ndarray) else list(batch.users)
         rounds = make_rounds(candidates, payoffs, served, self.rng.random(len(users)))
-        settings = (self.explore, self.gap, self.floor)
+        settings = Settings(self.explore, self.gap, self.floor)
         self.learned += self.effects.play(users, encoded, rounds, settings, self.learned)
         alone = np.ones(len(users), dtype=np.int64)
         return Outcome(rounds.choice, rounds.kept, alone, rounds.kept.astype(np.int64))
 
     def read(self, contexts: Any) -> Encoded:
-        """Return candidates as the model reads them, or say what is wrong with them."""
+        """Check candidates, and return them in the model's format."""
         if isinstance(contexts, Encoded):
             return contexts
         if self.n_features is not None:
-            return vectors_shown(read_vectors(contexts, self.n_features))
+            return encode_vectors(read_vectors(contexts, self.n_features))
         if self.one_hot:
-            return items_shown(read_items(contexts))
+            return encode_items(read_items(contexts))
         return encode(*_named(contexts))
 
     def add(self, user: Hashable) -> None:
@@ -193,7 +193,7 @@ class SparseHierarchical(Policy):
         self.effects.add(user)
 
     def drop(self, user: Hashable) -> None:
-        """Forget a user: all effects of this user alone are cleared."""
+        """Forget a user: clear all effects of this user alone."""
         check_user(user)
         if user not in self.effects.users:
             raise UserError(f"user {user!r} is not known, so cannot be dropped")
@@ -206,7 +206,7 @@ class SparseHierarchical(Policy):
 
     @property
     def variances(self) -> dict[str, float]:
-        """The learned prior variance of each kind of effect: how much that kind tells."""
+        """The learned prior variance of each kind of effect: how large its effects are."""
         return self.effects.variances
 
     def tensors(self) -> Tensors:
@@ -214,11 +214,11 @@ class SparseHierarchical(Policy):
         return self.effects.tensors()
 
     def restore(self, tensors: Tensors) -> None:
-        """Take over what `tensors` returned."""
+        """Restore what `tensors` returned."""
         self.effects.restore(tensors)
 
     def parts(self) -> dict[str, Parts]:
-        """Return what grows with what was learned, to be copied part by part; `head` has the rest."""
+        """Return the arrays that grow, to be copied part by part; `head` has the others."""
         return self.effects.parts
 
     def head(self) -> Tensors:
@@ -226,13 +226,8 @@ class SparseHierarchical(Policy):
         return self.effects.head()
 
     def restore_parts(self, head: Tensors, parts: Mapping[str, Iterable[bytes]]) -> None:
-        """Take over what `head` and all of `parts` told."""
+        """Restore what `head` and all of `parts` returned."""
         self.effects.restore_parts(head, parts)
-
-
-def _drawn(decision: Decision, drawn: int) -> Decision:
-    fields = {name: getattr(decision, name) for name in decision.__dataclass_fields__}
-    return Decision(**{**fields, "drawn": drawn})
 
 
 def _named(contexts: Any) -> tuple[Mapping[str, float], list[tuple[str | None, Mapping[str, float]]]]:

@@ -24,13 +24,14 @@ from urllib.parse import quote
 import numpy as np
 
 from coterie.errors import FileError, MissingExtraError, ParameterError
-from coterie.models.candidates import Candidates, read_both, read_one, read_table
-from coterie.models.checks import check_count, check_flag, check_user, read_items, read_payoff
+from coterie.models.candidates import Candidates
+from coterie.models.checks import check_user, read_payoff
+from coterie.models.context_kind import check_kind
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.policies.base.batch import Batch, Outcome, read_batch
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.known_users import KnownUsers
-from coterie.policies.random import Seed, make_rng
+from coterie.policies.base.seed import Seed, make_rng
 
 # Azure Personalizer's old default, and four settings that do well on some datasets.
 SETTINGS: dict[str, str] = {
@@ -49,7 +50,7 @@ MANY = 50_000  # items whose lines are cached
 ALWAYS = ["--quiet", "--preserve_performance_counters"]
 
 
-class Shown(NamedTuple):
+class LastDecision(NamedTuple):
     """A decision: the user, the candidates as lines of text, and their probabilities."""
 
     user: Hashable
@@ -100,44 +101,32 @@ class VW(KnownUsers):
     ) -> None:
         if setting not in SETTINGS:
             raise ParameterError(f"setting is {setting!r}, expected one of: {', '.join(SETTINGS)}")
-        self.n_features = None if n_features is None else check_count("n_features", n_features)
-        self.one_hot = check_flag("one_hot", one_hot)
-        if n_features is None and not one_hot:
-            raise ParameterError(
-                "n_features is None and one_hot is False, expected n_features=25 for feature vectors, one_hot=True "
-                "for item ids, or both for Candidates"
-            )
+        self._kind = check_kind(n_features, one_hot)
+        self.n_features, self.one_hot = self._kind
         self.setting = setting
         self.seed = seed
         self.rng = make_rng(seed)
         self._vw = _open([*SETTINGS[setting].split(), *FIXED])
         self._label_type = self._vw.get_label_type().value
         self._known: dict[Hashable, None] = {}
-        self._last: Shown | None = None
+        self._last: LastDecision | None = None
         self._texts: dict[tuple[Hashable, bytes], str] = {}  # cached lines of items with features
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
         """Draw a candidate from Vowpal Wabbit's probabilities. They are the scores; the one drawn has 1 more."""
         check_user(user)
-        contexts = self._read(contexts)
+        contexts = self._kind.read(contexts)
         lines = self._lines(contexts)
         chances = self._predict(self._own([_shared(user), *lines]))
         choice = _draw(chances, self.rng.random())
-        self._last = Shown(user, lines, chances, choice)
+        self._last = LastDecision(user, lines, chances, choice)
         score = np.array(chances)
         score[choice] += 1
         nothing = np.zeros(len(lines))
         members = np.full(len(lines), self._members(user))
+        chance = np.array(chances)
         return Decision(
-            user,
-            contexts,
-            nothing,
-            nothing,
-            members,
-            nothing,
-            nothing,
-            score,
-            probability=np.array(chances),
+            user, contexts, nothing, nothing, members, nothing, nothing, score, probability=chance
         )
 
     @property
@@ -148,7 +137,7 @@ class VW(KnownUsers):
     def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
         """Return all users, including `user`: there is one model."""
         check_user(user)
-        self._read_one(context)
+        self._kind.read_one(context)
         return list(self._known | {user: None})
 
     def explain(self, user: Hashable, contexts: Any, draws: int = 100) -> Decision:
@@ -162,7 +151,7 @@ class VW(KnownUsers):
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
         """Learn from the last decision's list, or from `context` alone if it does not belong to that decision."""
         check_user(user)
-        [line] = self._lines(self._read_one(context))
+        [line] = self._lines(self._kind.read_one(context))
         payoff = read_payoff(payoff)
         last = self._last
         if last is not None and last.user == user and line in last.lines:
@@ -179,7 +168,7 @@ class VW(KnownUsers):
         """Play many rounds in Python: most of the time is spent in Vowpal Wabbit."""
         candidates, payoffs, served = read_batch(batch)
         lines: dict[int, str] = {}
-        table = self._read(batch.items) if len(candidates) else batch.items
+        table = self._kind.read(batch.items) if len(candidates) else batch.items
         n, known = len(candidates), self._known
         choice, members = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
         kept = np.zeros(n, dtype=np.bool_)
@@ -194,7 +183,7 @@ class VW(KnownUsers):
             chances = self._predict(examples)
             k = _draw(chances, self.rng.random())
             choice[t], members[t] = k, self._members(user)
-            self._last = Shown(user, texts[1:], chances, k)
+            self._last = LastDecision(user, texts[1:], chances, k)
             if place in (-1, k):
                 if place >= 0:
                     examples = self._parse(texts)
@@ -206,18 +195,6 @@ class VW(KnownUsers):
 
     def _members(self, user: Hashable) -> int:
         return len(self._known) + (user not in self._known)
-
-    def _read(self, contexts: Any) -> Any:
-        """Return candidates in this policy's format: ids, features or both."""
-        if self.n_features is None:
-            return read_items(contexts)
-        return (read_both if self.one_hot else read_table)(contexts, self.n_features)
-
-    def _read_one(self, context: Any) -> Any:
-        """Return the context of `learn` as a list of one candidate."""
-        if self.n_features is not None and self.one_hot:
-            return read_one(context, self.n_features)
-        return self._read([context])
 
     def _lines(self, contexts: Any) -> list[str]:
         """Return each candidate as a line of text: the id as a category, the features as numbers."""

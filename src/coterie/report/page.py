@@ -111,16 +111,20 @@ def write_page(path: str | os.PathLike[str], *, kicker: str, title: str, body: I
     """Write a page atomically, and return its path."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = (
+    top = f'<p class="kicker">{escape(kicker)}</p><h1>{escape(title)}</h1>\n'
+    with written_whole(path) as draft:
+        text = frame(escape(title), SHEET, top + "\n".join(body) + "\n")
+        draft.write_text(text, encoding="utf-8")
+    return path
+
+
+def frame(title: str, style: str, body: str, more_policy: str = "") -> str:
+    """Return a whole page. `title` and `body` are HTML; `more_policy` adds to the Content-Security-Policy."""
+    policy = f"default-src 'none'; style-src 'unsafe-inline'{more_policy}"
+    return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>{escape(title)}</title><style>{SHEET}</style></head>\n<body><main>"
-        f'<p class="kicker">{escape(kicker)}</p><h1>{escape(title)}</h1>\n'
-        + "\n".join(body)
-        + "\n</main></body></html>\n"
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f"<title>{title}</title><style>{style}</style></head>\n<body><main>{body}</main></body></html>\n"
     )
-    with written_whole(path) as draft:
-        draft.write_text(text, encoding="utf-8")
-    return path

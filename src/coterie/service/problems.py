@@ -33,6 +33,13 @@ def problem_of(error: Exception) -> Problem:
     return Problem(500, "internal_error", "something went wrong inside; the log of the service says what")
 
 
+def retry_header(problem: Problem) -> dict[str, str]:
+    """Return the header that says when to try again, if the problem has a time."""
+    if problem.retry_after is None:
+        return {}
+    return {"Retry-After": str(max(1, round(problem.retry_after)))}
+
+
 def body_of(code: str, message: str) -> dict[str, dict[str, str]]:
     """Return the one error shape."""
     return {"error": {"code": code, "message": message}}

@@ -76,9 +76,7 @@ def make_app(settings: Settings, store: Store, demo: bool = False) -> Guard:
     check_host(settings, keyring)
     # Payoffs wait for a shard that is being rebuilt; what decisions do meanwhile is for the coordinator to say.
     shards = None if settings.engine is None else open_engine(settings.engine, when_down="partial")
-    return create_app(
-        Coordinator(settings, store, shards=shards), settings, keyring, demo, spans_of(settings)
-    )
+    return create_app(Coordinator(settings, store, shards=shards), keyring, demo, spans_of(settings))
 
 
 def check_tls(settings: Settings) -> None:

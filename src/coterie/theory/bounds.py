@@ -11,7 +11,7 @@ Theorem 3 (sparse)          theorem_3
 
 import math
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypedDict, Unpack
 
 from coterie.errors import ParameterError
 from coterie.models.checks import check_count, check_number
@@ -234,54 +234,47 @@ def lemma_2(*, n_rounds: int, n_candidates: int, n_users: int, clusters: float, 
     return 2 * n_rounds * n_candidates * clusters / n_users + 12 * math.log(math.log(n_rounds) / delta)
 
 
-def corollary_1(
-    *,
-    n_rounds: int,
-    n_users: int,
-    n_features: int,
-    n_candidates: int,
-    clusters: float,
-    gap: float,
-    least_eigenvalue: float,
-    delta: float,
-) -> Terms:
+class Orders(TypedDict):
+    """The parameters of the bounds that are orders of growth, without constants."""
+
+    n_rounds: int  # T
+    n_users: int  # n
+    n_features: int  # d
+    n_candidates: int  # c
+    clusters: float  # E[m(X)]
+    gap: float  # γ
+    least_eigenvalue: float  # λ
+    delta: float  # δ
+
+
+def corollary_1(**orders: Unpack[Orders]) -> Terms:
     """Return the leading terms of Corollary 1; they are orders of growth, without constants.
 
     c·n²·d√d/(λ²γ²)·log^2.5(Tnd/δ)    and    d·√(T·c·E[m(X)])
     """
-    _check_orders(n_rounds, n_users, n_features, n_candidates, clusters, gap, least_eigenvalue, delta)
-    log = math.log(n_rounds * n_users * n_features / delta)
-    start = n_candidates * n_users**2 * n_features**1.5 / (least_eigenvalue * gap) ** 2 * log**2.5
-    return Terms(start, n_features * math.sqrt(n_rounds * n_candidates * clusters))
+    _check_orders(orders)
+    T, n, d, c = orders["n_rounds"], orders["n_users"], orders["n_features"], orders["n_candidates"]
+    log = math.log(T * n * d / orders["delta"])
+    start = c * n**2 * d**1.5 / (orders["least_eigenvalue"] * orders["gap"]) ** 2 * log**2.5
+    return Terms(start, d * math.sqrt(T * c * orders["clusters"]))
 
 
-def theorem_3(
-    *,
-    n_rounds: int,
-    n_users: int,
-    n_features: int,
-    n_candidates: int,
-    clusters: float,
-    gap: float,
-    least_eigenvalue: float,
-    delta: float,
-    sparsity: int,
-    rank: int | None = None,
-) -> Terms:
+def theorem_3(*, sparsity: int, rank: int | None = None, **orders: Unpack[Orders]) -> Terms:
     """Return the terms of the sparse theorem for s-sparse users; orders of growth, without constants.
 
         c·n²·s²√s/(λ²γ²)·log^2.5(Tnd/(δs))    and    √(s·d·T·c·E[m(X)])
 
     If contexts lie in a space of r dimensions (`rank`), r replaces d in the second term.
     """
-    _check_orders(n_rounds, n_users, n_features, n_candidates, clusters, gap, least_eigenvalue, delta)
-    width = n_features if rank is None else rank
+    _check_orders(orders)
+    T, n, d, c = orders["n_rounds"], orders["n_users"], orders["n_features"], orders["n_candidates"]
+    width = d if rank is None else rank
     for name, value in (("sparsity", sparsity), ("rank", width)):
-        if check_count(name, value) > n_features:
-            raise ParameterError(f"{name} is {value}, expected at most n_features={n_features}")
-    log = math.log(n_rounds * n_users * n_features / (delta * sparsity))
-    start = n_candidates * n_users**2 * sparsity**2.5 / (least_eigenvalue * gap) ** 2 * log**2.5
-    return Terms(start, math.sqrt(sparsity * width * n_rounds * n_candidates * clusters))
+        if check_count(name, value) > d:
+            raise ParameterError(f"{name} is {value}, expected at most n_features={d}")
+    log = math.log(T * n * d / (orders["delta"] * sparsity))
+    start = c * n**2 * sparsity**2.5 / (orders["least_eigenvalue"] * orders["gap"]) ** 2 * log**2.5
+    return Terms(start, math.sqrt(sparsity * width * T * c * orders["clusters"]))
 
 
 def _arrivals(visits: float, n_rounds: int, n_users: int, delta: float) -> float:
@@ -331,29 +324,19 @@ def _check_lemma(eta: float, n_rounds: int, n_users: int, n_features: int, delta
     _check_delta(delta)
 
 
-def _check_orders(
-    n_rounds: int,
-    n_users: int,
-    n_features: int,
-    n_candidates: int,
-    clusters: float,
-    gap: float,
-    least_eigenvalue: float,
-    delta: float,
-) -> None:
-    for name, value in (
-        ("n_rounds", n_rounds),
-        ("n_users", n_users),
-        ("n_features", n_features),
-        ("n_candidates", n_candidates),
-    ):
-        check_count(name, value)
-    _check_delta(delta)
-    _check_positive("gap", gap)
-    _check_positive("least_eigenvalue", least_eigenvalue)
-    if not 1 - 1e-9 <= clusters <= n_users + 1e-9:
-        raise ParameterError(f"clusters is {clusters}, expected from 1 to n_users={n_users}")
-    if least_eigenvalue > 1 / n_features + 1e-12:
+def _check_orders(orders: Orders) -> None:
+    if orders.keys() != Orders.__annotations__.keys():
+        raise TypeError(f"got {', '.join(orders)}, expected {', '.join(Orders.__annotations__)}")
+    for name in ("n_rounds", "n_users", "n_features", "n_candidates"):
+        check_count(name, orders[name])
+    _check_delta(orders["delta"])
+    _check_positive("gap", orders["gap"])
+    _check_positive("least_eigenvalue", orders["least_eigenvalue"])
+    n_users, n_features = orders["n_users"], orders["n_features"]
+    if not 1 - 1e-9 <= orders["clusters"] <= n_users + 1e-9:
+        raise ParameterError(f"clusters is {orders['clusters']}, expected from 1 to n_users={n_users}")
+    if orders["least_eigenvalue"] > 1 / n_features + 1e-12:
         raise ParameterError(
-            f"least_eigenvalue is {least_eigenvalue}, expected at most 1/n_features = {1 / n_features:g}: ‖x‖ ≤ 1"
+            f"least_eigenvalue is {orders['least_eigenvalue']}, expected at most 1/n_features = "
+            f"{1 / n_features:g}: ‖x‖ ≤ 1"
         )

@@ -5,9 +5,10 @@ from typing import final
 
 import numpy as np
 
+from coterie.arrays import Floats
 from coterie.theory.groups import MOST_USERS, halves
 from coterie.theory.models import Fitted
-from coterie.theory.records import Floats, Records
+from coterie.theory.records import Records
 
 POINTS = 200
 

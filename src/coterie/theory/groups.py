@@ -12,9 +12,10 @@ from typing import final
 
 import numpy as np
 
+from coterie.arrays import Floats, Ints
 from coterie.errors import ParameterError
 from coterie.theory.models import Fitted
-from coterie.theory.records import Floats, Ints, Records
+from coterie.theory.records import Records
 
 MOST_GROUPS = 8
 MOST_ITEMS = 40

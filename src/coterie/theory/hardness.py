@@ -18,9 +18,10 @@ from typing import Any, Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.errors import ContextError, ParameterError
 from coterie.models.checks import check_count, check_number, read_items, read_vectors
-from coterie.theory.sphere import ROUNDING, Floats, Lists, compare, descend, fall, pad, starts
+from coterie.theory.sphere import ROUNDING, Lists, compare, descend, fall, pad, starts
 
 
 @final

@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.data import DenseWorld
 from coterie.policies import CAB
 from coterie.theory.bounds import confidence, lemma_2, regret_bound, theorem_1
 from coterie.theory.hardness import hardness
 
-Floats = NDArray[np.float64]
 SLACK = 1e-9
 DELTA = 0.05
 

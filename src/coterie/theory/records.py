@@ -5,15 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats, Ints
 from coterie.data.files import need
 from coterie.errors import ParameterError
 from coterie.models.batches import Batch
 from coterie.models.candidates import project
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 # Vectors with more features are projected on this many directions, enough for distances and neighbourhoods.
 MOST_FEATURES = 40

@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.data import OneHotWorld
 from coterie.errors import ParameterError
 from coterie.policies import CAB, LinUCB, Policy
 from coterie.policies.base.batch import Batch
-
-Floats = NDArray[np.float64]
 
 VARIED: dict[str, tuple[Sequence[int], float]] = {
     "rounds": ((1, 2, 4, 8, 16), 0.5),  # in quarters of the other benchmarks' rounds

@@ -20,9 +20,10 @@ from typing import Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats, Ints
 from coterie.errors import ParameterError
 from coterie.theory.models import Fitted
-from coterie.theory.records import Floats, Ints, Records
+from coterie.theory.records import Records
 from coterie.theory.standings import WORTH, Learner, Standing, rank_policies
 
 ALPHAS = (0.02, 0.05, 0.1, 0.2, 0.4)

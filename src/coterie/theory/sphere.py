@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from coterie.arrays import Floats
 
 # Numbers closer than this, relative to 1 or to the limit, count as equal.
 ROUNDING = 1e-9

@@ -11,9 +11,10 @@ from typing import NamedTuple, final
 
 import numpy as np
 
+from coterie.arrays import Floats, Ints
 from coterie.policies import Hierarchical
 from coterie.policies.base.batch import Batch
-from coterie.theory.records import Floats, Ints, Records
+from coterie.theory.records import Records
 
 PRIOR, APART, ONE, NEAR, NOTHING = "hierarchical", "linucb-multiple", "linucb-single", "cab", "random"
 POLICIES = (PRIOR, APART, ONE, NEAR)

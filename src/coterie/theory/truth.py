@@ -7,6 +7,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.data import World
 from coterie.errors import ParameterError
 from coterie.models.checks import check_count, check_number
@@ -15,7 +16,6 @@ from coterie.policies.base.exploration import Alpha, scale_at
 from coterie.theory.bounds import Terms, confidence, lemma_2, regret_bound, theorem_1
 from coterie.theory.hardness import Hardness, hardness, one_hot_hardness
 
-Floats = NDArray[np.float64]
 DELTA = 0.05
 
 

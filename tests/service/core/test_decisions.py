@@ -24,7 +24,7 @@ from coterie.bench.service.loadtest import Plan, rank_writer
 from coterie.errors import FileError
 from coterie.models.features import count
 from coterie.service.core.engine import Action
-from coterie.service.http.routes_native import RankBody
+from coterie.service.http.routes.decisions import RankBody
 from coterie.service.personalizer.bodies import RankIn
 
 

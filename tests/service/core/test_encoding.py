@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.errors import ContextError
-from coterie.models.features import count, flatten, hash_action, hash_actions
+from coterie.models.features import count, flatten, hash_actions
 
 scalars = (
     st.none() | st.booleans() | st.floats(-1e6, 1e6) | st.integers(-(10**20), 10**20) | st.text(max_size=8)
@@ -49,7 +49,7 @@ def plain(name: str, features: list[Any], context: list[Any], dimensions: int) -
 def test_hashing_is_as_documented(
     name: str, features: list[Any], context: list[Any], dimensions: int
 ) -> None:
-    x = hash_action(name, features, context, dimensions)
+    x = hash_actions([(name, features)], context, dimensions)[0]
     assert np.allclose(x, plain(name, features, context, dimensions), atol=1e-9)
     assert np.linalg.norm(x) <= 1 + 1e-9
     assert np.isfinite(x).all()
@@ -57,7 +57,7 @@ def test_hashing_is_as_documented(
 
 def test_a_vector_never_changes() -> None:
     """Models on disk rest on these numbers."""
-    x = hash_action("jazz", [{"tone": "calm", "minutes": 3}], [{"device": {"mobile": True}}], 6)
+    x = hash_actions([("jazz", [{"tone": "calm", "minutes": 3}])], [{"device": {"mobile": True}}], 6)[0]
     assert x.round(6).tolist() == STABLE
 
 

@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 
 from coterie.errors import ParameterError
-from coterie.models.encoded import hash_name
-from coterie.models.features import flatten
+from coterie.models.features import flatten, hash_name
 from coterie.service.core.coordinator import Coordinator, ranking_of
 from coterie.service.core.encoding import encode_action, encode_question
 from coterie.service.core.engine import Action, Engine, Question, check_config, sent_features
 from coterie.service.core.reasons import contributions, rows_of
 from coterie.service.core.records import Rank, decode
-from coterie.service.exchange.logs import payoffs_of
 from coterie.service.exchange.model_file import export_model
+from coterie.service.exchange.payoffs import payoffs_of
 from coterie.service.log.erasure import Scrubber
 from coterie.service.log.recovery import recover
 from coterie.service.log.sqlite_store import SqliteStore
@@ -290,14 +289,14 @@ def test_the_encoding_is_as_documented() -> None:
     """Hashes and values in the order of `flatten`, whether remembered or not."""
     context, own = [{"device": {"mobile": True}, "hour": 8}], [{"tone": "calm", "size": -3}]
     for _ in range(2):
-        shown = encode_question(["a", "b"], [own, None], context).shown
-        assert shown.around.tolist() == [hash_name(name) for name in flatten(context)]
-        assert shown.weights.tolist() == list(flatten(context).values())
+        hashed = encode_question(["a", "b"], [own, None], context).hashed
+        assert hashed.context.tolist() == [hash_name(name) for name in flatten(context)]
+        assert hashed.context_values.tolist() == list(flatten(context).values())
         names = ["id=a", *flatten(own), "id=b"]
-        assert shown.names.tolist() == [hash_name(name) for name in names]
-        assert shown.sizes.tolist() == [1.0, *flatten(own).values(), 1.0]
-        assert shown.starts.tolist() == [0, 3, 4]
-        assert shown.named.all()
+        assert hashed.features.tolist() == [hash_name(name) for name in names]
+        assert hashed.values.tolist() == [1.0, *flatten(own).values(), 1.0]
+        assert hashed.starts.tolist() == [0, 3, 4]
+        assert hashed.has_id.all()
     digest = blake2b(b"id=a", digest_size=8).digest()
     assert hash_name("id=a") == int.from_bytes(digest, "little")
     assert encode_action("a", own, context) == encode_question(["a", "b"], [own, None], context)[0].to_bytes()

@@ -22,7 +22,7 @@ from coterie.service.problems import Problem
 from coterie.service.settings import Config
 from tests.engines.test_sharded import Engine as Frail
 from tests.engines.test_sharded import assert_same_state
-from tests.engines.test_sharded_users import assert_same_state as assert_same_users
+from tests.playing import assert_same_tensors
 from tests.service.helpers import ask, opened, settings_of, with_coordinator
 from tests.service.process import service
 
@@ -63,7 +63,7 @@ CASES = {
         Config(policy="hierarchical", exploration=0.2, dimensions=8),
         Hierarchical,
         ShardedUsers,
-        assert_same_users,
+        assert_same_tensors,
         "prepare",
     ),
 }

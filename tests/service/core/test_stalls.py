@@ -21,7 +21,7 @@ from coterie.service.core.coordinator import Coordinator
 from coterie.service.core.engine import LONG, Action, Engine, Question
 from coterie.service.core.records import Rank, Reward, flatten
 from coterie.service.core.turns import Turns
-from coterie.service.http import routes_native
+from coterie.service.http.routes import decisions
 from coterie.service.log.recovery import recover, relearn
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.personalizer import routes as personalizer
@@ -73,8 +73,8 @@ def large(event: str, user: str = "ann", actions: int = 3) -> Question:
     return Question(event, user, shown, context, work=152 * 61 * actions)
 
 
-def long_to_weigh(user: Any, encoded: Any, *more: Any) -> bool:
-    return len(encoded.shown.around) > 100
+def long_to_score(user: Any, encoded: Any, *more: Any) -> bool:
+    return len(encoded.hashed.context) > 100
 
 
 def test_a_large_decision_is_made_beside_the_loop_and_keeps_the_order_of_things(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_large_decision_is_made_beside_the_loop_and_keeps_the_order_of_things(
         await coordinator.rank(ask("before"))
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            with gate_before(SparseHierarchical, "weigh", long_to_weigh) as gate:
+            with gate_before(SparseHierarchical, "score", long_to_score) as gate:
                 writes = [asyncio.create_task(coordinator.rank(large("large")))]
                 await asyncio.to_thread(gate.reached.wait, 60)
                 writes += [asyncio.create_task(coordinator.rank(ask(f"small {k}"))) for k in range(3)]
@@ -399,7 +399,7 @@ def test_a_body_of_a_million_lists_is_refused_before_it_is_read(
     def never(*_: Any) -> None:
         raise AssertionError("the body was read")
 
-    monkeypatch.setattr(routes_native, "read", never)
+    monkeypatch.setattr(decisions, "read", never)
     monkeypatch.setattr(personalizer, "read", never)
     body = b'{"context": [{"a": [' + b"[]," * 300_000 + b"[]]}]}"
     answer = client.post(path, content=body, headers={"content-type": "application/json"})

@@ -21,10 +21,10 @@ from coterie.evaluation import evaluate
 from coterie.evaluation.targets import encode_interaction
 from coterie.service.core.coordinator import Coordinator
 from coterie.service.core.engine import Action, Question
-from coterie.service.evaluations import keeper, runner, worker
+from coterie.service.evaluations import job_process, job_queue, worker
 from coterie.service.evaluations.importance import scores
-from coterie.service.evaluations.jobs import Candidate, Done, Job, Work
-from coterie.service.evaluations.served import Served
+from coterie.service.evaluations.jobs import EvaluatedPolicy, Job, WorkerAnswer, WorkerInput
+from coterie.service.evaluations.served_policy import ServedPolicy
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import FullError, LostError, open_store
 from coterie.service.problems import Problem
@@ -118,15 +118,15 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     class Held:
         gate = threading.Event()
         begun: list[str] = []  # noqa: RUF012
-        answer = Done(FAKE)
+        answer = WorkerAnswer(FAKE)
 
-    def do(run: runner.Run) -> Done | None:
+    def do(run: job_process.JobProcess) -> WorkerAnswer | None:
         Held.begun.append(run.work.job.id)
         while not (Held.gate.is_set() or run.ended):
             time.sleep(0.01)
         return None if run.ended else Held.answer
 
-    monkeypatch.setattr(runner.Run, "do", do)
+    monkeypatch.setattr(job_process.JobProcess, "do", do)
     yield Held
     Held.gate.set()
 
@@ -172,12 +172,12 @@ def test_one_that_fails_is_told_and_the_next_is_done(
 ) -> None:
     faults: list[Exception] = [LostError("secrets of the database"), OSError("no more processes")]
 
-    def do(run: runner.Run) -> Done:
+    def do(run: job_process.JobProcess) -> WorkerAnswer:
         if faults:
             raise faults.pop(0)
-        return Done(FAKE)
+        return WorkerAnswer(FAKE)
 
-    monkeypatch.setattr(runner.Run, "do", do)
+    monkeypatch.setattr(job_process.JobProcess, "do", do)
     with running(str(tmp_path / "log.db")) as (client, _):
         for name in ("one", "two", "three"):
             client.put(f"/v1/evaluations/{name}", json={})
@@ -261,12 +261,12 @@ def batches(path: Path) -> Any:
         store.close()
 
 
-def job(*policies: Candidate, **more: Any) -> Job:
+def job(*policies: EvaluatedPolicy, **more: Any) -> Job:
     return Job("one", "evaluation", "one", 0, START + 10_000_000, START, policies, **more)
 
 
-def work_of(one: Job, config: Config, records: int = 1000) -> Work:
-    return Work(one, config, records, os.getppid())
+def work_of(one: Job, config: Config, records: int = 1000) -> WorkerInput:
+    return WorkerInput(one, config, records, os.getppid())
 
 
 def test_the_worker_says_what_the_library_says(tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_a_policy_is_replayed_as_the_service_serves_it(tmp_path: Path, config: C
     """With every reward learned at once, the replay of the log's own policy has the log's own probabilities."""
     path = logged(tmp_path, 40, config)
     log = worker.log_of(batches(path), work_of(job(), config))
-    served = Served(config, config.policy, config.parameters, 40)
+    served = ServedPolicy(config, config.policy, config.parameters, 40)
     for t, one in enumerate(log.interactions):
         encoded = encode_interaction(one)
         assert served.probabilities(t, one, encoded) == pytest.approx(one.chances, abs=1e-9), t
@@ -324,7 +324,7 @@ def test_only_the_newest_decisions_of_the_time_are_evaluated(tmp_path: Path) -> 
 def test_policies_without_support_are_left_out_with_the_reason(tmp_path: Path) -> None:
     config = Config(exploration=0.3)
     path = logged(tmp_path, 30, config, mode="apprentice")
-    said = worker.do(work_of(job(Candidate("mine", "linucb")), config), batches(path))
+    said = worker.do(work_of(job(EvaluatedPolicy("mine", "linucb")), config), batches(path))
     assert {part["policy"] for part in said["policies"]} == {"logged", "baseline"}
     assert any("cannot tell what 'uniform' would have earned" in note for note in said["notes"])
     assert said["better"] is None
@@ -336,8 +336,8 @@ def test_better_is_only_what_is_better_beyond_doubt(tmp_path: Path) -> None:
     path = logged(tmp_path, 400, config)
     learned = Config(exploration=0.1)
     rows = batches(path)
-    current = Candidate("current", "random", {}, "current")
-    tried = Candidate("new", "sparse-hierarchical", {}, "search")
+    current = EvaluatedPolicy("current", "random", {}, "current")
+    tried = EvaluatedPolicy("new", "sparse-hierarchical", {}, "search")
     said = worker.do(work_of(job(current, tried), learned), rows)
     assert said["better"] == "new"
     same = msgspec.structs.replace(tried, name="current", source="current")
@@ -368,14 +368,14 @@ def test_a_process_that_takes_too_long_or_fails_is_told(
     path = logged(tmp_path, 3, config)
     store = SqliteStore(str(path))
     try:
-        late = runner.Run(work_of(job(), config), store, 0.01)
-        assert late.do() == Done(error="it took longer than 0.01 s (evaluation-within)")
+        late = job_process.JobProcess(work_of(job(), config), store, 0.01)
+        assert late.do() == WorkerAnswer(error="it took longer than 0.01 s (evaluation-within)")
         assert late.timed_out
-        ended = runner.Run(work_of(job(), config), store, 100)
+        ended = job_process.JobProcess(work_of(job(), config), store, 100)
         ended.end()
         assert ended.do() is None
         monkeypatch.setattr(sys, "executable", "/bin/false")
-        failed = runner.Run(work_of(job(), config), store, 100).do()
+        failed = job_process.JobProcess(work_of(job(), config), store, 100).do()
         assert failed is not None
         assert failed.error is not None
         assert "the service's log says more" in failed.error
@@ -385,7 +385,7 @@ def test_a_process_that_takes_too_long_or_fails_is_told(
 
 def test_a_store_that_fails_refuses_the_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(coordinator: Coordinator) -> None:
-        made = keeper.Evaluations(coordinator)
+        made = job_queue.Evaluations(coordinator)
 
         def full(*_: Any) -> None:
             raise FullError("full")

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from coterie.service.core.coordinator import Coordinator
-from coterie.service.evaluations import keeper, runner, schedule
-from coterie.service.evaluations.jobs import Candidate, Done, Job
+from coterie.service.evaluations import job_process, job_queue, schedule
+from coterie.service.evaluations.jobs import EvaluatedPolicy, Job, WorkerAnswer
 from coterie.service.evaluations.search import candidates
 from coterie.service.personalizer import configuration
 from coterie.service.personalizer.configuration import ServiceConfiguration
@@ -23,7 +23,7 @@ HOUR = 3_600
 
 def optimising(
     path: Path,
-    work: Callable[[Coordinator, keeper.Evaluations, Clock], Awaitable[None]],
+    work: Callable[[Coordinator, job_queue.Evaluations, Clock], Awaitable[None]],
     given: frozenset[str] | None = None,
     **settings: Any,
 ) -> None:
@@ -31,7 +31,7 @@ def optimising(
     clock = Clock()
 
     async def go(coordinator: Coordinator) -> None:
-        made = keeper.Evaluations(coordinator)
+        made = job_queue.Evaluations(coordinator)
         await made.start()
         try:
             await work(coordinator, made, clock)
@@ -45,11 +45,11 @@ def optimising(
 def said(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the worker would say: which policy is better, if any."""
     answer: dict[str, Any] = {"verdict": "a verdict", "words": "In words.", "policies": [], "better": None}
-    monkeypatch.setattr(runner.Run, "do", lambda run: Done(dict(answer)))
+    monkeypatch.setattr(job_process.JobProcess, "do", lambda run: WorkerAnswer(dict(answer)))
     return answer
 
 
-async def done(made: keeper.Evaluations, job: Job) -> Job:
+async def done(made: job_queue.Evaluations, job: Job) -> Job:
     async with asyncio.timeout(300):
         while made.find("evaluation", job.id).open:
             await asyncio.sleep(0.01)
@@ -57,10 +57,10 @@ async def done(made: keeper.Evaluations, job: Job) -> Job:
 
 
 def test_it_is_off_by_default(tmp_path: Path) -> None:
-    async def work(coordinator: Coordinator, made: keeper.Evaluations, clock: Clock) -> None:
+    async def work(coordinator: Coordinator, made: job_queue.Evaluations, clock: Clock) -> None:
         await coordinator.rank(ask("e"))
         clock.turn(1000 * 24 * HOUR)
-        assert schedule.plan(coordinator) is None
+        assert schedule.schedule_of(coordinator) is None
         assert await schedule.optimise_if_due(coordinator, made) is None
         assert configuration.show(coordinator).is_auto_optimization_enabled is False
 
@@ -70,7 +70,7 @@ def test_it_is_off_by_default(tmp_path: Path) -> None:
 def test_what_is_better_with_confidence_is_applied_and_said(
     tmp_path: Path, said: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def work(coordinator: Coordinator, made: keeper.Evaluations, clock: Clock) -> None:
+    async def work(coordinator: Coordinator, made: job_queue.Evaluations, clock: Clock) -> None:
         await coordinator.rank(ask("e"))
         assert await schedule.optimise_if_due(coordinator, made) is None  # the log is too young
         clock.turn(25 * HOUR)
@@ -98,11 +98,11 @@ def test_what_is_better_with_confidence_is_applied_and_said(
 def test_a_policy_that_was_changed_meanwhile_stays(tmp_path: Path, said: dict[str, Any]) -> None:
     said["better"] = "sharper choices"
 
-    async def work(coordinator: Coordinator, made: keeper.Evaluations, clock: Clock) -> None:
+    async def work(coordinator: Coordinator, made: job_queue.Evaluations, clock: Clock) -> None:
         await coordinator.configure(Config(parameters={"explore": 0.1}))
         policies = (
-            Candidate("current", "sparse-hierarchical", {}, "current"),
-            Candidate("sharper choices", "sparse-hierarchical", {"gap": 100.0}, "search"),
+            EvaluatedPolicy("current", "sparse-hierarchical", {}, "current"),
+            EvaluatedPolicy("sharper choices", "sparse-hierarchical", {"gap": 100.0}, "search"),
         )
         job = await made.make(Job("one", "evaluation", "one", 0, START + 1, START, policies, automatic=True))
         assert (await done(made, job)).retained
@@ -114,8 +114,8 @@ def test_a_policy_that_was_changed_meanwhile_stays(tmp_path: Path, said: dict[st
 def test_a_manual_evaluation_applies_nothing(tmp_path: Path, said: dict[str, Any]) -> None:
     said["better"] = "mine"
 
-    async def work(coordinator: Coordinator, made: keeper.Evaluations, clock: Clock) -> None:
-        policies = (Candidate("mine", "sparse-hierarchical", {"gap": 100.0}),)
+    async def work(coordinator: Coordinator, made: job_queue.Evaluations, clock: Clock) -> None:
+        policies = (EvaluatedPolicy("mine", "sparse-hierarchical", {"gap": 100.0}),)
         job = await made.make(Job("one", "evaluation", "one", 0, START + 1, START, policies))
         assert (await done(made, job)).applied is None
         assert coordinator.engine.config == Config()
@@ -131,7 +131,7 @@ def test_personalizers_configuration_sets_the_schedule_and_a_start_that_names_it
         auto_optimization_start_date="2030-01-01T00:00:00Z",
     )
 
-    async def change(coordinator: Coordinator, made: keeper.Evaluations, clock: Clock) -> None:
+    async def change(coordinator: Coordinator, made: job_queue.Evaluations, clock: Clock) -> None:
         await configuration.change(coordinator, sent)
         shown = configuration.show(coordinator)
         assert (shown.is_auto_optimization_enabled, shown.auto_optimization_frequency) == (True, "P2D")
@@ -140,11 +140,11 @@ def test_personalizers_configuration_sets_the_schedule_and_a_start_that_names_it
         clock.now = 1_893_456_000_000  # 2030
         assert schedule.due(coordinator, made, START)
 
-    async def still(coordinator: Coordinator, made: keeper.Evaluations, clock: Clock) -> None:
-        assert schedule.plan(coordinator) == schedule.Plan(2 * 24 * HOUR * 1000, 1_893_456_000_000)
+    async def still(coordinator: Coordinator, made: job_queue.Evaluations, clock: Clock) -> None:
+        assert schedule.schedule_of(coordinator) == schedule.Schedule(2 * 24 * HOUR * 1000, 1_893_456_000_000)
 
-    async def off(coordinator: Coordinator, made: keeper.Evaluations, clock: Clock) -> None:
-        assert schedule.plan(coordinator) is None
+    async def off(coordinator: Coordinator, made: job_queue.Evaluations, clock: Clock) -> None:
+        assert schedule.schedule_of(coordinator) is None
 
     optimising(path, change, frozenset())
     optimising(path, still, frozenset())
@@ -152,14 +152,14 @@ def test_personalizers_configuration_sets_the_schedule_and_a_start_that_names_it
 
 
 def test_only_the_newest_automatic_ones_are_kept(tmp_path: Path, said: dict[str, Any]) -> None:
-    async def work(coordinator: Coordinator, made: keeper.Evaluations, clock: Clock) -> None:
+    async def work(coordinator: Coordinator, made: job_queue.Evaluations, clock: Clock) -> None:
         await coordinator.rank(ask("e"))
-        for _ in range(keeper.AUTOMATIC + 3):
+        for _ in range(job_queue.AUTOMATIC + 3):
             clock.turn(25 * HOUR)
             job = await schedule.optimise_if_due(coordinator, made)
             assert job is not None
             await done(made, job)
-        assert len(made.every("evaluation")) == keeper.AUTOMATIC + 1
+        assert len(made.every("evaluation")) == job_queue.AUTOMATIC + 1
 
     optimising(tmp_path / "log.db", work, optimise_days=1.0)
 
@@ -170,4 +170,4 @@ def test_candidates_can_be_served_and_are_not_in_force() -> None:
         assert len(found) == 6
         assert all((one.policy, one.parameters) != (config.policy, config.parameters) for one in found)
         assert len({one.name for one in found}) == 6
-        assert msgspec.json.decode(msgspec.json.encode(found), type=list[Candidate]) == found
+        assert msgspec.json.decode(msgspec.json.encode(found), type=list[EvaluatedPolicy]) == found

@@ -21,7 +21,8 @@ from coterie.evaluation import evaluate
 from coterie.models.features import flatten
 from coterie.service.core.engine import Action, Engine, Question
 from coterie.service.core.records import decode, encode, pack
-from coterie.service.exchange.logs import write_dsjson, write_parquet
+from coterie.service.exchange.dsjson import write_dsjson
+from coterie.service.exchange.parquet import write_parquet
 from coterie.service.log.erasure import scrub
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append

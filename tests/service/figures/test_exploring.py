@@ -9,7 +9,7 @@ import pytest
 
 from coterie.service.core.coordinator import Coordinator
 from coterie.service.core.records import Rank
-from coterie.service.figures import exploring, insight
+from coterie.service.figures import curve, exploring
 from coterie.service.figures.statistics import MINUTE, entropy
 from coterie.service.settings import Config
 from tests.service.helpers import START, Clock, ask, decide, engine, settings_of, with_coordinator
@@ -160,7 +160,7 @@ def test_apprentice_mode_tells_how_often_it_agrees_and_what_it_would_earn() -> N
     for k in range(400):
         decide(made, ask(f"e{k}", f"user-{k % 7}", "abc"))
         made.reward(f"e{k}", float(rng.random() < 0.8), START)
-    found = insight.point(made.statistics.total)
+    found = curve.point(made.statistics.total)
     assert found.agreement is not None
     assert 0.9 < found.agreement <= 1
     assert found.would_earn == pytest.approx(0.8, abs=0.05)
@@ -174,7 +174,7 @@ def test_what_apprentice_mode_would_earn_is_unknown_where_it_disagrees() -> None
     for k in range(300):
         decide(made, ask(f"e{k}", f"user-{k % 7}", "abc"))
         made.reward(f"e{k}", 0.0, START)
-    found = insight.point(made.statistics.total)
+    found = curve.point(made.statistics.total)
     assert found.agreement is not None
     assert found.agreement < 0.5
     assert found.would_earn is None
@@ -186,6 +186,6 @@ def test_online_nothing_is_foretold() -> None:
     for k in range(100):
         decide(made, ask(f"e{k}", "ann", "ab"))
         made.reward(f"e{k}", 1.0, START)
-    found = insight.point(made.statistics.total)
+    found = curve.point(made.statistics.total)
     assert found.agreement is not None
     assert (found.would_earn, found.would_earn_interval) == (None, None)

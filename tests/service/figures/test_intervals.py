@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie.service.figures import insight, intervals
-from coterie.service.figures.intervals import Sums, interval
+from coterie.service.figures import curve, intervals
+from coterie.service.figures.intervals import WeightedSums, interval, unweighted
 from coterie.service.figures.statistics import Minute, Statistics
 from coterie.service.settings import Config
-from tests.service.figures.test_insight import event
+from tests.service.figures.test_curve import event
 from tests.service.helpers import START, ask, decide, engine
 from tests.service.http.test_http import client_of
 
 
 def clicks(n: int, k: int) -> Any:
     """Return the interval of k clicks in n."""
-    return interval(Sums(n, n, n, k, k, k), 0)
+    return interval(unweighted(n, k, k), 0)
 
 
 def test_an_interval_by_hand() -> None:
@@ -46,13 +46,13 @@ def test_an_interval_lies_within_what_is_possible_and_shrinks() -> None:
         for k in (0, n):
             found = clicks(n, k)
             assert 0 <= found.low < found.high <= 1
-        found = interval(Sums(n, n, n, -n, -n, n), -1)
+        found = interval(unweighted(n, -n, n), -1)
         assert found is not None
         assert -1 <= found.low < found.high <= 1
         widths.append(clicks(n, n // 2).high - clicks(n, n // 2).low)
     assert widths == sorted(widths, reverse=True)
     assert widths[-1] < 0.02
-    assert interval(Sums(5, 0.0, 0.0, 0.0, 0.0, 0.0), 0) is None
+    assert interval(WeightedSums(5, 0.0, 0.0, 0.0, 0.0, 0.0), 0) is None
 
 
 @pytest.mark.parametrize(("actions", "exploration"), [(2, 0.1), (5, 0.02), (5, 0.1)])
@@ -73,7 +73,7 @@ def test_the_interval_of_the_baseline_holds_it(actions: int, exploration: float)
             baseline = choice == (0 if same else 1)
             pays = 0.8 if same and choice == 0 else 0.2 if baseline else 0.6
             statistics.learned(START, event(chance, baseline, actions), float(rng.random() < pays), 1)
-        found = insight.point(statistics.total).baseline_interval
+        found = curve.point(statistics.total).baseline_interval
         if found is not None:
             known += 1
             held += found.low <= 0.5 <= found.high
@@ -86,7 +86,7 @@ def test_what_was_not_seen_of_the_baseline_is_not_told() -> None:
     statistics = Statistics()
     for k in range(200):
         statistics.learned(START, event(0.984, k % 2 == 0, 5), 1.0, 1)
-    found = insight.point(statistics.total)
+    found = curve.point(statistics.total)
     assert found.baseline is None
     assert found.baseline_worth == pytest.approx(100)
     assert found.baseline_interval is not None
@@ -101,7 +101,7 @@ def test_apprentice_mode_knows_the_baseline_and_nothing_else() -> None:
     for k in range(300):
         decide(made, ask(f"e{k}", f"user-{k % 9}", "abcde"))
         made.reward(f"e{k}", float(rng.random() < 0.8), START)
-    found = insight.point(made.statistics.total)
+    found = curve.point(made.statistics.total)
     assert found.uniform is None
     assert found.uniform_interval is None
     assert (found.uniform_blind, found.uniform_worth) == (300, 0)
@@ -117,7 +117,7 @@ def test_a_service_that_never_explores_does_not_know_the_baseline() -> None:
     for k in range(200):
         shown = decide(made, ask(f"e{k}", "ann", "abc"[k % 3] + "abc"[: k % 3] + "abc"[k % 3 + 1 :]))
         made.reward(f"e{k}", float(shown.actions[shown.choice] == "a"), START)
-    found = insight.point(made.statistics.total)
+    found = curve.point(made.statistics.total)
     assert found.payoff is not None
     assert found.payoff > 0.8
     assert (found.baseline, found.uniform) == (None, None)
@@ -130,7 +130,7 @@ def test_one_action_is_a_certain_choice_that_hides_nothing() -> None:
     for k in range(40):
         decide(made, ask(f"e{k}", "ann", "a"))
         made.reward(f"e{k}", 1.0, START)
-    found = insight.point(made.statistics.total)
+    found = curve.point(made.statistics.total)
     assert (found.baseline, found.uniform) == (1.0, 1.0)
 
 
@@ -139,7 +139,7 @@ def test_sums_of_an_earlier_version_give_no_intervals() -> None:
     import msgspec
 
     old = msgspec.msgpack.encode([0, 100, 5, 100, 50.0, 60, 100.0, 50.0, 100.0, 50.0, 100, 100.0, 100.0])
-    found = insight.point(msgspec.msgpack.decode(old, type=Minute))
+    found = curve.point(msgspec.msgpack.decode(old, type=Minute))
     assert found.payoff == 0.5
     assert (found.payoff_interval, found.baseline, found.baseline_interval) == (None, None, None)
 

@@ -7,14 +7,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from coterie.data.logs.dsjson import LONGEST_LINE
 from coterie.models import features
 from coterie.models.encoded import MOST_CROSSES
 from coterie.policies.sparse_hierarchical import MOST_SLOTS, SparseHierarchical
 from coterie.service import ids
-from coterie.service.evaluations import importance, keeper
-from coterie.service.exchange import logs as exchange
-from coterie.service.figures import exploring, insight, statistics
-from coterie.service.http import duplicate_names, keys, limits, routes_native, routes_page
+from coterie.service.evaluations import importance, job_queue
+from coterie.service.exchange.dsjson import LONGEST_ID
+from coterie.service.figures import curve, exploring, latest, resemblance, statistics
+from coterie.service.http import duplicate_names, keys, limits
+from coterie.service.http.routes import decisions
+from coterie.service.http.routes import latest as latest_routes
+from coterie.service.http.routes.configuration import ShardsBody
 from coterie.service.personalizer import bodies as personalizer_bodies
 from coterie.service.personalizer import configuration, event_batch
 from coterie.service.settings import Config, Settings
@@ -44,11 +48,11 @@ FIXED = {
     "characters of an id": ids.LONGEST,
     "levels of nested features": features.DEPTH,
     "crosses of a request": MOST_CROSSES,
-    "a reward": most(routes_native.RewardBody, "value"),
+    "a reward": most(decisions.RewardBody, "value"),
     "events in one call of Personalizer's `/logs`": event_batch.MOST,
-    "policies of an evaluation": keeper.MOST_POLICIES,
-    "automatic evaluations": keeper.AUTOMATIC,
-    "evaluations at a time": keeper.AT_ONCE,
+    "policies of an evaluation": job_queue.MOST_POLICIES,
+    "automatic evaluations": job_queue.AUTOMATIC,
+    "evaluations at a time": job_queue.AT_ONCE,
     "decisions that tell a feature's importance": importance.SAMPLE,
     "features with an importance": importance.MOST,
     "seconds between automatic optimisations": configuration.LEAST_FREQUENCY,
@@ -56,18 +60,18 @@ FIXED = {
     "body in which a repeated name is named": duplicate_names.NAMED,
     "clients with a rate": limits.CLIENTS,
     "minutes of statistics": statistics.KEPT,
-    "points of a curve": insight.POINTS,
-    "decisions that an estimate must be worth": insight.ENOUGH,
+    "points of a curve": curve.POINTS,
+    "decisions that an estimate must be worth": curve.ENOUGH,
     "decisions that a warning about exploring rests on": exploring.ENOUGH,
     "decisions asked again for their best guess": exploring.ASKED,
-    "latest decisions on the page": insight.LATEST,
-    "users looked at for likeness": insight.SAMPLE,
-    "rows of a list": _bound(routes_page.Limit),
-    "ids that a search looks at": routes_page.SEARCHED,
-    "shards": most(routes_native.ShardsBody, "shards"),
+    "latest decisions on the page": latest.LATEST,
+    "users looked at for likeness": resemblance.SAMPLE,
+    "rows of a list": _bound(latest_routes.Limit),
+    "ids that a search looks at": latest_routes.SEARCHED,
+    "shards": most(ShardsBody, "shards"),
     "characters of a key": keys.LEAST,
-    "characters of a line in dsjson": exchange.LONGEST_LINE,
-    "characters of an imported id": exchange.LONGEST_ID,
+    "characters of a line in dsjson": LONGEST_LINE,
+    "characters of an imported id": LONGEST_ID,
 }
 
 

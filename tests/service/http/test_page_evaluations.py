@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coterie.service.evaluations.jobs import Candidate, Job, encode
+from coterie.service.evaluations.jobs import EvaluatedPolicy, Job, encode
 from coterie.service.log.sqlite_store import SqliteStore
 from tests.service.helpers import START
 from tests.service.http.test_page import CHROMIUM, CONTRAST, IMAGE, SCRIPT, Watched, browser, quoted
@@ -44,7 +44,7 @@ def result() -> dict[str, Any]:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     path = tmp_path_factory.mktemp("page") / "log.db"
     store = SqliteStore(str(path))
-    policies = (Candidate(HOSTILE, "linucb"),)
+    policies = (EvaluatedPolicy(HOSTILE, "linucb"),)
     made = Job(
         "a/b",
         "evaluation",

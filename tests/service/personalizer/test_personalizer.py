@@ -20,7 +20,7 @@ from coterie.service.core.coordinator import Coordinator
 from coterie.service.core.engine import Action, Engine, Question
 from coterie.service.core.records import decode
 from coterie.service.core.slots import narrow
-from coterie.service.exchange.logs import read_dsjson
+from coterie.service.exchange.dsjson import read_dsjson
 from coterie.service.exchange.model_file import export_model, import_model
 from coterie.service.log.recovery import recover
 from coterie.service.log.sqlite_store import SqliteStore

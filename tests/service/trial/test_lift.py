@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie.service.trial import lift, students
+from coterie.service.trial import lift, student_t
 from coterie.service.trial.lift import Sums, difference
 
 
@@ -77,9 +77,9 @@ def test_a_lift_is_unknown_without_payoffs_and_relative_to_nothing() -> None:
 
 def test_quantiles_of_students_t() -> None:
     for freedom, right in ((1, 12.706), (2, 4.303), (3, 3.182), (5, 2.571), (30, 2.042), (1e6, 1.960)):
-        assert students.quantile(freedom) == pytest.approx(right, rel=0.01)
+        assert student_t.quantile(freedom) == pytest.approx(right, rel=0.01)
 
 
 def test_the_docstrings_examples_run() -> None:
     assert doctest.testmod(lift).failed == 0
-    assert doctest.testmod(students).failed == 0
+    assert doctest.testmod(student_t).failed == 0

@@ -8,7 +8,7 @@ from litestar import Litestar, post
 from litestar.params import JSONBody
 
 from coterie.service.core.coordinator import Candidate, Ranking
-from coterie.service.http.routes_native import RankBody
+from coterie.service.http.routes.decisions import RankBody
 from coterie.service.personalizer.bodies import RankedOut, RankIn, RankOut
 from coterie.service.serve import calm_the_collector
 

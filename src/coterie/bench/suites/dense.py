@@ -8,14 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie import CAB
+from coterie.arrays import Floats
 from coterie.bench.rows import Row, at_least, at_most, best_of, no_limit
 from coterie.policies.base.batch import Batch
 
 USERS, FEATURES, CANDIDATES = 1892, 25, 25
 PAIRS = FEATURES * (FEATURES + 1) // 2
 ALPHA = 0.1
-
-Floats = NDArray[np.float64]
 
 
 class Setting(NamedTuple):

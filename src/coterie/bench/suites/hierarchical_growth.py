@@ -27,6 +27,7 @@ from coterie import Hierarchical
 from coterie.bench.crowd import CANDIDATES, FEATURES, Crowd, name
 from coterie.bench.fit import fit
 from coterie.bench.rows import Row, at_most, best_of, no_limit
+from coterie.models.hierarchy.refit import split
 from coterie.models.roster import Roster
 
 SUITE = "hierarchical"
@@ -88,12 +89,12 @@ def fill(policy: Hierarchical, crowd: Crowd, size: int, told: Callable[[str], No
 
 def seconds_of_a_round(policy: Hierarchical, crowd: Crowd) -> float:
     """Return the seconds per round of the compiled loop, for random users, during a trial."""
-    population, n_users = policy._many, len(policy.users)
+    population, n_users = policy._model.many, len(policy.users)
     shortest = float("inf")
     for _ in range(REPEATS):
         batch = crowd.batch(crowd.rng.integers(n_users, size=TIMED), CANDIDATES)
-        if not population.model.place[population.code.TRIAL]:
-            population._split()
+        if not population.model.place[population.positions.TRIAL]:
+            split(population)
         shortest = min(shortest, best_of(1, partial(policy.run, batch)))
     return shortest / TIMED
 
@@ -112,22 +113,22 @@ def slowest_calls(
     policy: Hierarchical, crowd: Crowd, told: Callable[[str], None], calls: int = CALLS
 ) -> Slowest:
     """Return the longest call of `choose` and of `learn`, in processor time, around the ends of three passes."""
-    population, n_users = policy._many, len(policy.users)
-    code, place = population.code, population.model.place
+    population, n_users = policy._model.many, len(policy.users)
+    at, place = population.positions, population.model.place
     call_one_by_one(policy, crowd, 3)  # compiled before it is timed
     found = []
     for _ in range(3):
-        left = (n_users - int(place[code.CURSOR])) // code.VISITS - calls
+        left = (n_users - int(place[at.CURSOR])) // at.VISITS - calls
         for first in range(0, left, FILL):
             told(f"{first:,} of {left:,} payoffs to the end of a pass")
             size = min(FILL, left - first)
             policy.run(crowd.batch(crowd.rng.integers(n_users, size=size), 1))
-        phase = int(place[code.PHASE])
-        while int(place[code.PHASE]) == phase:
+        phase = int(place[at.PHASE])
+        while int(place[at.PHASE]) == phase:
             found.append(call_one_by_one(policy, crowd, calls))
         found.append(call_one_by_one(policy, crowd, calls))
-        if place[code.PHASE] == 1:  # variances were renewed: end the trial, so that the next end starts one
-            place[code.TRIAL], place[code.NEXT] = 0, 0
+        if place[at.PHASE] == 1:  # variances were renewed: end the trial, so that the next end starts one
+            place[at.TRIAL], place[at.NEXT] = 0, 0
     return Slowest(max(one.choose for one in found), max(one.learn for one in found))
 
 

@@ -6,6 +6,7 @@ time.
 """
 
 import time
+import timeit
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
@@ -182,12 +183,7 @@ class _Cluster:
 
 
 def _median(times: int, work: Callable[[], Any]) -> float:
-    taken = []
-    for _ in range(times):
-        start = time.perf_counter()
-        work()
-        taken.append(time.perf_counter() - start)
-    return float(np.median(taken))
+    return float(np.median(timeit.repeat(work, number=1, repeat=times)))
 
 
 def _candidates(case: Case, rng: np.random.Generator) -> Any:

@@ -81,14 +81,16 @@ def export(
     Parquet is whole and can be replayed; dsjson has a line per decision.
     """
     need_service()
-    from coterie.service.exchange.logs import export_log, write_dsjson, write_parquet
+    from coterie.service.core.records import flatten
+    from coterie.service.exchange.dsjson import write_dsjson
+    from coterie.service.exchange.parquet import write_parquet
     from coterie.service.log.store import open_store
 
     writers = {".parquet": write_parquet, ".dsjson": write_dsjson}
     if path.suffix not in writers:
         raise ParameterError(f"{path} ends in {path.suffix!r}, expected .parquet or .dsjson")
     with closing(open_store(store, create=False)) as opened:
-        count = writers[path.suffix](export_log(opened), opened.users(), path)
+        count = writers[path.suffix](flatten(opened.read()), opened.users(), path)
     typer.echo(f"{count} {'records' if path.suffix == '.parquet' else 'decisions'} in {path}")
 
 
@@ -103,7 +105,9 @@ def import_(
     import asyncio
 
     from coterie.service.core.coordinator import Coordinator
-    from coterie.service.exchange.logs import payoffs_of, read_dsjson, read_parquet
+    from coterie.service.exchange.dsjson import read_dsjson
+    from coterie.service.exchange.parquet import read_parquet
+    from coterie.service.exchange.payoffs import payoffs_of
     from coterie.service.log.store import open_store
     from coterie.service.settings import read_settings
 

@@ -27,6 +27,9 @@ SettingsOption = Annotated[
         "--settings", metavar="NAME=VALUE|FILE.toml", help="A setting, or a file of settings. Repeatable."
     ),
 ]
+OutOption = Annotated[
+    Path, typer.Option(help="Folder for everything; each dataset or log has its own in it.")
+]
 RunsOption = Annotated[int | None, typer.Option(help="Runs of each policy. [default: 5; quick: 2]")]
 SeedOption = Annotated[int, typer.Option(help="Seed of the first run; the next has seed + 1.")]
 TuningRunsOption = Annotated[int, typer.Option(help="Runs over which each setting is tuned.")]

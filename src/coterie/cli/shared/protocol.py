@@ -16,7 +16,7 @@ from coterie.cli.shared.tables import result_table
 from coterie.experiments import Plan, Spec
 from coterie.experiments.report.evidence import final_table, warnings, write_evidence
 from coterie.experiments.run.parallel import Told, Workers
-from coterie.experiments.study.protocol import QUICK_RUNS, Protocol
+from coterie.experiments.study.protocol import QUICK_RUNS, Protocol, run_protocol
 from coterie.experiments.study.reproduce import Evidence, title_of
 from coterie.experiments.study.reproduce import reproduce as do_all
 
@@ -51,7 +51,7 @@ def do(protocol: Protocol, notes: Console, workers: int | Workers | None, silent
     """Run the protocol and write the report; print the table unless `silent`. Ctrl-C prints how to continue."""
     try:
         with _bars(protocol, notes) as (tuning, reporting):
-            evidence = do_all(protocol, tuning, reporting, workers)
+            evidence = do_all(protocol, run_protocol(protocol, tuning, reporting, workers))
     except KeyboardInterrupt:
         again = shlex.join(["coterie", *sys.argv[1:]])
         notes.print(f"\nInterrupted. Finished runs are kept in {protocol.out}; to continue: [bold]{again}[/]")

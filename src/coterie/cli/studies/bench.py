@@ -123,16 +123,12 @@ def snapshot_rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
         "written by a snapshot after one more rank and reward",
         many.part / 1e6, "MB", f"{many.whole / 1e6:.4g} MB, all of it", **no_limit(many.part / many.whole),
     )  # fmt: skip
-    yield row(
-        f"a rank with features, {users}",
-        1e6 * many.rank, "µs of processor time", f"{1e6 * few.rank:.3g} µs with 100 users",
-        **at_most(1.1, many.rank / few.rank),
-    )  # fmt: skip
-    yield row(
-        f"a reward, {users}",
-        1e6 * many.reward, "µs of processor time", f"{1e6 * few.reward:.3g} µs with 100 users",
-        **no_limit(many.reward / few.reward),
-    )  # fmt: skip
+    for what, value, before, limit in (
+        ("a rank with features", many.rank, few.rank, at_most(1.1, many.rank / few.rank)),
+        ("a reward", many.reward, few.reward, no_limit(many.reward / few.reward)),
+    ):
+        against = f"{1e6 * before:.3g} µs with 100 users"
+        yield row(f"{what}, {users}", 1e6 * value, "µs of processor time", against, **limit)
 
 
 def decision_rows(quick: bool, told: Callable[[str], None], left_out: Callable[[str], None]) -> Iterator[Row]:

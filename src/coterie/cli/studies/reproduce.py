@@ -9,17 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from coterie.cli.shared.options import (
-    DataOption,
-    JsonOption,
-    RunsOption,
-    SeedOption,
-    SettingsOption,
-    TuningRunsOption,
-    WorkersOption,
-    read_settings_given,
-    warn_old,
-)
+from coterie.cli.shared import options
 from coterie.cli.shared.protocol import do, make_protocol
 from coterie.cli.shared.workers import EngineOption, RayOption, open_workers
 from coterie.cli.tracking import MlflowOption, opened
@@ -48,7 +38,7 @@ def reproduce(
             f"({', '.join(WORLDS)})."
         ),
     ],
-    data: DataOption = None,
+    data: options.DataOption = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="A small version; the report says what was left out.")
     ] = False,
@@ -56,23 +46,21 @@ def reproduce(
         str | None,
         typer.Option(help="Policies, separated by commas, or `all`. [default: those of the paper]"),
     ] = None,
-    runs: RunsOption = None,
+    runs: options.RunsOption = None,
     rounds: Annotated[
         int | None,
         typer.Option(help=f"Use only this many rounds of the data. [default: all; {N_ROUNDS} of a world]"),
     ] = None,
-    seed: SeedOption = 0,
-    tuning_runs: TuningRunsOption = 1,
-    settings: SettingsOption = None,
+    seed: options.SeedOption = 0,
+    tuning_runs: options.TuningRunsOption = 1,
+    settings: options.SettingsOption = None,
     setting: Annotated[list[str] | None, typer.Option(hidden=True)] = None,
     unverified: Annotated[
         bool, typer.Option("--unverified", help="Take files that differ from the published ones.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="Folder for everything; each dataset has its own in it.")] = Path(
-        "out/reproduce"
-    ),
-    as_json: JsonOption = False,
-    workers: WorkersOption = None,
+    out: options.OutOption = Path("out/reproduce"),
+    as_json: options.JsonOption = False,
+    workers: options.WorkersOption = None,
     ray: RayOption = None,
     engine: EngineOption = None,
     mlflow: MlflowOption = None,
@@ -84,10 +72,10 @@ def reproduce(
     continues where it stopped.
     """
     if setting:
-        warn_old("--setting", "--settings")
+        options.warn_old("--setting", "--settings")
     if Path(dataset).suffix.lower() in READERS:
-        warn_old(f"coterie reproduce {dataset}", f"coterie tune {dataset}")
-    chosen_settings = read_settings_given([*(settings or []), *(setting or [])])
+        options.warn_old(f"coterie reproduce {dataset}", f"coterie tune {dataset}")
+    chosen_settings = options.read_settings_given([*(settings or []), *(setting or [])])
     if data is not None:
         os.environ[VARIABLE] = str(data)  # worker processes read it
     notes = Console(stderr=True)

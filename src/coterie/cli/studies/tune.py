@@ -7,15 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from coterie.cli.shared.options import (
-    JsonOption,
-    RunsOption,
-    SeedOption,
-    SettingsOption,
-    TuningRunsOption,
-    WorkersOption,
-    read_settings_given,
-)
+from coterie.cli.shared import options
 from coterie.cli.shared.protocol import do, make_protocol
 from coterie.cli.shared.workers import EngineOption, RayOption, open_workers
 from coterie.cli.tracking import MlflowOption, opened
@@ -41,19 +33,17 @@ def tune(
     quick: Annotated[
         bool, typer.Option("--quick", help="A few settings and rounds; the report says what was left out.")
     ] = False,
-    runs: RunsOption = None,
+    runs: options.RunsOption = None,
     rounds: Annotated[int | None, typer.Option(help="Use only this many records. [default: all]")] = None,
-    seed: SeedOption = 0,
-    tuning_runs: TuningRunsOption = 1,
-    settings: SettingsOption = None,
-    out: Annotated[Path, typer.Option(help="Folder for everything; each log has its own in it.")] = Path(
-        "out/tune"
-    ),
-    as_json: JsonOption = False,
-    workers: WorkersOption = None,
+    seed: options.SeedOption = 0,
+    tuning_runs: options.TuningRunsOption = 1,
+    out: options.OutOption = Path("out/tune"),
+    settings: options.SettingsOption = None,
+    as_json: options.JsonOption = False,
+    mlflow: MlflowOption = None,
+    workers: options.WorkersOption = None,
     ray: RayOption = None,
     engine: EngineOption = None,
-    mlflow: MlflowOption = None,
 ) -> None:
     """Find each policy's best settings on a log of your own.
 
@@ -66,7 +56,7 @@ def tune(
         )
     notes = Console(stderr=True)
     protocol = make_protocol(
-        open_log(log, **read_settings_given(settings or [])),
+        open_log(log, **options.read_settings_given(settings or [])),
         parse_specs(policies),
         out=out, quick=quick, runs=runs, rounds=rounds, seed=seed, tuning_runs=tuning_runs,
     )  # fmt: skip

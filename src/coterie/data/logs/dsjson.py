@@ -7,10 +7,11 @@ them.
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -20,12 +21,33 @@ from coterie.models.features import flatten, id_at, without
 
 LONGEST_LINE = 10_000_000  # characters
 OWN = "_coterie"  # the key under which our own export names the user
+T = TypeVar("T")
 
 
-def read_dsjson(path: Path, user_path: str = "user.id") -> InteractionLog:
-    """Read the decisions of a file; other lines (separate rewards, activations) are skipped."""
-    found: list[Interaction] = []
-    skipped = slots = 0
+class DecisionLine(NamedTuple):
+    """A line that holds a decision, or one per slot."""
+
+    line: Mapping[str, Any]
+    user: str
+    is_own: bool  # whether our own export wrote it
+    names: list[str]  # of the actions
+    actions: Sequence[Mapping[str, Any]]
+    context: dict[str, Any]  # features, without the user's id
+
+    @property
+    def chosen(self) -> int:
+        """The position of the shown action; not checked."""
+        line = self.line
+        return int(line["_label_Action"]) - 1 if "_label_Action" in line else int(line["_labelIndex"])
+
+    @property
+    def reward(self) -> float:
+        """What the shown action earned; not checked."""
+        return -float(self.line["_label_cost"]) + 0.0
+
+
+def read_lines(path: Path, read: Callable[[Any], T]) -> Iterator[tuple[str, T]]:
+    """Yield what `read` makes of each line, with the line's place for messages; FileError if it cannot."""
     try:
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
@@ -35,14 +57,52 @@ def read_dsjson(path: Path, user_path: str = "user.id") -> InteractionLog:
                 try:
                     if len(line) > LONGEST_LINE:
                         raise ValueError(f"it has more than {LONGEST_LINE} characters")
-                    decisions = _interactions(json.loads(line), user_path)
+                    found = read(json.loads(line))
                 except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
                     raise FileError(f"{where} is not a decision in dsjson: {error}") from error
-                skipped += not decisions
-                slots += len(decisions) if len(decisions) > 1 else 0
-                found += [check_interaction(where, one) for one in decisions]
+                yield where, found
     except (OSError, UnicodeError) as error:
         raise FileError(f"{path} cannot be read: {error}") from error
+
+
+def read_decision(line: Any, user_path: str) -> DecisionLine | None:
+    """Return the decision of a line; None if it holds none that was shown, such as a reward or an activation."""
+    if not isinstance(line, dict):
+        raise ValueError("it is not an object")
+    if (
+        "c" not in line
+        or not ("_outcomes" in line or "_label_cost" in line)
+        or line.get("_skipLearn") is True
+    ):
+        return None
+    context = dict(line["c"])
+    actions = context.pop("_multi")
+    own = context.pop(OWN, None)
+    if own is None:
+        user, context = _take_user(context, user_path.split("."))
+    else:
+        user = own.get("user") or SHARED
+    around = {key: part for key, part in context.items() if not key.startswith("_")}
+    names = [_name(action, k) for k, action in enumerate(actions)]
+    return DecisionLine(line, str(user), own is not None, names, actions, around)
+
+
+def feature_parts(action: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return an action's features: the objects in j (as Personalizer and we write them), then other namespaces."""
+    own = action.get("j")
+    parts = [part for part in (own if isinstance(own, list) else [own]) if isinstance(part, Mapping)]
+    rest = {key: part for key, part in action.items() if key not in ("i", "j") and not key.startswith("_")}
+    return [*parts, rest] if rest else parts
+
+
+def read_dsjson(path: Path, user_path: str = "user.id") -> InteractionLog:
+    """Read the decisions of a file; other lines (separate rewards, activations) are skipped."""
+    found: list[Interaction] = []
+    skipped = slots = 0
+    for where, decisions in read_lines(path, partial(_interactions, user_path=user_path)):
+        skipped += not decisions
+        slots += len(decisions) if len(decisions) > 1 else 0
+        found += [check_interaction(where, one) for one in decisions]
     if not found:
         raise FileError(
             f"{path} has no decision in dsjson: a line with _label_cost, _label_probability and c"
@@ -57,37 +117,27 @@ def read_dsjson(path: Path, user_path: str = "user.id") -> InteractionLog:
 
 def _interactions(line: Any, user_path: str) -> list[Interaction]:
     """Return the decision of a line, or one per slot; none if the line has no decision that was shown."""
-    if not isinstance(line, dict):
-        raise ValueError("it is not an object")
-    has_slots = "_outcomes" in line
-    if "c" not in line or not (has_slots or "_label_cost" in line) or line.get("_skipLearn") is True:
+    decision = read_decision(line, user_path)
+    if decision is None:
         return []
-    context = dict(line["c"])
-    listed = context.pop("_multi")
-    own = context.pop(OWN, None)
-    if own is None:
-        user, context = _take_user(context, user_path.split("."))
-    else:
-        user = own.get("user") or SHARED
-    around = {key: part for key, part in context.items() if not key.startswith("_")}
-    names = [_name(action, k) for k, action in enumerate(listed)]
-    features = [_features(action) for action in listed]
+    features = [_flat(*feature_parts(action)) for action in decision.actions]
     whole = Interaction(
-        user=str(user),
-        actions=tuple(names),
+        user=decision.user,
+        actions=tuple(decision.names),
         features=tuple(features) if any(features) else None,
-        context=_flat(around),
+        context=_flat(decision.context),
         chosen=0,
         probability=1.0,
         chances=None,
         reward=0.0,
         at=_moment(line.get("Timestamp")),
     )
-    return _slots(line, whole, around) if has_slots else [_only_one(line, whole)]
+    return _slots(decision, whole) if "_outcomes" in line else [_only_one(decision, whole)]
 
 
-def _only_one(line: Mapping[str, Any], whole: Interaction) -> Interaction:
-    order, given, n = line.get("a"), line.get("p"), len(whole.actions)
+def _only_one(decision: DecisionLine, whole: Interaction) -> Interaction:
+    line, n = decision.line, len(whole.actions)
+    order, given = line.get("a"), line.get("p")
     chances = None
     if order and given:
         if len(order) != len(given) or sorted(order) != list(range(1, n + 1)):
@@ -95,16 +145,16 @@ def _only_one(line: Mapping[str, Any], whole: Interaction) -> Interaction:
         likely = dict(zip(order, given, strict=True))
         chances = np.array([float(likely[k + 1]) for k in range(n)])
     return whole._replace(
-        chosen=int(line["_label_Action"]) - 1 if "_label_Action" in line else int(line["_labelIndex"]),
+        chosen=decision.chosen,
         probability=float(line["_label_probability"]),
         chances=chances,
-        reward=-float(line["_label_cost"]) + 0.0,
+        reward=decision.reward,
     )
 
 
-def _slots(line: Mapping[str, Any], whole: Interaction, around: Mapping[str, Any]) -> list[Interaction]:
+def _slots(decision: DecisionLine, whole: Interaction) -> list[Interaction]:
     """Return a decision for each slot: `_a` are the actions that remained, the shown one first, counted from 0."""
-    outcomes, described = line["_outcomes"], line["c"].get("_slots") or []
+    outcomes, described = decision.line["_outcomes"], decision.line["c"].get("_slots") or []
     found = []
     for number, outcome in enumerate(outcomes):
         left, given = [int(k) for k in outcome["_a"]], [float(p) for p in outcome["_p"]]
@@ -116,7 +166,9 @@ def _slots(line: Mapping[str, Any], whole: Interaction, around: Mapping[str, Any
             whole._replace(
                 actions=tuple(whole.actions[left[k]] for k in order),
                 features=None if whole.features is None else tuple(whole.features[left[k]] for k in order),
-                context=_flat(around, {key: part for key, part in own.items() if not key.startswith("_")}),
+                context=_flat(
+                    decision.context, {key: part for key, part in own.items() if not key.startswith("_")}
+                ),
                 chosen=order.index(0),
                 probability=given[0],
                 chances=np.array([given[k] for k in order]),
@@ -129,17 +181,6 @@ def _slots(line: Mapping[str, Any], whole: Interaction, around: Mapping[str, Any
 def _name(action: Mapping[str, Any], k: int) -> str:
     own = action.get("i")
     return str(action.get("_tag") or (own.get("id") if isinstance(own, Mapping) else None) or k)
-
-
-def _features(action: Mapping[str, Any]) -> dict[str, float]:
-    """Return an action's features, from j (as Personalizer and we write them) and all other namespaces."""
-    parts = [part for part in _listed(action.get("j")) if isinstance(part, Mapping)]
-    rest = {key: part for key, part in action.items() if key not in ("i", "j") and not key.startswith("_")}
-    return _flat(*parts, rest)
-
-
-def _listed(part: Any) -> Sequence[Any]:
-    return part if isinstance(part, list) else [] if part is None else [part]
 
 
 def _flat(*parts: Mapping[str, Any]) -> dict[str, float]:

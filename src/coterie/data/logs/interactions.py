@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.data.files import need
 from coterie.errors import FileError, ParameterError
 
-Floats = NDArray[np.float64]
 SHARED = "(shared)"  # the user of interactions without a user
 SLOTS = "{:,} decisions are slots of a larger one; each is evaluated by itself, beside what the other slots showed."
 DECISIONS = ("action", "probability", "reward")  # the columns that make a table one of decisions

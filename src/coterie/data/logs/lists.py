@@ -21,8 +21,9 @@ point and at every whole step from it. No arc is longer than a step, so no item 
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats, Ints
 from coterie.data.blocks import draw_distinct
-from coterie.data.published.tags import Floats, Ints, check_choice
+from coterie.data.published.tags import check_choice
 from coterie.errors import ParameterError
 
 DRAWS = ("balanced", "uniform", "all")

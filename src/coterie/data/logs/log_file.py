@@ -15,9 +15,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats, Ints
 from coterie.data.logs.interactions import DECISIONS, open_interactions
 from coterie.data.logs.service_log import columns_of, is_export
-from coterie.data.published.tags import Floats, Ints
 from coterie.errors import FileError
 from coterie.models.checks import ABOVE, NORM
 

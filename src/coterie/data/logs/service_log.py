@@ -1,31 +1,30 @@
 """The service's own log as interactions: its SQLite store, opened read-only, and its Parquet export.
 
 Both hold the records of `coterie.service.core.records`, as MessagePack and as JSON; here they are plain
-dicts. A decision is settled when no further reward can be applied: at the first tick after its wait, or when
-there are too many newer decisions. A decision without a reward gets the default reward.
+dicts. A decision becomes an interaction when its reward is final (see `pending.py`).
 """
 
 import base64
 import json
-import math
 import sqlite3
 import zlib
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 
+from coterie.arrays import Floats
 from coterie.data.logs.interactions import (
     SHARED,
     SLOTS,
-    Floats,
     Interaction,
     InteractionLog,
     check_interaction,
 )
+from coterie.data.logs.pending import Pending, Settled
 from coterie.errors import ContextError, FileError, MissingExtraError
 from coterie.models.features import flatten
 
@@ -33,8 +32,7 @@ APPLICATION = 0x636F7465  # "cote": SQLite's application id of a store
 VERSION = 1  # of records
 FORMAT = "1"  # of the Parquet export
 SQLITE = b"SQLite format 3\0"
-# The settings in force until the log changes them.
-RULES: dict[str, Any] = {"wait": 600.0, "default-reward": 0.0, "max-events": 200_000}
+RULES = ("wait", "default_reward", "max_events")  # the settings that say when a reward is final
 
 Record = Mapping[str, Any]
 
@@ -136,21 +134,12 @@ def _unpacked(path: Path, rows: Iterable[Any]) -> Iterator[tuple[int, Record]]:
         yield from enumerate(found, first)
 
 
-class _Pending(NamedTuple):
-    """A decision that may still get a reward."""
-
-    position: int
-    record: Record
-    deadline: float  # milliseconds
-    default: float
-
-
 def from_records(
     where: str, records: Iterable[tuple[int, Record]], names: Mapping[int, str]
 ) -> InteractionLog:
     """Return the interactions of records, each a dict with its position; errors name `where` they come from."""
     left_out: Counter[str] = Counter()
-    found = [one for one in _settled(where, records, names, left_out) if one is not None]
+    found = [*_settled(where, records, names, left_out)]
     if not found:
         raise FileError(f"{where} has no decision that was shown; there is nothing to evaluate")
     notes = []
@@ -175,56 +164,53 @@ def from_records(
 
 def _settled(
     where: str, records: Iterable[tuple[int, Record]], names: Mapping[int, str], left_out: Counter[str]
-) -> Iterator[Interaction | None]:
+) -> Iterator[Interaction]:
     """Yield the decisions in order, each when its reward is final."""
-    rules = RULES
-    held: OrderedDict[str, _Pending] = OrderedDict()
-    earned: dict[str, float] = {}
-    shown: set[str] = set()  # deferred decisions that were activated
-
-    def close(ended: bool) -> Interaction | None:
-        event, one = held.popitem(last=False)
-        paid, activated = earned.pop(event, None), event in shown
-        shown.discard(event)
-        if one.record.get("deferred") and not activated:
-            left_out["deferred"] += 1
-            return None
-        if event.startswith("\0"):
-            left_out["forgotten"] += 1
-            return None
-        if one.record.get("arm") == "holdback":
-            left_out["holdback"] += 1
-            return None
-        left_out["waiting"] += ended and paid is None
-        left_out["slots"] += one.record.get("slot") is not None
-        reward = one.default if paid is None else min(1.0, max(-1.0, paid))
-        return _interaction(where, one, reward, names)
-
+    pending: Pending[tuple[int, Record]] = Pending()
+    activated: set[str] = set()  # deferred decisions that were shown
     for position, record in records:
+        done: Iterable[Settled] = ()
         kind = record["type"]
         if kind == "configure":
-            rules = {**RULES, **record["config"]}
+            rules = ((name, record["config"].get(name.replace("_", "-"))) for name in RULES)
+            pending.configure(**{name: value for name, value in rules if value is not None})
         elif kind == "rank":
-            event = record["event"]
-            wait = math.ceil(rules["wait"] * 1000)
-            held[event] = _Pending(position, record, record["at"] + wait, rules["default-reward"])
-            while len(held) > rules["max-events"]:
-                yield close(False)
-        elif kind == "reward":
-            if record["outcome"] == "applied":
-                earned[record["event"]] = earned.get(record["event"], 0.0) + record["value"]
+            done = pending.add(record["event"], record["at"], (position, record))
+        elif kind == "reward" and record["outcome"] == "applied":
+            pending.reward(record["event"], record["value"])
         elif kind == "activate":
-            shown.add(record["event"])
+            activated.add(record["event"])
         elif kind == "tick":
-            while held and next(iter(held.values())).deadline <= record["at"]:
-                yield close(False)
-    while held:
-        yield close(True)
+            done = pending.tick(record["at"], record.get("jump", 0))
+        for one in done:
+            if _counts(one, activated, left_out):
+                yield _interaction(where, one, names)
+    for one in pending.rest():
+        if _counts(one, activated, left_out):
+            left_out["waiting"] += not one.has_reward
+            yield _interaction(where, one, names)
 
 
-def _interaction(source: str, one: _Pending, reward: float, names: Mapping[int, str]) -> Interaction:
-    record = one.record
-    where = f"log record {one.position} of {source}"
+def _counts(one: Settled, activated: set[str], left_out: Counter[str]) -> bool:
+    """Return whether a decision was shown to a known user by the policy; count why not, and the slots."""
+    _, record = one.decision
+    shown = not record.get("deferred") or one.event in activated
+    activated.discard(one.event)
+    if not shown:
+        left_out["deferred"] += 1
+    elif one.event.startswith("\0"):
+        left_out["forgotten"] += 1
+    elif record.get("arm") == "holdback":
+        left_out["holdback"] += 1
+    else:
+        left_out["slots"] += record.get("slot") is not None
+        return True
+    return False
+
+
+def _interaction(source: str, settled: Settled, names: Mapping[int, str]) -> Interaction:
+    position, record = settled.decision
+    where = f"log record {position} of {source}"
     excluded = set(record.get("excluded", ()))
     allowed = [k for k in range(len(record["actions"])) if k not in excluded]
     sent = (
@@ -243,7 +229,7 @@ def _interaction(source: str, one: _Pending, reward: float, names: Mapping[int, 
         chosen=allowed.index(record["choice"]),
         probability=float(record["probability"]),
         chances=_chances(record, allowed),
-        reward=reward,
+        reward=settled.reward,
         baseline=allowed.index(record["baseline"]),
         at=record["at"] / 1000,
     )

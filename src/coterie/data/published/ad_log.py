@@ -1,5 +1,7 @@
 """The part that the published click logs share: from the selected records to a log."""
 
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -7,26 +9,35 @@ import numpy as np
 
 from coterie.data.logs.lists import thinned
 from coterie.data.logs.logged import Logged, from_arrays
-from coterie.data.published.stream import Selection
+from coterie.data.published.catalogue import source
+from coterie.data.published.stream import kept_selection, select
 
 
 def ad_log(
     name: str,
-    title: str,
     path: Path,
-    selection: Selection,
-    described: dict[str, Any],
+    frames: Callable[[], Iterator[Any]],
+    chosen: dict[str, Any],
     *,
+    n_candidates: int,
+    draw: str,
+    told: Callable[[str], None],
     is_whole: bool,
 ) -> Logged:
-    """Return the chosen records as a log with candidate lists."""
-    n_candidates, draw = described["n_candidates"], described["draw"]
+    """Return the records of the `chosen` users and ads as a log with candidate lists.
+
+    `frames` yields the file's records; `is_whole` is False if the file is a sample.
+    """
+    make = partial(select, frames, chosen["n_users"], chosen["n_items"], told)
+    selection = kept_selection(path, chosen, make)
+    plain_name = path.name.removesuffix(".gz")
     users, items, clicks = selection.users, selection.items, selection.clicks
     notes = [
         f"{len(items):,} of the {selection.n_read:,} records of {path.name} with a known user: those of the "
         f"{selection.n_users:,} most active users on the {selection.n_items:,} most served ads."
     ]
     if not is_whole:
+        title = source(name).title
         notes.append(f"{path.name} is a small sample of {title}: for trying things out, not for results.")
     if draw == "balanced":
         keep = thinned(items.astype(np.int64), selection.n_items, n_candidates)
@@ -39,7 +50,13 @@ def ad_log(
     counts = np.bincount(items, minlength=selection.n_items)
     return Logged(
         name=name,
-        described=described,
+        described={
+            "kind": name,
+            "file": plain_name,
+            **chosen,
+            "n_candidates": n_candidates,
+            "draw": draw,
+        },
         provenance="real" if is_whole else "real, partial",
         items=list(range(selection.n_items)),
         shares=counts / counts.sum(),

@@ -15,7 +15,7 @@ from coterie.data.files import data_folder, find_needed, need
 from coterie.data.logs.logged import Logged
 from coterie.data.published.ad_log import ad_log
 from coterie.data.published.catalogue import source
-from coterie.data.published.stream import Layout, first_line, kept_selection, pieces, select
+from coterie.data.published.stream import Layout, first_line, pieces
 from coterie.data.published.tags import check_choice
 from coterie.errors import FileError
 
@@ -27,35 +27,27 @@ NEEDED = ("click", "device_id", "device_ip", "device_model", "C14", "site_id", "
 def avazu(
     *,
     folder: str | os.PathLike[str] | None = None,
+    file: str | None = None,
+    ad: str = "C14 in a place",
     n_users: int = 48_723,
     n_items: int = 5_099,
     n_candidates: int = 20,
-    ad: str = "C14 in a place",
     draw: str = "balanced",
     told: Callable[[str], None] = lambda what: None,
-    file: str | None = None,
 ) -> Logged:
     """Return the log of the chosen users and ads; from `train`, or else from the small sample."""
     check_choice("ad", ad, tuple(ADS))
-    known = source("avazu")
     names = [file] if file else ["train", "train.csv", "train_sample_8999.csv"]
-    path = find_needed(data_folder(folder), known.places, names, "avazu")
+    path = find_needed(data_folder(folder), source("avazu").places, names, "avazu")
     header = first_line(path).split(",")
     missing = [name for name in NEEDED if name not in header]
     if missing:
         raise FileError(f"{path}, line 1: no column {missing[0]!r}; this is not Avazu's train file")
-    layout = Layout(",", header, True)
+    frames = partial(_frames, path, Layout(",", header, True), ADS[ad])
     chosen = {"n_users": n_users, "n_items": n_items, "ad": ad}
-    make = partial(select, lambda: _frames(path, layout, ADS[ad]), n_users, n_items, told)
-    plain_name = path.name.removesuffix(".gz")
-    described = {"kind": "avazu", "file": plain_name, **chosen, "n_candidates": n_candidates, "draw": draw}
+    is_whole = "sample" not in path.name
     return ad_log(
-        "avazu",
-        known.title,
-        path,
-        kept_selection(path, chosen, make),
-        described,
-        is_whole="sample" not in plain_name,
+        "avazu", path, frames, chosen, n_candidates=n_candidates, draw=draw, told=told, is_whole=is_whole
     )
 
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from coterie.arrays import Floats, Ints
 from coterie.data.files import parse_integers, sha256
 from coterie.data.published.catalogue import read_known
-from coterie.data.published.tags import Floats, Ints, Tagging
+from coterie.data.published.tags import Tagging
 from coterie.errors import FileError
 
 

@@ -16,7 +16,7 @@ from coterie.data.files import data_folder, find_needed, need
 from coterie.data.logs.logged import Logged
 from coterie.data.published.ad_log import ad_log
 from coterie.data.published.catalogue import source
-from coterie.data.published.stream import Layout, first_line, kept_selection, pieces, select
+from coterie.data.published.stream import Layout, first_line, pieces
 from coterie.errors import FileError
 
 COLUMNS = (
@@ -37,9 +37,8 @@ def kddcup(
     file: str | None = None,
 ) -> Logged:
     """Return the log of the chosen users and ads; from `training.txt`, or else from the small sample."""
-    known = source("kddcup")
     names = [file] if file else ["training.txt", "Click_prediction_small.csv"]
-    path = find_needed(data_folder(folder), known.places, names, "kddcup")
+    path = find_needed(data_folder(folder), source("kddcup").places, names, "kddcup")
     header = first_line(path)
     has_header = "click" in header
     separator = "," if has_header else "\t"
@@ -51,16 +50,10 @@ def kddcup(
         )
     layout = Layout(separator, COLUMNS, has_header)
     chosen = {"n_users": n_users, "n_items": n_items}
-    make = partial(select, lambda: _frames(path, layout), n_users, n_items, told)
-    plain_name = path.name.removesuffix(".gz")
-    described = {"kind": "kddcup", "file": plain_name, **chosen, "n_candidates": n_candidates, "draw": draw}
+    is_whole = path.name.removesuffix(".gz") == "training.txt"
+    frames = partial(_frames, path, layout)
     return ad_log(
-        "kddcup",
-        known.title,
-        path,
-        kept_selection(path, chosen, make),
-        described,
-        is_whole=plain_name == "training.txt",
+        "kddcup", path, frames, chosen, n_candidates=n_candidates, draw=draw, told=told, is_whole=is_whole
     )
 
 

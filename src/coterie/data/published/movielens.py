@@ -16,10 +16,10 @@ from typing import Any, ClassVar, NamedTuple, final
 
 import numpy as np
 
+from coterie.arrays import Floats, Ints
 from coterie.data.blocks import DrawnSource, draw_distinct
 from coterie.data.files import check_fingerprint, data_folder, need, sha256
 from coterie.data.published.catalogue import read_known
-from coterie.data.published.tags import Floats, Ints
 from coterie.data.worlds.world import check_count
 from coterie.errors import FileError, ParameterError
 from coterie.models.batches import Batch

@@ -4,13 +4,10 @@ import re
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats, Ints
 from coterie.data.files import need
 from coterie.errors import ParameterError
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 SCALES = ("largest", "unit")
 TAGS = ("whole", "words")

@@ -9,14 +9,8 @@ from typing import Any, ClassVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.data.worlds.world import (
-    Floats,
-    World,
-    check_count,
-    check_noise,
-    check_world,
-    refuse_gap,
-)
+from coterie.arrays import Floats
+from coterie.data.worlds.world import FamilyWorld, check_count
 from coterie.errors import ContextError, ParameterError
 
 # The rotation rounds payoffs, so gaps and lengths keep this distance from their limits.
@@ -27,7 +21,7 @@ COMMON = 0.2
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class DenseWorld(World):
+class DenseWorld(FamilyWorld):
     """Items with features: u_i and every context mix all of them, and ‖u_i‖ = 1, ‖x‖ ≤ 1 as in the paper.
 
     Before a random rotation, each family has one axis per cluster, and the remaining axes are common to all
@@ -38,32 +32,23 @@ class DenseWorld(World):
     [-noise, noise]; contexts are short enough to keep payoffs in [-1, 1].
     """
 
-    n_users: int = 200
+    kind: ClassVar[str] = "dense"
     n_features: int = 12
     n_families: int = 3
-    clusters_per_family: int = 2
     gap: float = 0.4
     noise: float = 0.2
-    n_candidates: int = 10
-    popularity: str = "even"
-    turnover: float = 0.0
-    drift: float = 0.0
-    seed: int = 0
-
-    kind: ClassVar[str] = "dense"
-    one_hot: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        check_world(self)
+        self.check()
         check_count("n_features", self.n_features, least=1)
         if self.n_features < self._n_axes:
             raise ParameterError(
                 f"n_features is {self.n_features}, expected at least {self._n_axes}: one for each of "
                 f"{self.clusters_per_family} clusters in {self.n_families} families"
             )
-        check_noise(self.noise)
+        self.check_noise()
         if self._shortest > self._length:
-            refuse_gap(self, self.gap * self._length / self._shortest - 2 * MARGIN)
+            self.refuse_gap(self.gap * self._length / self._shortest - 2 * MARGIN)
 
     @property
     def _n_axes(self) -> int:

@@ -8,15 +8,9 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
+from coterie.arrays import Floats
 from coterie.data.worlds.population import is_whole
-from coterie.data.worlds.world import (
-    Floats,
-    World,
-    check_count,
-    check_noise,
-    check_world,
-    refuse_gap,
-)
+from coterie.data.worlds.world import FamilyWorld, check_count
 from coterie.errors import ContextError, ParameterError
 
 # Values are whole multiples of 2⁻³⁰: floats hold them and their differences without rounding.
@@ -25,7 +19,7 @@ GRID = 2**30
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class OneHotWorld(World):
+class OneHotWorld(FamilyWorld):
     """Items without features: item k belongs to family k mod n_families, and its value depends on the
     cluster.
 
@@ -37,23 +31,16 @@ class OneHotWorld(World):
     sum to 1), so this world only keeps |u_i·x| ≤ 1.
     """
 
+    kind: ClassVar[str] = "one-hot"
+    one_hot: ClassVar[bool] = True
     n_users: int = 300
     n_items: int = 20
     n_families: int = 4
-    clusters_per_family: int = 2
     gap: float = 0.3
     noise: float | Literal["clicks"] = "clicks"
-    n_candidates: int = 10
-    popularity: str = "even"
-    turnover: float = 0.0
-    drift: float = 0.0
-    seed: int = 0
-
-    kind: ClassVar[str] = "one-hot"
-    one_hot: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_world(self)
+        self.check()
         check_count("n_items", self.n_items, least=1)
         for name, wanted in (("n_families", self.n_families), ("n_candidates", self.n_candidates)):
             if wanted > self.n_items:
@@ -62,11 +49,11 @@ class OneHotWorld(World):
                     "or for more items"
                 )
         if self.noise != "clicks":
-            check_noise(self.noise, also=' or "clicks"')
+            self.check_noise(also=' or "clicks"')
         low, high = self._range
         steps = self.clusters_per_family - 1
         if steps * math.ceil(self.gap * GRID) > high - low:
-            refuse_gap(self, (high - low) // steps / GRID)
+            self.refuse_gap((high - low) // steps / GRID)
 
     @property
     def n_features(self) -> None:

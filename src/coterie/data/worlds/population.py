@@ -1,6 +1,8 @@
 """The users of a world: who is present, who visits next, and each user's cluster per family of items."""
 
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -21,6 +23,7 @@ class Visit(NamedTuple):
 
 
 @final
+@dataclass(frozen=True, kw_only=True)
 class Population:
     """A population of constant size, in slots: a user who leaves is replaced by a newcomer with a new id.
 
@@ -30,25 +33,17 @@ class Population:
     probability `drift`/1000. The user's id does not change, and the policy is not informed.
     """
 
-    def __init__(
-        self,
-        *,
-        n_users: int,
-        n_families: int,
-        clusters_per_family: int,
-        popularity: str,
-        turnover: float,
-        drift: float = 0.0,
-        seed: int,
-    ) -> None:
-        self.n_users = n_users
-        self.n_families = n_families
-        self.clusters_per_family = clusters_per_family
-        self.popularity = popularity
-        self.turnover = turnover
-        self.drift = drift
-        self.seed = seed
-        self._generations: dict[int, NDArray[np.int64]] = {}
+    n_users: int
+    clusters_per_family: int
+    popularity: str
+    turnover: float
+    seed: int
+    n_families: int = 1
+    drift: float = 0.0
+
+    @cached_property
+    def _generations(self) -> dict[int, NDArray[np.int64]]:
+        return {}
 
     def clusters(self, user: Hashable) -> NDArray[np.int64]:
         """Return the user's initial cluster in each family: (n_families,)."""

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from coterie.data.worlds.population import POPULARITIES
-from coterie.data.worlds.world import Floats, World, check_count, check_number
+from coterie.arrays import Floats
+from coterie.data.worlds.world import World, check_count, check_number, check_popularity
 from coterie.errors import ContextError, ParameterError
 
 # Noise is normal, clipped at this many standard deviations so that payoffs stay in [-1, 1].
@@ -28,18 +28,12 @@ class SparseWorld(World):
     they differ by about ‖u_i‖·√(2/n_features), which is small.
     """
 
+    kind: ClassVar[str] = "sparse"
     n_users: int = 20
     n_features: int = 2000
     sparsity: int = 5
-    clusters_per_family: int = 4
     noise: float = 0.005
     n_candidates: int = 20
-    popularity: str = "even"
-    turnover: float = 0.0
-    seed: int = 0
-
-    kind: ClassVar[str] = "sparse"
-    one_hot: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for name in ("n_users", "n_features", "sparsity", "clusters_per_family", "n_candidates"):
@@ -52,10 +46,7 @@ class SparseWorld(World):
                     f"expected at most as many"
                 )
         check_number("noise", self.noise, lambda noise: 0 <= noise < 1 / CUT, "a number from 0 to below 0.25")
-        if self.popularity not in POPULARITIES:
-            raise ParameterError(
-                f"popularity is {self.popularity!r}, expected one of: {', '.join(POPULARITIES)}"
-            )
+        check_popularity(self)
         check_number("turnover", self.turnover, lambda turnover: 0 <= turnover <= 1000, "from 0 to 1000")
 
     @cached_property

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from operator import attrgetter
 from typing import Any, ClassVar, final
 
 from coterie.data.rounds import Round
@@ -26,30 +27,15 @@ class Stage:
     def __post_init__(self) -> None:
         check_count("n_rounds", self.n_rounds, least=2)
 
-    @property
-    def one_hot(self) -> bool:
-        """Whether items have ids only, without features."""
-        return self.world.one_hot
-
-    @property
-    def n_features(self) -> int | None:
-        """How many features an item has; None if items have ids only."""
-        return self.world.n_features
-
-    @property
-    def n_users(self) -> int:
-        """How many users are present at a time."""
-        return int(self.parameters()["n_users"])
+    one_hot = property(attrgetter("world.one_hot"))  # whether items have ids only, without features
+    n_features = property(attrgetter("world.n_features"))  # None if items have ids only
+    n_users = property(attrgetter("world.n_users"))  # present at a time
+    n_candidates = property(attrgetter("world.n_candidates"))
 
     @property
     def n_items(self) -> int | None:
         """How many items there are; None if items are new in every round."""
         return self.parameters().get("n_items")
-
-    @property
-    def n_candidates(self) -> int:
-        """How many candidates a list has."""
-        return int(self.parameters()["n_candidates"])
 
     def parameters(self) -> dict[str, Any]:
         """Return the world's parameters, which are enough to make the same rounds again."""

@@ -17,8 +17,8 @@ from typing import Any, final
 
 import numpy as np
 
+from coterie.arrays import Floats, Ints
 from coterie.data.logs.logged import BLOCK, Logged, Records
-from coterie.data.published.tags import Floats, Ints
 from coterie.data.worlds.world import check_count, check_number
 from coterie.errors import ParameterError
 

@@ -3,21 +3,20 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from itertools import islice
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.data.rounds import Round
 from coterie.data.worlds.population import POPULARITIES, Population, is_whole
 from coterie.errors import ParameterError
 
-Floats = NDArray[np.float64]
 
-
+@dataclass(frozen=True, kw_only=True)
 class World(ABC):
     """Users, items in families, and payoffs that keep the paper's γ-gap assumption (Section 2).
 
@@ -34,8 +33,15 @@ class World(ABC):
     user at the start; each round holds the values at that time.
     """
 
+    n_users: int = 200
+    clusters_per_family: int = 4
+    n_candidates: int = 10
+    popularity: str = "even"
+    turnover: float = 0.0
+    seed: int = 0
+
     kind: ClassVar[str]  # its name in `parameters`
-    one_hot: ClassVar[bool]  # whether contexts are item ids
+    one_hot: ClassVar[bool] = False  # whether contexts are item ids
 
     @property
     @abstractmethod
@@ -45,22 +51,13 @@ class World(ABC):
     def parameters(self) -> dict[str, Any]:
         """Return the parameters from which `make_world` makes this world again, ready for JSON."""
         # `drift` is newer than the saved runs: without drift it is left out, so that they still match.
-        world: Any = self
-        return {"kind": self.kind, **{k: v for k, v in asdict(world).items() if k != "drift" or v}}
+        return {"kind": self.kind, **{k: v for k, v in asdict(self).items() if k != "drift" or v}}
 
     @cached_property
     def population(self) -> Population:
         """The users: their clusters, and the order of their visits."""
-        world: Any = self  # a dataclass with these parameters; a world of one family need not name the others
-        return Population(
-            n_users=world.n_users,
-            n_families=getattr(world, "n_families", 1),
-            clusters_per_family=world.clusters_per_family,
-            popularity=world.popularity,
-            turnover=world.turnover,
-            drift=getattr(world, "drift", 0.0),
-            seed=world.seed,
-        )
+        names = [field.name for field in fields(Population) if hasattr(self, field.name)]
+        return Population(**{name: getattr(self, name) for name in names})
 
     @abstractmethod
     def truth(self, user: Hashable) -> Floats:
@@ -136,39 +133,52 @@ def check_number(name: str, value: Any, fits: Callable[[float], bool], expectati
         raise ParameterError(f"{name} is {value!r}, expected {expectation}")
 
 
-def check_world(world: Any) -> None:
-    """Raise ParameterError unless the parameters that worlds share are valid."""
-    for name in ("n_users", "n_families", "clusters_per_family", "n_candidates"):
-        check_count(name, getattr(world, name), least=1)
-    check_count("seed", world.seed, least=0)
-    if world.clusters_per_family > world.n_users:
-        raise ParameterError(
-            f"clusters_per_family is {world.clusters_per_family} and n_users is {world.n_users}: some "
-            f"clusters would be empty; ask for at most {world.n_users}, or for more users"
+@dataclass(frozen=True, kw_only=True)
+class FamilyWorld(World):
+    """A world of several families of items, with a gap between clusters, whose users may drift."""
+
+    clusters_per_family: int = 2
+    n_families: int
+    gap: float
+    noise: Any
+    drift: float = 0.0
+
+    def check(self) -> None:
+        """Raise ParameterError unless the parameters that these worlds share are valid."""
+        for name in ("n_users", "n_families", "clusters_per_family", "n_candidates"):
+            check_count(name, getattr(self, name), least=1)
+        check_count("seed", self.seed, least=0)
+        if self.clusters_per_family > self.n_users:
+            raise ParameterError(
+                f"clusters_per_family is {self.clusters_per_family} and n_users is {self.n_users}: some "
+                f"clusters would be empty; ask for at most {self.n_users}, or for more users"
+            )
+        check_number("gap", self.gap, lambda gap: 0 < gap <= 2, "a number above 0 and at most 2")
+        check_popularity(self)
+        expectation = (
+            "a number from 0 to 1000: the share of users replaced in 1,000 rounds (1.0: as many as there are)"
         )
-    check_number("gap", world.gap, lambda gap: 0 < gap <= 2, "a number above 0 and at most 2")
+        check_number("turnover", self.turnover, lambda turnover: 0 <= turnover <= 1000, expectation)
+        expectation = "a number from 0 to 1000: the share of users whose tastes change in 1,000 rounds"
+        check_number("drift", self.drift, lambda drift: 0 <= drift <= 1000, expectation)
+
+    def check_noise(self, also: str = "") -> None:
+        """Raise ParameterError unless payoffs with this noise can stay in [-1, 1]."""
+        expectation = f"a number from 0 to below 1{also}, so that payoffs stay in [-1, 1]"
+        check_number("noise", self.noise, lambda noise: 0 <= noise < 1, expectation)
+
+    def refuse_gap(self, largest: float) -> NoReturn:
+        """Raise the ParameterError for a gap that is too large."""
+        raise ParameterError(
+            f"gap is {self.gap}, expected at most {math.floor(largest * 1e6) / 1e6} for "
+            f"{self.clusters_per_family} clusters in {self.n_families} families with noise {self.noise!r}; "
+            "ask for a smaller gap, fewer clusters or less noise"
+        )
+
+
+def check_popularity(world: World) -> None:
+    """Raise ParameterError unless the popularity is a known one."""
     if world.popularity not in POPULARITIES:
         raise ParameterError(
             f"popularity is {world.popularity!r}, expected one of: {', '.join(POPULARITIES)}"
         )
-    expectation = (
-        "a number from 0 to 1000: the share of users replaced in 1,000 rounds (1.0: as many as there are)"
-    )
-    check_number("turnover", world.turnover, lambda turnover: 0 <= turnover <= 1000, expectation)
-    expectation = "a number from 0 to 1000: the share of users whose tastes change in 1,000 rounds"
-    check_number("drift", world.drift, lambda drift: 0 <= drift <= 1000, expectation)
-
-
-def check_noise(noise: Any, also: str = "") -> None:
-    """Raise ParameterError unless payoffs with this noise can stay in [-1, 1]."""
-    expectation = f"a number from 0 to below 1{also}, so that payoffs stay in [-1, 1]"
-    check_number("noise", noise, lambda noise: 0 <= noise < 1, expectation)
-
-
-def refuse_gap(world: Any, largest: float) -> NoReturn:
-    """Raise the ParameterError for a gap that is too large."""
-    raise ParameterError(
-        f"gap is {world.gap}, expected at most {math.floor(largest * 1e6) / 1e6} for "
-        f"{world.clusters_per_family} clusters in {world.n_families} families with noise {world.noise!r}; "
-        "ask for a smaller gap, fewer clusters or less noise"
-    )

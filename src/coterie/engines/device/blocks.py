@@ -11,11 +11,11 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.engines.device import fused, kernels
 from coterie.engines.device.kernels import Block
 from coterie.errors import ParameterError, UnavailableError
 
-Floats = NDArray[np.float64]
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 

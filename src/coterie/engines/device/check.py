@@ -4,14 +4,12 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.engines.device import sweep
 from coterie.engines.device.blocks import Asked, Blocks, Question
 from coterie.engines.device.plain import Plain
 from coterie.engines.device.sweep import Rounds, Rules
-
-Floats = NDArray[np.float64]
 
 ROUNDING, TIE = 1e-12, 1e-9  # as in the models' protocol, which needs the compiler
 

@@ -4,9 +4,8 @@ import math
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from coterie.arrays import Floats
 
 
 @final

@@ -1,17 +1,15 @@
 """The report of a reproduction: one HTML file that works offline and describes the data's limits."""
 
 import json
-import re
 import shlex
 from collections.abc import Sequence
 from html import escape
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 
 import coterie
 from coterie.experiments.report.paper_figures import in_page
 from coterie.experiments.report.table import paid
+from coterie.experiments.report.template import from_template
 from coterie.experiments.report.words import is_clear
 from coterie.experiments.study.compare import Comparison, Result
 from coterie.experiments.study.metrics import Spread, shown
@@ -49,11 +47,10 @@ def write_evidence(evidence: Evidence, command: Sequence[str]) -> Path:
 
 def page(evidence: Evidence, command: Sequence[str]) -> str:
     """Return the report as HTML."""
-    here, plan, protocol = files("coterie.experiments.report"), evidence.comparison.plan, evidence.protocol
-    style = re.search(r"<style>\n(.*?)</style>", here.joinpath("report.html").read_text("utf-8"), re.DOTALL)
-    return Template(here.joinpath("reproduce.html").read_text("utf-8")).substitute(
+    plan, protocol = evidence.comparison.plan, evidence.protocol
+    return from_template(
+        "reproduce.html",
         title=escape(f"{evidence.title}: {headline(evidence)}"),
-        style=style.group(1) if style else "",
         lead=escape(lead(evidence)),
         warnings="\n".join(f'<p class="warning">{escape(text)}</p>' for text in warnings(evidence)),
         statistics=plain_table(*statistics_table(evidence)),

@@ -4,14 +4,13 @@ import json
 import os
 import shlex
 from html import escape
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 
 import coterie
 from coterie.experiments.report.captions import picture_words, setting
 from coterie.experiments.report.figures import curves_figure, neighbourhood_figures
 from coterie.experiments.report.table import table
+from coterie.experiments.report.template import from_template
 from coterie.experiments.report.words import about, headline, lead, reasons, reasons_title
 from coterie.experiments.study.compare import Comparison
 from coterie.models.files import written_whole
@@ -44,8 +43,8 @@ def write_report(comparison: Comparison, path: str | os.PathLike[str]) -> Path:
 def report(comparison: Comparison) -> str:
     """Return the report as HTML."""
     plan = comparison.plan
-    page = Template(files("coterie.experiments.report").joinpath("report.html").read_text(encoding="utf-8"))
-    return page.substitute(
+    return from_template(
+        "report.html",
         title=escape(headline(comparison)),
         kicker=escape(f"{len(plan.specs)} ways to choose, compared on {plan.name}"),
         lead=escape(lead(comparison)),

@@ -4,6 +4,7 @@ It is called with `n_features`, `one_hot` and `seed`, once per run, and returns 
 is not saved, and a finished run is played again each time, because the function may have changed.
 """
 
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, ClassVar, final
 
@@ -19,6 +20,7 @@ class Own:
 
     name: ClassVar[str] = OWN
     finds_neighbours: ClassVar[bool] = False
+    tuned: ClassVar[Mapping[str, Sequence[Any]]] = {}
     not_saved: ClassVar[tuple[str, ...]] = ()
     takes_both: ClassVar[bool] = False
     takes_names: ClassVar[bool] = False

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.errors import ParameterError
 from coterie.models.candidates import project
 
-Floats = NDArray[np.float64]
 SAMPLES = ("liked", "all")
 
 

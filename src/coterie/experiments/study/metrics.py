@@ -10,9 +10,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.experiments.study.verdict import Kept
-
-Floats = NDArray[np.float64]
 
 
 class Summary(NamedTuple):

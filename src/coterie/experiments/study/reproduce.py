@@ -1,7 +1,6 @@
 """All of the paper's section 5 for one dataset: tuning, runs, figures, tables, numbers and a report."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -13,8 +12,8 @@ from coterie.data.datasets import TABLE_1, Part, open_dataset
 from coterie.errors import CoterieError
 from coterie.experiments.report.paper_figures import Line, Sheet, figure_1, figure_2, figure_3, save
 from coterie.experiments.report.table import as_json
-from coterie.experiments.run.parallel import Told, Workers
-from coterie.experiments.study.compare import Comparison, Plan
+from coterie.experiments.run.parallel import Workers
+from coterie.experiments.study.compare import Comparison
 from coterie.experiments.study.distances import user_distances
 from coterie.experiments.study.metrics import Summary
 from coterie.experiments.study.protocol import Protocol, run_protocol
@@ -63,13 +62,10 @@ def title_of(name: str, data: Any) -> str:
 
 
 def reproduce(
-    protocol: Protocol,
-    tuning: Told = lambda done: None,
-    reporting: Callable[[Plan], Told] = lambda plan: lambda done: None,
-    workers: int | Workers | None = None,
+    protocol: Protocol, comparison: Comparison | None = None, workers: int | Workers | None = None
 ) -> Evidence:
-    """Run the protocol, continuing an interrupted call, and write all results except the report."""
-    comparison = run_protocol(protocol, tuning, reporting, workers)
+    """Run the protocol unless its `comparison` is given, and write all results except the report."""
+    comparison = comparison or run_protocol(protocol, workers=workers)
     evidence = Evidence(protocol, comparison, _sheets(protocol, comparison))
     write_numbers(evidence)
     for name, sheet in evidence.sheets.items():

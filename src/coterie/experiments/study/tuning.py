@@ -2,7 +2,8 @@
 
 The grid is the paper's (section 5): α from 0 to 0.2 in steps of 0.01, CLUB's α₂ from 0.1 to 0.5, the number
 of clusters of DynUCB in a geometric progression from 1 to the number of users. γ is not tuned; CAB's default
-is the paper's 0.2. Parameters that the spec sets (`cab:alpha=0.1`) are not tuned.
+is the paper's 0.2. A policy names values for its other parameters in `tuned`. Parameters that the spec sets
+(`cab:alpha=0.1`) are not tuned.
 """
 
 import itertools
@@ -19,7 +20,7 @@ import pyarrow as pa
 from coterie.errors import FileError
 from coterie.experiments.run.record import tables
 from coterie.experiments.run.runs import Run
-from coterie.experiments.run.specs import Spec, defaults, parse_spec
+from coterie.experiments.run.specs import KINDS, Spec, defaults, parse_spec
 from coterie.experiments.study.metrics import Summary, summarise
 from coterie.models.files import written_whole
 from coterie.policies import Policy
@@ -54,8 +55,9 @@ def quick_grid(n_users: int) -> Grid:
 
 def settings(spec: Spec, grid: Grid) -> list[Spec]:
     """Return the spec with every combination of the grid's values for parameters that it does not set."""
-    free = [name for name in Grid._fields if name in defaults(spec.name) and name not in spec.parameters]
-    values = itertools.product(*(getattr(grid, name) for name in free))
+    tried = {**grid._asdict(), **KINDS[spec.name].tuned}
+    free = [name for name in tried if name in defaults(spec.name) and name not in spec.parameters]
+    values = itertools.product(*(tried[name] for name in free))
     combined = [":".join(f"{n}={v}" for n, v in zip(free, chosen, strict=True)) for chosen in values]
     return [parse_spec(f"{spec.text}:{text}" if text else spec.text) for text in combined]
 

@@ -23,10 +23,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from coterie.arrays import Floats, Ints
 
 LEVEL = 0.01  # the largest share of comparisons of equal policies in which a winner is named
 ROUNDED = 1e-12  # a relative spread this small is rounding

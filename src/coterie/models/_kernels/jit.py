@@ -10,16 +10,18 @@ from numba import njit
 with suppress(ImportError):  # not on Windows, which then has no lock
     import fcntl
 
+KERNELS = Path(__file__).parent
 LOOPS = sorted(
-    (file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in Path(__file__).parent.rglob("*.py")
+    (file.name, file.stat().st_mtime_ns, file.stat().st_size)
+    for file in (*KERNELS.rglob("*.py"), KERNELS.parent / "bounds.py")
 )
 Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 
 
 def jit(function: Compiled, **options: Any) -> Compiled:
-    """Compile on first call, without the interpreter's lock, and keep the machine code on disk.
+    """Compile on first call, without Python's global lock, and keep the machine code on disk.
 
-    Numba's own decorators are untyped. Fast-math stays off: it would let the same rounds give other bits.
+    Numba's own decorators are untyped. Fast-math stays off, because it would change the bits of results.
     """
     options = {"nogil": True, "error_model": "numpy", **options}
     try:
@@ -32,9 +34,9 @@ def jit(function: Compiled, **options: Any) -> Compiled:
 
 
 def _follow_all_loops(compiled: Any) -> None:
-    """Forget a function's machine code when any of the compiled loops was edited, not only its own file.
+    """Compile a function again after an edit of any file of compiled loops.
 
-    The code of a function holds that of all it calls, wherever they are; Numba looks at the one file alone.
+    Its machine code contains that of the functions it calls, and Numba checks only the function's own file.
     """
     file = compiled._cache._cache_file
     # Numba compares the version before it unpickles the index, which may name modules that no longer exist.
@@ -42,10 +44,10 @@ def _follow_all_loops(compiled: Any) -> None:
 
 
 def _save_one_at_a_time(compiled: Any) -> None:
-    """Let no two processes write a function's machine code at once.
+    """Prevent two processes from writing a function's machine code at the same time.
 
-    Numba names the files by counting what is there. Two processes that compile a function for different types at the
-    same moment take the same name, and a third would run the code of the one on the arrays of the other.
+    Numba numbers the files by counting those that exist. Two processes that compile a function for different types
+    at the same moment would use the same name, and a third process would run code for the wrong types.
     """
     file = compiled._cache._cache_file
     save, lock = file.save, Path(file._cache_path) / ".coterie.lock"
@@ -60,16 +62,16 @@ def _save_one_at_a_time(compiled: Any) -> None:
 
 
 def bare(function: Compiled) -> Compiled:
-    """Compile without the counting of references: for loops that read many arrays and allocate none.
+    """Compile without reference counting: for loops that read many arrays and allocate none.
 
-    Numba counts references to arrays in every call, atomically; in short calls that is most of the time.
+    Numba counts references to arrays atomically in every call, which is most of the time of a short call.
     """
     return jit(function, _nrt=False, nogil=False)
 
 
 def inner(function: Compiled) -> Compiled:
-    """Compile for calls from compiled code alone: there is no wrapper that takes Python's arguments apart.
+    """Compile for calls from compiled code only, without the wrapper that converts Python's arguments.
 
-    For arguments with dozens of arrays the wrappers take most of the compiler's time.
+    For arguments with dozens of arrays the wrapper takes most of the compile time.
     """
     return jit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)

@@ -1,4 +1,4 @@
-"""Symmetric positive definite matrices, as small as one user's: factors and inverses.
+"""Small symmetric positive definite matrices: factors and inverses.
 
 All inner loops run along rows, so that the compiler can use vector instructions without changing the order of
 any sum: the same input gives the same bits on every call.
@@ -7,12 +7,10 @@ any sum: the same input gives the same bits on every call.
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.models._kernels.jit import inner, jit
 from coterie.models._kernels.users.simd import PANEL, add_scaled, dot_rows, weigh_rows
-
-Floats = NDArray[np.float64]
 
 
 @jit
@@ -64,7 +62,7 @@ def invert(matrix: Floats, d: int, root: Floats, inverse: Floats) -> float:
 
 @jit
 def invert_panel(matrices: Floats, d: int, roots: Floats, inverses: Floats, log_det: Floats) -> None:
-    """Do as `invert` does for eight matrices side by side, (d, d, PANEL) each; the lower triangles are not read.
+    """Do as `invert` for eight matrices side by side, (d, d, PANEL) each; the lower triangles are not read.
 
     `matrices` are overwritten; `log_det` (PANEL,) becomes their logarithms.
     """
@@ -106,7 +104,7 @@ def invert_panel(matrices: Floats, d: int, roots: Floats, inverses: Floats, log_
                 inverses[k, i, lane] = inverses[i, k, lane]
 
 
-# Arrays are arguments below, so that they live until the addresses were used.
+# The functions below take arrays, so that the arrays live until their addresses were used.
 
 
 @inner
@@ -126,7 +124,7 @@ def dot_panel(left: Floats, right: Floats, count: int, out: Floats) -> None:
 
 @inner
 def sum_panel(rows: Floats, weights: Floats, count: int, out: Floats) -> None:
-    """Add each row's sum over the eight, weighed, to an entry of `out`."""
+    """Add each row's weighted sum over the eight to an entry of `out`."""
     weigh_rows(rows.ctypes.data, weights.ctypes.data, out.ctypes.data, count)
 
 

@@ -1,4 +1,4 @@
-"""The table of effects in parts: pieces that the compiled loops mark before they change them, and users by blocks."""
+"""The table of effects and the users' numbers in parts, for copies while they change (see `coterie.models.parts`)."""
 
 from collections.abc import Container, Hashable, Iterable, Sequence
 from typing import Any, final
@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import FileError
-from coterie.models._kernels.hierarchy.effects import (
+from coterie.models._kernels.hierarchy.effect_table import (
     ASIDE,
     CHANGED,
     FREED,
@@ -20,26 +20,22 @@ from coterie.models._kernels.hierarchy.effects import (
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.parts import Blocks
 
-BLOCK = 1 << 11  # users' numbers of one block
+BLOCK = 1 << 11  # users' numbers in one block
+# The columns of `Columns` and their types.
+COLUMNS = {
+    "keys": "u8", "kinds": "u1", "owners": "i4", "nexts": "i4", "touched": "i8", "precision": "f8", "pull": "f8",
+    "free": "i4",
+}  # fmt: skip
 
 
 def make_columns(slots: int) -> Columns:
-    """Return columns of zeros. They take no memory before they are written, in the order of effects' first sight."""
-    return Columns(
-        np.zeros(slots, dtype=np.uint64),
-        np.zeros(slots, dtype=np.uint8),
-        np.zeros(slots, dtype=np.int32),
-        np.zeros(slots, dtype=np.int32),
-        np.zeros(slots, dtype=np.int64),
-        np.zeros(slots),
-        np.zeros(slots),
-        np.zeros(slots, dtype=np.int32),
-    )
+    """Return columns of zeros. They take no memory until they are written."""
+    return Columns(**{name: np.zeros(slots, dtype) for name, dtype in COLUMNS.items()})
 
 
 @final
 class Pieces:
-    """Holds the table of effects, and copies some of its effects at a time."""
+    """The table of effects, copied in pieces of PIECE effects. The compiled loops mark a piece that they change."""
 
     def __init__(self, slots: int) -> None:
         self.table = Table(
@@ -50,26 +46,26 @@ class Pieces:
             make_columns(0),
         )
         self._taking: list[int] = []
-        self._room = 0  # how many effects there is room for, to set them aside
-        self._used = self._freed = 0  # when the copy began
+        self._room = 0  # how many effects `aside` has room for
+        self._used = self._freed = 0  # at the begin of the copy
 
     def keys(self) -> list[str]:
         """Return the numbers of the pieces in use."""
         return [str(p) for p in range(-(-int(self.table.counts[USED]) // PIECE))]
 
     def part(self, key: str) -> bytes:
-        """Return a piece: its columns one after the other, each as long as it is in use."""
+        """Return a piece: its columns one after the other, each up to the last used element."""
         counts = self.table.counts
         return _join(self.table, int(key), int(counts[USED]), int(counts[FREED]))
 
     def mark_all(self, changed: bool) -> None:
-        """Say that every piece changed, or that none did."""
+        """Mark every piece as changed, or as not changed."""
         self.table.marks[:] = CHANGED if changed else 0
 
     def make_room(self) -> None:
-        """Make the room in which pieces are set aside, and keep it.
+        """Allocate the room for pieces that change during a copy.
 
-        The first touch of so much memory takes a while, so this may be called before `begin`, by another thread.
+        The first access to so much memory takes a while, so another thread may call this before `begin`.
         """
         slots, used = len(self.table.keys), int(self.table.counts[USED])
         aside = self.table.aside if len(self.table.aside.keys) else make_columns(slots)
@@ -136,26 +132,26 @@ def split(bodies: Iterable[bytes], used: int, freed: int) -> Tensors:
 
 
 @final
-class Numbers:
-    """Who is known, each under a number that is never used again; also by number, in blocks."""
+class UserNumbers:
+    """The known users, each with a number that is never used again; copied in blocks of numbers."""
 
     def __init__(self) -> None:
         self.users: dict[Hashable, int] = {}  # in the order of their numbers
         self.next = 0
-        self._ids: dict[int, list[Hashable]] = {}  # from a block's first number on, None for those who left
-        self._stayed: dict[int, int] = {}  # how many in a block did not leave
+        self._ids: dict[int, list[Hashable]] = {}  # the users of each block, None for those who were dropped
+        self._counts: dict[int, int] = {}  # how many users of a block are known
         self.parts = Blocks(self._blocks, self._encode)
 
     def add(self, user: Hashable) -> None:
-        """Give a stranger the next number."""
+        """Give a new user the next number."""
         if user in self.users:
             return
         block = self.next // BLOCK
         self.parts.touch(block)
         ids = self._ids.setdefault(block, [])
-        ids += [None] * (self.next % BLOCK - len(ids))  # those who left before a restart
+        ids += [None] * (self.next % BLOCK - len(ids))  # users dropped before a restart
         ids.append(user)
-        self._stayed[block] = self._stayed.get(block, 0) + 1
+        self._counts[block] = self._counts.get(block, 0) + 1
         self.users[user] = self.next
         self.next += 1
 
@@ -165,13 +161,13 @@ class Numbers:
         self.parts.touch(block)
         number = self.users.pop(user)
         self._ids[block][number % BLOCK] = None
-        self._stayed[block] -= 1
-        if not self._stayed[block]:
-            del self._ids[block], self._stayed[block]
+        self._counts[block] -= 1
+        if not self._counts[block]:
+            del self._ids[block], self._counts[block]
         return number
 
     def mark_none(self) -> None:
-        """Say that no block changed."""
+        """Mark all blocks as not changed."""
         self.parts = Blocks(self._blocks, self._encode)
 
     def _blocks(self) -> Iterable[int]:
@@ -184,9 +180,9 @@ class Numbers:
         return len(known).to_bytes(8, "little") + numbers.tobytes() + pack_ids(u for _, u in known).tobytes()
 
 
-def make_numbers(users: Sequence[Hashable], numbers: Sequence[int], after: int) -> Numbers:
-    """Return who is known, given in the order of their numbers; `after` is the next number."""
-    made = Numbers()
+def make_numbers(users: Sequence[Hashable], numbers: Sequence[int], after: int) -> UserNumbers:
+    """Return users with their numbers, given in the order of numbers; `after` is the next number."""
+    made = UserNumbers()
     for user, number in zip(users, numbers, strict=True):
         made.next = number
         made.add(user)
@@ -195,7 +191,7 @@ def make_numbers(users: Sequence[Hashable], numbers: Sequence[int], after: int) 
 
 
 def join_numbers(bodies: Iterable[bytes], after: int) -> Tensors:
-    """Return the users and numbers of the blocks that `Numbers` wrote, as `Effects.tensors` has them."""
+    """Return the users and numbers of the blocks that `UserNumbers` wrote, as `Effects.tensors` has them."""
     users: list[Hashable] = []
     numbers = []
     for body in bodies:

@@ -1,13 +1,13 @@
-"""The sparse hierarchical model: every feature and every cross has an effect with a Gaussian posterior.
+"""The sparse hierarchical model: each feature and each cross has an effect with a Gaussian posterior.
 
     y = Σ x_j w_j + noise,   w_j ~ N(0, v₀ of j's kind),   noise ~ N(0, σ²)
 
-The posterior is kept as if effects were independent of each other (a diagonal covariance): exact for one effect, an
-approximation for several, and what makes a payoff cost no more than its features. One payoff y for features x:
+The posterior treats effects as independent (a diagonal covariance): exact for one effect, an approximation for
+several. So a payoff costs only its number of features and crosses. One payoff y for features x:
 
     s = Σ v_j x_j²,   w_j += v_j x_j (y − ŷ)/(s + σ²),   v_j −= (v_j x_j)²/(s + σ²)
 
-v₀ of each kind and σ² are fitted to the payoffs as they come, a few effects at a time.
+v₀ of each kind and σ² are fitted to the payoffs as they arrive, a few effects at a time.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -17,12 +17,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import FileError
+from coterie.models._kernels.hierarchy import effect_keys, effect_table
 from coterie.models._kernels.hierarchy import effects as kernel
-from coterie.models._kernels.hierarchy.effects import KINDS, NOBODY, Rounds, Table
+from coterie.models._kernels.hierarchy.effect_keys import KINDS
+from coterie.models._kernels.hierarchy.effects import Rounds, Settings, Variances, pick
 from coterie.models.encoded import Encoded
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.models.hierarchy.effect_parts import Numbers, Pieces, join_numbers, make_numbers, split
+from coterie.models.hierarchy.effect_parts import (
+    COLUMNS,
+    Pieces,
+    UserNumbers,
+    join_numbers,
+    make_numbers,
+    split,
+)
 from coterie.models.parts import Parts
+
+__all__ = ["NAMES", "EffectPart", "Effects", "Settings", "make_rounds", "pick"]
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -31,12 +42,12 @@ NAMES = (
     "", "population", "user", "id", "feature", "context × id", "context × feature", "user × id",
     "user × feature", "user × context × id",
 )  # fmt: skip
-# What is told of each candidate: estimate = population + action + context + user, score = estimate + width.
-TOLD = ("estimate", "width", "population", "action", "context", "user", "score", "probability")
+# The rows of `score`: estimate = population + action + context + user, score = estimate + width.
+SCORED = ("estimate", "width", "population", "action", "context", "user", "score", "probability")
 
 
-class Part(NamedTuple):
-    """What one effect adds to an estimate; `action` and `context` are positions of features, -1 for none."""
+class EffectPart(NamedTuple):
+    """The part of one effect in an estimate; `action` and `context` are positions of features, -1 for none."""
 
     kind: str  # one of NAMES
     action: int  # among the candidate's features, the id first
@@ -46,17 +57,17 @@ class Part(NamedTuple):
 
 @final
 class Effects:
-    """The table of effects, the fitted variances, and who is known."""
+    """The table of effects, the fitted variances, and the numbers of users."""
 
     def __init__(self, slots: int) -> None:
         self.pieces = Pieces(slots)
         self.figures = np.zeros((KINDS, 5))
         self.figures[:, kernel.VARIANCE] = kernel.START
         self.noise = np.array([kernel.START_NOISE, kernel.WEAK * kernel.START_NOISE, kernel.WEAK])
-        self.numbers = Numbers()
+        self.numbers = UserNumbers()
 
     @property
-    def table(self) -> Table:
+    def table(self) -> effect_table.Table:
         """The effects."""
         return self.pieces.table
 
@@ -68,7 +79,7 @@ class Effects:
     @property
     def used(self) -> int:
         """How many effects are known."""
-        return int(self.table.counts[kernel.USED] - self.table.counts[kernel.FREED])
+        return int(self.table.counts[effect_table.USED] - self.table.counts[effect_table.FREED])
 
     @property
     def variances(self) -> dict[str, float]:
@@ -76,35 +87,34 @@ class Effects:
         seen = self.figures[:, kernel.TIMES] > 0
         return {NAMES[k]: float(self.figures[k, kernel.VARIANCE]) for k in range(1, KINDS) if seen[k]}
 
-    def weigh(self, user: Hashable, encoded: Encoded, explore: float, gamma: float, floor: float) -> Floats:
-        """Return the rows of TOLD, a column a candidate."""
-        told = np.empty((len(TOLD), len(encoded)))
-        settings = (explore, gamma, floor)
-        kernel.weigh(self.table, self.figures, encoded.shown, self._number(user), settings, told)
-        return told
+    def score(self, user: Hashable, encoded: Encoded, settings: Settings, learned: int) -> Floats:
+        """Return the rows of SCORED, a column per candidate, after `learned` payoffs."""
+        scored, number = np.empty((len(SCORED), len(encoded))), self._number(user)
+        kernel.score_all(self.table, self.figures, encoded.hashed, number, settings, learned, scored)
+        return scored
 
-    def largest(self, user: Hashable, encoded: Encoded, k: int, most: int) -> list[Part]:
-        """Return the effects that matter most to candidate k, the largest first."""
+    def largest(self, user: Hashable, encoded: Encoded, k: int, most: int) -> list[EffectPart]:
+        """Return the largest parts of the estimate of candidate k, the largest first."""
         kept, worth = np.zeros((most, 3), dtype=np.int64), np.zeros(most)
-        n = kernel.largest(self.table, self.figures, encoded.shown, k, self._number(user), kept, worth)
-        first = int(encoded.shown.starts[k])
+        n = kernel.largest(self.table, self.figures, encoded.hashed, k, self._number(user), kept, worth)
+        first = int(encoded.hashed.starts[k])
         return [
-            Part(NAMES[kind], a - first if a >= 0 else -1, c, value)
+            EffectPart(NAMES[kind], a - first if a >= 0 else -1, c, value)
             for (kind, a, c), value in zip(kept[:n].tolist(), worth[:n].tolist(), strict=True)
         ]
 
     def learn(self, user: Hashable, encoded: Encoded, payoff: float, now: int) -> None:
-        """Take in a payoff; `now` counts payoffs, this one included."""
+        """Learn a payoff; `now` counts payoffs, including this one."""
         self.add(user)
         number = self.numbers.users[user]
-        kernel.learn(self.table, self.figures, self.noise, encoded.shown, number, payoff, now)
+        kernel.learn(self.table, self._variances, encoded.hashed, number, payoff, now)
 
     def play(
         self,
         users: Sequence[Hashable],
         encoded: Encoded,
         batch: Rounds,
-        settings: tuple[float, float, float],
+        settings: Settings,
         now: int,
     ) -> int:
         """Play many rounds over all items, and return how many payoffs were learned."""
@@ -116,8 +126,7 @@ class Effects:
             numbers=numbers,
             upcoming=upcoming,
         )
-        shown = encoded.shown
-        learned = kernel.play(self.table, self.figures, self.noise, shown, rounds, settings, now)
+        learned = kernel.play(self.table, self._variances, encoded.hashed, rounds, settings, now)
         new = [
             (number, user)
             for number, user in zip(numbers.tolist(), place, strict=True)
@@ -128,22 +137,25 @@ class Effects:
         return learned
 
     def add(self, user: Hashable) -> None:
-        """Give a stranger a number."""
+        """Give a new user a number."""
         self.numbers.add(user)
 
     def drop(self, user: Hashable) -> None:
-        """Clear all that is known of a user alone."""
-        kernel.forget_user(self.table, self.numbers.drop(user))
+        """Forget a user, and all effects of this user alone."""
+        effect_table.forget_user(self.table, self.numbers.drop(user))
+
+    @property
+    def _variances(self) -> Variances:
+        return Variances(self.figures, self.noise)
 
     def _number(self, user: Hashable) -> int:
-        return self.numbers.users.get(user, NOBODY)
+        return self.numbers.users.get(user, effect_table.NOBODY)
 
     def tensors(self) -> Tensors:
-        """Return all of it as arrays."""
-        n, freed = int(self.table.counts[kernel.USED]), int(self.table.counts[kernel.FREED])
+        """Return everything as arrays."""
+        n, freed = int(self.table.counts[effect_table.USED]), int(self.table.counts[effect_table.FREED])
         return {
-            **{name: getattr(self.table, name)[:n].copy() for name in _COLUMNS},
-            "free": self.table.free[:freed].copy(),
+            **{name: getattr(self.table, name)[: freed if name == "free" else n].copy() for name in COLUMNS},
             "counts": self.table.counts.copy(),
             "figures": self.figures.copy(),
             "noise": self.noise.copy(),
@@ -153,7 +165,7 @@ class Effects:
 
     @property
     def parts(self) -> dict[str, Parts]:
-        """All that grows, to be copied part by part; `head` has the rest."""
+        """The arrays that grow, to be copied part by part; `head` has the others."""
         return {"effects": self.pieces, "users": self.numbers.parts}
 
     def head(self) -> Tensors:
@@ -166,9 +178,9 @@ class Effects:
         }
 
     def restore_parts(self, head: Tensors, parts: Mapping[str, Iterable[bytes]]) -> None:
-        """Take over what `head` and `parts` told; from here on it is known what changes."""
+        """Restore what `head` and `parts` returned, and begin to record what changes."""
         counts, after = take(head, "counts", "i", (4,)), take(head, "next", "i", (1,))
-        used, freed = int(counts[kernel.USED]), int(counts[kernel.FREED])
+        used, freed = int(counts[effect_table.USED]), int(counts[effect_table.FREED])
         if not 0 <= freed <= used <= len(self.table.keys):
             raise FileError(f"the model has {used} effects, expected at most {len(self.table.keys)} (slots)")
         columns = split(parts.get("effects", ()), used, freed)
@@ -177,11 +189,13 @@ class Effects:
         self.numbers.mark_none()
 
     def restore(self, tensors: Tensors) -> None:
-        """Take over what `tensors` returned, if it makes sense."""
+        """Restore what `tensors` returned, if it is consistent."""
         slots = len(self.table.keys)
         counts = take(tensors, "counts", "i", (4,))
-        n, freed = int(counts[kernel.USED]), int(counts[kernel.FREED])
-        columns = {name: take(tensors, name, kind, (n,)) for name, kind in _COLUMNS.items()}
+        n, freed = int(counts[effect_table.USED]), int(counts[effect_table.FREED])
+        columns = {
+            name: take(tensors, name, kind[0], (n,)) for name, kind in COLUMNS.items() if name != "free"
+        }
         free = take(tensors, "free", "i", (freed,))
         users, numbers = unpack_ids(tensors, "users"), take(tensors, "numbers", "i", (None,))
         figures, noise = take(tensors, "figures", "f", (KINDS, 5)), take(tensors, "noise", "f", (3,))
@@ -194,8 +208,8 @@ class Effects:
             and (numbers[:-1] < numbers[-1]).all()
             and (numbers >= 0).all()
             and 0 <= freed <= n
-            and 0 <= counts[kernel.CURSOR] <= n
-            and counts[kernel.REFIT] >= 0
+            and 0 <= counts[effect_table.CURSOR] <= n
+            and counts[effect_table.REFIT] >= 0
             and (kinds < KINDS).all()
             and sorted(free.tolist()) == np.flatnonzero(kinds == 0).tolist()
             and _within(owners, n)
@@ -212,7 +226,7 @@ class Effects:
         for name, column in columns.items():
             getattr(fresh.table, name)[:n] = column
         fresh.table.free[:freed], fresh.table.counts[:] = free, counts
-        if not kernel.rebuild(fresh.table):
+        if not effect_table.rebuild(fresh.table):
             raise FileError("an effect appears twice in the model file")
         fresh.pieces.mark_all(changed=True)
         order = np.argsort(numbers[:-1])
@@ -222,42 +236,35 @@ class Effects:
         self.pieces, self.figures, self.noise = fresh.pieces, figures.copy(), noise.copy()
 
 
-_COLUMNS = {
-    "keys": "u", "kinds": "u", "owners": "i", "nexts": "i", "touched": "i", "precision": "f", "pull": "f",
-}  # fmt: skip
-
-
 def _within(places: NDArray[Any], n: int) -> bool:
-    return bool(((places >= NOBODY) & (places < n)).all())
+    return bool(((places >= effect_table.NOBODY) & (places < n)).all())
 
 
 def _chained(kinds: NDArray[Any], owners: NDArray[Any], nexts: NDArray[Any]) -> bool:
-    """Return whether every effect of a user stands once in the chain of the user's own effect."""
-    personal = (kinds == kernel.USER) | (kinds >= kernel.USER_ID)
-    if not (owners[~personal] == NOBODY).all() or not (nexts[~personal] == NOBODY).all():
+    """Return whether each effect of a user is once in the list that starts at the user's own effect."""
+    personal = (kinds == effect_keys.USER) | (kinds >= effect_keys.USER_ID)
+    if (
+        not (owners[~personal] == effect_table.NOBODY).all()
+        or not (nexts[~personal] == effect_table.NOBODY).all()
+    ):
         return False
-    if not (owners[personal] >= 0).all() or not (kinds[owners[personal]] == kernel.USER).all():
+    if not (owners[personal] >= 0).all() or not (kinds[owners[personal]] == effect_keys.USER).all():
         return False
-    heads = np.flatnonzero(kinds == kernel.USER)
+    heads = np.flatnonzero(kinds == effect_keys.USER)
     linked = nexts[nexts >= 0]
     return (
         bool((owners[heads] == heads).all())
         and len(np.unique(linked)) == len(linked) == int(personal.sum()) - len(heads)
-        and bool((kinds[linked] >= kernel.USER_ID).all())
+        and bool((kinds[linked] >= effect_keys.USER_ID).all())
         and bool((owners[linked] == owners[np.flatnonzero(nexts >= 0)]).all())
     )
 
 
 def make_rounds(candidates: Indices, payoffs: Floats, served: Indices, draws: Floats) -> Rounds:
-    """Return rounds to be played, with room for what is done; whose they are is filled in by `play`."""
+    """Return rounds to play, with room for the outcomes; `Effects.play` fills in the users."""
     n, nobody = len(candidates), np.empty(0, dtype=np.int64)
     choice, kept = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.bool_)
     payoffs = np.ascontiguousarray(payoffs)
     return Rounds(
         nobody, nobody, nobody, np.ascontiguousarray(candidates), payoffs, served, draws, choice, kept
     )
-
-
-def pick(chances: Floats, draw: float) -> int:
-    """Return the candidate at a uniform number in [0, 1)."""
-    return kernel.pick(chances, draw)

@@ -3,12 +3,9 @@
 from typing import NamedTuple, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats, Ints
 from coterie.models._kernels.rows.sums import average
-from coterie.models.protocol import Floats
-
-Numbers = NDArray[np.int64]
 
 
 @final
@@ -19,7 +16,7 @@ class Gossip:
         self.rows = rows
         self._before = np.empty_like(rows)
 
-    def average(self, meets: Numbers) -> None:
+    def average(self, meets: Ints) -> None:
         """Replace each row by its average with the row that it meets."""
         if self._before.shape != self.rows.shape:
             self._before = np.empty_like(self.rows)
@@ -68,7 +65,7 @@ class Buffers:
         self._oldest = (self._oldest + 1) % self._shares.rows.shape[1]
         return self.payoffs.pop(0), share
 
-    def average(self, meets: Numbers) -> None:
+    def average(self, meets: Ints) -> None:
         """Average every peer's shares with those of the peer that it meets."""
         self._shares.average(meets)
 

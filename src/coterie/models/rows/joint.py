@@ -5,6 +5,9 @@ payoffs they have mean w and covariance C = ((K ⊗ I)⁻¹ + Σ φφᵀ)⁻¹ w
 this, with different K: A⁻¹ and WᵀW. C has the same blocks as K, so one block per group of coupled users is
 stored, with (m·d)² numbers each, from the first payoff on. With item ids it splits further, into one m × m
 matrix per item. A node of a block is one user, or several who share one model.
+
+Not rows of `ridge_rows`: these also store Σ φφᵀ, which would double the memory of a block, and a compiled update
+would change the last bits of results.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -13,10 +16,11 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.errors import ContextError, FileError, UserError
 from coterie.models.checks import check_user, read_items, read_vectors
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.models.protocol import Floats, View
+from coterie.models.protocol import View
 
 STRIPE = 256  # rows of a covariance updated at once, so that the update needs no full copy
 VECTORS: Hashable = None  # the one key of a block's beliefs when contexts are vectors; else keys are item ids

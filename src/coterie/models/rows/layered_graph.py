@@ -9,15 +9,14 @@ from typing import final
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
+from coterie.arrays import Bools, Ints
 from coterie.errors import FileError
 from coterie.models._kernels.rows import layered_graph as kernels
 from coterie.models.files import Tensors, take
 
-Numbers = NDArray[np.int64]
-Alive = NDArray[np.bool_]
-NO_LABELS: Numbers = np.empty(0, dtype=np.int64)
+Alive = Bools  # a layer: whether each edge is alive
+NO_LABELS: Ints = np.empty(0, dtype=np.int64)
 ALL_ALIVE: Alive = np.ones(0, dtype=np.bool_)  # a layer without deleted edges
 
 
@@ -27,9 +26,9 @@ class LayeredGraph:
 
     def __init__(self) -> None:
         self.n_nodes = 0
-        self.ends: Numbers = np.empty((0, 2), dtype=np.int64)  # (edges, 2)
+        self.ends: Ints = np.empty((0, 2), dtype=np.int64)  # (edges, 2)
 
-    def arrive(self, rng: Generator | None, among: Numbers | None = None) -> int:
+    def arrive(self, rng: Generator | None, among: Ints | None = None) -> int:
         """Add a node with random edges to earlier nodes, or to those in `among`; without `rng`, edges to all."""
         others = np.arange(self.n_nodes) if among is None else among
         if rng is not None and len(others):
@@ -55,18 +54,18 @@ class LayeredGraph:
         full[: len(layer)] = layer
         return full
 
-    def touching(self, node: int, layer: Alive) -> tuple[Numbers, Numbers]:
+    def touching(self, node: int, layer: Alive) -> tuple[Ints, Ints]:
         """Return a node's edges that are alive on a layer, and the nodes at their other ends."""
         edges = kernels.touching(self.ends, layer, node)
         return edges, self.ends[edges].sum(axis=1) - node
 
-    def without(self, layer: Alive, edges: Numbers) -> Alive:
+    def without(self, layer: Alive, edges: Ints) -> Alive:
         """Return a layer on which these edges are deleted."""
         full = self.alive(layer)
         full[edges] = False
         return full
 
-    def labels(self, layer: Alive, known: Numbers = NO_LABELS) -> Numbers:
+    def labels(self, layer: Alive, known: Ints = NO_LABELS) -> Ints:
         """Return each node's connected component on a layer, numbered by first appearance.
 
         `known` are the labels of the first nodes, if no edge between them was deleted since; this saves time.

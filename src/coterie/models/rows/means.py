@@ -8,15 +8,13 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Self, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Ints
 from coterie.errors import FileError
+from coterie.models._kernels.rows import means
 from coterie.models.checks import read_items
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.models.rows.ridge_rows import RidgeRows
-
-Numbers = NDArray[np.int64]
-SOUND = 1e-6  # tolerance for rounding in the consistency check
+from coterie.models.rows.ridge_rows import SOUND, RidgeRows
 
 
 @final
@@ -24,9 +22,9 @@ class Means(RidgeRows):
     """Rows over item ids."""
 
     one_hot = True
+    _kernels = means
 
     def __init__(self, items: dict[Hashable, int] | None = None) -> None:
-        super().__init__("rows.means")
         self.items = {} if items is None else items  # each learned item and its number; shared by siblings
         self.rows = self._kernels.make(16)
 
@@ -38,7 +36,7 @@ class Means(RidgeRows):
         """Check candidates and return them as a list of ids."""
         return read_items(contexts)
 
-    def numbers(self, contexts: Sequence[Hashable]) -> Numbers:
+    def numbers(self, contexts: Sequence[Hashable]) -> Ints:
         """Return the items' numbers; unlearned items get a negative number for this call."""
         strangers: dict[Hashable, int] = {}
         return np.array(
@@ -49,7 +47,7 @@ class Means(RidgeRows):
             dtype=np.int64,
         )
 
-    def learnable(self, contexts: Sequence[Hashable]) -> Numbers:
+    def learnable(self, contexts: Sequence[Hashable]) -> Ints:
         """Return the items' numbers; new items get one."""
         return np.array([self.items.setdefault(item, len(self.items)) for item in contexts], dtype=np.int64)
 
@@ -81,7 +79,7 @@ class Means(RidgeRows):
         for _ in range(n_rows):
             self._kernels.take(self.rows)
 
-    def tensors(self, prefix: str, rows: Numbers) -> Tensors:
+    def tensors(self, prefix: str, rows: Ints) -> Tensors:
         """Return rows as arrays: one entry per row and item with data."""
         row, item, count, total = self._kernels.dump(self.rows, rows)
         if (count == np.floor(count)).all():

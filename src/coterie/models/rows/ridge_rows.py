@@ -1,8 +1,8 @@
-"""Numbered ridge regressions that can be pooled: the models of cluster policies.
+"""Numbered ridge regressions that can be pooled: the models of LinUCB, CLUB, SCLUB, DynUCB and fading CAB.
 
-Row -1 has learned nothing: M = I and b = 0. `read` checks contexts, and `numbers` converts them to the
-kernels' format. The rows are arrays of compiled code. This base class is the same for vectors and items; the
-subclasses define contexts and the format of files.
+Every row starts from the prior M = I, b = 0, and row -1 is the prior itself. `read` checks contexts, and
+`numbers` converts them to the kernels' format. The rows are arrays of compiled code. This base class is the same
+for vectors and items; the subclasses define contexts and the format of files.
 """
 
 from abc import ABC, abstractmethod
@@ -14,8 +14,11 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats, Ints
 from coterie.models.files import Tensors
-from coterie.models.protocol import Floats, View
+from coterie.models.protocol import View
+
+SOUND = 1e-6  # a file whose numbers contradict each other by more than this is damaged
 
 
 class Compiled:
@@ -31,10 +34,11 @@ class Compiled:
         vars(self).update(state, _kernels=import_module(state["_kernels"]))
 
 
-class RidgeRows(Compiled, ABC):
+class RidgeRows(ABC):
     """Rows of M = I + Σ x xᵀ, b = Σ y x, w = M⁻¹b."""
 
     one_hot: bool
+    _kernels: Any  # the module of compiled functions
     rows: Any  # the kernels' arrays
 
     @abstractmethod
@@ -67,7 +71,7 @@ class RidgeRows(Compiled, ABC):
         """Make room for this total of rows and, for items, entries."""
 
     @abstractmethod
-    def tensors(self, prefix: str, rows: NDArray[np.int64]) -> Tensors:
+    def tensors(self, prefix: str, rows: Ints) -> Tensors:
         """Return these rows as arrays, renumbered from 0."""
 
     @abstractmethod
@@ -85,7 +89,7 @@ class RidgeRows(Compiled, ABC):
 
     def replace(self, row: int) -> None:
         """Forget a row and move the last one into its place; for rows that are never released."""
-        self._kernels.swap_in(self.rows, row)
+        self._kernels.replace_by_last(self.rows, row)
 
     def times(self, row: int) -> int:
         """Return how many payoffs a row has learned."""
@@ -117,26 +121,26 @@ class RidgeRows(Compiled, ABC):
         self.fit(0, self.entries + source.entries)
         self._kernels.pool(self.rows, row, source.rows, source_row, sign)
 
-    def pool_all(self, row: int, source: Self, source_rows: NDArray[np.int64]) -> None:
+    def pool_all(self, row: int, source: Self, source_rows: Ints) -> None:
         """Add many rows' statistics."""
         self.fit(0, self.entries + source.entries)
         for source_row in source_rows.tolist():
-            self._kernels.move(self.rows, row, source.rows, source_row, 1)
+            self._kernels.add_facts(self.rows, row, source.rows, source_row, 1)
         self._kernels.refresh(self.rows, row)
 
     def clear(self, row: int) -> None:
         """Reset a row to the prior."""
         self._kernels.clear(self.rows, row)
 
-    def gap(self, row: int, others: Self, other: int) -> float:
+    def squared_distance(self, row: int, others: Self, other: int) -> float:
         """Return ‖w − w'‖² of two rows."""
-        return float(self._kernels.gap(self.rows, row, others.rows, other))
+        return float(self._kernels.squared_distance(self.rows, row, others.rows, other))
 
-    def apart(self, row: int, others: Self, other: int) -> float:
+    def distance(self, row: int, others: Self, other: int) -> float:
         """Return ‖w − w'‖ of two rows, 0 up to rounding if they are equal."""
-        return float(self._kernels.apart(self.rows, row, others.rows, other))
+        return float(self._kernels.distance(self.rows, row, others.rows, other))
 
 
 def kernels(name: str) -> Any:
-    """Return a module of compiled functions, imported late because Numba is slow to import."""
+    """Return a module of compiled functions."""
     return import_module(f"coterie.models._kernels.{name}")

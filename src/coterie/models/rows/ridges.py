@@ -7,16 +7,13 @@ from collections.abc import Hashable
 from typing import Any, Self, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats, Ints
 from coterie.errors import FileError
+from coterie.models._kernels.rows import ridges
 from coterie.models.checks import read_vectors
 from coterie.models.files import Tensors, take
-from coterie.models.protocol import Floats
-from coterie.models.rows.ridge_rows import RidgeRows
-
-# A file whose caches differ from its facts by more than this is damaged.
-SOUND = 1e-6
+from coterie.models.rows.ridge_rows import SOUND, RidgeRows
 
 
 @final
@@ -24,9 +21,9 @@ class Ridges(RidgeRows):
     """Rows over vectors of `n_features`."""
 
     one_hot = False
+    _kernels = ridges
 
     def __init__(self, n_features: int) -> None:
-        super().__init__("rows.ridges")
         self.n_features = n_features
         self.rows = self._kernels.make(n_features, 16)
 
@@ -57,7 +54,7 @@ class Ridges(RidgeRows):
         if len(self.rows.times) < n_rows:
             self.rows = self._kernels.grown(self.rows, max(n_rows, 2 * len(self.rows.times)), entries)
 
-    def tensors(self, prefix: str, rows: NDArray[np.int64]) -> Tensors:
+    def tensors(self, prefix: str, rows: Ints) -> Tensors:
         """Return rows as arrays: facts and caches, so that a loaded row continues bit for bit."""
         names = ("gram", "moment", "inverse", "weight", "times")
         return {f"{prefix}_{name}": getattr(self.rows, name)[rows] for name in names}

@@ -1,7 +1,8 @@
-"""Rows of statistics that can be added, halved and averaged like numbers: Σ x xᵀ and Σ y x, laid out flat.
+"""DCCB's statistics, which can be added and averaged like numbers: Σ x xᵀ and Σ y x, laid out flat.
 
+Not rows of `ridge_rows`: every round averages every peer's statistics, so a stored inverse would never be used twice.
 Over vectors a row of `gram` is the upper triangle of Σ x xᵀ. Over items Σ x xᵀ is diagonal, and a row has one number
-an item: how often it was shown.
+per item: how often it was shown.
 """
 
 from collections.abc import Hashable, Sequence
@@ -9,11 +10,12 @@ from typing import Any, Protocol, final
 
 import numpy as np
 
+from coterie.arrays import Floats
 from coterie.models import make_models
 from coterie.models._kernels.rows.sums import add_outer
 from coterie.models.checks import read_items, read_vectors
 from coterie.models.files import Tensors, pack_ids, unpack_ids
-from coterie.models.protocol import Floats, View
+from coterie.models.protocol import View
 from coterie.models.rows.tables import solve_view
 
 
@@ -59,9 +61,8 @@ class VectorSums:
     def __init__(self, n_features: int) -> None:
         self.n_features = n_features
         self._upper = np.triu_indices(n_features)
-        self._square = np.zeros(
-            (n_features, n_features), dtype=np.intp
-        )  # the position of (a, b) in a flat row
+        # The position of (a, b) in a flat row.
+        self._square = np.zeros((n_features, n_features), dtype=np.intp)
         self._square[self._upper] = self._square.T[self._upper] = np.arange(len(self._upper[0]))
 
     @property
@@ -101,7 +102,7 @@ class VectorSums:
 
 @final
 class ItemSums:
-    """Columns for item ids, one an item that was learned from."""
+    """Columns for item ids: one per learned item."""
 
     def __init__(self) -> None:
         self.items: dict[Hashable, int] = {}

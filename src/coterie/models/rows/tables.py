@@ -1,26 +1,26 @@
-"""Users' ridge regressions in rows, with sums over a group and views of all rows at once.
+"""COFIBA's users in rows, with sums over a group and views of all rows at once.
 
-A row's facts are Σ x xᵀ and Σ y x. For vectors the inverse and the weights follow by rank-one updates, and
-`update` writes all four. For items a row is a count and a total per item with data.
+Not rows of `ridge_rows`: views of all users are one matrix product here, and a compiled update would change the last
+bits of results. A row's facts are Σ x xᵀ and Σ y x. For vectors the inverse and the weights follow by rank-one
+updates, and `update` writes all four. For items a row is a count and a total per item with data.
 """
 
 from collections.abc import Hashable, Sequence
 from typing import Any, Protocol, TypeAlias, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats, Ints
 from coterie.errors import FileError
 from coterie.models import make_models
 from coterie.models._kernels.rows.sums import total
 from coterie.models.checks import read_items, read_vectors
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.models.protocol import Floats, View
+from coterie.models.protocol import View
+from coterie.models.rows.ridge_rows import SOUND
 
-Rows = NDArray[np.int64]
-Column: TypeAlias = tuple[Rows, Rows, Floats]  # an item's rows with data, their counts and totals
+Column: TypeAlias = tuple[Ints, Ints, Floats]  # an item's rows with data, their counts and totals
 NOTHING: Column = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0))
-SOUND = 1e-6  # tolerance for rounding in the caches
 
 
 class Table(Protocol):
@@ -40,13 +40,13 @@ class Table(Protocol):
     def update(self, row: int, context: Any, payoff: float) -> None:
         """Update a row with a payoff."""
 
-    def view(self, row: int | None, contexts: Any) -> View:
-        """Return a row's estimates and spreads; None is an empty row."""
+    def view(self, row: int, contexts: Any) -> View:
+        """Return a row's estimates and spreads; row -1 has learned nothing."""
 
-    def views(self, contexts: Any, rows: Rows | None = None) -> View:
+    def views(self, contexts: Any, rows: Ints | None = None) -> View:
         """Return the estimates and spreads of some rows, or of all: (rows, candidates) each."""
 
-    def pooled(self, rows: Rows, contexts: Any) -> View:
+    def pooled(self, rows: Ints, contexts: Any) -> View:
         """Return the estimates and spreads of M = I + Σ (M_j − I), b = Σ b_j over some rows."""
 
     def tensors(self) -> Tensors:
@@ -129,14 +129,14 @@ class VectorTable:
         self.weight[row] += v * ((payoff - float(self.weight[row] @ context)) / s)
         self.inverse[row] -= np.outer(v, v) / s
 
-    def view(self, row: int | None, contexts: Floats) -> View:
+    def view(self, row: int, contexts: Floats) -> View:
         """Return a row's estimates and spreads."""
-        if row is None:
+        if row < 0:
             return untouched(contexts)
         squares = np.einsum("kf,fg,kg->k", contexts, self.inverse[row], contexts)
         return View(contexts @ self.weight[row], np.sqrt(np.maximum(squares, 0)))
 
-    def views(self, contexts: Floats, rows: Rows | None = None) -> View:
+    def views(self, contexts: Floats, rows: Ints | None = None) -> View:
         """Return the estimates and spreads of some rows, or of all."""
         inverse, weight = (a if rows is None else a[rows] for a in (self.inverse, self.weight))
         # One matrix product for all rows and contexts: xᵀM⁻¹x is M⁻¹ times x xᵀ, both flattened.
@@ -144,7 +144,7 @@ class VectorTable:
         squares = inverse.reshape(len(weight), len(pairs)) @ pairs
         return View(weight @ contexts.T, np.sqrt(np.maximum(squares, 0)))
 
-    def pooled(self, rows: Rows, contexts: Floats) -> View:
+    def pooled(self, rows: Ints, contexts: Floats) -> View:
         """Return the estimates and spreads of the rows' sum."""
         d = self.n_features
         gram = total(self.gram.reshape(self.n_rows, d * d), rows).reshape(d, d)
@@ -208,15 +208,13 @@ class ItemTable:
         pairs[row] = (times + 1, total + payoff)
         self._columns_of.pop(context, None)
 
-    def view(self, row: int | None, contexts: Sequence[Hashable]) -> View:
+    def view(self, row: int, contexts: Sequence[Hashable]) -> View:
         """Return a row's estimates and spreads."""
-        pairs = [
-            (0, 0.0) if row is None else self._items.get(item, {}).get(row, (0, 0.0)) for item in contexts
-        ]
+        pairs = [self._items.get(item, {}).get(row, (0, 0.0)) for item in contexts]
         times, total = np.array([n for n, _ in pairs]), np.array([y for _, y in pairs])
         return View(total / (1 + times), 1 / np.sqrt(1 + times))
 
-    def views(self, contexts: Sequence[Hashable], rows: Rows | None = None) -> View:
+    def views(self, contexts: Sequence[Hashable], rows: Ints | None = None) -> View:
         """Return the estimates and spreads of some rows, or of all."""
         estimate, spread = np.zeros((self.n_rows, len(contexts))), np.ones((self.n_rows, len(contexts)))
         for k, item in enumerate(contexts):
@@ -224,7 +222,7 @@ class ItemTable:
             estimate[touched, k], spread[touched, k] = total / (1 + times), 1 / np.sqrt(1 + times)
         return View(estimate, spread) if rows is None else View(estimate[rows], spread[rows])
 
-    def pooled(self, rows: Rows, contexts: Sequence[Hashable]) -> View:
+    def pooled(self, rows: Ints, contexts: Sequence[Hashable]) -> View:
         """Return the estimates and spreads of the rows' sum."""
         inside = np.zeros(self.n_rows, dtype=np.bool_)
         inside[rows] = True

@@ -12,13 +12,16 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from coterie.arrays import Ints
 from coterie.errors import FileError
+from coterie.models._kernels.rows import user_graph as kernels
+from coterie.models._kernels.rows.club import Club
 from coterie.models.files import Tensors, take
-from coterie.models.rows.ridge_rows import Compiled, RidgeRows
+from coterie.models.rows.ridge_rows import RidgeRows
 
 
 @final
-class UserGraph(Compiled):
+class UserGraph:
     """Edges, components and their pools, over `user_rows`; rows must be added and removed in both.
 
     `p` is the probability of an edge between a newcomer and each earlier row. None is 3·log(n)/n, where n
@@ -26,17 +29,20 @@ class UserGraph(Compiled):
     """
 
     def __init__(self, user_rows: RidgeRows, p: float | None) -> None:
-        super().__init__("rows.user_graph")
         self.user_rows = user_rows
         self.pools = user_rows.sibling()
         self.everybody = user_rows.sibling()  # one row: all users' statistics, used for unknown users
         self.everybody.take()
         self.p = -1.0 if p is None else p
         self.complete = p == 1
-        self.rows = self._kernels.make(self.complete)
+        self.rows = kernels.make(self.complete)
+
+    def compiled(self) -> Club:
+        """Return all arrays, for the compiled loop."""
+        return Club(self.user_rows.rows, self.pools.rows, self.everybody.rows, self.rows)
 
     def fit(self) -> None:
-        """Make room for one new row and one round, as the kernels' `roomy` requires."""
+        """Make room for one new row and one round, as the kernels' `has_room` requires."""
         n = len(self) + 1
         pairs = self.user_rows.entries
         self.user_rows.fit(n, pairs + 1)
@@ -46,26 +52,26 @@ class UserGraph(Compiled):
         stored = graph.size[4] + n if self.complete else (graph.size[1] + 2 * n) // 2
         room = (len(graph.gone) if self.complete else len(graph.to)) // 2
         if n > len(graph.head) or stored > room:
-            self.rows = self._kernels.grown(graph, n if n <= len(graph.head) else 2 * n, n)
+            self.rows = kernels.grown(graph, n if n <= len(graph.head) else 2 * n, n)
 
     def arrive(self, rng: Generator) -> None:
         """Add a row that has learned nothing."""
         self.fit()
-        self._kernels.arrive(self.rows, self.pools.rows, self.p, rng)
+        kernels.arrive(self.rows, self.pools.rows, self.p, rng)
 
-    def serve(self, row: int, alpha2: float) -> None:
+    def cut_edges(self, row: int, alpha2: float) -> None:
         """Cut the row's edges to rows that differ too much, and split components."""
         self.fit()
-        self._kernels.serve(self.rows, self.user_rows.rows, self.pools.rows, row, alpha2)
+        kernels.cut_edges(self.rows, self.user_rows.rows, self.pools.rows, row, alpha2)
 
     def leave(self, row: int) -> None:
         """Remove a row; the last one takes its place. `user_rows` must do the same."""
         self.fit()
-        self._kernels.leave(self.rows, self.user_rows.rows, self.pools.rows, row)
+        kernels.leave(self.rows, self.user_rows.rows, self.pools.rows, row)
         everyone_else = np.arange(len(self) + 1)
         self._sum_everybody(everyone_else[everyone_else != row])
 
-    def _sum_everybody(self, rows: NDArray[np.int64]) -> None:
+    def _sum_everybody(self, rows: Ints) -> None:
         """Compute the sum of these rows' statistics."""
         self.everybody.clear(0)
         self.everybody.pool_all(0, self.user_rows, rows)
@@ -83,14 +89,14 @@ class UserGraph(Compiled):
         """Return how many rows a component has."""
         return int(self.rows.members[pool])
 
-    def component_rows(self, row: int) -> NDArray[np.int64]:
+    def component_rows(self, row: int) -> Ints:
         """Return the rows of a row's component."""
         return np.flatnonzero(self.rows.home[: len(self)] == self.rows.home[row])
 
     def __len__(self) -> int:
         return int(self.rows.size[0])
 
-    def edges(self) -> NDArray[np.int64]:
+    def edges(self) -> Ints:
         """Return all edges as pairs of rows: (edges, 2)."""
         if not self.complete:
             return self._pairs()
@@ -99,12 +105,12 @@ class UserGraph(Compiled):
         kept = ~np.isin(a * n + b, self._pairs() @ np.array([n, 1]))
         return np.stack([a[kept], b[kept]], axis=1)
 
-    def _pairs(self) -> NDArray[np.int64]:
+    def _pairs(self) -> Ints:
         """Return the stored pairs: edges in the order they were drawn, or the cut pairs in order."""
         if self.complete:
             keys = np.sort(self.rows.gone[self.rows.gone > 0]) - 1
             return np.stack([keys >> 31, keys & ((1 << 31) - 1)], axis=1)
-        halves: NDArray[np.int64] = self.rows.to[: self.rows.size[1]].astype(np.int64).reshape(-1, 2)
+        halves: Ints = self.rows.to[: self.rows.size[1]].astype(np.int64).reshape(-1, 2)
         return halves[halves[:, 0] >= 0][:, ::-1].copy()
 
     def _tree(self) -> NDArray[np.uint8]:
@@ -148,13 +154,11 @@ class UserGraph(Compiled):
         else:  # an older file without this pool
             self._sum_everybody(np.arange(n_rows))
         self.pools.rows = pools
-        rows = self._kernels.grown(self._kernels.make(self.complete), n_rows + 1, len(pairs) + n_rows)
-        self._kernels.rebuild(rows, home, np.array(pairs), np.array(tree))
+        rows = kernels.grown(kernels.make(self.complete), n_rows + 1, len(pairs) + n_rows)
+        kernels.rebuild(rows, home, np.array(pairs), np.array(tree))
         self.rows = rows
 
-    def _connects(
-        self, pairs: NDArray[np.int64], tree: NDArray[np.uint8], home: NDArray[np.int64], n_pools: int
-    ) -> bool:
+    def _connects(self, pairs: Ints, tree: NDArray[np.uint8], home: Ints, n_pools: int) -> bool:
         """Return whether the edges connect exactly the components, and trees span them."""
         if self.complete:  # all pairs across components must have been cut
             sizes = np.bincount(home, minlength=n_pools)

@@ -19,6 +19,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.errors import FileError
 from coterie.models._kernels.users import dense as kernels
 from coterie.models._kernels.users import panels
@@ -27,7 +28,7 @@ from coterie.models._kernels.users.simd import PANEL
 from coterie.models.batches import Batch, Outcome, Rule, as_rounds, outcome_of
 from coterie.models.checks import read_vectors
 from coterie.models.files import Tensors, take
-from coterie.models.protocol import Eligible, Floats, Look, Near, View
+from coterie.models.protocol import Eligible, Look, Near, View
 from coterie.models.threads import in_chunks
 from coterie.models.users.user_rows import UserRows
 

@@ -12,10 +12,11 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.models.batches import Batch, Outcome, Rule, as_rounds, outcome_of
 from coterie.models.files import Tensors
-from coterie.models.protocol import Eligible, Floats, Near, View
-from coterie.models.rows.loops import Items
+from coterie.models.protocol import Eligible, Near, View
+from coterie.models.rows.chunks import Items
 from coterie.models.rows.ridge_rows import Compiled, RidgeRows
 from coterie.models.users.user_rows import UserRows
 

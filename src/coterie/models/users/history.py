@@ -11,9 +11,9 @@ from typing import final
 
 import numpy as np
 
+from coterie.arrays import Floats, Ints
 from coterie.models._kernels.users.sparse import add_column, add_context, add_products, add_pull
-from coterie.models.protocol import Floats
-from coterie.models.users.records import Indices, Records
+from coterie.models.users.records import Records
 
 
 @final
@@ -24,7 +24,7 @@ class History:
     def __init__(self, records: Records, n_columns: int, n_block: int) -> None:
         d = records.n_features
         self._records = records
-        self._numbers: Indices = np.empty(8, dtype=np.int64)  # (length or more,)
+        self._numbers: Ints = np.empty(8, dtype=np.int64)  # (length or more,)
         self.length = 0
         self.total = 0.0
         self.pull: Floats = np.zeros(d)
@@ -34,7 +34,7 @@ class History:
         self._block = np.zeros((0, 0))  # (hot, hot)
 
     @property
-    def numbers(self) -> Indices:
+    def numbers(self) -> Ints:
         """The records, in the order they were learned."""
         return self._numbers[: self.length]
 
@@ -46,7 +46,7 @@ class History:
             context, payoff, self.pull, self._wide.features, self._columns, self._hot.features, self._block
         )
 
-    def replay(self, numbers: Indices) -> None:
+    def replay(self, numbers: Ints) -> None:
         """Learn many records of an empty history."""
         for number in numbers.tolist():
             self._append(number)
@@ -55,7 +55,7 @@ class History:
             for payoff in payoffs[rows].tolist():
                 self.total += payoff * payoff
 
-    def columns(self, features: Indices) -> Floats:
+    def columns(self, features: Ints) -> Floats:
         """Return columns of XᵀX, as rows: (features, n_features)."""
         slots, new = self._wide.place(features)
         if len(self._wide.features) > len(self._columns):
@@ -67,7 +67,7 @@ class History:
                 add_column(contexts, rows, int(self._wide.features[slot]), self._columns[slot])
         return self._columns[slots]
 
-    def block(self, features: Indices) -> Floats:
+    def block(self, features: Ints) -> Floats:
         """Return XᵀX between some features: (features, features)."""
         slots, new = self._hot.place(features)
         n_hot = len(self._hot.features)
@@ -94,10 +94,10 @@ class Kept:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.features: Indices = np.empty(0, dtype=np.int64)  # (slots,)
+        self.features: Ints = np.empty(0, dtype=np.int64)  # (slots,)
         self._slots: dict[int, int] = {}  # the slot of each feature, the most recently used last
 
-    def place(self, features: Indices) -> tuple[list[int], list[int]]:
+    def place(self, features: Ints) -> tuple[list[int], list[int]]:
         """Return the slots of some features, and those slots among them that hold a new feature."""
         wanted = features.tolist()
         missing = []

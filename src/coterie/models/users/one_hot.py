@@ -12,6 +12,7 @@ from typing import Any, final
 
 import numpy as np
 
+from coterie.arrays import Floats, Ints
 from coterie.errors import FileError, UserError
 from coterie.models._kernels.users import one_hot as kernel
 from coterie.models._kernels.users import one_hot_pairs as pairs_kernel
@@ -24,14 +25,13 @@ from coterie.models._kernels.users.history_arrays import (
     ROOM_USERS,
     ROWS,
     VERSION,
-    Ints,
     State,
     empty_state,
 )
 from coterie.models.batches import Batch, Outcome, Rule, as_rounds, outcome_of, positions
 from coterie.models.checks import check_user, read_items
 from coterie.models.files import Tensors
-from coterie.models.protocol import NOBODY, Eligible, Floats, Near, View
+from coterie.models.protocol import NOBODY, Eligible, Near, View
 from coterie.models.users import one_hot_files
 
 

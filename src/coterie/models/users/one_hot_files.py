@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats, Ints
 from coterie.errors import FileError
 from coterie.models._kernels.users import history_arrays as layout
 from coterie.models._kernels.users import one_hot_pairs as kernel
-from coterie.models._kernels.users.history_arrays import ENTRIES, NONE, Ints, State
+from coterie.models._kernels.users.history_arrays import ENTRIES, NONE, State
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.models.protocol import Eligible, Floats
+from coterie.models.protocol import Eligible
 
 
 def pack(state: State, rows: Mapping[Hashable, int], columns: Mapping[Hashable, int]) -> Tensors:

@@ -5,11 +5,8 @@ from itertools import pairwise
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from coterie.models.protocol import Floats
-
-Indices = NDArray[np.int64]
+from coterie.arrays import Floats, Ints
 
 # Contexts per chunk. Growth adds a chunk, so it never copies and never needs the memory twice.
 CHUNK = 256
@@ -24,7 +21,7 @@ class Records:
         self.n_features = n_features
         self._contexts: list[Floats] = []  # (CHUNK, n_features) each
         self._payoffs: list[Floats] = []  # (CHUNK,) each
-        self._holders: list[Indices] = []  # (CHUNK,) each
+        self._holders: list[Ints] = []  # (CHUNK,) each
         self._free: list[int] = []  # free places, the next one last
 
     def put(self, context: Floats, payoff: float, holders: int) -> int:
@@ -41,7 +38,7 @@ class Records:
         self._holders[chunk][row] = holders
         return number
 
-    def release(self, numbers: Indices) -> None:
+    def release(self, numbers: Ints) -> None:
         """Take one holder from each of these records."""
         for number in numbers.tolist():
             chunk, row = divmod(number, CHUNK)
@@ -50,7 +47,7 @@ class Records:
                 self._contexts[chunk][row], self._payoffs[chunk][row] = 0.0, 0.0
                 self._free.append(number)
 
-    def runs(self, numbers: Indices) -> Iterator[tuple[Floats, Floats, Indices]]:
+    def runs(self, numbers: Ints) -> Iterator[tuple[Floats, Floats, Ints]]:
         """Yield these records in their order, as chunks of contexts and payoffs with the rows to be read."""
         chunks, rows = np.divmod(numbers, CHUNK)
         cuts = [0, *(np.flatnonzero(np.diff(chunks)) + 1).tolist(), len(numbers)]
@@ -59,7 +56,7 @@ class Records:
                 chunk = int(chunks[start])
                 yield self._contexts[chunk], self._payoffs[chunk], rows[start:stop]
 
-    def read(self, numbers: Indices) -> tuple[Floats, Floats]:
+    def read(self, numbers: Ints) -> tuple[Floats, Floats]:
         """Return copies of the contexts and the payoffs of these records."""
         contexts, payoffs = np.zeros((len(numbers), self.n_features)), np.zeros(len(numbers))
         start = 0

@@ -18,13 +18,11 @@ from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, Protocol, final, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats, Ints
 from coterie.errors import ContextError, ParameterError
 from coterie.models.checks import check_count
-from coterie.models.protocol import Floats
 
-Indices = NDArray[np.int64]
 Method = Literal["cosamp", "subspace-pursuit"]
 
 # Weights or slopes this close, relative to ‖y‖, are equal: rounding must not decide between two features, nor
@@ -45,17 +43,17 @@ class Moments(Protocol):
     def pull(self) -> Floats:
         """Xᵀy: (n_features,)."""
 
-    def columns(self, features: Indices) -> Floats:
+    def columns(self, features: Ints) -> Floats:
         """Return these columns of XᵀX, as rows: (features, n_features)."""
 
-    def block(self, features: Indices) -> Floats:
+    def block(self, features: Ints) -> Floats:
         """Return XᵀX between these features: (features, features)."""
 
 
 class Fit(NamedTuple):
     """The minimum of f over the vectors with a given support."""
 
-    support: Indices  # rising
+    support: Ints  # rising
     weights: Floats  # of the features in the support, none of them zero
     gain: float  # ‖y‖² − f(w)
 
@@ -98,7 +96,7 @@ def expansion(method: Any, s: int) -> int:
     return 2 * s if method == "cosamp" else s
 
 
-def recover(data: Moments, s: int, extra: int, start: Indices) -> Fit:
+def recover(data: Moments, s: int, extra: int, start: Ints) -> Fit:
     """Search for the best support of at most `s` features, from `start` on."""
     tie = TIE * math.sqrt(data.total)
     best = fit = solve(data, start)
@@ -117,7 +115,7 @@ def recover(data: Moments, s: int, extra: int, start: Indices) -> Fit:
     return best
 
 
-def solve(data: Moments, support: Indices) -> Fit:
+def solve(data: Moments, support: Ints) -> Fit:
     """Minimise f over a support; features with weight zero are removed from it."""
     weights = np.linalg.solve(regularised(data, support), data.pull[support]).astype(np.float64, copy=False)
     used = np.abs(weights) > TIE * math.sqrt(data.total)
@@ -125,14 +123,14 @@ def solve(data: Moments, support: Indices) -> Fit:
     return Fit(support, weights, float(weights @ data.pull[support]))
 
 
-def regularised(data: Moments, support: Indices) -> Floats:
+def regularised(data: Moments, support: Ints) -> Floats:
     """Return M = I + XᵀX on a support."""
     matrix = data.block(support)
     matrix.flat[:: len(support) + 1] += 1.0
     return matrix
 
 
-def largest(values: Floats, count: int, tie: float) -> Indices:
+def largest(values: Floats, count: int, tie: float) -> Ints:
     """Return the positions, rising, of the `count` largest of those values that exceed `tie`.
 
     Where values within `tie` of the last that fits compete for the last places, the first listed get them.
@@ -144,7 +142,7 @@ def largest(values: Floats, count: int, tie: float) -> Indices:
     last = np.partition(found, len(found) - count)[len(found) - count]
     above, level = found > last + tie, np.abs(found - last) <= tie
     above[np.flatnonzero(level)[: count - np.count_nonzero(above)]] = True
-    chosen: Indices = positions[above]
+    chosen: Ints = positions[above]
     return chosen
 
 
@@ -157,21 +155,21 @@ class Rows:
         self.pull: Floats = X.T @ y
         self.total = float(y @ y)
 
-    def columns(self, features: Indices) -> Floats:
+    def columns(self, features: Ints) -> Floats:
         """Return columns of XᵀX, as rows."""
         product: Floats = self._rows[:, features].T @ self._rows
         return product
 
-    def block(self, features: Indices) -> Floats:
+    def block(self, features: Ints) -> Floats:
         """Return XᵀX between some features."""
         some = self._rows[:, features]
         product: Floats = some.T @ some
         return product
 
 
-def _read_support(start: Any, s: int, n_features: int) -> Indices:
+def _read_support(start: Any, s: int, n_features: int) -> Ints:
     try:
-        support: Indices = np.unique(np.array([operator.index(feature) for feature in start], dtype=np.int64))
+        support: Ints = np.unique(np.array([operator.index(feature) for feature in start], dtype=np.int64))
     except (TypeError, OverflowError) as error:
         raise ParameterError(f"start is {start!r}, expected features as whole numbers") from error
     if len(support) > s or (len(support) and not 0 <= support[0] <= support[-1] < n_features):

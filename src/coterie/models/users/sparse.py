@@ -16,14 +16,15 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats, Ints
 from coterie.errors import ContextError, FileError
 from coterie.models._kernels.users.sparse import views
 from coterie.models.checks import read_vectors
 from coterie.models.files import Tensors, take
-from coterie.models.protocol import ROUNDING, Eligible, Floats, Near, View
+from coterie.models.protocol import ROUNDING, Eligible, Near, View
 from coterie.models.users.history import History
 from coterie.models.users.records import Records
-from coterie.models.users.recovery import Fit, Indices, Method, expansion, recover, regularised, solve
+from coterie.models.users.recovery import Fit, Method, expansion, recover, regularised, solve
 from coterie.models.users.user_rows import UserRows
 
 
@@ -161,10 +162,10 @@ class Sparse:
         self,
         payoffs: Floats,
         contexts: Floats,
-        lengths: Indices,
-        history: Indices,
-        sizes: Indices,
-        supports: Indices,
+        lengths: Ints,
+        history: Ints,
+        sizes: Ints,
+        supports: Ints,
     ) -> None:
         """Raise FileError unless saved histories and supports can be those of some users."""
         try:
@@ -249,7 +250,7 @@ def _lengths(contexts: Floats) -> Floats:
     return lengths
 
 
-def _by_first_use(numbers: Indices) -> tuple[Indices, Indices]:
+def _by_first_use(numbers: Ints) -> tuple[Ints, Ints]:
     """Return the different numbers in the order they first come, and the position in them of each."""
     different, first, position = np.unique(numbers, return_index=True, return_inverse=True)
     order = np.argsort(first)

@@ -9,11 +9,11 @@ from typing import NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats, Ints
 from coterie.errors import FileError
-from coterie.models.batches import Ints
 from coterie.models.checks import check_user
 from coterie.models.files import Tensors, pack_ids, unpack_ids
-from coterie.models.protocol import NOBODY, ROUNDING, Eligible, Floats, View
+from coterie.models.protocol import NOBODY, ROUNDING, Eligible, View
 from coterie.models.roster import Roster
 
 

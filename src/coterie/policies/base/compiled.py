@@ -7,7 +7,7 @@ import numpy as np
 
 from coterie.models import RidgeRows
 from coterie.models.batches import outcome_of
-from coterie.models.rows.loops import Chunk, Items
+from coterie.models.rows.chunks import Chunk, Items
 from coterie.policies.base.batch import Batch, Outcome, read_batch, run_one_by_one
 
 CHUNK = 1 << 16  # rounds copied at once
@@ -18,25 +18,29 @@ def run_chunks(
     models: RidgeRows,
     row: Callable[[Hashable], int],
     batch: Batch,
-    play: Callable[[Chunk, Items], None],
+    play: Callable[[Chunk, Items, float], None],
 ) -> Outcome:
-    """Play a batch in chunks; `play` plays each chunk, updates the policy, and writes the outcome into the chunk.
+    """Play a batch in chunks; `play` plays each chunk, with alpha, and updates the policy.
 
     `row` returns a user's row, -1 for an unknown user. Falls back to Python if alpha is callable or an item
     repeats.
     """
     candidates, payoffs, served = read_batch(batch)
     contexts = models.read(batch.items)
-    if (
-        callable(policy.alpha)
-        or not len(candidates)
-        or (models.one_hot and len(set(contexts)) < len(contexts))
-    ):
+    alpha, repeats = policy.alpha, models.one_hot and len(set(contexts)) < len(contexts)
+    if callable(alpha) or repeats or not len(candidates):
         return run_one_by_one(policy, batch)
+    checked = Batch(batch.users, candidates, contexts, payoffs, served)
+    return play_chunks(checked, Items(models, contexts), row, lambda chunk, items: play(chunk, items, alpha))
+
+
+def play_chunks(
+    batch: Batch, items: Items, row: Callable[[Hashable], int], play: Callable[[Chunk, Items], None]
+) -> Outcome:
+    """Play a checked batch in chunks, as `run_chunks` does."""
     users = batch.users.tolist() if isinstance(batch.users, np.ndarray) else batch.users
-    items = Items(models, contexts)
     parts = []
-    for piece in Batch(users, candidates, contexts, payoffs, served).pieces(0, len(users), CHUNK):
+    for piece in batch._replace(users=users).pieces(0, len(users), CHUNK):
         chunk = Chunk(piece, row)
         play(chunk, items)
         items.settle()

@@ -8,10 +8,9 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.models.candidates import Candidates
 from coterie.models.protocol import TIE, Seen, View
-
-Floats = NDArray[np.float64]
 
 
 def first_best(score: Floats) -> int:

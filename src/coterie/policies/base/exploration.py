@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from coterie.errors import ParameterError
+from coterie.models.bounds import scale_after
 from coterie.models.checks import check_number
 
 Alpha: TypeAlias = float | Callable[[int], float]
@@ -42,7 +43,7 @@ def scale_at(alpha: Alpha, learned: int) -> float:
     """
     t = learned + 1
     if not callable(alpha):
-        return alpha * math.sqrt(math.log1p(t))
+        return scale_after(alpha, learned)
     value = alpha(t)
     if not (math.isfinite(value) and value >= 0):
         raise ParameterError(f"alpha({t}) is {value!r}, expected a finite number of at least 0")

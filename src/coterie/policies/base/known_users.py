@@ -1,6 +1,8 @@
-"""The part that LinUCB, VW and Random share: a set of known users, apart from what is learned."""
+"""What LinUCB, VW and Random share: a set of known users, separate from what is learned."""
 
 from collections.abc import Hashable, Sequence
+
+from numpy.random import Generator
 
 from coterie.errors import UserError
 from coterie.models.checks import check_user
@@ -10,6 +12,7 @@ from coterie.policies.base.policy import Policy
 class KnownUsers(Policy):
     """Registers and forgets users in `_known`."""
 
+    rng: Generator
     _known: dict[Hashable, None]
 
     def add(self, user: Hashable) -> None:

@@ -5,7 +5,7 @@ import inspect
 import os
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from threading import RLock
 from typing import Any, ClassVar, Self
@@ -26,9 +26,20 @@ from coterie.policies.base.warm_start import as_batch, read_log
 class Policy(ABC):
     """Chooses one of several candidates for a user and learns from the payoff.
 
-    Constructors take keyword parameters and keep them under the same names. Every policy may be called from several
-    threads: calls wait for each other. In all methods `user` is a hashable id, `contexts` is a list of candidates (an
-    array (candidates, n_features), or item ids), `context` one of them, and `payoff` a number in [-1, 1].
+    Constructors take keyword parameters and keep them under the same names. Most policies have these:
+
+    n_features
+        How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
+    one_hot
+        True if contexts are item ids. Give either this or `n_features`.
+    alpha
+        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t).
+    seed
+        Seed of all that is random: an integer, or a numpy.random.Generator.
+
+    Every policy may be called from several threads: calls wait for each other. In all methods `user` is a hashable
+    id, `contexts` is a list of candidates (an array (candidates, n_features), or item ids), `context` one of them,
+    and `payoff` a number in [-1, 1].
 
     Invalid input raises UserError, ContextError or PayoffError, children of CoterieError, and changes nothing.
 
@@ -45,11 +56,12 @@ class Policy(ABC):
 
     name: ClassVar[str]  # its name in files and commands
     reference: ClassVar[str]  # where the algorithm is described
-    in_tensors: ClassVar[
-        tuple[str, ...]
-    ] = ()  # parameters stored in `tensors`, because JSON cannot hold them
+    tuned: ClassVar[
+        Mapping[str, Sequence[Any]]
+    ] = {}  # values to try in tuning, besides the paper's for alpha
+    in_tensors: ClassVar[Sequence[str]] = ()  # parameters stored in `tensors`, because JSON cannot hold them
     item_tensors: ClassVar[
-        tuple[str, ...]
+        Sequence[str]
     ] = ()  # prefixes of tensors from which `drop_item` can remove an item
     finds_neighbours: ClassVar[bool] = False  # whether it learns which users decide together
     not_saved: ClassVar[tuple[str, ...]] = ()  # parameters of the running program, which `load` may be given

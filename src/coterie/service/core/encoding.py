@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.models.encoded import Encoded, encode, hash_name, put_together
-from coterie.models.features import flatten
+from coterie.models.encoded import Encoded, encode, encode_hashed
+from coterie.models.features import flatten, hash_name, hash_names
 
 REMEMBERED = 1 << 16  # feature objects
 
@@ -32,17 +32,12 @@ def hash_features(features: Features) -> Hashed:
         return _NOTHING
     sent = _plain.encode(features)
     if b"null" in sent:  # JSON writes so what is not finite, too: `flatten` refuses that
-        return _hash_flat(flatten(features))
+        return hash_names(flatten(features))
     found = _known.get(sent)
     if found is None:
-        found = _hash_flat(flatten(features))
+        found = hash_names(flatten(features))
         _remember(_known, sent, found, len(sent))
     return found
-
-
-def _hash_flat(flat: Mapping[str, float]) -> Hashed:
-    hashes = np.array([hash_name(name) for name in flat], dtype=np.uint64)
-    return hashes, np.array([*flat.values()], dtype=np.float64)
 
 
 def encode_question(
@@ -54,9 +49,9 @@ def encode_question(
     around = hash_features(context)
     if not any(features):
         names = np.array([hash_name(f"id={name}") for name in ids], dtype=np.uint64)
-        return put_together(around, [1] * len(ids), names, np.ones(len(ids)), True)
+        return encode_hashed(around, [1] * len(ids), names, np.ones(len(ids)), True)
     found = [_hash_action(name, sent) for name, sent in zip(ids, features, strict=True)]
-    return put_together(
+    return encode_hashed(
         around,
         [len(hashes) // 8 for hashes, _ in found],
         np.frombuffer(b"".join([hashes for hashes, _ in found]), dtype=np.uint64),

@@ -459,7 +459,7 @@ class Engine:
         policy = self._policy(kind)
         chance, which = draw(question.event)
         if isinstance(policy, SparseHierarchical):
-            decision = policy.weigh(user, contexts, contexts, floor=config.exploration)
+            decision = policy.score(user, contexts, contexts, floor=config.exploration)
         elif policy.rng is not None:
             policy.rng = np.random.default_rng(int(which * 2**53))
         if decision is None:
@@ -655,10 +655,12 @@ class Engine:
         if record.x is not None and len(record.x) == 8 * self.config.dimensions:
             return Paid(x=record.x)
         if record.hashed is not None:
-            shown = Encoded.from_bytes(record.hashed).shown
-            if record.x is None and len(shown.names) == 1:
+            hashed = Encoded.from_bytes(record.hashed).hashed
+            if record.x is None and len(hashed.features) == 1:
                 return Paid(item)  # it had no features
-            vector = cross(shown.around, shown.weights, shown.names, shown.sizes, self.config.dimensions)
+            vector = cross(
+                hashed.context, hashed.context_values, hashed.features, hashed.values, self.config.dimensions
+            )
             return Paid(x=vector.tobytes())
         if record.features is None:
             return Paid(x=record.x)

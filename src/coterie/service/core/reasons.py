@@ -9,7 +9,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from coterie.models.features import flatten
-from coterie.models.hierarchy.effects import NAMES, Part
+from coterie.models.hierarchy.effects import NAMES, EffectPart
 from coterie.policies import Decision
 from coterie.service.core.records import Rank
 
@@ -55,7 +55,7 @@ def rows_of(record: Rank) -> list[dict[str, float]] | None:
     return [dict(zip(names, map(float, column), strict=True)) for column in table.T]
 
 
-def pack_parts(parts: Sequence[Part]) -> bytes:
+def pack_parts(parts: Sequence[EffectPart]) -> bytes:
     """Return parts as bytes; names are left to the features in the same record."""
     rows = [(NAMES.index(part.kind), part.action, part.context, part.value) for part in parts]
     return np.array(rows, dtype=PART).tobytes()

@@ -1,1 +1,1 @@
-"""Evaluations in the service: what other policies would have earned, worked out beside the serving."""
+"""Off-policy evaluations of the service's log, in a process of their own."""

@@ -1,8 +1,8 @@
-"""Which features matter: how far apart the actions' estimates are by each of them.
+"""Feature importance: how much each feature changes the differences between the actions' estimates.
 
-The reward model of the evaluations learns the log. Then, for the latest decisions, each feature is left out in turn:
-what the estimates of the actions change, beyond what all of them change alike, is what the feature has to say about
-the choice. Features are told by name, never by value, so nothing of a single user is in the result.
+The evaluations' reward model learns the log. Then, for the latest decisions, each feature is left out in turn. Its
+score is the change of the actions' estimates, minus the change that all actions share, which does not matter for the
+choice. The result has features' names but not their values, so it holds nothing about a single user.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,12 +15,12 @@ from coterie.evaluation.evidence import Span
 from coterie.evaluation.reward_model import RewardModel
 from coterie.evaluation.targets import encode_interaction
 
-SAMPLE = 500  # decisions that are looked at
-MOST = 200  # features that are told
+SAMPLE = 500  # decisions
+MOST = 200  # features in the result
 
 
 def scores(log: InteractionLog, told: Callable[[int, int], None]) -> list[dict[str, Any]]:
-    """Return the features with their scores, the largest first; it has the score 100."""
+    """Return the features with their scores, the largest first; the first score is 100."""
     rows = log.interactions
     least = min(one.reward for one in rows)
     model = RewardModel(Span(-1.0 if least < 0 else 0.0, 1.0), len(rows))

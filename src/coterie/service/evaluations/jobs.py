@@ -1,4 +1,4 @@
-"""What is evaluated, and what came of it: one struct that is kept in the store, and told over HTTP."""
+"""Jobs: what to evaluate, and the result; stored, and answered over HTTP."""
 
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -8,16 +8,16 @@ from msgspec import Struct
 
 from coterie.service.settings import Config
 
-Kind = Literal["evaluation", "importance"]
+JobKind = Literal["evaluation", "importance"]
 Status = Literal["waiting", "running", "done", "failed", "timeout"]
 Source = Literal["logged", "baseline", "uniform", "current", "custom", "search"]
-# What every evaluation holds: what was shown, what the application would have shown, and chance.
+# The policies in every evaluation: what was shown, what the application would have shown, and a uniform choice.
 ALWAYS: tuple[Source, ...] = ("logged", "baseline", "uniform")
-NAMES = frozenset((*ALWAYS, "current"))  # that no other policy may have
+NAMES = frozenset((*ALWAYS, "current"))  # reserved
 
 
-class Candidate(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A policy to evaluate, by a name of its own."""
+class EvaluatedPolicy(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A policy to evaluate, and its name in the evaluation."""
 
     name: str
     policy: str
@@ -26,71 +26,71 @@ class Candidate(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
 
 
 class Job(Struct, frozen=True, omit_defaults=True):
-    """An evaluation or a look at the features' importance. Times are in milliseconds."""
+    """An evaluation, or a computation of feature importance. Times are in milliseconds."""
 
     id: str
-    kind: Kind
+    kind: JobKind
     name: str
     start: int
     end: int
     created: int
-    policies: tuple[Candidate, ...] = ()
+    policies: tuple[EvaluatedPolicy, ...] = ()
     automatic: bool = False
     status: Status = "waiting"
     error: str | None = None
     result: dict[str, Any] | None = None
-    applied: str | None = None  # the policy that was taken over from it
-    retained: bool = False  # whether it was automatic, and nothing was better with confidence
+    applied: str | None = None  # the policy that was applied from it
+    retained: bool = False  # whether it was automatic and the current policy stays
 
     @property
-    def key(self) -> tuple[Kind, str]:
-        """What tells it from all others."""
+    def key(self) -> tuple[JobKind, str]:
+        """Kind and id, which are unique together."""
         return self.kind, self.id
 
     @property
     def open(self) -> bool:
-        """Whether it is still to be done."""
+        """Whether it is not finished."""
         return self.status in ("waiting", "running")
 
-    def candidate(self, name: str) -> Candidate | None:
+    def policy(self, name: str) -> EvaluatedPolicy | None:
         """Return one of its policies."""
         return next((one for one in self.policies if one.name == name), None)
 
 
-class Work(Struct, frozen=True):
-    """What the worker is told first; the log follows."""
+class WorkerInput(Struct, frozen=True):
+    """The first message to the worker; the log follows."""
 
     job: Job
     config: Config
-    records: int  # decisions that are evaluated at most
+    records: int  # decisions to evaluate, at most
     parent: int  # the process that waits for the result
 
 
-class Done(Struct, frozen=True):
-    """What the worker says at the end."""
+class WorkerAnswer(Struct, frozen=True):
+    """The worker's answer."""
 
     result: dict[str, Any] | None = None
     error: str | None = None
 
 
 def encode(job: Job) -> bytes:
-    """Return a job as it is kept."""
+    """Return a job as it is stored."""
     return msgspec.json.encode(job)
 
 
 def decode(body: bytes) -> Job:
-    """Return a kept job."""
+    """Return a stored job."""
     return msgspec.json.decode(body, type=Job)
 
 
 def moment(milliseconds: float) -> str:
-    """Return a time as ISO 8601 has it."""
+    """Return a time in ISO 8601."""
     at = datetime.fromtimestamp(milliseconds / 1000, UTC)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def milliseconds(text: str, field: str) -> int:
-    """Return a time that ISO 8601 writes; without a zone it is UTC."""
+    """Return the milliseconds of a time in ISO 8601; without a zone it is UTC."""
     try:
         at = datetime.fromisoformat(text)
         return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -9,11 +9,11 @@ from litestar.params import RawBody
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from coterie.service.core.coordinator import Coordinator
-from coterie.service.evaluations.jobs import Candidate, Job
-from coterie.service.evaluations.keeper import MOST_POLICIES, Evaluations
+from coterie.service.evaluations.job_queue import MOST_POLICIES, Evaluations
+from coterie.service.evaluations.jobs import EvaluatedPolicy, Job
 from coterie.service.evaluations.search import candidates, current
 from coterie.service.http.access import ADMIN, READ
-from coterie.service.http.routes_native import read, read_counts
+from coterie.service.http.bodies import read, read_counts
 from coterie.service.ids import Name, PathId, named
 from coterie.service.settings import Config
 
@@ -22,7 +22,7 @@ Moment = Annotated[int, Meta(ge=0, le=LATEST)]
 
 
 class PolicyBody(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A policy to evaluate: a name for it, and what it is, as in the configuration."""
+    """A policy to evaluate: its name here, and the policy as in the configuration."""
 
     name: Name
     policy: str
@@ -30,7 +30,7 @@ class PolicyBody(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
 
 class EvaluationBody(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What is to be evaluated: the whole log, unless it says from when to when, in milliseconds since 1970."""
+    """What to evaluate: the whole log, or from start to end, in milliseconds since 1970."""
 
     name: Name | None = None
     start: Moment = 0
@@ -40,13 +40,13 @@ class EvaluationBody(Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class ApplyBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which of the evaluated policies is to be taken over."""
+    """Which of the evaluated policies to apply."""
 
     policy: Name
 
 
 class EvaluationAnswer(Struct, frozen=True, rename="camel"):
-    """An evaluation; the result where it is done, and one is asked for."""
+    """An evaluation, with the result if it is done and not part of a list."""
 
     id: str
     name: str
@@ -68,24 +68,17 @@ class EvaluationsAnswer(Struct, frozen=True):
     evaluations: list[EvaluationAnswer]
 
 
+COPIED = ("id", "name", "start", "end", "created", "status", "automatic", "error", "applied")
 BODIES: dict[str, type[Struct]] = {"make_evaluation": EvaluationBody, "apply_evaluation": ApplyBody}
 
 
 def told(job: Job, whole: bool = True) -> EvaluationAnswer:
-    """Return an evaluation as it is told."""
+    """Return an evaluation as it is answered."""
     result = job.result
     return EvaluationAnswer(
-        id=job.id,
-        name=job.name,
-        start=job.start,
-        end=job.end,
-        created=job.created,
-        status=job.status,
-        automatic=job.automatic,
+        **{name: getattr(job, name) for name in COPIED},
         policies=[PolicyBody(one.name, one.policy, one.parameters) for one in job.policies],
-        error=job.error,
         verdict=None if result is None else result.get("verdict"),
-        applied=job.applied,
         result=result if whole and result is not None else UNSET,
     )
 
@@ -99,7 +92,7 @@ async def list_evaluations(state: State) -> EvaluationsAnswer:
 
 @put("/v1/evaluations/{evaluation_id:str}", opt=ADMIN, status_code=201, operation_id="make_evaluation")
 async def make_evaluation(evaluation_id: PathId, body: RawBody, state: State) -> EvaluationAnswer:
-    """Ask what other policies would have earned; answered at once, and done beside the serving."""
+    """Start an evaluation of what other policies would have earned; answered before it is done."""
     name = named(evaluation_id)
     data = read_counts(body, EvaluationBody)
     coordinator: Coordinator = state.coordinator
@@ -112,7 +105,7 @@ async def make_evaluation(evaluation_id: PathId, body: RawBody, state: State) ->
         created=coordinator.clock(),
         policies=await asyncio.to_thread(
             policies_of,
-            [Candidate(one.name, one.policy, one.parameters) for one in data.policies],
+            [EvaluatedPolicy(one.name, one.policy, one.parameters) for one in data.policies],
             data.search,
             coordinator.engine.config,
             coordinator.shards,
@@ -121,8 +114,10 @@ async def make_evaluation(evaluation_id: PathId, body: RawBody, state: State) ->
     return told(await state.evaluations.make(job))
 
 
-def policies_of(custom: list[Candidate], search: bool, config: Config, shards: Any) -> tuple[Candidate, ...]:
-    """Return what is replayed: the policy in force, those that were asked for, and those to try."""
+def policies_of(
+    custom: list[EvaluatedPolicy], search: bool, config: Config, shards: Any
+) -> tuple[EvaluatedPolicy, ...]:
+    """Return the policies to replay: the current one, the requested ones, and those of the search."""
     tried = candidates(config, shards) if search else []
     names = {one.name for one in custom}
     return (current(config), *custom, *(one for one in tried if one.name not in names))
@@ -144,7 +139,7 @@ async def delete_evaluation(evaluation_id: PathId, state: State) -> None:
     "/v1/evaluations/{evaluation_id:str}/apply", opt=ADMIN, status_code=200, operation_id="apply_evaluation"
 )
 async def apply_evaluation(evaluation_id: PathId, body: RawBody, state: State) -> EvaluationAnswer:
-    """Take over one of the evaluated policies, once it has learned the log."""
+    """Apply one of the evaluated policies; it first learns the log."""
     name = named(evaluation_id)
     data = read(body, ApplyBody)
     return told(await state.evaluations.apply(name, data.policy), whole=False)

@@ -1,15 +1,16 @@
-"""Automatic optimisation: evaluates on a schedule, and lets the evaluations apply what is better with confidence."""
+"""Automatic optimisation: evaluates on a schedule; a policy that is better with confidence is applied."""
 
 import asyncio
 import logging
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from coterie.errors import CoterieError
 from coterie.service.core.coordinator import OPTIMISATION, Coordinator
-from coterie.service.durations import parse_duration
+from coterie.service.durations import format_duration, parse_duration
+from coterie.service.evaluations.job_queue import Evaluations
 from coterie.service.evaluations.jobs import Job, milliseconds, moment
-from coterie.service.evaluations.keeper import Evaluations
 from coterie.service.evaluations.routes import policies_of
+from coterie.service.settings import Settings
 
 log = logging.getLogger("coterie.service")
 
@@ -18,38 +19,41 @@ DAY = 86_400.0
 ENABLED, FREQUENCY, START = OPTIMISATION
 
 
-class Plan(NamedTuple):
+class Schedule(NamedTuple):
     """When to optimise."""
 
     every: float  # milliseconds
     first: int  # not before this time
 
 
-def plan(coordinator: Coordinator) -> Plan | None:
-    """Return when to optimise: as Personalizer's configuration said last, else by the settings; None if never."""
-    contract = coordinator.engine.contract
-    by_settings = coordinator.settings.optimise_days * DAY * 1000
-    if not contract.get(ENABLED, by_settings > 0):
+def defaults(settings: Settings) -> dict[str, Any]:
+    """Return the schedule of the settings, in the fields of Personalizer's configuration."""
+    days = settings.optimise_days
+    return {ENABLED: days > 0, FREQUENCY: format_duration((days or 7) * DAY)}
+
+
+def schedule_of(coordinator: Coordinator) -> Schedule | None:
+    """Return when to optimise, by Personalizer's configuration or else by the settings; None for never."""
+    fields = defaults(coordinator.settings) | coordinator.engine.contract
+    if not fields[ENABLED]:
         return None
-    every = (
-        parse_duration(contract[FREQUENCY]) * 1000 if FREQUENCY in contract else by_settings or 7 * DAY * 1000
-    )
-    start = contract.get(START)
-    return Plan(every, 0 if start is None else milliseconds(start, START))
+    start = fields.get(START)
+    every = parse_duration(fields[FREQUENCY]) * 1000
+    return Schedule(every, 0 if start is None else milliseconds(start, START))
 
 
 def due(coordinator: Coordinator, evaluations: Evaluations, oldest: int | None) -> bool:
-    """Tell whether it is time: since the last one, or at first since the log began."""
-    planned = plan(coordinator)
-    if planned is None or oldest is None or coordinator.refusing is not None:
+    """Return whether enough time has passed since the last optimisation, or since the log began."""
+    schedule = schedule_of(coordinator)
+    if schedule is None or oldest is None or coordinator.refusing is not None:
         return False
     made = [job.created for job in evaluations.every("evaluation") if job.automatic]
     now = coordinator.clock()
-    return now >= planned.first and now - max([oldest, *made]) >= planned.every
+    return now >= schedule.first and now - max([oldest, *made]) >= schedule.every
 
 
 def automatic(coordinator: Coordinator) -> Job:
-    """Return the evaluation to make now, of the whole log."""
+    """Return the job to start now, over the whole log."""
     now = coordinator.clock()
     policies = policies_of([], True, coordinator.engine.config, coordinator.shards)
     name = f"automatic {moment(now)}"
@@ -57,18 +61,18 @@ def automatic(coordinator: Coordinator) -> Job:
 
 
 async def keep_optimising(coordinator: Coordinator, evaluations: Evaluations) -> None:
-    """Look now and then whether it is time."""
+    """Check regularly whether an optimisation is due, and start it."""
     while True:
         await asyncio.sleep(LOOK_EVERY)
         try:
             await optimise_if_due(coordinator, evaluations)
         except CoterieError as error:
-            log.error(f"automatic optimisation could not begin: {error}")
+            log.error(f"automatic optimisation could not start: {error}")
 
 
 async def optimise_if_due(coordinator: Coordinator, evaluations: Evaluations) -> Job | None:
-    """Begin an automatic optimisation if it is time for one, and return it."""
-    if plan(coordinator) is None or not due(
+    """Start an automatic optimisation if one is due, and return its job."""
+    if schedule_of(coordinator) is None or not due(
         coordinator, evaluations, await asyncio.to_thread(coordinator.oldest)
     ):
         return None

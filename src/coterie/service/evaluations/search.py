@@ -1,4 +1,4 @@
-"""Policies that are tried when a better one is looked for: a few near the one in force, and two of another kind."""
+"""Policies to try in the search for a better one: variants of the default policy, and two others."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import msgspec
 
 from coterie.errors import CoterieError
 from coterie.service.core.engine import check_config, same_model
-from coterie.service.evaluations.jobs import Candidate
+from coterie.service.evaluations.jobs import EvaluatedPolicy
 from coterie.service.settings import Config
 
 TRIED: tuple[tuple[str, str, dict[str, Any]], ...] = (
@@ -20,18 +20,18 @@ TRIED: tuple[tuple[str, str, dict[str, Any]], ...] = (
 )
 
 
-def current(config: Config) -> Candidate:
-    """Return the policy in force."""
-    return Candidate("current", config.policy, dict(config.parameters), "current")
+def current(config: Config) -> EvaluatedPolicy:
+    """Return the current policy."""
+    return EvaluatedPolicy("current", config.policy, dict(config.parameters), "current")
 
 
-def candidates(config: Config, shards: Any = None) -> list[Candidate]:
-    """Return the policies to try, without the one in force and those that cannot be served so."""
+def candidates(config: Config, shards: Any = None) -> list[EvaluatedPolicy]:
+    """Return the policies to try, without the current one and those that this service cannot run."""
     found = []
     for name, policy, parameters in TRIED:
         if (policy, parameters) == (config.policy, config.parameters):
             continue
-        one = Candidate(name, policy, parameters, "search")
+        one = EvaluatedPolicy(name, policy, parameters, "search")
         try:
             check_config(with_policy(config, one), shards)
         except CoterieError:
@@ -40,6 +40,6 @@ def candidates(config: Config, shards: Any = None) -> list[Candidate]:
     return found
 
 
-def with_policy(config: Config, one: Candidate) -> Config:
-    """Return the rules with another policy."""
+def with_policy(config: Config, one: EvaluatedPolicy) -> Config:
+    """Return the configuration with another policy."""
     return same_model(config, msgspec.structs.replace(config, policy=one.policy, parameters=one.parameters))

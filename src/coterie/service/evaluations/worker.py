@@ -1,6 +1,6 @@
-"""The process that evaluates: told by its standard input what to do, then sent the log; answers with one JSON object.
+"""The worker process: reads a job and then the log from standard input, and writes one JSON object.
 
-It has no way to the store, and knows users by number alone.
+It cannot access the store, and knows users only by number.
 """
 
 import os
@@ -20,16 +20,16 @@ from coterie.evaluation import Evaluation, Result, as_json, evaluate
 from coterie.evaluation.verdict import FEW, LEVEL, chance
 from coterie.service.core.records import Batch
 from coterie.service.evaluations.importance import scores
-from coterie.service.evaluations.jobs import ALWAYS, Done, Job, Work
-from coterie.service.evaluations.served import Served
+from coterie.service.evaluations.jobs import ALWAYS, Job, WorkerAnswer, WorkerInput
+from coterie.service.evaluations.served_policy import ServedPolicy
 
 FRAME = struct.Struct(">qqIqi")  # first, count, bytes, checksum and version of a batch
-NUMBERS = {-1: ""}  # no names: users are told apart by their numbers
+NUMBERS = {-1: ""}  # no names: users have only numbers
 WHERE = "the log"
 
 
 def write_batches(batches: Iterable[Batch], file: IO[bytes]) -> None:
-    """Send batches of the log, and say that there are no more."""
+    """Write the log's batches, and close the file."""
     for batch in batches:
         file.write(FRAME.pack(batch.first, batch.count, len(batch.body), batch.checksum, batch.version))
         file.write(batch.body)
@@ -37,21 +37,21 @@ def write_batches(batches: Iterable[Batch], file: IO[bytes]) -> None:
 
 
 def read_batches(file: IO[bytes]) -> Iterator[Batch]:
-    """Yield what `write_batches` sent."""
+    """Yield the batches that `write_batches` wrote."""
     while head := file.read(FRAME.size):
         first, count, size, checksum, version = FRAME.unpack(head)
         yield Batch(first, count, file.read(size), checksum, version)
 
 
-def log_of(batches: Iterable[Batch], work: Work) -> InteractionLog:
-    """Return the decisions of the job's time, the newest where they are too many."""
+def log_of(batches: Iterable[Batch], work: WorkerInput) -> InteractionLog:
+    """Return the decisions in the job's time span; the newest if there are too many."""
     job = work.job
     kept: deque[tuple[int, Any]] = deque()
-    # What was in force before the log begins: a change since is a record in it.
+    # The configuration before the log begins; later changes are records in the log.
     kept.append((-1, {"type": "configure", "config": msgspec.to_builtins(work.config)}))
     ranks = dropped = 0
     for batch in batches:
-        batch.records()  # checks the sums
+        batch.records()  # checks the checksum
         for position, record in enumerate(msgspec.msgpack.decode(batch.body), batch.first):
             if record["type"] == "rank":
                 if not job.start <= record["at"] < job.end:
@@ -71,7 +71,7 @@ def log_of(batches: Iterable[Batch], work: Work) -> InteractionLog:
 
 
 def _drop_oldest(kept: deque[tuple[int, Any]]) -> int:
-    """Remove records up to the oldest decision, but keep the rules that were in force."""
+    """Remove records up to the oldest decision, but keep the last configuration among them."""
     rules = None
     while kept:
         position, record = kept.popleft()
@@ -84,20 +84,20 @@ def _drop_oldest(kept: deque[tuple[int, Any]]) -> int:
     return 1
 
 
-def do(work: Work, batches: Iterable[Batch]) -> dict[str, Any]:
+def do(work: WorkerInput, batches: Iterable[Batch]) -> dict[str, Any]:
     """Return the result of a job."""
     log = log_of(batches, work)
 
     def told(done: int, records: int) -> None:
         if os.getppid() != work.parent:
-            sys.exit(1)  # nobody waits for the result
+            sys.exit(1)  # the service is gone
 
     if work.job.kind == "importance":
         return {"records": len(log.interactions), "features": scores(log, told), "notes": list(log.notes)}
     count = len(log.interactions)
     policies: dict[str, Any] = {name: name for name in ALWAYS}
     policies |= {
-        one.name: Served(work.config, one.policy, one.parameters, count) for one in work.job.policies
+        one.name: ServedPolicy(work.config, one.policy, one.parameters, count) for one in work.job.policies
     }
     found = evaluate(log, policies, told=told, skip_unsupported=True)
     result = as_json(found)
@@ -108,7 +108,7 @@ def do(work: Work, batches: Iterable[Batch]) -> dict[str, Any]:
 
 
 def _complete(part: dict[str, Any], result: Result) -> None:
-    """Add the sums that Personalizer's first form tells, for all and for each window."""
+    """Add the sums of Personalizer's first form, for the whole log and each window."""
     rows = [(part, result.evidence)]
     rows += [
         (told, result.evidence.part(window.first, window.last))
@@ -126,9 +126,9 @@ def _complete(part: dict[str, Any], result: Result) -> None:
 
 
 def better(found: Evaluation, job: Job) -> str | None:
-    """Return the policy that is ahead of what was shown and of the current one, beyond doubt; None if none is.
+    """Return a policy that is better, with confidence, than what was shown and than the current one, or None.
 
-    Any of the candidates could have come first by chance, so the chance is counted for each of them.
+    Any candidate could be first by chance, so the p-value is multiplied by their number (Bonferroni).
     """
     rivals = [one.evidence for one in found.results if one.name in ("logged", "current")]
     candidates = [one for one in found.results if one.name not in (*ALWAYS, "current")]
@@ -141,15 +141,15 @@ def better(found: Evaluation, job: Job) -> str | None:
 
 def main() -> None:
     """Do one job."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the service says when to stop
-    os.nice(10)  # decisions go first
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the service ends this process
+    os.nice(10)  # the service has priority
     source = sys.stdin.buffer
     size = int.from_bytes(source.read(4), "big")
-    work = msgspec.json.decode(source.read(size), type=Work)
+    work = msgspec.json.decode(source.read(size), type=WorkerInput)
     try:
-        done = Done(do(work, read_batches(source)))
+        done = WorkerAnswer(do(work, read_batches(source)))
     except CoterieError as error:
-        done = Done(error=str(error))
+        done = WorkerAnswer(error=str(error))
     sys.stdout.buffer.write(msgspec.json.encode(done))
 
 

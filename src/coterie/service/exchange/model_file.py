@@ -1,4 +1,4 @@
-"""The service's model as one safetensors file, users by name, so that another service can take it over."""
+"""The service's model as one safetensors file with users' names, which another service can import."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,7 @@ KINDS: tuple[Kind, ...] = ("items", "vectors", "model")
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a file says of itself."""
+    """The file's metadata."""
 
     version: str
     policy: str
@@ -46,7 +46,7 @@ def export_model(engine: Engine) -> bytes:
 
 
 def import_model(content: bytes, engine: Engine, at: int) -> None:
-    """Replace the engine's model by that of a file. Whatever is wrong with it is found before anything changes."""
+    """Replace the engine's model by that of a file. The file is checked before anything changes."""
     header = _header(content)
     _check_same(header, engine.config)
     try:
@@ -84,7 +84,7 @@ def _check_same(header: Header, config: Config) -> None:
 
 
 def _numbers(names: Mapping[str, str], engine: Engine) -> dict[str, int]:
-    """Return the number that each of the file's users has here, new ones counted on."""
+    """Return the number that each of the file's users has here; new users get the next numbers."""
     if len(set(names.values())) != len(names):
         raise FileError("a user appears twice in the model file")
     if len(engine.names.keys() | set(names.values())) > engine.config.max_users:
@@ -101,7 +101,7 @@ def _numbers(names: Mapping[str, str], engine: Engine) -> dict[str, int]:
 def _part(
     kind: Kind, tensors: Tensors, header: Header, number_of: Mapping[str, int], config: Config
 ) -> tuple[int, bytes] | None:
-    """Return what one policy learned, its users renumbered, after trying whether it can be used."""
+    """Return what one policy learned, with its users renumbered; raise if it cannot be restored."""
     own = {k.removeprefix(f"{kind}."): v for k, v in tensors.items() if k.startswith(f"{kind}.")}
     if kind not in header.learned:
         return None
@@ -111,7 +111,7 @@ def _part(
         policy.restore(own)
     except CoterieError:
         raise
-    except Exception as error:  # arrays of any shape may come, and policies trust what they saved
+    except Exception as error:  # the arrays may have any shape, and policies trust what they saved
         raise FileError(f"the model file is damaged: {error}") from error
     items = unpack_ids(own, "items") if kind == "items" and "items" in own else []
     if len(items) > config.max_items:
@@ -124,7 +124,7 @@ def _part(
 
 
 def _renumbered(tensor: NDArray[Any], number_of: Mapping[str, int]) -> NDArray[Any]:
-    """Return an array of packed users with the numbers they have here, and any other array as it is.
+    """Return an array of packed users with their numbers here, and any other array unchanged.
 
     Users are numbers and items are text, so ids that are all numbers are users.
     """

@@ -1,12 +1,12 @@
-"""Whether a loop still explores: how much its choices leave to chance, and how often its best guess still changes.
+"""Whether a loop still explores: the entropy of its choices, and how often its best guess changes.
 
-The entropy of a decision is that of its probabilities, in bits: 0 if the choice was certain, 1 for two actions at
-even odds. A loop whose choices are all but certain no longer learns what the others would have earned, and nobody can
-estimate it from the log. It may be meant so (`exploration = 0`); more often somebody forgot it.
+The entropy of a decision is that of its probabilities, in bits: 0 if the choice was certain, 1 for two actions with
+probability 1/2. A loop whose choices are nearly certain does not learn what other actions would have earned, and it
+cannot be estimated from the log. This may be intended (`exploration = 0`); more often it is a mistake.
 
-How often the best guess changes is found by asking again: of decisions spread over the last hour, how many would have
-another best guess now. A loop that explores and whose best guess rests has learned what it can; one whose best guess
-changes often is still learning, or its users change.
+Whether the best guess changes is found by deciding again: of decisions spread over the last hour, how many have
+another best guess now. A loop that explores and whose best guess does not change has learned what it can; if it
+changes often, the loop is still learning, or its users change.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,15 +19,15 @@ from coterie.service.figures.statistics import MINUTE, Minute, Statistics
 from coterie.service.settings import Config
 
 SPAN = 60  # minutes that are looked at
-ENOUGH = 200  # decisions with a choice that a warning rests on
-LEAST = 0.01  # bits: two actions, one of which has a chance of 0.1 %, have 0.011
-ASKED = 100  # decisions that are asked again
-SEARCHED = 20_000  # latest events among which these are found
+ENOUGH = 200  # decisions with a choice; with fewer there is no warning
+LEAST = 0.01  # bits: two actions with probabilities 0.999 and 0.001 have 0.011
+ASKED = 100  # decisions that are made again
+SEARCHED = 20_000  # latest events from which these are taken
 EVERY = 60.0  # seconds
 
 
 def recent(statistics: Statistics, at: int) -> tuple[int, float]:
-    """Return how many decisions of the last hour could be left to chance, and the sum of their entropies."""
+    """Return how many decisions of the last hour had a choice, and the sum of their entropies."""
     varied, bits = 0, 0.0
     for row in _latest(statistics, at):
         varied += row.varied
@@ -43,13 +43,13 @@ def _latest(statistics: Statistics, at: int) -> Iterable[Minute]:
 
 
 def stopped(statistics: Statistics, config: Config, at: int) -> bool:
-    """Return whether the loop stopped exploring; never in a mode that shows the baseline."""
+    """Return whether the loop stopped exploring; False in modes that show the baseline."""
     varied, bits = recent(statistics, at)
     return config.mode == "online" and varied >= ENOUGH and bits < LEAST * varied
 
 
 def warning(statistics: Statistics, config: Config, at: int) -> str | None:
-    """Return what to say if the loop stopped exploring."""
+    """Return the warning if the loop stopped exploring, else None."""
     if not stopped(statistics, config, at):
         return None
     varied, bits = recent(statistics, at)
@@ -60,7 +60,7 @@ def warning(statistics: Statistics, config: Config, at: int) -> str | None:
 
 
 def to_ask(engine: Engine) -> list[int]:
-    """Return the positions of decisions to ask again: spread over those of the last hour that are remembered."""
+    """Return the positions of decisions to make again, spread over the remembered ones of the last hour."""
     young: list[int] = []
     for event in reversed(engine.events.values()):
         if event.at <= engine.now - SPAN * MINUTE or len(young) == SEARCHED:
@@ -70,7 +70,7 @@ def to_ask(engine: Engine) -> list[int]:
 
 
 def asked_again(record: Rank, engine: Engine) -> bool | None:
-    """Return whether the best guess of a decision would be another now; None where it cannot be asked again."""
+    """Return whether a decision's best guess is another one now; None if it cannot be made again."""
     name = engine.ids.get(record.user)
     if name is None or record.arm == "challenger" or record.event.startswith("\0"):
         return None
@@ -88,6 +88,6 @@ def asked_again(record: Rank, engine: Engine) -> bool | None:
 
 
 def share(changed: Sequence[bool | None]) -> float | None:
-    """Return how many of those that could be asked again have changed."""
+    """Return the share of best guesses that changed, of those that are known."""
     known = [one for one in changed if one is not None]
     return sum(known) / len(known) if known else None

@@ -1,13 +1,13 @@
-"""How far an average may be off: an interval that holds the true one in about 19 of 20 cases, few payoffs or many.
+"""Intervals of an average that hold the true value in about 19 of 20 cases, for few payoffs and for many.
 
 It is the "plus four" interval (Agresti and Coull, 1998) for any payoffs and weights. Two payoffs of the least value
-and two of the largest are put to those that came, with the weight that one of them has on average; around the mean of
-all lie 1.96 standard errors. So three clicks of three are not taken for certainty, and with many payoffs the four
-vanish. Payoffs lie in [−1, 1], or in [0, 1] as long as none was below 0.
+and two of the largest are added to the data, each with the average weight; the interval is the mean of all ± 1.96
+standard errors. So three clicks of three are not taken for certain, and with many payoffs the four do not matter.
+Payoffs lie in [−1, 1], or in [0, 1] if none was below 0.
 
-What the baseline or a uniform choice would have earned is seen through weights 1/propensity, which are 1 on average.
-If they sum up to less than the number of payoffs, a part of what the other would have shown was not seen yet; of that
-part nothing is known but its range, and the interval is stretched by it.
+What the baseline or a uniform choice would have earned is estimated with weights 1/propensity, which are 1 on
+average. If they sum to less than the number of payoffs, a part of what the other policy would have shown was not
+observed yet. Of that part only the range of payoffs is known, and the interval is widened by it.
 """
 
 import math
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 Z = 1.959964  # of a normal distribution: 95 %
-ADDED = 2  # payoffs at either end
+ADDED = 2  # payoffs of the least value, and as many of the largest
 
 
 class Interval(Struct, frozen=True):
@@ -26,8 +26,8 @@ class Interval(Struct, frozen=True):
     high: float
 
 
-class Sums(NamedTuple):
-    """Payoffs y with weights w, as sums."""
+class WeightedSums(NamedTuple):
+    """Sums over payoffs y with weights w."""
 
     n: int
     weight: float  # Σ w
@@ -37,10 +37,15 @@ class Sums(NamedTuple):
     payoffs: float  # Σ w² y²
 
 
-def interval(sums: Sums, least: float) -> Interval | None:
-    """Return the interval of an average payoff; payoffs lie in [least, 1].
+def unweighted(n: int, earned: float, squares: float) -> WeightedSums:
+    """Return the sums of n payoffs of weight 1: `earned` is Σ y, `squares` is Σ y²."""
+    return WeightedSums(n, n, n, earned, earned, squares)
 
-    >>> interval(Sums(3, 3, 3, 3, 3, 3), 0).low.__round__(2)  # three clicks of three
+
+def interval(sums: WeightedSums, least: float) -> Interval | None:
+    """Return the interval of the average payoff; payoffs lie in [least, 1].
+
+    >>> interval(WeightedSums(3, 3, 3, 3, 3, 3), 0).low.__round__(2)  # three clicks of three
     0.38
     """
     if not sums.weight > 0:

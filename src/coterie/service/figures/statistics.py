@@ -1,4 +1,4 @@
-"""What was decided and earned, by the minute: a fixed number of small rows, part of the state."""
+"""What was decided and earned, per minute: a fixed number of small rows, part of the state."""
 
 import math
 from collections import deque
@@ -14,7 +14,7 @@ KEPT = 7 * 24 * 60  # minutes
 
 
 class Minute(Struct, gc=False, array_like=True):
-    """The sums of one minute. Rewards count in the minute of their decision's reward.
+    """The sums of one minute. A reward counts in the minute when it is learned.
 
     In a trial, the sums are those of the champion; the other arms have their own.
     """
@@ -25,33 +25,33 @@ class Minute(Struct, gc=False, array_like=True):
     learned: int = 0  # payoffs, default rewards included
     earned: float = 0.0  # their sum
     matched: int = 0  # decisions that equal the baseline
-    baseline_weight: float = 0.0  # inverse propensity: what the baseline would have earned …
+    baseline_weight: float = 0.0  # inverse propensities, for what the baseline would have earned,
     baseline_earned: float = 0.0
-    uniform_weight: float = 0.0  # … and a uniform choice
+    uniform_weight: float = 0.0  # and a uniform choice
     uniform_earned: float = 0.0
     updates: int = 0  # users' models updated: more than `learned` means sharing
     baseline_squares: float = 0.0  # of the weights: how many decisions the estimates are worth
     uniform_squares: float = 0.0
-    # What intervals need, besides.
-    summed: int = 0  # payoffs that are in these sums: fewer than `learned` in files of earlier versions
+    # For intervals.
+    summed: int = 0  # payoffs in these sums: fewer than `learned` in files of earlier versions
     losses: int = 0  # payoffs below 0
     earned_squares: float = 0.0
     baseline_products: float = 0.0  # Σ w² y
     baseline_payoffs: float = 0.0  # Σ w² y²
     uniform_products: float = 0.0
     uniform_payoffs: float = 0.0
-    # Payoffs of choices that were certain, and so say nothing of an action that had no chance.
+    # Payoffs of certain choices: they say nothing about actions with probability 0.
     baseline_blind: int = 0
     uniform_blind: int = 0
-    # How often the best guess is the baseline, as far as it is known: not in files of earlier versions.
+    # How often the best guess is the baseline; not in files of earlier versions.
     judged: int = 0  # decisions
     agreed: int = 0  # of these, those whose best guess is the baseline
-    shadowed: int = 0  # payoffs of a baseline that was shown whatever the best guess was
-    shadowed_agreed: int = 0  # of these, those whose best guess was the same
-    shadowed_earned: float = 0.0  # … what these earned
+    shadowed: int = 0  # payoffs of decisions that show the baseline, whatever the best guess
+    shadowed_agreed: int = 0  # of these, those whose best guess was the baseline
+    shadowed_earned: float = 0.0  # what these earned
     shadowed_squares: float = 0.0
-    # What was left to chance, where there was a choice.
-    varied: int = 0  # decisions
+    # How much was left to chance.
+    varied: int = 0  # decisions with a choice
     entropy: float = 0.0  # of their probabilities, bits
     # The other arms of a trial.
     holdback_decisions: int = 0
@@ -82,7 +82,7 @@ class Minute(Struct, gc=False, array_like=True):
 
 
 class Statistics:
-    """A ring of minutes and the totals."""
+    """The latest minutes, and the totals."""
 
     def __init__(self) -> None:
         self.minutes: deque[Minute] = deque(maxlen=KEPT)
@@ -90,7 +90,7 @@ class Statistics:
 
     def _rows(self, at: int) -> tuple[Minute, Minute]:
         start = at - at % MINUTE
-        if not self.minutes or self.minutes[-1].start != start:  # earlier, if the time of day jumped back
+        if not self.minutes or self.minutes[-1].start != start:  # smaller, if the time of day jumped back
             self.minutes.append(Minute(start))
         return self.minutes[-1], self.total
 
@@ -112,9 +112,9 @@ class Statistics:
                 row.agreed += record.best == record.baseline
 
     def learned(self, at: int, event: Event, value: float, updates: int) -> None:
-        """Count a learned payoff, and what it says about the baseline and a uniform choice."""
+        """Count a learned payoff, and its weights for the baseline and a uniform choice."""
         if event.arm in ("holdback", "challenger"):
-            self._learned_beside(at, event.arm, value, updates)
+            self._learned_in_trial(at, event.arm, value, updates)
             return
         weight = event.baseline / event.probability
         uniform = 1 / (event.choices * event.probability)
@@ -144,8 +144,8 @@ class Statistics:
                 row.shadowed_earned += event.agrees * value
                 row.shadowed_squares += event.agrees * value * value
 
-    def _learned_beside(self, at: int, arm: str, value: float, updates: int) -> None:
-        """Count a payoff of another arm than the champion's."""
+    def _learned_in_trial(self, at: int, arm: str, value: float, updates: int) -> None:
+        """Count a payoff of the holdback or the challenger."""
         for row in self._rows(at):
             row.updates += updates
             for name, more in (
@@ -155,7 +155,7 @@ class Statistics:
 
 
 def entropy(record: Rank) -> tuple[bool, float]:
-    """Return whether a decision could be left to chance, and the entropy of its probabilities in bits."""
+    """Return whether a decision had a choice, and the entropy of its probabilities in bits."""
     choices = len(record.actions) - len(record.excluded)
     if choices < 2 or record.shown == "baseline":
         return False, 0.0

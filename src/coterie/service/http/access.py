@@ -1,8 +1,8 @@
 """Who may call a route: each route names its scope, and pages of other sites may change nothing.
 
-A route says `opt=DECIDE`, `READ`, `ADMIN` or `OPEN`. The guard finds out whose key a request carries and leaves its
-scopes and headers in the ASGI scope; `check_access` compares them with what the route that was found needs. So no
-path is read twice, and no id in a path can be taken for a word of the path.
+A route has `opt=DECIDE`, `READ`, `ADMIN` or `OPEN`. The guard finds the key of a request and stores its scopes and
+headers in the ASGI scope; `check_access` compares them with the options of the matched route. So no path is parsed
+twice, and an id in a path cannot be mistaken for a word of the path.
 """
 
 import ipaddress
@@ -18,11 +18,11 @@ from coterie.service.problems import Problem
 
 JSON, BYTES = "application/json", "application/octet-stream"
 DECIDE, READ, ADMIN = ({"scope": scope, "body": JSON} for scope in SCOPES)
-FILE = {**ADMIN, "body": BYTES}  # what takes a file
+FILE = {**ADMIN, "body": BYTES}  # takes a file
 OPEN = {"scope": None, "body": JSON}  # needs no key
-SCOPES_OF, HEADERS_OF = "coterie.scopes", "coterie.headers"  # where the guard leaves what it found
+SCOPES_OF, HEADERS_OF = "coterie.scopes", "coterie.headers"  # where the guard stores them
 
-# What the checks read; a header that was sent twice has both values, so it equals none that is expected.
+# The headers that the checks read. One that was sent twice has both values, so it matches no expected value.
 WANTED = frozenset(
     {
         b"authorization",
@@ -48,7 +48,7 @@ def wanted(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
 
 
 def check_access(scope: Any, opt: Mapping[str, Any]) -> None:
-    """Raise if a request may not call the route with these options."""
+    """Raise if a request may not call a route with these options."""
     needed, may = opt["scope"], scope[SCOPES_OF]
     if needed is not None and needed not in may:
         raise Problem(
@@ -60,9 +60,9 @@ def check_access(scope: Any, opt: Mapping[str, Any]) -> None:
 
 
 def check_site(headers: Mapping[bytes, bytes]) -> None:
-    """Raise if a browser says that a page of another site sent this.
+    """Raise if a browser says that a page of another site sent the request.
 
-    A page cannot set `Sec-Fetch-Site`, and where a proxy changes `Host` it is the one that can be trusted.
+    A page cannot set `Sec-Fetch-Site`, so it can be trusted even if a proxy changes `Host`.
     """
     site = headers.get(b"sec-fetch-site", b"none")
     origin = headers.get(b"origin")
@@ -79,7 +79,7 @@ def check_site(headers: Mapping[bytes, bytes]) -> None:
 
 
 def check_declared(headers: Mapping[bytes, bytes], kind: str) -> None:
-    """Raise if there is a body that is declared as something else: a form of another site can send only such."""
+    """Raise if a body has another content type: forms of other sites can send only those."""
     if headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers:
         return
     given = headers.get(b"content-type", b"")
@@ -96,7 +96,7 @@ _HOST = re.compile(r"(localhost|[0-9.]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?", re.IG
 
 @lru_cache(maxsize=256)
 def is_loopback(host: bytes) -> bool:
-    """Return whether a Host header names this machine, and nothing else."""
+    """Return whether a Host header names this machine."""
     found = _HOST.fullmatch(host.decode("latin-1"))
     if found is None:
         return False
@@ -110,11 +110,11 @@ def is_loopback(host: bytes) -> bool:
 
 
 def open_paths(app: Litestar) -> set[str]:
-    """Return the paths that need no key, after checking that each route says what it needs."""
+    """Return the paths that need no key; raise if a route names no scope."""
     found: set[str] = set()
     for route in app.routes:
         for handler in route.route_handlers:  # type: ignore[union-attr]
-            if handler.http_methods == {"OPTIONS"}:  # Litestar's own: which methods there are
+            if handler.http_methods == {"OPTIONS"}:  # Litestar's own
                 continue
             if "scope" not in handler.opt:
                 raise TypeError(

@@ -1,7 +1,7 @@
-"""Connections: how many there may be, and how long a request may take to arrive. Below HTTP, before any key.
+"""Limits below HTTP, before any key: how many connections are open, and how long a request may take to arrive.
 
-A connection that sends its headers or its body too slowly, or does not read its answer, is closed. One more than
-`max-connections` is told 503 and closed at once. Both are counted, and reaching the number is logged.
+A connection that sends its headers or body too slowly, or does not read its answer, is closed. A connection beyond
+`max-connections` is answered 503 and closed. Both are counted, and reaching the limit is logged.
 """
 
 import asyncio
@@ -10,22 +10,20 @@ import resource
 from functools import partial
 from typing import Any, Literal, cast
 
-import msgspec
-
+from coterie.service.http.error_answers import closing_answer
 from coterie.service.http.header_limit import LimitedHeaders
 from coterie.service.http.metrics import Metrics
-from coterie.service.problems import body_of
 from coterie.service.settings import Settings
 
 OTHER_FILES = 64  # descriptors for the store, the log and libraries
 
-Waiting = Literal["headers", "body", "reading"]  # what a connection is waited for
+Waiting = Literal["headers", "body", "reading"]  # what the service waits for
 
 log = logging.getLogger("coterie.service")
 
 
 class Connections:
-    """What all connections share: the limits, and how many there are."""
+    """What all connections share: the limits, and how many are open."""
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self.settings = settings
@@ -36,11 +34,11 @@ class Connections:
         metrics.connections = lambda: self.open
 
     def protocol(self) -> type[asyncio.Protocol]:
-        """Return what makes a protocol for each connection: uvicorn calls it as it would a class."""
+        """Return a factory of protocols; uvicorn calls it like a class."""
         return cast(type[asyncio.Protocol], partial(Connection, self))
 
     def refuse(self) -> None:
-        """Count a connection that is one too many; only the first in a row is logged."""
+        """Count a refused connection; only the first in a row is logged."""
         self.metrics.refused()
         if not self._full:
             self._full = True
@@ -57,7 +55,7 @@ class Connections:
 
 
 class Connection(LimitedHeaders):
-    """One connection, watched while a request arrives or an answer is not read."""
+    """One connection, with a timer while a request arrives or an answer is not read."""
 
     def __init__(self, connections: Connections, **more: Any) -> None:
         super().__init__(**more)
@@ -69,10 +67,12 @@ class Connection(LimitedHeaders):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection, or refuse it if there are too many."""
+        """Accept a connection, or refuse it if there are too many."""
         if self._shared.open >= self._shared.most:
             self._shared.refuse()
-            transport.write(_answer(503, "too_many_connections", "too many connections; try again later"))
+            transport.write(
+                closing_answer(503, "too_many_connections", "too many connections; try again later")
+            )
             transport.close()
             self.transport = transport
             return
@@ -83,7 +83,7 @@ class Connection(LimitedHeaders):
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let a connection go."""
+        """Stop the timer, and count the connection as closed."""
         self._waiting = None
         self._watch()
         if self._counted:
@@ -105,42 +105,42 @@ class Connection(LimitedHeaders):
     def on_headers_complete(self) -> None:
         """Begin to read a body."""
         super().on_headers_complete()
-        # Behind another request, it is this side that does not read on.
+        # If it waits behind another request, it is the service that does not read on.
         self._waiting = None if self.pipeline else "body"
 
     def on_message_complete(self) -> None:
-        """Have a whole request."""
+        """Stop waiting: the request is complete."""
         super().on_message_complete()
         self._waiting = None
 
     def on_response_complete(self) -> None:
-        """Go on with a request that came behind another one."""
+        """Continue with a request that waited behind another one."""
         super().on_response_complete()
         if not self.pipeline and not self.cycle.response_complete and self.cycle.more_body:
             self._waiting = "body"
             self._watch()
 
     def pause_writing(self) -> None:
-        """Wait for a client that does not read."""
+        """Wait for the client to read."""
         super().pause_writing()
         self._waiting = "reading"
         self._watch()
 
     def resume_writing(self) -> None:
-        """Go on writing."""
+        """Continue to write."""
         super().resume_writing()
         if self._waiting == "reading":
             self._waiting = None
             self._watch()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close a connection that nothing came on; one with an unread answer is not waited for."""
+        """Close an idle connection, at once if its last answer was not read."""
         super().timeout_keep_alive_handler()
         if self.transport.get_write_buffer_size():
             self.transport.abort()
 
     def _watch(self) -> None:
-        """Set the timer for what is waited for now. A request that came whole needs none."""
+        """Set the timer for what the service waits for now. A request that arrived whole needs none."""
         what = self._waiting
         if what == self._timed:
             return
@@ -156,27 +156,19 @@ class Connection(LimitedHeaders):
     def _give_up(self, what: Waiting) -> None:
         self._timer = self._timed = None
         answering = self.cycle is not None and not self.cycle.response_complete
-        if what == "headers" and answering:  # of the request before, which is not to blame
+        if what == "headers" and answering:  # the answer to the request before is still being made
             self._watch()
             return
         self._shared.metrics.cut_off(what)
         if what == "headers" or (what == "body" and not self.cycle.response_started):
-            self.transport.write(_answer(408, "too_slow", f"the {what} did not arrive in time"))
+            self.transport.write(closing_answer(408, "too_slow", f"the {what} did not arrive in time"))
             self.transport.close()
         else:
             self.transport.abort()
 
 
-def _answer(status: int, code: str, message: str) -> bytes:
-    """Return a whole answer that ends the connection."""
-    body = msgspec.json.encode(body_of(code, message))
-    reason = {408: "Request Timeout", 503: "Service Unavailable"}[status]
-    head = f"HTTP/1.1 {status} {reason}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
-    return f"{head}connection: close\r\nretry-after: 1\r\n\r\n".encode() + body
-
-
 def make_room_for(connections: int) -> int:
-    """Let the process open so many connections, and return how many it can."""
+    """Raise the limit of open files for this many connections, and return how many are possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:

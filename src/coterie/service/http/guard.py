@@ -1,4 +1,4 @@
-"""The outermost layer: keys, sizes, rates, headers, metrics and one log line. Plain ASGI, for speed."""
+"""The outermost layer, in plain ASGI for speed: keys, sizes, rates, headers, metrics and the access log."""
 
 import logging
 import time
@@ -6,26 +6,24 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
-import msgspec
-
 from coterie.service.core.standby import WAITING
 from coterie.service.http.access import HEADERS_OF, SCOPES_OF, check_access, is_loopback, wanted
+from coterie.service.http.error_answers import send_error
 from coterie.service.http.keys import SCOPES, Keyring
 from coterie.service.http.limits import Rate
 from coterie.service.http.metrics import Metrics
 from coterie.service.http.telemetry import Spans
 from coterie.service.ids import in_order
 from coterie.service.log.store import KeyRow
-from coterie.service.personalizer import errors as personalizer_errors
 from coterie.service.personalizer.versions import IN_PATH
-from coterie.service.problems import Problem, body_of, problem_of
+from coterie.service.problems import Problem
 from coterie.service.settings import Settings
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, Message, Receive, Send
 
-PROBES = frozenset({"/healthz", "/readyz"})  # whatever watches the service must not use up a client's rate
-WATCHED = PROBES | {"/metrics"}  # what a service answers that waits for another to end
+PROBES = frozenset({"/healthz", "/readyz"})  # probes do not count against a client's rate
+WATCHED = PROBES | {"/metrics"}  # what a standby answers
 HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -42,17 +40,17 @@ ANSWER = [(b"content-type", b"application/json"), *HEADERS, POLICY]
 
 
 class Direct(NamedTuple):
-    """A call that the guard answers: what its route needs, and from body and scope the body of a 201."""
+    """A call that the guard answers itself: its route's options, and a function from body and scope to a 201 body."""
 
     opt: Mapping[str, Any]
     answer: Callable[[bytes, Any], Awaitable[bytes]]
 
 
 class Guard:
-    """Lets in what may come in.
+    """Checks each request, then passes it to the application.
 
-    `direct` names the calls, as method and path, that are answered here, by the same function that the
-    application's route calls, without the way there. `public` are the paths that need no key.
+    `direct` holds calls by method and path that are answered here, without Litestar, by the same function that their
+    route calls. `public` are the paths that need no key.
     """
 
     def __init__(
@@ -75,14 +73,14 @@ class Guard:
         self.spans = spans
 
     async def __call__(self, scope: Any, receive: "Receive", send: "Send") -> None:
-        """Check a request, pass it on, and watch the answer."""
+        """Check a request, pass it on, and count the answer."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         scope["path"] = in_order(scope)
         start = time.perf_counter()
         began = time.time_ns() if self.spans is not None else 0
-        status = 0  # until an answer begins
+        status = 0  # no answer has begun
         body_read = 0
         most = self.settings.max_body
 
@@ -120,9 +118,9 @@ class Guard:
                 await send({"type": "http.response.start", "status": 201, "headers": [*ANSWER, length]})
                 await send({"type": "http.response.body", "body": content, "more_body": False})
         except Exception as error:
-            if status:  # too late to say so
+            if status:  # the answer has begun, too late for an error
                 raise
-            await answer(error, watched, scope["path"])
+            await send_error(error, watched, scope["path"])
         finally:
             seconds = time.perf_counter() - start
             route = route_of(scope["path"])
@@ -148,14 +146,12 @@ class Guard:
         headers, open_to_all = wanted(scope["headers"]), scope["path"] in self.public
         key = self._key(headers) if self.keyring and not open_to_all else None
         client = scope.get("client")
-        if (
-            scope["path"] not in PROBES
-        ):  # all else counts: by its key, or where that is none of ours by its address
+        if scope["path"] not in PROBES:  # the rate is per key, or per address without a known key
             self.rate.check(f"key {key.name}" if key else client[0] if client else "")
         self._check_sizes(scope, headers)
         if not self.keyring:
             if not is_loopback(headers.get(b"host", b"")):
-                # A page of another site that had its name point here is still another site.
+                # Against DNS rebinding: a site whose name resolves to this machine is still another site.
                 raise Problem(403, "wrong_host", "without a key this service answers only to loopback names")
         elif key is None and not open_to_all:
             raise Problem(401, "no_key", "a key is needed, as `Authorization: Bearer …` or `X-API-Key: …`")
@@ -197,7 +193,7 @@ async def read_body(receive: Callable[[], Awaitable[Any]]) -> bytes:
 
 
 def route_of(path: str) -> str:
-    """Return a path without its ids, so that metrics stay few."""
+    """Return a path without its ids, to keep the number of metrics small."""
     if path == "/v1/rank":
         return path
     parts = path.split("/")
@@ -207,7 +203,7 @@ def route_of(path: str) -> str:
     return "/".join(parts) if len(parts) < 8 and all(p in KNOWN for p in parts) else "other"
 
 
-# The words of our own paths; anything else is somebody's guess, and must not become a label.
+# The words of our own paths. Other words are sent by clients, and must not become labels.
 KNOWN = {
     "", "v1", "rank", "events", "{id}", "reward", "activate", "users", "items", "what-if", "configuration",
     "statistics", "healthz", "readyz", "metrics", "openapi.json", "personalizer", *IN_PATH, "multislot",
@@ -218,7 +214,7 @@ KNOWN = {
 
 
 def event_of(scope: Any) -> str | None:
-    """Return the event that a request is about: told by its route, or named in its path."""
+    """Return the event of a request: set by its route, or named in its path."""
     if "coterie.event" in scope:
         return str(scope["coterie.event"])
     _, found, rest = scope["path"].partition("/events/")
@@ -227,21 +223,3 @@ def event_of(scope: Any) -> str | None:
 
 def _too_large(most: int) -> Problem:
     return Problem(413, "body_too_large", f"the body has more than {most} bytes (max-body)")
-
-
-async def answer(error: Exception, send: "Send", path: str = "") -> None:
-    """Send the one error shape, or Personalizer's on its paths."""
-    more: list[tuple[bytes, bytes]] = []
-    if personalizer_errors.is_compatible(path):
-        status, more, body = personalizer_errors.raw(path, error)
-    else:
-        problem = problem_of(error)
-        status = problem.status
-        body = msgspec.json.encode(body_of(problem.code, problem.message))
-        if problem.retry_after is not None:
-            more.append((b"retry-after", str(max(1, round(problem.retry_after))).encode()))
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
-    if status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -1,35 +1,34 @@
-"""Headers that do not end: a connection is closed before they fill the memory.
+"""Limits headers while they arrive: a connection is closed before endless headers fill the memory.
 
-The guard refuses headers beyond `max-headers` once they are whole. These never are, so they are counted while they
-arrive.
+The guard checks `max-headers` only when the headers are complete.
 """
 
-import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from coterie.service.problems import body_of
+from coterie.service.http.error_answers import closing_answer
 
-CHUNK = 262_144  # bytes that may be read at once, with the end of the request before among them
+CHUNK = 262_144  # bytes that one read may return, possibly with the end of the request before
 
 
 class LimitedHeaders(HttpToolsProtocol):
-    """A connection whose headers end, or are ended."""
+    """A connection that is closed if its headers are too large."""
 
-    most: int  # bytes; set by what makes the connection
+    most: int  # bytes; set by the subclass
     _unfinished = False  # whether headers have begun and not ended
     _arrived = 0
 
     def data_received(self, data: bytes) -> None:
-        """Read a part of a request, and count it if it is of headers."""
+        """Read a part of a request, and count the bytes of headers."""
         super().data_received(data)
         if self._unfinished:
             self._arrived += len(data)
             if self._arrived > self.most + CHUNK and not self.transport.is_closing():
-                self.transport.write(_answer(self.most))
+                message = f"the address and the headers have more than {self.most} bytes (max-headers)"
+                self.transport.write(closing_answer(431, "headers_too_large", message, retry=False))
                 self.transport.close()
 
     def on_message_begin(self) -> None:
-        """Begin to count."""
+        """Start counting."""
         super().on_message_begin()
         self._unfinished, self._arrived = True, 0
 
@@ -37,10 +36,3 @@ class LimitedHeaders(HttpToolsProtocol):
         """Stop counting."""
         self._unfinished = False
         super().on_headers_complete()
-
-
-def _answer(most: int) -> bytes:
-    message = f"the address and the headers have more than {most} bytes (max-headers)"
-    body = msgspec.json.encode(body_of("headers_too_large", message))
-    head = "HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\nconnection: close\r\n"
-    return bytes(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)

@@ -16,25 +16,25 @@ LEAST = 22  # characters: 128 bits in base64
 
 
 def new_key(name: str, scopes: Iterable[str]) -> tuple[str, KeyRow]:
-    """Return a new key, to be shown once, and what is kept of it."""
+    """Return a new key, which is shown once, and the row that is stored."""
     key = "ck_" + secrets.token_urlsafe(32)
     return key, KeyRow(check_name(name), check_scopes(scopes), hash_key(key), int(time.time()))
 
 
 def hash_key(key: str) -> bytes:
-    """Return what is kept of a key. Keys are random, so a plain hash cannot be searched."""
+    """Return the stored hash of a key. Keys are random, so a plain hash cannot be reversed by search."""
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
 def check_name(name: str) -> str:
-    """Return a key's name, which appears in lists and logs."""
+    """Return a key's name if it is valid; it appears in lists and logs."""
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
         raise ParameterError(f"a key's name is {name!r}, expected 1 to 64 letters, digits, dots, _ or -")
     return name
 
 
 def check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
-    """Return scopes in order."""
+    """Return the scopes in their usual order."""
     given = set(scopes)
     if not given or not given <= set(SCOPES):
         raise ParameterError(
@@ -44,7 +44,7 @@ def check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
 
 
 def keys_from_environment(environment: Mapping[str, str]) -> list[KeyRow]:
-    """Return the keys in COTERIE_KEY_<NAME>=scope+scope:key and COTERIE_KEY=key, which may do everything."""
+    """Return the keys of COTERIE_KEY_<NAME>=scope+scope:key, and of COTERIE_KEY=key, which has all scopes."""
     found = []
     for variable, text in environment.items():
         if variable != "COTERIE_KEY" and not variable.startswith("COTERIE_KEY_"):
@@ -76,10 +76,10 @@ def keys_from_settings(keys: Mapping[str, str]) -> list[KeyRow]:
 
 
 class Keyring:
-    """The keys that open this service: those of its settings, and those of its store, which may change.
+    """The service's keys: those of its settings, and those of its store, which may change.
 
-    False as long as there was none: then no key is needed, and only loopback may be listened on. Once there was
-    one, a key is needed until the service is started anew: dropping the last one must not open the door.
+    False until there is a key: then none is needed, and the service listens only on loopback. Once there was a key,
+    one is needed until the service restarts, even if the last key is dropped.
     """
 
     def __init__(self, fixed: Iterable[KeyRow], stored: Iterable[KeyRow] = ()) -> None:
@@ -91,12 +91,12 @@ class Keyring:
         return self._needed
 
     def renew(self, stored: Iterable[KeyRow]) -> None:
-        """Take over the keys that the store holds now."""
+        """Replace the store's keys."""
         self.keys = [*self._fixed, *stored]
         self._needed = self._needed or bool(self.keys)
 
     def find(self, key: str) -> KeyRow | None:
-        """Return whose key it is. Every kept hash is compared, so time tells nothing."""
+        """Return the row of a key. All hashes are compared, so that the time does not depend on the key."""
         digest = hash_key(key)
         found = None
         for row in self.keys:

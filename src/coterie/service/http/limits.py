@@ -1,4 +1,4 @@
-"""What is refused before any work is done: too large, too often, and how it is said."""
+"""Requests that are refused before any work: too large, or too many."""
 
 import sys
 import time
@@ -13,13 +13,13 @@ from coterie.service.core.engine import Action
 from coterie.service.problems import Problem
 from coterie.service.settings import Settings
 
-SMALL = 65_536  # bytes: a body that is read quickly, whatever is in it
-ALIKE, LONG = bytes.maketrans(b"123456789", b"0" * 9), b"0" * 309  # fewer digits are always a finite number
-CLIENTS = 10_000  # remembered; the one unseen for longest goes
+SMALL = 65_536  # bytes; a smaller body is read quickly, whatever it holds
+ALIKE, LONG = bytes.maketrans(b"123456789", b"0" * 9), b"0" * 309  # a number with fewer digits is finite
+CLIENTS = 10_000  # remembered; the one not seen for longest is forgotten
 
 
 class Rate:
-    """A token bucket a client: `rate` requests a second, a second's worth at once."""
+    """A token bucket per client: `rate` requests per second, and bursts of one second's worth."""
 
     def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.rate = rate
@@ -48,7 +48,7 @@ class Rate:
 
 
 def check_shape(settings: Settings, body: bytes) -> None:
-    """Raise if a body has more objects and lists than its features may: reading a million takes long."""
+    """Raise if a body has more objects and lists than its features may have: reading a million takes long."""
     if len(body) < SMALL:
         return
     most = DEPTH * (settings.max_features + settings.max_actions)
@@ -62,7 +62,7 @@ def check_shape(settings: Settings, body: bytes) -> None:
 
 
 def check_numbers(body: bytes) -> None:
-    """Raise if JSON holds an integer that is no finite number: only integers can be so large."""
+    """Raise if JSON holds an integer that is too large for a float."""
     if LONG in body.translate(ALIKE):
         waiting = [msgspec.json.decode(body)]
         while waiting:
@@ -91,7 +91,7 @@ def check_actions(settings: Settings, actions: Sequence[Any], excluded: Sequence
 def check_features(
     settings: Settings, context: Any, actions: Sequence[Action], slots: Sequence[Any] = ((),)
 ) -> list[int]:
-    """Return how many crosses each slot's choice makes; raise if the features or the crosses of all are too many."""
+    """Return the number of crosses of each slot; raise if the request has too many features or crosses."""
     most = settings.max_features
     shared, own = count(context, most), count([one.features for one in actions if one.features], most)
     alone = [count(slot, most) for slot in slots]

@@ -17,7 +17,7 @@ LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 
 
 def _learning(coordinator: "Coordinator") -> "Iterator[tuple[str, str, float]]":
-    """Yield how much is left to chance, and whether the best guesses rest; NaN is unknown."""
+    """Yield how much the choices leave to chance, and how often best guesses change; NaN is unknown."""
     engine = coordinator.engine
     varied, bits = exploring.recent(engine.statistics, engine.now)
     total = engine.statistics.total
@@ -39,7 +39,7 @@ def _learning(coordinator: "Coordinator") -> "Iterator[tuple[str, str, float]]":
 
 
 class Metrics:
-    """One registry a service, so that several can live in one process."""
+    """One registry per service, so that a process can have several services."""
 
     def __init__(self, coordinator: "Coordinator") -> None:
         self.registry = CollectorRegistry()
@@ -83,11 +83,11 @@ class Metrics:
         self._records.inc(records)
 
     def refused(self) -> None:
-        """Count a connection that was one too many."""
+        """Count a connection beyond max-connections."""
         self._refused.inc()
 
     def cut_off(self, waiting: str) -> None:
-        """Count a connection that was closed while it was waited for."""
+        """Count a connection that was closed because it was too slow."""
         self._cut_off.labels(waiting).inc()
 
     def rewarded(self, outcome: str) -> None:
@@ -95,7 +95,7 @@ class Metrics:
         self._rewards.labels(outcome).inc()
 
     def collect(self) -> "Iterator[GaugeMetricFamily]":
-        """Yield what the engine holds now."""
+        """Yield the engine's numbers."""
         engine = self.coordinator.engine
         learned = engine.learned
         total = engine.statistics.total
@@ -134,5 +134,5 @@ class Metrics:
             yield family
 
     def text(self) -> bytes:
-        """Return all of it, as Prometheus reads it."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document: Litestar's, with our error shape, examples, links and keys put in."""
+"""The OpenAPI 3.1 document: Litestar's, with our error shape, examples, links and keys added."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -38,7 +38,7 @@ ERRORS = {
     "401": "A key is needed.",
     "403": "The key may not do this, or a page of another site sent it.",
     "404": "What the path names is not known.",
-    "409": "It contradicts what is: the event id was used for another request, or something else is under way.",
+    "409": "It conflicts with the current state: the event id was used for another request, or a change is running.",
     "413": "The body, or the number of actions or features, is too large.",
     "415": "The body is not declared as application/json.",
     "422": "The request can be read, but not done: its parts contradict each other or a limit.",
@@ -54,7 +54,7 @@ FOLLOWS = {  # what can follow a rank, with the event id of its answer
 
 
 def document(app: Litestar, bodies: Mapping[str, type[Struct]]) -> bytes:
-    """Return the document as JSON; `bodies` says which operation takes which."""
+    """Return the document as JSON; `bodies` has the body of each operation."""
     schema: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(app.openapi_schema.to_schema()))
     schemas = schema.setdefault("components", {}).setdefault("schemas", {})
     schemas["Error"] = {

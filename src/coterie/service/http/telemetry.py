@@ -1,8 +1,8 @@
-"""Spans for OpenTelemetry, if asked for: one a request, with the event's id. Off otherwise, and then free.
+"""Spans for OpenTelemetry: one per request, with the event's id. Off by default, and then without cost.
 
-Asked for is it by the setting `telemetry`, the address of a collector, or by the standard variables:
-OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_TRACES_EXPORTER. The other OTEL_*
-variables (service name, sampler, headers, …) are read by OpenTelemetry itself.
+Enabled by the setting `telemetry`, the address of a collector, or by the standard variables
+OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_TRACES_EXPORTER. OpenTelemetry itself reads
+the other OTEL_* variables (service name, sampler, headers, …).
 """
 
 import os
@@ -20,7 +20,7 @@ EXPORTERS = ("otlp", "console", "none")
 
 @final
 class Spans:
-    """Writes a span a request to an exporter, in the background and in batches."""
+    """Sends one span per request to an exporter, in the background and in batches."""
 
     def __init__(self, exporter: Any, batches: bool = True) -> None:
         from opentelemetry.propagate import extract
@@ -66,22 +66,22 @@ class Spans:
 
 
 def spans_of(settings: Settings, environment: Mapping[str, str] | None = None) -> Spans | None:
-    """Return where spans go, or None if nobody asked for them."""
+    """Return where spans go; None if they are not enabled."""
     said = os.environ if environment is None else environment
     if said.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return None
-    asked = [name for name in (*ENDPOINTS, "OTEL_TRACES_EXPORTER") if said.get(name)]
+    enabled = [name for name in (*ENDPOINTS, "OTEL_TRACES_EXPORTER") if said.get(name)]
     kind = said.get("OTEL_TRACES_EXPORTER") or "otlp"
-    if kind == "none" or (settings.telemetry is None and not asked):
+    if kind == "none" or (settings.telemetry is None and not enabled):
         return None
     if kind not in EXPORTERS:
         raise ParameterError(f"OTEL_TRACES_EXPORTER is {kind!r}, expected one of {', '.join(EXPORTERS)}")
-    by = f"the setting telemetry = {settings.telemetry!r}" if settings.telemetry else f"{asked[0]} is set"
+    by = f"the setting telemetry = {settings.telemetry!r}" if settings.telemetry else f"{enabled[0]} is set"
     try:
         return Spans(_console() if kind == "console" else _otlp(settings.telemetry, said))
     except ImportError as error:
         raise MissingExtraError(
-            f"telemetry is asked for ({by}), but OpenTelemetry is not installed: "
+            f"telemetry is enabled ({by}), but OpenTelemetry is not installed: "
             "pip install 'coterie[telemetry]', or set OTEL_SDK_DISABLED=true"
         ) from error
 

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from coterie import __version__
 from coterie.errors import FileError
+from coterie.models.files import publish
 from coterie.service.core.records import checksum
 from coterie.service.log import postgres_copy
 from coterie.service.log.checking import Checked, check
@@ -78,7 +79,7 @@ def back_up(store: str, path: Path, replace: bool = False) -> Made:
             made.execute("CREATE TABLE backup (about TEXT NOT NULL)")
             made.execute("INSERT INTO backup VALUES (?)", (msgspec.json.encode(told).decode(),))
             made.commit()
-        _publish(part, path)
+        publish(part, path)
     return told
 
 
@@ -103,7 +104,7 @@ def restore(path: Path, store: str, replace: bool = False, replay: bool = True) 
             # What SQLite keeps beside the old file must never be read with the new one.
             for name in (f"{target}-wal", f"{target}-shm"):
                 Path(name).unlink(missing_ok=True)
-            _publish(copy, target)
+            publish(copy, target)
         finally:
             owned.close()
     return found
@@ -251,18 +252,3 @@ def _beside(path: Path, doing: str) -> Iterator[Path]:
 
 def _with_companions(path: Path) -> Iterable[Path]:
     return (Path(f"{path}{end}") for end in ("", "-journal", "-wal", "-shm", ".lock"))
-
-
-def _publish(part: Path, path: Path) -> None:
-    """Give a whole file its name, so that a crash leaves the old one or the new one."""
-    _sync(part)
-    os.replace(part, path)
-    _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -42,7 +42,7 @@ async def show_policy(state: State) -> PolicyContract:
 
 @put(every_form("/configurations/policy"), opt=ADMIN)
 async def change_policy(body: RawBody, state: State) -> PolicyContract:
-    """Change the policy, once the new one has learned the log."""
+    """Change the policy; the new one first learns the log."""
     sent = read(body, PolicyContract, "InvalidPolicyConfiguration")
     await configuration.change_policy(state.coordinator, sent)
     return configuration.show_policy(state.coordinator.engine.config)
@@ -79,7 +79,7 @@ async def replace_model(body: RawBody, state: State) -> None:
 
 @get(every_form("/model/properties"), opt=READ)
 async def model_properties(state: State) -> dict[str, str]:
-    """Say how old the model is."""
+    """Return when the model was created and last changed."""
     coordinator: Coordinator = state.coordinator
     first = await asyncio.to_thread(coordinator.oldest)
     now = coordinator.engine.now
@@ -94,7 +94,7 @@ async def reset_model(state: State) -> None:
 
 @get(every_form("/logs/properties"), opt=READ)
 async def log_properties(state: State) -> dict[str, Any]:
-    """Say from when to when the log reaches."""
+    """Return the time span of the log."""
     coordinator: Coordinator = state.coordinator
     first = await asyncio.to_thread(coordinator.oldest)
     if first is None:
@@ -104,7 +104,7 @@ async def log_properties(state: State) -> dict[str, Any]:
 
 @delete(every_form("/logs"), opt=ADMIN, status_code=204)
 async def delete_logs(state: State) -> None:
-    """Keep what was learned as a snapshot, and let the log before it go."""
+    """Keep what was learned as a snapshot, and delete the log before it."""
     await state.coordinator.delete_log()
 
 

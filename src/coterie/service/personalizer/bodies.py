@@ -1,32 +1,22 @@
-"""The bodies of the contract. What the contract lets be null or absent may be null or absent here."""
+"""The bodies of Personalizer's API. Fields that its contract allows to be null or absent may be so here too."""
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
-from coterie.service.core.engine import Action
-from coterie.service.http.duplicate_names import check_names
-from coterie.service.http.limits import check_numbers
-from coterie.service.ids import LONGEST, ActionName, Name, in_words
+from coterie.service.http.bodies import ActionBody, Features, decode_body
+from coterie.service.ids import LONGEST, Name, in_words
 from coterie.service.personalizer.errors import Refusal
 
-EventName = Annotated[str, Meta(min_length=1, max_length=LONGEST)]  # checked with a message of its own
-Features = list[dict[str, Any]]
+EventName = Annotated[str, Meta(min_length=1, max_length=LONGEST)]  # checked later, with its own message
 T = TypeVar("T")
-
-
-class ActionIn(Action, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
-    """An action; without features it is known by its id."""
-
-    id: ActionName
-    features: Features | None = None
 
 
 class RankIn(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
     """A rank request. The first action that is not excluded is the baseline."""
 
-    actions: Annotated[list[ActionIn], Meta(min_length=1)]
+    actions: Annotated[list[ActionBody], Meta(min_length=1)]
     context_features: Features | None = None
     excluded_actions: list[str] | None = None
     event_id: EventName | None = None
@@ -55,7 +45,7 @@ class RewardIn(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SlotIn(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
-    """A place on the page."""
+    """A slot: a place on a page."""
 
     id: Name
     baseline_action: Name
@@ -64,9 +54,9 @@ class SlotIn(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
 
 
 class SlotsIn(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
-    """A rank request for several places."""
+    """A rank request for several slots."""
 
-    actions: Annotated[list[ActionIn], Meta(min_length=1)]
+    actions: Annotated[list[ActionBody], Meta(min_length=1)]
     slots: Annotated[list[SlotIn], Meta(min_length=1)]
     context_features: Features | None = None
     event_id: EventName | None = None
@@ -74,38 +64,36 @@ class SlotsIn(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
 
 
 class SlotOut(Struct, frozen=True, rename="camel"):
-    """What to show in a place."""
+    """The action to show in a slot."""
 
     id: str
     reward_action_id: str
 
 
 class SlotsOut(Struct, frozen=True, rename="camel"):
-    """The answer to a rank of several places."""
+    """The answer to a rank of several slots."""
 
     slots: list[SlotOut]
     event_id: str
 
 
 class SlotRewardIn(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """A reward for one place."""
+    """A reward for one slot."""
 
     slot_id: Name
     value: Annotated[float, Meta(ge=-1, le=1)]
 
 
 class SlotRewardsIn(Struct, frozen=True, forbid_unknown_fields=True):
-    """Rewards for some of the places."""
+    """Rewards for some of the slots."""
 
     reward: Annotated[list[SlotRewardIn], Meta(min_length=1, max_length=1000)]
 
 
 def read(body: bytes, kind: type[T], code: str) -> T:
-    """Return a body, or refuse it with the contract's code and the place of the mistake."""
+    """Decode a body, or refuse it with the contract's code and the place of the mistake."""
     try:
-        found = msgspec.json.decode(body, type=kind)
-        check_names(body, found)
-        check_numbers(body)
+        return decode_body(body, kind)
     except msgspec.ValidationError as error:
         _, _, place = str(error).partition(" - at ")
         raise Refusal(400, code, in_words(error), place.strip("`$.") or None) from error
@@ -113,4 +101,3 @@ def read(body: bytes, kind: type[T], code: str) -> T:
         raise Refusal(400, code, f"the body is not JSON: {error}") from error
     except ValueError as error:
         raise Refusal(400, code, str(error)) from error
-    return found

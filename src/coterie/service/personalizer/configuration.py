@@ -1,7 +1,7 @@
-"""Personalizer's service and policy configuration, as views of coterie's own.
+"""Personalizer's service and policy configuration, translated from and to coterie's own.
 
-A change is a record in the log, so it outlives the process. No change empties the model: another policy first
-learns the log, then takes over.
+A change is a record in the log, so it survives a restart. No change empties the model: another policy first learns
+the log, then takes over.
 """
 
 import shlex
@@ -16,7 +16,7 @@ from coterie.service.core.coordinator import RETENTION, Coordinator
 from coterie.service.core.engine import check_config, make_policy, possible
 from coterie.service.durations import format_duration, parse_duration
 from coterie.service.evaluations.jobs import milliseconds, moment
-from coterie.service.evaluations.schedule import ENABLED, FREQUENCY, START
+from coterie.service.evaluations.schedule import ENABLED, FREQUENCY, START, defaults
 from coterie.service.personalizer.errors import Refusal
 from coterie.service.settings import Config, Mode
 
@@ -31,7 +31,7 @@ NAMES = {mode: name for name, mode in MODES.items()}
 
 
 class ServiceConfiguration(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The contract's object; a field that is not sent stays as it is."""
+    """The contract's object; fields that are not sent stay as they are."""
 
     reward_wait_time: str | UnsetType = UNSET
     default_reward: Annotated[float, Meta(ge=-1, le=1)] | UnsetType = UNSET
@@ -57,13 +57,13 @@ class PolicyContract(Struct, frozen=True, forbid_unknown_fields=True):
     arguments: str
 
 
-# What has no meaning here, as it is told to those who ask: the model is never older than the last reward.
+# Answers for fields without a meaning here: the model always includes the last reward.
 WITHOUT_MEANING: dict[str, Any] = {"model_export_frequency": "PT5M", "model_retrain_days": 0}
 LEAST_FREQUENCY = 3600.0  # seconds between two automatic optimisations
 
 
 def show(coordinator: Coordinator) -> ServiceConfiguration:
-    """Return the configuration; the fields that have no meaning here as they were sent last."""
+    """Return the configuration; fields without a meaning here are returned as last sent."""
     config = coordinator.engine.config
     kept = {name: value for name, value in coordinator.engine.contract.items() if name != RETENTION}
     return ServiceConfiguration(
@@ -74,12 +74,12 @@ def show(coordinator: Coordinator) -> ServiceConfiguration:
         log_retention_days=int(coordinator.retention_days),
         learning_mode=NAMES[config.mode],
         log_mirror_enabled=False,
-        **(WITHOUT_MEANING | _optimisation(coordinator) | kept),
+        **(WITHOUT_MEANING | defaults(coordinator.settings) | kept),
     )
 
 
 async def change(coordinator: Coordinator, sent: ServiceConfiguration) -> None:
-    """Take over what was sent, or refuse it whole."""
+    """Apply all that was sent, or refuse all of it."""
     if sent.log_mirror_enabled is True:
         message = "coterie never writes to an address it is given; export the log instead, and send false"
         raise Refusal(400, BAD, message, "logMirrorEnabled")
@@ -99,12 +99,6 @@ async def change(coordinator: Coordinator, sent: ServiceConfiguration) -> None:
     said = {k: v for k, v in extra.items() if v is not UNSET and v is not None}
     said["last_configuration_edit_date"] = moment(coordinator.clock())
     await coordinator.configure(new, {**coordinator.engine.contract, **said})
-
-
-def _optimisation(coordinator: Coordinator) -> dict[str, Any]:
-    """Return how the settings have it, for what was never sent."""
-    days = coordinator.settings.optimise_days
-    return {ENABLED: days > 0, FREQUENCY: format_duration(days * 86_400) if days else "P7D"}
 
 
 def _check_optimisation(frequency: Any, start: Any) -> None:
@@ -137,7 +131,7 @@ def _duration(text: str, field: str, code: str) -> float:
 
 
 def show_policy(config: Config) -> PolicyContract:
-    """Return the policy with all its parameters, the defaults too."""
+    """Return the policy with all its parameters, including defaults."""
     made = make_policy(config, possible(config)[0]).parameters
     plain = {k: v for k, v in made.items() if k not in ("n_features", "one_hot", "rng", "seed")}
     told = {k: v for k, v in (plain | config.parameters).items() if v is not None}

@@ -1,17 +1,13 @@
-"""What goes wrong, as Personalizer says it: its error shape, its codes, and the header `x-ms-error-code`."""
+"""Errors in Personalizer's form: its JSON shape, its codes, and the header `x-ms-error-code`."""
 
 from typing import Any
 
-import msgspec
-from litestar import Request, Response
-from litestar.exceptions import HTTPException
-
 from coterie.errors import CoterieError
-from coterie.service.problems import Problem, problem_of
+from coterie.service.problems import problem_of, retry_header
 
 PREFIX = "/personalizer"
 BY_STATUS = {
-    401: "401",  # as the gateway before Personalizer says it
+    401: "401",  # as Personalizer's gateway answers
     403: "OperationNotAllowed",
     404: "ResourceNotFound",
     405: "OperationNotAllowed",
@@ -22,8 +18,8 @@ BY_STATUS = {
 }
 
 
-class Refusal(CoterieError):  # noqa: N818 (what it is)
-    """An answer that is an error of the contract."""
+class Refusal(CoterieError):  # noqa: N818
+    """An answer that is an error with one of the contract's codes."""
 
     def __init__(self, status: int, code: str, message: str, target: str | None = None) -> None:
         super().__init__(message)
@@ -34,7 +30,7 @@ class Refusal(CoterieError):  # noqa: N818 (what it is)
 
 
 def is_compatible(path: str) -> bool:
-    """Return whether a path belongs to the compatible API, so that its errors are told its way."""
+    """Return whether a path belongs to the compatible API, whose errors have its form."""
     return path == PREFIX or path.startswith(PREFIX + "/")
 
 
@@ -66,42 +62,13 @@ def body_of(code: str, message: str, target: str | None = None, inner: str | Non
 
 
 def translate(path: str, error: Exception) -> tuple[int, dict[str, str], dict[str, Any]]:
-    """Return status, headers and body as the contract has them."""
+    """Return status, headers and body in the contract's form."""
     if isinstance(error, Refusal):
         body = body_of(error.code, error.message, error.target)
         return error.status, {"x-ms-error-code": error.code}, body
     problem = problem_of(error)
-    # The contract knows no 422: what cannot be done is a bad request.
+    # The contract has no 422; it answers 400.
     status = 400 if problem.status == 422 else problem.status
     code = code_of(path, status)
-    headers = {"x-ms-error-code": code}
-    if problem.retry_after is not None:
-        headers["Retry-After"] = str(max(1, round(problem.retry_after)))
+    headers = {"x-ms-error-code": code, **retry_header(problem)}
     return status, headers, body_of(code, problem.message, inner=problem.code)
-
-
-def answer(path: str, error: Exception) -> Response[Any]:
-    """Return what went wrong as the contract says it."""
-    status, headers, body = translate(path, error)
-    return Response(body, status_code=status, headers=headers, media_type="application/json")
-
-
-def raw(path: str, error: Exception) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Return the same for plain ASGI."""
-    status, headers, body = translate(path, error)
-    pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    return status, pairs, msgspec.json.encode(body)
-
-
-def _failed(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
-    return answer(request.url.path, error)
-
-
-def _http(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
-    return answer(request.url.path, Problem(error.status_code, "invalid_request", error.detail))
-
-
-HANDLERS: Any = {
-    HTTPException: _http,
-    Exception: _failed,
-}

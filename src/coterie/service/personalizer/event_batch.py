@@ -1,6 +1,6 @@
 """Batches of events as the reinforcement learning client library sends them: a FlatBuffers `EventBatch`, version 2.
 
-A body has a head of 8 bytes (reserved, version, kind and size of what follows, big-endian), then the batch.
+A body has a header of 8 bytes (reserved, version, kind and size of the rest, big-endian), then the batch.
 
     EventBatch       0 events: [SerializedEvent], 1 metadata: BatchMetadata
     SerializedEvent  0 payload: an Event
@@ -33,7 +33,7 @@ class Sent(NamedTuple):
 
 @final
 class Table:
-    """A table of a FlatBuffers buffer; fields by number, with their defaults where they are absent."""
+    """A FlatBuffers table; fields have numbers, and defaults if they are absent."""
 
     def __init__(self, data: bytes, place: int | None = None) -> None:
         self.data = data
@@ -47,7 +47,7 @@ class Table:
         return self.place + offset if offset else None
 
     def number(self, field: int, kind: str, default: Any = 0) -> Any:
-        """Return a number that stands in the table."""
+        """Return a number."""
         at = self._at(field)
         return default if at is None else _number(self.data, f"<{kind}", at)
 
@@ -102,12 +102,12 @@ def _number(data: bytes, kind: str, at: int) -> Any:
 
 
 def is_batch(body: bytes) -> bool:
-    """Return whether a body begins with the head of a batch; text has no zero byte."""
+    """Return whether a body begins like a batch; text has no zero byte."""
     return len(body) >= HEAD and body[:1] == b"\0"
 
 
 def read_batch(body: bytes) -> list[Sent]:
-    """Return the events of a body, or raise ValueError that says what is wrong."""
+    """Return the events of a body; raise ValueError if it cannot be read."""
     kind, size = struct.unpack_from(">HI", body, 2)
     if kind != COLLECTION:
         raise ValueError(

@@ -1,7 +1,7 @@
-"""`/logs/interactions` and `/logs/observations`: what a client with a model of its own decided, and what it earned.
+"""`/logs/interactions` and `/logs/observations`: decisions of clients with their own model, and their rewards.
 
-Both take the batches that the reinforcement learning client library sends (see event_batch), or text with one JSON
-object a line: decisions as dsjson has them (`EventId`, `a`, `p`, `c`), and rewards as `{"EventId": …, "v": 0.5}`.
+Both accept the batches of the reinforcement learning client library (see event_batch), or text with one JSON object
+per line: decisions as in dsjson (`EventId`, `a`, `p`, `c`), and rewards as `{"EventId": …, "v": 0.5}`.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ from coterie.service.core.elsewhere import Decided
 from coterie.service.core.engine import Action
 from coterie.service.core.events import Outcome
 from coterie.service.http.access import BYTES, DECIDE
+from coterie.service.http.bodies import Features, question_of
 from coterie.service.http.limits import check_shape
-from coterie.service.http.routes_native import question_of
-from coterie.service.ids import LONGEST, RULE, SLOT, is_id
+from coterie.service.ids import LONGEST, RULE, is_id
 from coterie.service.personalizer.errors import Refusal
 from coterie.service.personalizer.event_batch import (
     CB,
@@ -35,17 +35,17 @@ from coterie.service.personalizer.event_batch import (
     is_batch,
     read_batch,
 )
+from coterie.service.personalizer.slots import slots_of
 from coterie.service.personalizer.user import find_user
 from coterie.service.personalizer.versions import every_form
 
 OCTETS = {**DECIDE, "body": BYTES}
 CODE = "InvalidRequest"
-ROUNDING = 1e-3  # by which probabilities in 32 bits may miss their sum of 1
-Features = list[dict[str, Any]]
+ROUNDING = 1e-3  # tolerance for the sum of probabilities in 32 bits
 
 
 class Observed(NamedTuple):
-    """What a decision earned, or that it was shown."""
+    """A reward of a decision, or its activation."""
 
     event: str
     slot: str | int | None
@@ -55,7 +55,7 @@ class Observed(NamedTuple):
 
 @post(every_form("/logs/interactions"), opt=OCTETS, status_code=204)
 async def log_interactions(body: RawBody, state: State) -> Response[None]:
-    """Keep decisions that a client made by itself; all, or none if anything is wrong with one."""
+    """Store decisions that a client made itself: all, or none if one is invalid."""
     coordinator: Coordinator = state.coordinator
     with _refused("interaction"):
         found = await asyncio.to_thread(lambda: [*_interactions(body, coordinator)])
@@ -67,7 +67,7 @@ async def log_interactions(body: RawBody, state: State) -> Response[None]:
 
 @post(every_form("/logs/observations"), opt=OCTETS, status_code=204)
 async def log_observations(body: RawBody, state: State) -> Response[None]:
-    """Say what decisions earned, or that they were shown."""
+    """Store rewards and activations of decisions."""
     coordinator: Coordinator = state.coordinator
     with _refused("observation"):
         found = await asyncio.to_thread(lambda: [*_observations(body, coordinator)])
@@ -109,7 +109,7 @@ def _lines(body: bytes, coordinator: Coordinator) -> Iterator[dict[str, Any]]:
             yield msgspec.json.decode(part, type=dict[str, Any])
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ValueError(
-                f"line {number} is no JSON object ({error}); expected one a line, or a batch of the client library"
+                f"line {number} is no JSON object ({error}); expected one per line, or a batch of the client library"
             ) from error
 
 
@@ -138,7 +138,7 @@ def _decided(
     deferred: Any,
     coordinator: Coordinator,
 ) -> Decided:
-    """Return a decision; `order` counts the actions of the context from 1, the shown one first."""
+    """Return a decision; `order` has the numbers of the context's actions, from 1, the shown one first."""
     if not isinstance(event, str) or not is_id(event):
         raise ValueError(f"its id is {str(event)[:80]!r}, {RULE}")
     shared = dict(context)
@@ -216,13 +216,11 @@ def _checked(event: Any, slot: Any, value: Any, activates: bool) -> Observed:
 
 
 def _event_in(coordinator: Coordinator, one: Observed) -> str:
-    """Return the event that is meant: that of a slot, where one is named by its id or its number."""
-    if one.slot is None:
-        return one.event
-    for k in range(coordinator.settings.max_actions):
-        known = coordinator.engine.events.get(f"{one.event}{SLOT}{k}")
-        if known is not None and one.slot in (known.slot, k):
-            return known.id
+    """Return the event's id: that of the slot, if a slot is named by its id or number."""
+    if one.slot is not None:
+        for k, known in slots_of(coordinator, one.event).items():
+            if one.slot in (known.slot, k):
+                return known.id
     return one.event
 
 

@@ -1,6 +1,6 @@
-"""Personalizer's rank, reward and activate, in all published forms of the address.
+"""Personalizer's rank, reward and activate, in all published forms of the path.
 
-The answer to a reward is the contract's empty 204; what became of it stands in the header `x-coterie-reward`.
+The answer to a reward is the contract's empty 204; the header `x-coterie-reward` has the outcome.
 """
 
 import asyncio
@@ -14,52 +14,46 @@ from litestar.types import Scope
 from coterie.service.core.coordinator import Coordinator, new_event_id, ranking_of
 from coterie.service.core.engine import Question
 from coterie.service.http.access import DECIDE
-from coterie.service.http.limits import check_actions, check_features, check_shape
-from coterie.service.http.routes_native import check_groups, question_of
-from coterie.service.ids import RULE, SLOT, is_id, named
+from coterie.service.http.bodies import question_of
+from coterie.service.http.limits import check_features, check_shape
+from coterie.service.ids import RULE, is_id, named
 from coterie.service.personalizer.admin import ROUTES
 from coterie.service.personalizer.bodies import (
     RankedOut,
     RankIn,
     RankOut,
     RewardIn,
-    SlotIn,
     SlotOut,
     SlotRewardsIn,
     SlotsIn,
     SlotsOut,
     read,
 )
-from coterie.service.personalizer.errors import HANDLERS, PREFIX, Refusal
+from coterie.service.personalizer.errors import PREFIX, Refusal
 from coterie.service.personalizer.evaluations import ROUTES as EVALUATIONS
 from coterie.service.personalizer.interactions import ROUTES as LOGGING
+from coterie.service.personalizer.slots import check_slots, slot_event, slot_question, slots_of
 from coterie.service.personalizer.user import find_user
 from coterie.service.personalizer.versions import check_form, every_form
 from coterie.service.problems import Problem
-from coterie.service.settings import Settings
 
 REWARD, ACTIVATION = "x-coterie-reward", "x-coterie-activation"
 
 
 async def check_version(request: Request[Any, Any, Any]) -> None:
-    """Refuse a request that does not name its version."""
+    """Refuse a request without a version."""
     check_form(request.scope)
 
 
 def checked_event(event: str, code: str) -> str:
-    """Return an event id, or refuse it and say why."""
+    """Return an event id if it is valid; refuse it otherwise."""
     if not is_id(event):
         raise Refusal(400, code, f"eventId is {event[:80]!r}, {RULE}", "eventId")
     return event
 
 
-def slot_event(event: str, k: int) -> str:
-    """Return the event of one slot. No client can choose it: there is no control character in an event id."""
-    return f"{event}{SLOT}{k}"
-
-
 def question_from(data: RankIn | SlotsIn, coordinator: Coordinator, excluded: list[str]) -> Question:
-    """Return what is to be decided, for the user found in the context."""
+    """Return the question to decide, for the user found in the context."""
     user, context = find_user(data.context_features or (), coordinator.settings.user_path)
     event = new_event_id() if data.event_id is None else checked_event(data.event_id, "InvalidRankRequest")
     return question_of(
@@ -111,7 +105,7 @@ async def activate(event_id: FromPath[str], state: State) -> Response[None]:
 
 @post(every_form("/multislot/rank"), opt=DECIDE, status_code=201)
 async def rank_slots(body: RawBody, state: State, scope: Scope) -> SlotsOut:
-    """Choose another action for each of several slots."""
+    """Choose a different action for each of several slots."""
     coordinator: Coordinator = state.coordinator
     check_shape(coordinator.settings, body)
     data = read(body, SlotsIn, "InvalidRankRequest")
@@ -139,55 +133,16 @@ async def rank_slots(body: RawBody, state: State, scope: Scope) -> SlotsOut:
     return SlotsOut(slots, event)
 
 
-def slot_question(question: Question, k: int, slot: SlotIn, work: int) -> Question:
-    """Return what is to be decided for one slot: its features are part of the context."""
-    around = [{"slot": part} for part in slot.features or ()]
-    check_groups([around])
-    return Question(
-        event=slot_event(question.event, k),
-        user=question.user,
-        actions=question.actions,
-        context=[*question.context, *around],
-        excluded=frozenset(slot.excluded_actions or ()),
-        deferred=question.deferred,
-        baseline=slot.baseline_action,
-        parent=question.event,
-        slot=slot.id,
-        work=work,
-    )
-
-
-def check_slots(data: SlotsIn, settings: Settings) -> None:
-    """Refuse slots that contradict each other or the actions."""
-    names = {action.id for action in data.actions}
-    if len(data.slots) > len(names):
-        message = f"{len(data.slots)} slots and {len(names)} actions; expected at least as many actions"
-        raise Refusal(400, "InvalidRankRequest", message, "slots")
-    if len({slot.id for slot in data.slots}) != len(data.slots):
-        raise Refusal(400, "InvalidRankRequest", "two slots have the same id", "slots")
-    for slot in data.slots:
-        check_actions(settings, (), slot.excluded_actions or ())
-        if slot.baseline_action not in names or slot.baseline_action in (slot.excluded_actions or ()):
-            message = f"the baselineAction of slot {slot.id!r} is not an action that may be shown there"
-            raise Refusal(400, "InvalidRankRequest", message, "slots")
-
-
-def slots_of(coordinator: Coordinator, event: str) -> dict[str, str]:
-    """Return the events of an event's slots, by the slots' ids."""
-    every = (slot_event(event, k) for k in range(coordinator.settings.max_actions))
-    found = [coordinator.engine.events[name] for name in every if name in coordinator.engine.events]
-    return {child.slot or "": child.id for child in found}
-
-
 @post(every_form("/multislot/events/{event_id:str}/reward"), opt=DECIDE, status_code=204)
 async def reward_slots(event_id: FromPath[str], body: RawBody, state: State) -> Response[None]:
-    """Say what the decisions for some slots were worth; outcomes in the order they were sent."""
+    """Say what the decisions for some slots were worth; outcomes have the same order."""
     coordinator: Coordinator = state.coordinator
     data = read(body, SlotRewardsIn, "InvalidRewardRequest")
-    known = slots_of(coordinator, checked_event(named(event_id), "InvalidRewardRequest"))
+    event = checked_event(named(event_id), "InvalidRewardRequest")
+    known = {child.slot: child.id for child in slots_of(coordinator, event).values()}
     for part in data.reward:
         if known and part.slot_id not in known:
-            message = f"event {named(event_id)!r} has no slot {part.slot_id!r}"
+            message = f"event {event!r} has no slot {part.slot_id!r}"
             raise Refusal(400, "InvalidRewardRequest", message, "slotId")
     if not known:
         outcomes = ["unknown_event"] * len(data.reward)
@@ -204,7 +159,7 @@ async def activate_slots(event_id: FromPath[str], state: State) -> Response[None
     """Say that the deferred decisions of all slots were shown."""
     coordinator: Coordinator = state.coordinator
     known = slots_of(coordinator, checked_event(named(event_id), "InvalidEventIdToActivate"))
-    await asyncio.gather(*[coordinator.activate(child) for child in known.values()])
+    await asyncio.gather(*[coordinator.activate(child.id) for child in known.values()])
     return Response(None, status_code=204, headers={ACTIVATION: "activated" if known else "unknown_event"})
 
 
@@ -218,6 +173,5 @@ ROUTER = Router(
     path=PREFIX,
     route_handlers=[*DECISIONS, *LOGGING, *EVALUATIONS, *ROUTES],
     before_request=check_version,
-    exception_handlers=HANDLERS,
     include_in_schema=False,
 )

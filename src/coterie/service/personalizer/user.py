@@ -1,4 +1,4 @@
-"""Who a request of the compatible API is for: its users stand in the context features, if anywhere."""
+"""The user of a request to the compatible API, taken from the context features."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,14 +7,14 @@ from coterie.models.features import id_at, without
 from coterie.service.ids import RULE, is_id
 from coterie.service.personalizer.errors import Refusal
 
-SHARED = "(shared)"  # one user for all requests that name none, as Personalizer had it
+SHARED = "(shared)"  # one user for all requests without a user, as in Personalizer
 
 
 def find_user(context: Sequence[Mapping[str, Any]], path: str) -> tuple[str, list[dict[str, Any]]]:
     """Return the user, and the context without the user's id.
 
-    The id leaves the context because it would be hashed into the vectors: then no two users would ever be
-    shown the same thing, and none could learn from another.
+    The id is removed because it would be hashed into the vectors as a feature: then no two users would have the same
+    context, and users could not learn from each other.
 
     >>> find_user([{"device": "phone"}, {"user": {"id": "ann", "age": 30}}], "user.id")
     ('ann', [{'device': 'phone'}, {'user': {'age': 30}}])

@@ -1,8 +1,8 @@
-"""The published versions of the API: four name theirs in the path, the last one in the query.
+"""The published versions of the API: four are named in the path, the last one in the query.
 
-`/personalizer/v1.0/…` is what the first clients call, `/personalizer/v1.1-preview.1/…` the multi-slot quickstarts,
-`/personalizer/v1.1-preview.3/…` the clients for JavaScript, .NET and Java, and
-`/personalizer/…?api-version=2022-09-01-preview` the last one for Python. All are the same routes.
+The first clients call `/personalizer/v1.0/…`, the multi-slot quickstarts `/personalizer/v1.1-preview.1/…`, the
+clients for JavaScript, .NET and Java `/personalizer/v1.1-preview.3/…`, and the last client for Python
+`/personalizer/…?api-version=2022-09-01-preview`. All have the same routes.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ _PREFIXES = tuple(f"{PREFIX}/{version}/" for version in IN_PATH)
 
 
 def in_path(path: str) -> list[str]:
-    """Return a path in the forms that name their version in it."""
+    """Return a path in the four forms with a version in it."""
     return [f"/{version}{path}" for version in IN_PATH]
 
 
@@ -26,12 +26,12 @@ def every_form(path: str) -> list[str]:
 
 
 def names_version(path: str) -> bool:
-    """Return whether a whole path names its version."""
+    """Return whether a whole path has a version."""
     return path.startswith(_PREFIXES)
 
 
 def check_form(scope: Any) -> None:
-    """Raise if a request names its version neither in the path nor in the query, as Personalizer does."""
+    """Raise if a request has a version neither in the path nor in the query, as Personalizer does."""
     if names_version(scope["path"]):
         return
     given = parse_qs(scope["query_string"].decode("latin-1")).get("api-version", [None])[-1]

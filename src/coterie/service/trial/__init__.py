@@ -1,1 +1,1 @@
-"""Champion, challenger and holdback: who is in which arm, and how much better one is than another."""
+"""Trials of champion, challenger and holdback: assigns users to arms, and compares what the arms earn."""

@@ -1,11 +1,11 @@
-"""Who is in which arm: a user's arm is drawn from the user's id, so it is the same at every visit.
+"""Assigns users to arms: a user's arm is drawn from a hash of the user's id, so it is the same at every visit.
 
-By user and not by event, because what a user was shown before changes what the user does next, and what the model
-knows of the user: if one user were in both arms, each arm would earn a part of what the other did. Requests that
-name no user cannot be told apart, so they are drawn one by one, by their event ids.
+Users are assigned, not events, because what a user was shown before changes what the user does next and what the
+model knows of the user: with a user in both arms, each arm would affect what the other earns. Requests without a user
+are assigned one by one, by their event ids.
 
-Given the user's arm, the probabilities in the log are those by which the choice was made: 1 for the baseline in the
-holdback. They are not mixed with the shares, because from the second visit on the arm of a user is no longer chance.
+The probabilities in the log are conditional on the user's arm: 1 for the baseline in the holdback. They are not
+multiplied by the arms' shares, because from the second visit on a user's arm is not random.
 """
 
 from hashlib import blake2b
@@ -23,17 +23,17 @@ NAMES: tuple[Name, ...] = ("champion", "holdback", "challenger")
 
 
 class Arm(NamedTuple):
-    """Where a decision belongs."""
+    """The arm of a decision."""
 
     name: Name = ""
-    alone: bool = False  # drawn by the event, because the request names no user
+    alone: bool = False  # drawn by the event's id, because the request has no user
 
 
 OUTSIDE = Arm()
 
 
 def assign(config: Config, user: str, event: str) -> Arm:
-    """Return the arm of a decision. Users stay where they are when a share grows, but for those who move into it."""
+    """Return the arm of a decision. When a share grows, users move into that arm, and no others move."""
     held, given = shares(config)
     if not held + given or config.mode != "online":
         return OUTSIDE
@@ -52,7 +52,7 @@ def shares(config: Config) -> tuple[float, float]:
 
 
 def challenger_of(config: Config) -> Config | None:
-    """Return the rules with the challenger's model in place of the champion's, if there is a challenger."""
+    """Return the configuration with the challenger's policy; None if there is no challenger."""
     other = config.challenger
     if other is UNSET or not other.share:
         return None
@@ -60,19 +60,19 @@ def challenger_of(config: Config) -> Config | None:
 
 
 def alone(config: Config) -> Config:
-    """Return the rules without a trial."""
+    """Return the configuration without a trial."""
     return msgspec.structs.replace(config, holdback=UNSET, challenger=UNSET)
 
 
 def normal(holdback: float, challenger: object) -> dict[str, object]:
-    """Return both as settings have them: what is nothing is not set."""
-    nobody = challenger is None or not getattr(challenger, "share", 0)
+    """Return both as settings; a share of 0 is not set."""
+    absent = challenger is None or not getattr(challenger, "share", 0)
     unset: UnsetType = UNSET
-    return {"holdback": holdback or unset, "challenger": unset if nobody else challenger}
+    return {"holdback": holdback or unset, "challenger": unset if absent else challenger}
 
 
 def check_shares(config: Config) -> None:
-    """Raise if nobody is left for the champion's arm, or less than nobody."""
+    """Raise if the shares sum to more than 1."""
     held, given = shares(config)
     if held + given > 1:
         raise ParameterError(
@@ -81,6 +81,6 @@ def check_shares(config: Config) -> None:
 
 
 def _uniform(name: str) -> float:
-    """Return a number in [0, 1) that depends on a name only, and not as the choice of an event does."""
+    """Return a number in [0, 1) that depends only on a name, by another hash than the draws of events."""
     digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8, person=b"coterie-arm").digest()
     return (int.from_bytes(digest, "little") >> 11) / 2**53

@@ -1,10 +1,10 @@
-"""How much more one arm earns than another, with an interval that knows that payoffs of one user are alike.
+"""The lift: how much more one arm earns than another, with an interval that treats payoffs of one user as dependent.
 
-The arms are made of users, so a user with a hundred visits is one draw and not a hundred. The average of an arm is
+Users are assigned to arms, so a user with a hundred visits is one draw, not a hundred. The average of an arm is
 Σ s / Σ n over its users, with n payoffs of sum s each, and its variance is Σ (s − mean·n)² / (Σ n)²: that of a ratio
-(Cochran, Sampling Techniques, 1977, ch. 6). Few users are handled as `intervals` handles few payoffs: users who
-earned the least and the most possible are put to those that came, each with as many payoffs as a user has on average:
-for one arm two of either, for a difference one of either in both arms (Agresti and Caffo, 2000).
+(Cochran, Sampling Techniques, 1977, ch. 6). Few users are handled as `intervals` handles few payoffs: artificial
+users with the least and with the largest possible payoffs are added, each with the average number of payoffs: two of
+either kind for one arm, one of either kind in both arms for a difference (Agresti and Caffo, 2000).
 """
 
 import math
@@ -12,11 +12,11 @@ import math
 from msgspec import Struct
 
 from coterie.service.figures.intervals import ADDED, Interval
-from coterie.service.trial.students import quantile
+from coterie.service.trial.student_t import quantile
 
 
 class Sums(Struct):
-    """What the users of an arm earned, as sums over users with n payoffs of sum s."""
+    """Sums over the users of an arm, who have n payoffs of sum s each."""
 
     users: int = 0
     learned: int = 0  # Σ n
@@ -27,7 +27,7 @@ class Sums(Struct):
     losses: int = 0  # payoffs below 0
 
     def add(self, value: float, n: int, s: float) -> None:
-        """Add a payoff of a user who had n payoffs of sum s before."""
+        """Add a payoff of a user who had n payoffs of sum s."""
         self.users += n == 0
         self.learned += 1
         self.earned += value
@@ -38,7 +38,7 @@ class Sums(Struct):
 
 
 class Trial(Struct):
-    """The comparison in force: since when, and what each arm earned."""
+    """The current trial: when it began, and what each arm earned."""
 
     start: int  # the position of the record that began it
     at: int  # milliseconds
@@ -46,16 +46,16 @@ class Trial(Struct):
 
 
 class Difference(Struct, frozen=True, rename="camel"):
-    """How much more one arm earns than another, on average and relative to the other."""
+    """How much more one arm earns than another: per payoff, and relative to the other."""
 
     value: float
     interval: Interval
-    relative: float | None  # None where the other cannot be told from 0
+    relative: float | None  # None if the other may be 0
     relative_interval: Interval | None
 
 
 class Moments(Struct, frozen=True):
-    """An average with those put to it, its variance, and how many users it rests on."""
+    """An average that includes the added users, its variance, and the number of users."""
 
     mean: float
     variance: float
@@ -63,7 +63,7 @@ class Moments(Struct, frozen=True):
 
 
 def average(sums: Sums) -> float | None:
-    """Return what a payoff of an arm is on average."""
+    """Return the average payoff of an arm."""
     return sums.earned / sums.learned if sums.learned else None
 
 
@@ -109,7 +109,7 @@ def _moments(sums: Sums, least: float, added: int) -> Moments:
 
 
 def _ratio(a: Moments, b: Moments, t: float) -> Interval | None:
-    """Return the interval of a / b − 1 (Fieller, 1954), or None where b cannot be told from 0."""
+    """Return the interval of a / b − 1 (Fieller, 1954), or None if b may be 0."""
     lead = b.mean * b.mean - t * t * b.variance
     if b.mean <= 0 or lead <= 0:
         return None

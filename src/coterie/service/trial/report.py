@@ -1,4 +1,4 @@
-"""A trial as people read it: what each arm earned, and which lifts are beyond doubt."""
+"""The report of a trial: what each arm earned, and which lifts are significant."""
 
 from typing import Literal
 
@@ -22,7 +22,7 @@ class ArmReport(Struct, frozen=True, rename="camel"):
     name: str
     policy: str  # "baseline" in the holdback
     share: float
-    users: int  # with a payoff; requests without a user count one by one
+    users: int  # with a payoff; each request without a user counts as one
     learned: int
     payoff: float | None
     interval: Interval | None
@@ -38,7 +38,7 @@ class Lift(Struct, frozen=True, rename="camel"):
 
 
 class TrialReport(Struct, frozen=True, rename="camel"):
-    """A comparison of users who were assigned by chance."""
+    """A comparison of arms whose users were assigned at random."""
 
     since: int
     arms: list[ArmReport]
@@ -46,7 +46,7 @@ class TrialReport(Struct, frozen=True, rename="camel"):
 
 
 def report(trial: Trial | None, config: Config) -> TrialReport | None:
-    """Return what is known of the trial in force, if there is one."""
+    """Return the report of the current trial, if there is one."""
     if trial is None:
         return None
     held, given = shares(config)

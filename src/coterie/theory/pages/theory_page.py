@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.report.page import FAINT, SERIES, draw, figure, paragraphs, table, write_page
 from coterie.theory.scaling import Scaling
 from coterie.theory.truth import Watched
 
-Floats = NDArray[np.float64]
 POINTS = 400
 
 

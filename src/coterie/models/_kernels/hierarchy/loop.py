@@ -1,33 +1,35 @@
-"""The compiled loop of `Hierarchical`: choose, compare with the log, learn, refit a little."""
+"""The compiled loop of `Hierarchical`: choose, compare with the log, learn, visit a few users."""
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 
-from coterie.models._kernels.hierarchy import families
-from coterie.models._kernels.hierarchy.population import (
-    Posterior,
-    learn,
-    pay_visits,
-    prepare,
-    room,
-    score,
-    view_with,
-)
-from coterie.models._kernels.hierarchy.shared import DUE, ROWS, USED, Floats, Ints, Model
+from coterie.models._kernels.hierarchy import few_items
+from coterie.models._kernels.hierarchy.arrays import DUE, FEW, ROWS, USED, Contexts, Ints, Model
+from coterie.models._kernels.hierarchy.population import learn, score, view_with
+from coterie.models._kernels.hierarchy.posterior import Posterior, make_posterior, prepare
+from coterie.models._kernels.hierarchy.visits import visit_due
 from coterie.models._kernels.jit import inner, jit
 from coterie.models._kernels.rounds import Rounds
 from coterie.models._kernels.rows import means as pair_table
-from coterie.models._kernels.rows.loops import People, best, join
+from coterie.models._kernels.rows.game import People, best, join
 
-FEW = 64  # items up to which the covariance is over items
-# How much more widely to explore with ids alone: only showing an item teaches about it, where features teach about
-# all. There are no draws then: with many items a draw would move all candidates alike, and with few the bonus does.
-EXPLORE_IDS = 5.0
+
+class Hierarchy(NamedTuple):
+    """All that `Hierarchical` learns."""
+
+    few: Model  # over few items, used while it decides
+    many: Model  # over features and items' effects
+    deciding: Ints  # (1,) 1 while `few` decides
+    pairs: pair_table.Table  # the payoffs of each pair of user and item
+    ids: bool  # whether items have ids
 
 
 @inner
-def roomy(few: Model, many: Model, deciding: Ints, pairs: pair_table.Table, n_items: int, ids: bool) -> bool:
-    """Return whether one more user, item and pair would find room."""
+def has_room(hierarchy: Hierarchy, n_items: int) -> bool:
+    """Return whether there is room for one more user, item and pair."""
+    few, many, deciding, pairs, ids = hierarchy
     rows = many.place[ROWS] + 1
     if len(many.users.times) < rows:
         return False
@@ -41,123 +43,97 @@ def roomy(few: Model, many: Model, deciding: Ints, pairs: pair_table.Table, n_it
 
 
 @jit
-def learn_one(
-    few: Model,
-    many: Model,
-    deciding: Ints,
-    pairs: pair_table.Table,
-    row: int,
-    table: Floats,
-    numbers: Ints,
-    position: int,
-    payoff: float,
-    ids: bool,
-) -> None:
-    """Let a known user learn what the item at `position` paid, and visit a few users."""
-    learn_alone(few, many, deciding, pairs, row, table, numbers, position, payoff, ids)
-    if deciding[0]:
-        pay_visits(few, pairs)
-    pay_visits(many, pairs)
+def learn_one(hierarchy: Hierarchy, row: int, contexts: Contexts, position: int, payoff: float) -> None:
+    """Learn a known user's payoff of the context at `position`, and visit a few users."""
+    learn_alone(hierarchy, row, contexts, position, payoff)
+    visit_both(hierarchy)
 
 
 @jit
-def learn_alone(
-    few: Model,
-    many: Model,
-    deciding: Ints,
-    pairs: pair_table.Table,
-    row: int,
-    table: Floats,
-    numbers: Ints,
-    position: int,
-    payoff: float,
-    ids: bool,
-) -> None:
+def learn_alone(hierarchy: Hierarchy, row: int, contexts: Contexts, position: int, payoff: float) -> None:
     """The same without visits."""
-    post = room(many)
+    few, many, deciding, pairs, _ = hierarchy
+    post = make_posterior(many)
     prepare(many, row, post)
-    known = families.know(few.prior, pairs, row if deciding[0] else -1)
-    learn_with(few, many, deciding, pairs, row, table, numbers, position, payoff, ids, known, post)
+    known = few_items.item_posterior(few.prior, pairs, row if deciding[0] else -1)
+    learn_with(hierarchy, row, contexts, position, payoff, known, post)
 
 
 @inner
 def learn_with(
-    few: Model,
-    many: Model,
-    deciding: Ints,
-    pairs: pair_table.Table,
+    hierarchy: Hierarchy,
     row: int,
-    table: Floats,
-    numbers: Ints,
+    contexts: Contexts,
     position: int,
     payoff: float,
-    ids: bool,
-    known: families.Known,
+    known: few_items.ItemPosterior,
     post: Posterior,
 ) -> None:
-    """The same, where the user's posteriors are computed: `known` in `few`, if it decides, and `post` in `many`."""
-    item = numbers[position] if ids else -1
+    """The same with the user's posteriors: `known` in `few`, used if it decides, and `post` in `many`."""
+    few, many, deciding, pairs, ids = hierarchy
+    item = contexts.numbers[position] if ids else -1
     if item >= FEW:
         deciding[0] = 0
     if deciding[0]:
-        families.learn(few, pairs, row, item, payoff, known)
-    learn(many, pairs, row, table[position], item, payoff, post)
+        few_items.learn(few, pairs, row, item, payoff, known)
+    learn(many, pairs, row, contexts.features[position], item, payoff, post)
     if ids:
         if many.keep[0] < 1.0:
             pair_table.fade(pairs, row, many.keep[0])
-        pair_table.update(pairs, row, numbers, position, payoff)
+        pair_table.update(pairs, row, contexts.numbers, position, payoff)
+
+
+@inner
+def visit_both(hierarchy: Hierarchy) -> None:
+    """Visit the users that are due in each model that learns."""
+    if hierarchy.deciding[0]:
+        visit_due(hierarchy.few, hierarchy.pairs)
+    visit_due(hierarchy.many, hierarchy.pairs)
 
 
 @jit
-def add_row(few: Model, many: Model, pairs: pair_table.Table, ids: bool) -> int:
+def add_row(hierarchy: Hierarchy) -> int:
     """Return a new user's row. There must be room."""
-    row = many.place[ROWS]
-    many.place[ROWS] += 1
-    if ids:
-        few.place[ROWS] += 1
-        pair_table.take(pairs)
+    row = hierarchy.many.place[ROWS]
+    hierarchy.many.place[ROWS] += 1
+    if hierarchy.ids:
+        hierarchy.few.place[ROWS] += 1
+        pair_table.take(hierarchy.pairs)
     return int(row)
 
 
 @jit
 def play(
-    few: Model,
-    many: Model,
-    deciding: Ints,
-    pairs: pair_table.Table,
-    table: Floats,
-    numbers: Ints,
+    hierarchy: Hierarchy,
+    contexts: Contexts,
     named: Ints,
     rounds: Rounds,
     people: People,
     so_far: Ints,
     explore: float,
     draws: bool,
-    ids: bool,
     rng: Generator,
 ) -> None:
-    """Play rounds until a pass over the users is due to end. `so_far`: the next round, payoffs learned.
-
-    `deciding[0]` tells whether `few` decides.
-    """
+    """Play rounds until a pass over the users ends. `so_far`: the next round, and the payoffs learned."""
+    few, many, deciding, pairs, ids = hierarchy
     n_candidates = rounds.candidates.shape[1]
     parts, value = np.empty((n_candidates, 6)), np.empty(n_candidates)
-    post, noise = room(many), np.zeros(many.place[USED])
-    known = families.know(few.prior, pairs, -1)  # anew in each round that `few` decides
+    post, noise = make_posterior(many), np.zeros(many.place[USED])
+    known = few_items.item_posterior(few.prior, pairs, -1)  # recomputed in each round in which `few` decides
     for t in range(so_far[0], len(rounds.who)):
-        if few.place[DUE] or many.place[DUE] or not roomy(few, many, deciding, pairs, named[0], ids):
+        if few.place[DUE] or many.place[DUE] or not has_room(hierarchy, named[0]):
             return
         so_far[0] = t + 1
         row, which = people.row[rounds.who[t]], rounds.candidates[t]
         if deciding[0]:
-            known = families.know(few.prior, pairs, row)
-            families.assess(few.prior, known, few.place[USED], numbers, which, parts)
+            known = few_items.item_posterior(few.prior, pairs, row)
+            few_items.view_with(few.prior, known, few.place[USED], contexts.numbers, which, parts)
         else:
             if draws:
                 for i in range(len(noise)):
                     noise[i] = rng.standard_normal()
             prepare(many, row, post)
-            view_with(many, pairs, row, table, numbers, which, noise, parts, post)
+            view_with(many, pairs, row, contexts, which, noise, parts, post)
         score(parts, explore, value)
         k = best(value)
         rounds.choice[t] = k
@@ -165,17 +141,15 @@ def play(
         if rounds.served[t] >= 0 and rounds.served[t] != k:
             continue
         if row < 0:
-            row = add_row(few, many, pairs, ids)
+            row = add_row(hierarchy)
             join(people, rounds.who[t], row)
         if ids:
-            pair_table.name(numbers, which[k], named)
+            pair_table.name(contexts.numbers, which[k], named)
         payoff = rounds.payoffs[t, 0 if rounds.served[t] >= 0 else k]
         if deciding[0]:
             prepare(many, row, post)
-        learn_with(few, many, deciding, pairs, row, table, numbers, which[k], payoff, ids, known, post)
-        if deciding[0]:
-            pay_visits(few, pairs)
-        pay_visits(many, pairs)
+        learn_with(hierarchy, row, contexts, which[k], payoff, known, post)
+        visit_both(hierarchy)
         rounds.kept[t] = True
         rounds.updated[t] = 1
         so_far[1] += 1

@@ -1,15 +1,13 @@
 """The loops of layered graphs: connected components of the live edges of a layer."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Bools, Ints
 from coterie.models._kernels.jit import jit
-
-Numbers = NDArray[np.int64]
 
 
 @jit
-def components(ends: Numbers, alive: NDArray[np.bool_], n_nodes: int) -> Numbers:
+def components(ends: Ints, alive: Bools, n_nodes: int) -> Ints:
     """Return each node's component, numbered by first appearance; edges beyond the end of `alive` are alive."""
     parent = np.arange(n_nodes)
     for e in range(len(ends)):
@@ -36,7 +34,7 @@ def components(ends: Numbers, alive: NDArray[np.bool_], n_nodes: int) -> Numbers
 
 
 @jit
-def extend(ends: Numbers, alive: NDArray[np.bool_], labels: Numbers, n_nodes: int) -> Numbers:
+def extend(ends: Ints, alive: Bools, labels: Ints, n_nodes: int) -> Ints:
     """Return `components` from those of the first nodes, if the others join no two of them; else an empty array.
 
     Edges are in the order of their later ends.
@@ -68,7 +66,7 @@ def extend(ends: Numbers, alive: NDArray[np.bool_], labels: Numbers, n_nodes: in
 
 
 @jit
-def touching(ends: Numbers, alive: NDArray[np.bool_], node: int) -> Numbers:
+def touching(ends: Ints, alive: Bools, node: int) -> Ints:
     """Return the live edges of a node."""
     found = np.empty(16, dtype=np.int64)
     n = 0

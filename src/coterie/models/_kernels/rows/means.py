@@ -1,4 +1,4 @@
-"""Numbered ridge regressions over item ids: on one-hot contexts a row is a mean for each item with data.
+"""Numbered ridge regressions over item ids: on one-hot contexts, a row is a shrunken mean per item.
 
 The facts are one entry per row and item with data: the number of payoffs and their sum. w = total / (1 + times) and
 the spread 1 / √(1 + times) follow from them. `square` = ‖w‖² of a row follows from its entries; `_put` writes both.
@@ -9,8 +9,8 @@ import math
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats, Ints
 from coterie.models._kernels.jit import jit
 from coterie.models._kernels.rows.means_entries import (
     Table,
@@ -26,8 +26,8 @@ from coterie.models._kernels.rows.means_entries import (
 )
 
 __all__ = [
-    "Table", "apart", "clear", "draw", "dump", "fade", "fill", "find", "fits", "gap", "grown", "make", "move", "name",
-    "pool", "refresh", "release", "swap_in", "take", "update", "used", "view",
+    "Table", "add_facts", "clear", "distance", "draw", "dump", "fade", "fill", "find", "fits", "grown", "make",
+    "name", "pool", "refresh", "release", "replace_by_last", "squared_distance", "take", "update", "used", "view",
 ]  # fmt: skip
 
 FORGOTTEN = 1e-6  # payoffs with a smaller total weight have no visible effect
@@ -95,14 +95,7 @@ def release(table: Table, row: int) -> None:
 
 
 @jit
-def view(
-    table: Table,
-    row: int,
-    items: NDArray[np.int64],
-    which: NDArray[np.int64],
-    estimate: NDArray[np.float64],
-    spread: NDArray[np.float64],
-) -> None:
+def view(table: Table, row: int, items: Ints, which: Ints, estimate: Floats, spread: Floats) -> None:
     """Write w·x and √(xᵀM⁻¹x) of each item items[which[k]]."""
     for k in range(len(which)):
         entry = find(table, row, items[which[k]])
@@ -112,7 +105,7 @@ def view(
 
 
 @jit
-def update(table: Table, row: int, items: NDArray[np.int64], position: int, payoff: float) -> None:
+def update(table: Table, row: int, items: Ints, position: int, payoff: float) -> None:
     """Update a row with the payoff of items[position]."""
     entry = insert(table, row, items[position])
     _put(table, entry, table.tally[entry] + 1, table.total[entry] + payoff)
@@ -133,8 +126,8 @@ def fade(table: Table, row: int, keep: float) -> None:
 
 
 @jit
-def move(table: Table, row: int, source: Table, source_row: int, sign: int) -> None:
-    """Add (or, with sign -1, subtract) another row's facts."""
+def add_facts(table: Table, row: int, source: Table, source_row: int, sign: int) -> None:
+    """Add another row's facts, or subtract them (sign -1)."""
     entry = source.head[source_row]
     while entry >= 0:
         mine = insert(table, row, source.item[entry])
@@ -146,12 +139,12 @@ def move(table: Table, row: int, source: Table, source_row: int, sign: int) -> N
 
 @jit
 def pool(table: Table, row: int, source: Table, source_row: int, sign: int) -> None:
-    """Add (or subtract) another row's facts; `move` also updates the sum of squares."""
-    move(table, row, source, source_row, sign)
+    """Do as `add_facts`, which also updates the sum of squares."""
+    add_facts(table, row, source, source_row, sign)
 
 
 @jit
-def swap_in(table: Table, row: int) -> None:
+def replace_by_last(table: Table, row: int) -> None:
     """Forget `row` and move the last row into its place; for rows that are never released."""
     clear(table, row)
     last = table.size[0] - 1
@@ -170,7 +163,7 @@ def swap_in(table: Table, row: int) -> None:
 
 
 @jit
-def gap(table: Table, row: int, others: Table, other: int) -> float:
+def squared_distance(table: Table, row: int, others: Table, other: int) -> float:
     """Return the squared distance of two profiles, ‖w − w'‖², visiting the first one's entries only."""
     total = others.square[other]
     entry = table.head[row]
@@ -184,7 +177,7 @@ def gap(table: Table, row: int, others: Table, other: int) -> float:
 
 
 @jit
-def apart(table: Table, row: int, others: Table, other: int) -> float:
+def distance(table: Table, row: int, others: Table, other: int) -> float:
     """Return the distance of two profiles, exact up to rounding even if they are equal."""
     total = 0.0
     entry = table.head[row]
@@ -206,13 +199,7 @@ def apart(table: Table, row: int, others: Table, other: int) -> float:
 
 @jit
 def draw(
-    table: Table,
-    row: int,
-    items: NDArray[np.int64],
-    which: NDArray[np.int64],
-    scale: float,
-    rng: Generator,
-    score: NDArray[np.float64],
+    table: Table, row: int, items: Ints, which: Ints, scale: float, rng: Generator, score: Floats
 ) -> None:
     """Write a draw of each candidate's payoff: one normal per item, also if it is listed twice."""
     for k in range(len(which)):
@@ -228,7 +215,7 @@ def draw(
 
 
 @jit
-def name(items: NDArray[np.int64], position: int, named: NDArray[np.int64]) -> None:
+def name(items: Ints, position: int, named: Ints) -> None:
     """Give an item its number before it is learned; `named`: the next number, a count, the positions
     numbered."""
     if items[position] < 0:
@@ -240,9 +227,7 @@ def name(items: NDArray[np.int64], position: int, named: NDArray[np.int64]) -> N
 
 
 @jit
-def dump(
-    table: Table, rows: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+def dump(table: Table, rows: Ints) -> tuple[Ints, Ints, Floats, Floats]:
     """Return the entries of rows[i], in the order of their chains: i, item, count, total."""
     length = 0
     for row in rows:
@@ -266,13 +251,7 @@ def dump(
 
 
 @jit
-def fill(
-    table: Table,
-    row: NDArray[np.int64],
-    item: NDArray[np.int64],
-    count: NDArray[np.float64],
-    total: NDArray[np.float64],
-) -> bool:
+def fill(table: Table, row: Ints, item: Ints, count: Floats, total: Floats) -> bool:
     """Insert what `dump` returned, in the same order, and return whether all pairs differed."""
     for at in range(len(row) - 1, -1, -1):
         before = table.size[4]

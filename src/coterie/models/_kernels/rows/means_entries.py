@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats, Ints
 from coterie.models._kernels.jit import jit
 
 
@@ -14,14 +15,14 @@ class Table(NamedTuple):
     slots: NDArray[np.int32]  # (a power of two,) the hash table: 1 + an entry, or 0
     row: NDArray[np.int32]  # (room,)
     item: NDArray[np.int32]  # (room,)
-    tally: NDArray[np.float64]  # (room,) the number of payoffs; a fraction with fading
-    total: NDArray[np.float64]  # (room,) the sum of payoffs
+    tally: Floats  # (room,) the number of payoffs; a fraction with fading
+    total: Floats  # (room,) the sum of payoffs
     next: NDArray[np.int32]  # (room,) the row's next entry, or the next free one; -1 ends the chain
     prev: NDArray[np.int32]  # (room,)
     head: NDArray[np.int32]  # (row room,) the row's first entry, -1 if none
-    square: NDArray[np.float64]  # (row room,) ‖w‖²
-    times: NDArray[np.int64]  # (row room,) payoffs learned
-    free: NDArray[np.int64]  # (row room,) a stack of released rows
+    square: Floats  # (row room,) ‖w‖²
+    times: Ints  # (row room,) payoffs learned
+    free: Ints  # (row room,) a stack of released rows
     size: NDArray[
         np.int64
     ]  # rows ever taken, released rows, entries ever used, first free entry, live entries

@@ -1,7 +1,7 @@
 """Numbered ridge regressions over feature vectors, all symmetric matrices as packed upper triangles.
 
 The facts of a row are `gram` = Σ x xᵀ, `moment` = Σ y x and `times`; `inverse` = (I + gram)⁻¹ and `weight` =
-inverse · moment follow from them, and only `update` and `refresh` write either. Row -1 has learned nothing.
+inverse · moment follow from them, and only `update` and `refresh` write them. Row -1 has learned nothing.
 """
 
 import math
@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats, Ints
 from coterie.models._kernels.jit import jit
 
 # Rank-one updates of an inverse accumulate rounding; so it is recomputed from the facts after this many payoffs.
@@ -20,13 +20,13 @@ REFRESH = 1024
 class Rows(NamedTuple):
     """The arrays of all rows; the first axis is the row."""
 
-    gram: NDArray[np.float64]  # (room, pairs)
-    moment: NDArray[np.float64]  # (room, n_features)
-    inverse: NDArray[np.float64]  # (room, pairs)
-    weight: NDArray[np.float64]  # (room, n_features)
-    times: NDArray[np.int64]  # (room,) payoffs learned
-    free: NDArray[np.int64]  # (room,) a stack of released rows
-    size: NDArray[np.int64]  # rows ever taken, released rows
+    gram: Floats  # (room, pairs)
+    moment: Floats  # (room, n_features)
+    inverse: Floats  # (room, pairs)
+    weight: Floats  # (room, n_features)
+    times: Ints  # (room,) payoffs learned
+    free: Ints  # (room,) a stack of released rows
+    size: Ints  # rows ever taken, released rows
 
 
 def make(n_features: int, room: int) -> Rows:
@@ -100,14 +100,7 @@ def release(rows: Rows, row: int) -> None:
 
 
 @jit
-def view(
-    rows: Rows,
-    row: int,
-    items: NDArray[np.float64],
-    which: NDArray[np.int64],
-    estimate: NDArray[np.float64],
-    spread: NDArray[np.float64],
-) -> None:
+def view(rows: Rows, row: int, items: Floats, which: Ints, estimate: Floats, spread: Floats) -> None:
     """Write w·x and √(xᵀM⁻¹x) of each x = items[which[k]]."""
     n_features = items.shape[1]
     if row < 0:
@@ -144,7 +137,7 @@ def view(
 
 
 @jit
-def factor(rows: Rows, row: int) -> NDArray[np.float64]:
+def factor(rows: Rows, row: int) -> Floats:
     """Return the lower Cholesky factor of M = I + gram."""
     n_features = rows.moment.shape[1]
     lower = np.zeros((n_features, n_features))
@@ -199,7 +192,7 @@ def refresh(rows: Rows, row: int) -> None:
 
 
 @jit
-def update(rows: Rows, row: int, items: NDArray[np.float64], position: int, payoff: float) -> None:
+def update(rows: Rows, row: int, items: Floats, position: int, payoff: float) -> None:
     """Update a row with the payoff of items[position]."""
     x = items[position]
     n_features = len(x)
@@ -234,7 +227,7 @@ def update(rows: Rows, row: int, items: NDArray[np.float64], position: int, payo
 
 @jit
 def fade(rows: Rows, row: int, keep: float) -> None:
-    """Let all that a row has learned count less: O(d³), because the prior does not."""
+    """Reduce the weight of all that a row has learned. O(d³), because the prior does not fade."""
     for at in range(rows.gram.shape[1]):
         rows.gram[row, at] *= keep
     for a in range(rows.moment.shape[1]):
@@ -243,8 +236,8 @@ def fade(rows: Rows, row: int, keep: float) -> None:
 
 
 @jit
-def move(rows: Rows, row: int, source: Rows, source_row: int, sign: int) -> None:
-    """Add (or, with sign -1, subtract) another row's facts; `refresh` must follow."""
+def add_facts(rows: Rows, row: int, source: Rows, source_row: int, sign: int) -> None:
+    """Add another row's facts, or subtract them (sign -1); `refresh` must follow."""
     if source.times[source_row] == 0:
         return
     for at in range(rows.gram.shape[1]):
@@ -256,15 +249,15 @@ def move(rows: Rows, row: int, source: Rows, source_row: int, sign: int) -> None
 
 @jit
 def pool(rows: Rows, row: int, source: Rows, source_row: int, sign: int) -> None:
-    """Add (or subtract) another row's facts, and let the inverse follow."""
+    """Do as `add_facts`, and recompute the inverse."""
     if source.times[source_row] > 0:
-        move(rows, row, source, source_row, sign)
+        add_facts(rows, row, source, source_row, sign)
         refresh(rows, row)
 
 
 @jit
-def swap_in(rows: Rows, row: int) -> None:
-    """Let the last row take the place of `row`, which is forgotten. For rows that are never given back."""
+def replace_by_last(rows: Rows, row: int) -> None:
+    """Forget `row` and move the last row into its place; for rows that are never released."""
     last = rows.size[0] - 1
     if row != last:
         for at in range(rows.gram.shape[1]):
@@ -279,7 +272,7 @@ def swap_in(rows: Rows, row: int) -> None:
 
 
 @jit
-def gap(rows: Rows, row: int, others: Rows, other: int) -> float:
+def squared_distance(rows: Rows, row: int, others: Rows, other: int) -> float:
     """Return the squared distance of two profiles, ‖w − w'‖²."""
     total = 0.0
     for a in range(rows.weight.shape[1]):
@@ -289,20 +282,14 @@ def gap(rows: Rows, row: int, others: Rows, other: int) -> float:
 
 
 @jit
-def apart(rows: Rows, row: int, others: Rows, other: int) -> float:
-    """Return the distance of two profiles, exact to rounding also where they are equal."""
-    return math.sqrt(gap(rows, row, others, other))
+def distance(rows: Rows, row: int, others: Rows, other: int) -> float:
+    """Return the distance of two profiles, exact up to rounding even if they are equal."""
+    return math.sqrt(squared_distance(rows, row, others, other))
 
 
 @jit
 def draw(
-    rows: Rows,
-    row: int,
-    items: NDArray[np.float64],
-    which: NDArray[np.int64],
-    scale: float,
-    rng: Generator,
-    score: NDArray[np.float64],
+    rows: Rows, row: int, items: Floats, which: Ints, scale: float, rng: Generator, score: Floats
 ) -> None:
     """Write w̃·x of each x = items[which[k]], one w̃ ~ N(w, scale² M⁻¹) for all of them."""
     n_features = items.shape[1]
@@ -329,5 +316,5 @@ def draw(
 
 
 @jit
-def name(items: NDArray[np.float64], position: int, named: NDArray[np.int64]) -> None:
+def name(items: Floats, position: int, named: Ints) -> None:
     """Do nothing: a vector needs no number."""

@@ -1,16 +1,13 @@
-"""The loops of rows that are summed or averaged, without copies of them on the way."""
+"""Loops that sum or average rows without copying them."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats, Ints
 from coterie.models._kernels.jit import jit
-
-Floats = NDArray[np.float64]
-Numbers = NDArray[np.int64]
 
 
 @jit
-def total(rows: Floats, chosen: Numbers) -> Floats:
+def total(rows: Floats, chosen: Ints) -> Floats:
     """Return the sum of some rows."""
     found = np.zeros(rows.shape[1])
     for row in chosen:
@@ -20,8 +17,8 @@ def total(rows: Floats, chosen: Numbers) -> Floats:
 
 
 @jit
-def average(rows: Floats, meets: Numbers, into: Floats) -> None:
-    """Write each row's average with the one it meets."""
+def average(rows: Floats, meets: Ints, into: Floats) -> None:
+    """Write each row's average with the row that it meets."""
     for row in range(rows.shape[0]):
         other = meets[row]
         for k in range(rows.shape[1]):

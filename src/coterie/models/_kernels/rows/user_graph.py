@@ -1,10 +1,10 @@
 """A graph over rows that only loses edges between them: its components, and their pooled statistics.
 
 In sparse graphs some edges are marked as a tree that spans the component: only a cut in the tree can split it.
-Then the tree is searched from both ends in turns, and the half whose search ends first looks for another edge to
-the other half. If there is none, that half becomes a component of its own. Each component has a row in `pools`;
-the part that splits off is summed and subtracted. Nothing here allocates: `roomy` returns whether there is room
-for one arrival and one round.
+After such a cut both halves of the tree are searched in turns, and the half whose search ends first looks for
+another edge to the other half. If there is none, that half becomes a component of its own. Each component has a
+row in `pools`; the part that splits off is summed and subtracted. Nothing here allocates: `has_room` returns whether
+there is room for one arrival and one round.
 """
 
 import math
@@ -14,8 +14,19 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from coterie.arrays import Ints
+from coterie.models._kernels.bounds import certainty
 from coterie.models._kernels.jit import jit
-from coterie.models._kernels.rows.dispatch import apart, clear, fits, move, refresh, release, take, used
+from coterie.models._kernels.rows.dispatch import (
+    add_facts,
+    clear,
+    distance,
+    fits,
+    refresh,
+    release,
+    take,
+    used,
+)
 from coterie.models._kernels.rows.user_graph_edges import (
     COMPLETE,
     GONE,
@@ -34,11 +45,11 @@ from coterie.models._kernels.rows.user_graph_edges import (
 )
 from coterie.models.protocol import ROUNDING
 
-__all__ = ["Graph", "arrive", "grown", "leave", "make", "rebuild", "roomy", "serve"]
+__all__ = ["Graph", "arrive", "cut_edges", "grown", "has_room", "leave", "make", "rebuild"]
 
 
 @jit
-def roomy(graph: Graph, rows: Any, pools: Any) -> bool:
+def has_room(graph: Graph, rows: Any, pools: Any) -> bool:
     """Return whether there is room to add and serve a row; a component has no more entries than its rows."""
     n = graph.size[ROWS] + 1
     if graph.size[COMPLETE]:
@@ -55,22 +66,22 @@ def roomy(graph: Graph, rows: Any, pools: Any) -> bool:
 
 
 @jit
-def split_off(graph: Graph, rows: Any, pools: Any, who: NDArray[np.int64], start: int, stop: int) -> None:
+def split_off(graph: Graph, rows: Any, pools: Any, who: Ints, start: int, stop: int) -> None:
     """Make who[start:stop] a new component."""
     old = graph.home[who[start]]
     c = take(pools)
     for i in range(start, stop):
         graph.home[who[i]] = c
-        move(pools, c, rows, who[i], 1)
+        add_facts(pools, c, rows, who[i], 1)
     refresh(pools, c)
-    move(pools, old, pools, c, -1)
+    add_facts(pools, old, pools, c, -1)
     refresh(pools, old)
     graph.members[c] = stop - start
     graph.members[old] -= stop - start
 
 
 @jit
-def part(graph: Graph, rows: Any, pools: Any, a: int, b: int) -> None:
+def repair_tree(graph: Graph, rows: Any, pools: Any, a: int, b: int) -> None:
     """Repair the tree after its edge between a and b was cut, or split the component if that is impossible."""
     graph.size[STAMP] += 1
     ours, theirs = 2 * graph.size[STAMP], 2 * graph.size[STAMP] + 1
@@ -102,16 +113,10 @@ def part(graph: Graph, rows: Any, pools: Any, a: int, b: int) -> None:
 
 
 @jit
-def _certainty(times: int) -> float:
-    """Return √((1 + log(1+T)) / (1+T)): how far a profile from T payoffs may be from the truth."""
-    return math.sqrt((1 + math.log(1.0 + times)) / (1.0 + times))
-
-
-@jit
 def unlike(rows: Any, i: int, j: int, alpha2: float) -> bool:
     """Return whether two users' profiles are too far apart for an edge."""
-    limit = alpha2 * (_certainty(rows.times[i]) + _certainty(rows.times[j]))
-    return apart(rows, i, rows, j) > limit + ROUNDING  # type: ignore[no-any-return]
+    limit = alpha2 * (certainty(rows.times[i]) + certainty(rows.times[j]))
+    return distance(rows, i, rows, j) > limit + ROUNDING  # type: ignore[no-any-return]
 
 
 @jit
@@ -160,7 +165,7 @@ def _pieces(graph: Graph, rows: Any, pools: Any, c: int) -> None:
 
 
 @jit
-def _serve_complete(graph: Graph, rows: Any, pools: Any, row: int, alpha2: float) -> None:
+def _cut_edges_complete(graph: Graph, rows: Any, pools: Any, row: int, alpha2: float) -> None:
     c = graph.home[row]
     lost, linked = graph.left, -1
     n_lost = 0
@@ -180,10 +185,10 @@ def _serve_complete(graph: Graph, rows: Any, pools: Any, row: int, alpha2: float
 
 
 @jit
-def serve(graph: Graph, rows: Any, pools: Any, row: int, alpha2: float) -> None:
+def cut_edges(graph: Graph, rows: Any, pools: Any, row: int, alpha2: float) -> None:
     """Cut the row's edges to rows that differ too much, and split components."""
     if graph.size[COMPLETE]:
-        _serve_complete(graph, rows, pools, row, alpha2)
+        _cut_edges_complete(graph, rows, pools, row, alpha2)
         return
     e = graph.head[row]
     while e >= 0:
@@ -191,7 +196,7 @@ def serve(graph: Graph, rows: Any, pools: Any, row: int, alpha2: float) -> None:
         if unlike(rows, row, j, alpha2):
             unlink(graph, e)
             if graph.tree[e]:
-                part(graph, rows, pools, row, j)
+                repair_tree(graph, rows, pools, row, j)
         e = after
 
 
@@ -268,7 +273,7 @@ def _join_all(graph: Graph, pools: Any, row: int) -> int:
     for j in range(row):
         c = graph.home[j]
         if c != into:
-            move(pools, into, pools, c, 1)
+            add_facts(pools, into, pools, c, 1)
             release(pools, c)
             _rename(graph, j, c, into)
             merged = True
@@ -295,7 +300,7 @@ def _join_touched(graph: Graph, pools: Any, row: int) -> int:
         c = graph.home[graph.to[e]]
         if c != into:
             graph.tree[e] = graph.tree[e ^ 1] = True
-            move(pools, into, pools, c, 1)
+            add_facts(pools, into, pools, c, 1)
             release(pools, c)
             _rename(graph, graph.to[e], c, into)
             merged = True
@@ -311,7 +316,7 @@ def _resum(graph: Graph, rows: Any, pools: Any, c: int) -> None:
     clear(pools, c)
     for v in range(graph.size[ROWS]):
         if graph.home[v] == c:
-            move(pools, c, rows, v, 1)
+            add_facts(pools, c, rows, v, 1)
     refresh(pools, c)
 
 
@@ -325,7 +330,7 @@ def leave(graph: Graph, rows: Any, pools: Any, row: int) -> None:
     if graph.size[COMPLETE]:
         graph.home[row] = -1
         graph.members[c] -= 1
-        move(pools, c, rows, row, -1)
+        add_facts(pools, c, rows, row, -1)
         _pieces(graph, rows, pools, c)
         keys = graph.gone.copy()
         for at in range(len(keys)):
@@ -339,7 +344,7 @@ def leave(graph: Graph, rows: Any, pools: Any, row: int) -> None:
             j = graph.to[e]
             unlink(graph, e)
             if graph.tree[e]:
-                part(graph, rows, pools, row, j)
+                repair_tree(graph, rows, pools, row, j)
         alone = graph.home[row]
         graph.members[alone] = 0
         release(pools, alone)
@@ -356,9 +361,7 @@ def leave(graph: Graph, rows: Any, pools: Any, row: int) -> None:
 
 
 @jit
-def rebuild(
-    graph: Graph, homes: NDArray[np.int64], pairs: NDArray[np.int64], tree: NDArray[np.uint8]
-) -> None:
+def rebuild(graph: Graph, homes: Ints, pairs: Ints, tree: NDArray[np.uint8]) -> None:
     """Fill an empty graph with rows and pairs, in this order: edges, or cut pairs if it is complete."""
     for home in homes:
         graph.home[add_row(graph)] = home

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Bools, Ints
 from coterie.models._kernels.jit import jit
 
 ROWS, HALVES, STAMP, COMPLETE, GONE, LIVE = 0, 1, 2, 3, 4, 5  # positions in `size`
@@ -20,14 +21,14 @@ class Graph(NamedTuple):
     to: NDArray[np.int32]  # (half-edges,) the other end, -1 once cut
     next: NDArray[np.int32]  # (half-edges,) the row's next half-edge, -1 at the end
     prev: NDArray[np.int32]  # (half-edges,)
-    tree: NDArray[np.bool_]  # (half-edges,) whether it is in the component's spanning tree
+    tree: Bools  # (half-edges,) whether it is in the component's spanning tree
     head: NDArray[np.int32]  # (rows,) the row's first half-edge, -1 if none
-    home: NDArray[np.int64]  # (rows,) the component's pool
-    mark: NDArray[np.int64]  # (rows,) scratch: which search reached the row
-    left: NDArray[np.int64]  # (rows,) scratch: a queue
-    right: NDArray[np.int64]  # (rows,) scratch: another
-    members: NDArray[np.int64]  # (pools,) rows in the component
-    gone: NDArray[np.int64]  # (a power of two,) the complete graph's cut pairs, hashed; 0 is empty
+    home: Ints  # (rows,) the component's pool
+    mark: Ints  # (rows,) scratch: which search reached the row
+    left: Ints  # (rows,) scratch: a queue
+    right: Ints  # (rows,) scratch: another
+    members: Ints  # (pools,) rows in the component
+    gone: Ints  # (a power of two,) the complete graph's cut pairs, hashed; 0 is empty
     size: NDArray[
         np.int64
     ]  # rows, half-edges created, searches, whether complete, cut pairs, live half-edges
@@ -164,7 +165,7 @@ def cut_pair(graph: Graph, a: int, b: int) -> None:
 
 
 @jit
-def rehash(keys: NDArray[np.int64], graph: Graph, without: int, renamed: int) -> None:
+def rehash(keys: Ints, graph: Graph, without: int, renamed: int) -> None:
     """Hash cut pairs into an empty set, except those of the row `without`; row `renamed` takes its number."""
     graph.size[GONE] = 0
     for key in keys:

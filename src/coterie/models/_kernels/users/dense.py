@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
+from coterie.arrays import Bools, Floats
+from coterie.models._kernels.bounds import is_near, scale_after
 from coterie.models._kernels.jit import jit
 from coterie.models._kernels.rounds import Plain, Rounds
-from coterie.models._kernels.rule import is_near, scale_after
 from coterie.models._kernels.users.panels import (
     Residues,
     buffers,
@@ -23,10 +23,7 @@ from coterie.models._kernels.users.panels import (
     view,
 )
 from coterie.models._kernels.users.simd import PANEL, PANELS
-from coterie.models.protocol import ROUNDING, TIE, Floats
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from coterie.models.protocol import ROUNDING, TIE
 
 TINY = 1e-300  # in place of a pivot that rounding made zero
 CHUNK = 512  # panels per thread at a time; sums are made chunk by chunk for any number of threads

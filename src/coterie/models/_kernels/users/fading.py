@@ -8,17 +8,13 @@ from typing import Any
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
+from coterie.arrays import Bools, Floats, Ints
+from coterie.models._kernels.bounds import is_near, scale_after
 from coterie.models._kernels.jit import jit
 from coterie.models._kernels.rounds import Rounds, Rule
 from coterie.models._kernels.rows.dispatch import draw, fade, fits, name, take, update, used, view
-from coterie.models._kernels.rows.loops import best
-from coterie.models._kernels.rule import is_near, scale_after
-from coterie.models.protocol import Floats
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from coterie.models._kernels.rows.game import best
 
 
 @jit

@@ -2,6 +2,7 @@
 
 import math
 
+from coterie.arrays import Ints
 from coterie.models._kernels.jit import bare
 from coterie.models._kernels.users.history_arrays import (
     BORN,
@@ -22,7 +23,6 @@ from coterie.models._kernels.users.history_arrays import (
     ROOM_SCRATCH,
     ROWS,
     VERSION,
-    Ints,
     Records,
     State,
 )

@@ -22,7 +22,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-Ints: TypeAlias = NDArray[np.int64]
+from coterie.arrays import Ints
+
 Records: TypeAlias = NDArray[Any]
 
 NONE, UNKNOWN = -1, -2

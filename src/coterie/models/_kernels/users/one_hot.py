@@ -8,8 +8,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats, Ints
+from coterie.models._kernels.bounds import is_near
 from coterie.models._kernels.jit import bare
-from coterie.models._kernels.rule import is_near
 from coterie.models._kernels.users.histories import (
     change,
     find_class,
@@ -36,11 +37,10 @@ from coterie.models._kernels.users.history_arrays import (
     NONE,
     ORDER,
     Arrays,
-    Ints,
     Records,
     State,
 )
-from coterie.models.protocol import ROUNDING, Floats
+from coterie.models.protocol import ROUNDING
 
 
 @bare

@@ -1,5 +1,6 @@
 """Pairs of users and items, from files into arrays and back."""
 
+from coterie.arrays import Floats, Ints
 from coterie.models._kernels.jit import bare
 from coterie.models._kernels.users.histories import (
     find_entry,
@@ -14,13 +15,11 @@ from coterie.models._kernels.users.histories import (
 from coterie.models._kernels.users.history_arrays import (
     ENOUGH,
     Arrays,
-    Ints,
     State,
 )
 from coterie.models._kernels.users.one_hot import (
     find_place,
 )
-from coterie.models.protocol import Floats
 
 
 @bare

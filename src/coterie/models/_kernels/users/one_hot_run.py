@@ -5,9 +5,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from coterie.arrays import Floats, Ints
+from coterie.models._kernels.bounds import scale_after
 from coterie.models._kernels.jit import bare
 from coterie.models._kernels.rounds import Plain
-from coterie.models._kernels.rule import scale_after
 from coterie.models._kernels.users.histories import (
     find_entry,
     find_mark,
@@ -20,7 +21,6 @@ from coterie.models._kernels.users.history_arrays import (
     ROOM_USERS,
     UNKNOWN,
     Arrays,
-    Ints,
     Records,
     State,
 )
@@ -32,7 +32,7 @@ from coterie.models._kernels.users.one_hot import (
     scan,
     untouched_near,
 )
-from coterie.models.protocol import TIE, Floats
+from coterie.models.protocol import TIE
 
 
 class Scratch(NamedTuple):

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.models._kernels.jit import jit
 from coterie.models._kernels.users.simd import (
     PANEL,
@@ -26,7 +27,6 @@ from coterie.models._kernels.users.simd import (
     multiply_many,
     subtract_outer,
 )
-from coterie.models.protocol import Floats
 
 Residues = NDArray[np.float32]
 

@@ -2,17 +2,14 @@
 updated round by round equals, to the last bit, one that is computed again from the same history."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats, Ints
 from coterie.models._kernels.jit import jit
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 
 @jit
 def views(
-    contexts: Floats, lengths: Floats, supports: Indices, sizes: Indices, weights: Floats, inverses: Floats
+    contexts: Floats, lengths: Floats, supports: Ints, sizes: Ints, weights: Floats, inverses: Floats
 ) -> tuple[Floats, Floats]:
     """Return each user's w·x and √(x_Sᵀ M_S⁻¹ x_S), or ‖x‖ where S is empty: (users, candidates) each."""
     n_users, most = supports.shape
@@ -44,9 +41,9 @@ def add_context(
     x: Floats,
     payoff: float,
     pull: Floats,
-    wide: Indices,
+    wide: Ints,
     columns: Floats,
-    hot: Indices,
+    hot: Ints,
     block: Floats,
 ) -> None:
     """Add x·y to Xᵀy, and x xᵀ to the parts of XᵀX that are kept: `columns` of `wide`, `block` of `hot`."""
@@ -63,7 +60,7 @@ def add_context(
 
 
 @jit
-def add_products(contexts: Floats, rows: Indices, features: Indices, others: Indices, sums: Floats) -> None:
+def add_products(contexts: Floats, rows: Ints, features: Ints, others: Ints, sums: Floats) -> None:
     """Add Σ x[f]·x[o] over `rows` of `contexts` to `sums`: (features, others)."""
     for t in range(rows.shape[0]):
         row = rows[t]
@@ -74,7 +71,7 @@ def add_products(contexts: Floats, rows: Indices, features: Indices, others: Ind
 
 
 @jit
-def add_column(contexts: Floats, rows: Indices, feature: int, column: Floats) -> None:
+def add_column(contexts: Floats, rows: Ints, feature: int, column: Floats) -> None:
     """Add Σ x[feature]·x over `rows` of `contexts` to `column`: (n_features,)."""
     for t in range(rows.shape[0]):
         row = rows[t]
@@ -84,7 +81,7 @@ def add_column(contexts: Floats, rows: Indices, feature: int, column: Floats) ->
 
 
 @jit
-def add_pull(contexts: Floats, payoffs: Floats, rows: Indices, pull: Floats) -> None:
+def add_pull(contexts: Floats, payoffs: Floats, rows: Ints, pull: Floats) -> None:
     """Add Σ x·y over `rows` to `pull`: (n_features,)."""
     for t in range(rows.shape[0]):
         row = rows[t]

@@ -1,4 +1,4 @@
-// Going from page to page: the address after # says which, so ids never reach a server's log.
+// Navigation: the part of the address after # names the view, so that ids never reach a server's log.
 import { Refused, locked, onKey } from "./ask.js";
 import { el } from "./draw.js";
 import { evaluation, evaluations } from "./evaluations.js";

@@ -1,4 +1,4 @@
-// Asking the JSON routes. The key is kept in this tab and sent as a header only, never in an address.
+// Calls the JSON routes. The key is kept in this tab and sent only as a header, never in an address.
 const dialog = document.getElementById("key-dialog"), KEY = "coterie-key";
 
 export class Refused extends Error {}

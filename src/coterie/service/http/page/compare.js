@@ -1,4 +1,4 @@
-// Ours against the baseline: what a team steers by, so it comes first.
+// The policy against the baseline: the most important figure, so it comes first.
 import { between, count, el, moment, payoff, percent } from "./draw.js";
 import { card, figure, note, table } from "./parts.js";
 
@@ -6,7 +6,7 @@ const NAMES = { champion: "this service", holdback: "held back", challenger: "ch
 const signed = (y, show) => (y === null ? "–" : `${y >= 0 ? "+" : "−"}${show(Math.abs(y))}`);
 const tone = (verdict) => ({ better: "good", worse: "bad" })[verdict];
 
-// The first figure: measured on users who were held back, if any were; else estimated; in apprentice mode, foretold.
+// The first figure: measured on held-back users if there are any, else estimated; in apprentice mode, predicted.
 export function against(now) {
   const lift = now.trial?.lifts.find((one) => one.arm === "champion" && one.against === "holdback");
   if (now.mode !== "online") return foretold(now.total);
@@ -55,5 +55,5 @@ export function trial(found) {
   return [el("div", { class: "grid" }, card("", "Measured on users assigned by chance",
     table([["Arm", "id"], ["Policy", "id"], ["Share", "number"], ["Users", "number"], ["Payoffs", "number"], ["Average", "number"], ["Range", "number"]], rows, "", "Arms"),
     table([["Lift", "id"], ["Difference", "number"], ["Range", "number"], ["Relative", "number"], ["Verdict", ""]], lifts, "", "Lifts"),
-    note(`Since ${moment(found.since)}. A user stays in one arm, and ranges take the payoffs of one user together: they hold the true value in about 19 of 20 cases, if you look once, at a time that you chose before.`)))];
+    note(`Since ${moment(found.since)}. A user stays in one arm, and ranges take the payoffs of one user together: they hold the true value in about 19 of 20 cases, if you look once, at a time that you chose in advance.`)))];
 }

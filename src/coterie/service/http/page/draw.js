@@ -1,4 +1,4 @@
-// Elements and charts. Text only ever becomes a text node, so no id can become markup.
+// Elements and charts. Text becomes text nodes only, so that no id can become markup.
 const SVG = "http://www.w3.org/2000/svg";
 
 function fill(element, attributes, children) {
@@ -36,7 +36,7 @@ function nice(low, high, parts = 4) {
   return ticks;
 }
 
-// series: [{name, key, kind, range}], points: [{start, …}]; says the values under the cursor through `told`.
+// series: [{name, key, kind, range}], points: [{start, …}]; passes the values under the cursor to `told`.
 export function lines(points, series, label, show, told, axis = (v) => String(+v.toPrecision(3))) {
   const box = el("div", { class: "chart" });
   const render = () => {

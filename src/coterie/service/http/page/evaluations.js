@@ -13,7 +13,7 @@ export function evaluations(id, still) {
     if (!still()) return;
     main.replaceChildren(
       el("h1", { tabindex: -1 }, "Evaluations"),
-      el("p", { class: "lead" }, "What other policies would have earned on the log, without showing them to anybody."),
+      el("p", { class: "lead" }, "What other policies would have earned on the log, without showing them to users."),
       el("div", { class: "grid" }, card("", "All evaluations",
         table([["Name", "id"], ["Made", "wide"], ["Status"], ["Verdict", "id wide"]],
           found.map((one) => ({ cells: [link("evaluation", one.id, one.name), moment(one.created), state(one), one.verdict || one.error || "–"] })),
@@ -24,7 +24,7 @@ export function evaluations(id, still) {
 
 const state = (one) => el("span", { class: one.applied ? "tag strong" : "tag" }, one.applied ? "applied" : one.status);
 
-// One line a policy, best on top: the estimate and its interval on a common scale.
+// One line per policy, the best on top: the estimate and its interval on a common scale.
 function forest(policies) {
   const low = Math.min(0, ...policies.map((p) => p.dr.low)), high = Math.max(0.05, ...policies.map((p) => p.dr.high));
   const box = el("div", { class: "chart" }), width = Math.max(260, main.clientWidth - 80), line = 44, left = 8, right = width - 8;

@@ -1,11 +1,11 @@
-// A decision explained: one that was made, or one that is only imagined.
+// Explains a decision that was made, or that would be made now.
 import { Refused, ask } from "./ask.js";
 import { count, el, moment, payoff, percent, range } from "./draw.js";
 import { card, link, main, note, table } from "./parts.js";
 
 const KINDS = { population: "what anything pays on average", user: "how generous this user is", id: "this action", feature: "actions with this feature", "context × id": "this action in this context", "context × feature": "this feature in this context", "user × id": "this action for this user", "user × feature": "this feature for this user", "user × context × id": "this action for this user in this context" };
 
-// One model of all: the parts of each estimate, and what mattered most to the choice.
+// For one model of all users: the parts of each estimate, and what mattered most for the choice.
 function inParts(why, by) {
   const chance = Object.fromEntries(why.ranking.map((r) => [r.id, r.probability])), reasons = why.reasons || [];
   const low = Math.min(0, ...reasons.map((r) => r.estimate - r.width)), high = Math.max(0.1, ...reasons.map((r) => r.score));
@@ -15,9 +15,9 @@ function inParts(why, by) {
     table([["Action", "id"], ["Estimate and how sure", ""], ["Score", "number"], ["Everybody", "number"], ["Action", "number"], ["Context", "number"], ["User", "number"], ["Probability", "number"]],
       order.map((r) => ({ chosen: r.id === why.chosen, cells: [[link("item", r.id), r.id === why.chosen ? [" ", el("span", { class: "tag strong" }, "shown")] : null], range(r.estimate, r.width, low, high), payoff(r.score), ...[r.population, r.action, r.context, r.user].map(payoff), percent(chance[r.id])] })),
       "The reasons were not recorded.", "Why"),
-    note("The estimate is the sum of four parts: what anything pays, and what this action adds for everybody, in this context and for this user. The score adds half a standard deviation; the further behind the best score, the rarer an action is shown."),
-    el("h3", {}, "What mattered most to the choice"),
-    table([["What", ""], ["Features", "id"], ["Adds", "number"]], (why.contributions || []).map((c) => ({ cells: [KINDS[c.kind] || c.kind, c.features.join(" with ") || "–", payoff(c.value)] })), "Nothing was learned of it before.", "What mattered most"),
+    note("The estimate is the sum of four parts: what anything pays, and what this action adds for everybody, in this context and for this user. The score adds half a standard deviation; the lower its score, the less often an action is shown."),
+    el("h3", {}, "What mattered most for the choice"),
+    table([["What", ""], ["Features", "id"], ["Adds", "number"]], (why.contributions || []).map((c) => ({ cells: [KINDS[c.kind] || c.kind, c.features.join(" with ") || "–", payoff(c.value)] })), "Nothing had been learned about it.", "What mattered most"),
   ];
 }
 
@@ -59,7 +59,7 @@ export function whatIf() {
   what.value = sessionStorage.getItem("coterie-what") || "";
   const form = el("form", { onsubmit: (sent) => { sent.preventDefault(); imagine().catch((error) => answer.replaceChildren(el("p", { class: "error", role: "alert" }, error.message))); } },
     el("label", { for: "who" }, "User"), who,
-    el("label", { for: "what" }, "Actions"), el("p", { class: "note", id: "what-note" }, "One id a line; or one JSON object a line, with id and features."), what,
+    el("label", { for: "what" }, "Actions"), el("p", { class: "note", id: "what-note" }, "One id per line, or one JSON object per line with id and features."), what,
     el("label", { for: "where" }, "Context (may be empty)"), el("p", { class: "note", id: "where-note" }, "A JSON list of feature objects."), where,
     el("button", { type: "submit" }, "Explain"));
   async function imagine() {
@@ -72,7 +72,7 @@ export function whatIf() {
   }
   main.replaceChildren(
     el("h1", { tabindex: -1 }, "What if"),
-    el("p", { class: "lead" }, "What would be decided for a user now, and why. Nothing of it is recorded."),
+    el("p", { class: "lead" }, "What would be decided for a user now, and why. Nothing is recorded."),
     el("div", { class: "grid" }, el("section", { class: "card", "aria-label": "Question" }, form), el("section", { class: "card", "aria-label": "Answer" }, answer)),
   );
   answer.replaceChildren(el("p", { class: "empty" }, "Ask, and the reasons appear here."));

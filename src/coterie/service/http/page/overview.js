@@ -1,4 +1,4 @@
-// The overview: what was decided and earned, by whom together, how fast.
+// The overview: what was decided and earned, how many users it rested on, and how fast.
 import { ask } from "./ask.js";
 import { bars, between, count, el, key, lines, millis, moment, payoff, percent } from "./draw.js";
 import { against, trial } from "./compare.js";
@@ -17,7 +17,7 @@ const ARMS = [
   { name: "challenger", key: "challenger", kind: "challenger", range: "challengerInterval" },
 ];
 
-// What is known of the others, and how much better ours is; said only where the two ranges do not meet.
+// What the baseline and a uniform choice earn, and how much better the policy is; shown only if the intervals do not overlap.
 function lift(total, name) {
   const theirs = total[name], range = total[`${name}Interval`], ours = total.payoffInterval;
   if (total[`${name}Blind`]) return "cannot be estimated: nothing was left to chance";
@@ -48,7 +48,7 @@ export function overview(id, still) {
   } }, paused ? "Go on" : "Pause");
   main.replaceChildren(
     el("div", { class: "row" }, el("h1", { tabindex: -1 }, "What was decided and earned"), el("div", { class: "buttons" }, pause)),
-    el("p", { class: "lead" }, "Payoffs against the baseline's, the decisions behind them, and who decided with whom."),
+    el("p", { class: "lead" }, "Payoffs against the baseline's, the latest decisions, and how many users they rested on."),
     alarm,
     figures,
     arms,
@@ -111,12 +111,12 @@ function payoffs(points) {
   ];
 }
 
-// By the round, so that a new loop shows what it learns long before the first minutes are over.
+// Per decision, so that a new loop shows what it learns within its first minutes.
 function learning(stretches) {
-  if (!stretches.length) return [el("p", { class: "empty" }, "Fewer than 50 decisions were rewarded yet.")];
+  if (!stretches.length) return [el("p", { class: "empty" }, "Fewer than 50 decisions have a reward yet.")];
   return [
     lines(stretches, [SERIES[0]].map((s) => ({ ...s, key: "payoff" })), "Average payoff of the latest decisions", payoff, null),
-    note(`Each point is ${count(stretches[0].decisions)} decisions with what they earned; those who were held back or had the challenger are left out.`),
+    note(`Each point is ${count(stretches[0].decisions)} decisions with what they earned; users in the holdback and in the challenger's arm are left out.`),
   ];
 }
 

@@ -1,4 +1,4 @@
-// What all pages are made of.
+// Parts that all views share.
 import { clock, count, el, payoff } from "./draw.js";
 
 export const main = document.getElementById("main"), live = document.getElementById("live");
@@ -14,7 +14,7 @@ export function table(columns, rows, empty, caption) {
   const body = rows.map((row) =>
     el("tr", { class: row.chosen && "chosen", role: "row" }, row.cells.map((cell, k) => el(k ? "td" : "th", { scope: k ? null : "row", role: k ? "cell" : "rowheader", class: columns[k][1], "data-label": columns[k][0] || null }, el("span", { class: "value" }, cell)))),
   );
-  // The roles are for phones, where rows become blocks and would no longer be told as rows.
+  // The roles are for phones, where rows become blocks and would lose their role.
   return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption }, el("table", { role: "table" }, el("caption", { class: "hidden" }, caption), el("thead", { role: "rowgroup" }, head), el("tbody", { role: "rowgroup" }, body)));
 }
 
@@ -34,7 +34,7 @@ export function decisionsTable(rows, withUser) {
         row.reward === null ? "–" : payoff(row.reward),
       ],
     })),
-    "Nothing was decided yet. Send a request to POST /v1/rank, or start with coterie serve --demo.",
+    "Nothing has been decided yet. Send a request to POST /v1/rank, or start with coterie serve --demo.",
     "The latest decisions",
   );
 }

@@ -27,7 +27,7 @@ export const users = () => list("Users", "The latest seen first.", "/v1/users", 
     found.users.map((u) => ({ cells: [link("user", u.id), count(u.decisions), count(u.learned), payoff(u.learned ? u.earned / u.learned : null), moment(u.lastSeen)] })), "No such user.", "Users"),
 ]);
 
-export const items = () => list("Items", "What became of them in the latest two thousand decisions, the most shown first.", "/v1/items", (found) => [
+export const items = () => list("Items", "Their counts in the latest two thousand decisions, the most shown first.", "/v1/items", (found) => [
   note(`${count(found.items.length)} of ${count(found.total)} items`),
   table([["Item", "id"], ["Shown", "number"], ["Rewarded", "number"], ["Average reward", "number"]],
     found.items.map((i) => ({ cells: [link("item", i.id), count(i.shown), count(i.rewarded), payoff(i.rewarded ? i.earned / i.rewarded : null)] })), "No such item.", "Items"),
@@ -57,7 +57,7 @@ export function user(id, still) {
             ? [el("ul", { class: "legend" }, Object.keys(WORDS).map((kind) => el("li", { class: "row" }, el("span", { class: `cell ${kind}`, "aria-hidden": "true" }), WORDS[kind]))),
                el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Whom they resemble" }, el("table", { class: "matrix" }, el("thead", {}, head), el("tbody", {}, body))),
                el("p", { class: "note narrow" }, `A wider screen shows ${count(found.users.length)} users; here are the first 6.`),
-               note("Beside the users seen last. Alike: as far as is known, they react to this item the same way, so they decide together. The same two people may be alike on one item and different on another.")]
+               note("Compared with the users seen last. Alike: as far as is known, they react to this item in the same way, so they share what is learned. Two users may be alike on one item and different on another.")]
             : el("p", { class: "empty" }, "Nothing was learned from this user yet.")),
         card("half", "What is known of their taste",
           table([["Item", "id"], ["Estimate and how sure", ""], ["", "number"]], known.map((i) => ({ cells: [link("item", i.item), range(i.estimate, i.width, low, high), `${payoff(i.estimate)} ± ${payoff(i.width)}`] })), "Nothing yet.", "Estimates")),
@@ -82,10 +82,10 @@ export function item(id, still) {
     main.replaceChildren(
       el("p", {}, el("a", { href: "#/items" }, "Items")),
       el("h1", { tabindex: -1 }, id),
-      el("p", { class: "lead" }, "How this item splits the users: those in one group cannot be told apart on it yet, the surest of them at the centre."),
+      el("p", { class: "lead" }, "How this item splits the users: within a group, the estimates do not differ yet."),
       el("dl", { class: "figures" }, figure("Groups", count(found.groups.length), `of ${count(found.lookedAt)} users seen last`), figure("Not known yet", count(found.unknown), "users without a payoff here"), figure("Shown of late", count(row.shown)), figure("Average reward", payoff(row.rewarded ? row.earned / row.rewarded : null))),
-      parts.length ? el("div", { class: "grid" }, card("", "Where the users stand", swarm(found.groups, low, high, `Estimated payoffs of ${all.length} users in ${found.groups.length} groups`), note("Each dot is a user, at what this item is estimated to be worth to them; the colours are the groups below."))) : "",
-      el("div", { class: "grid start" }, parts.length ? parts : el("section", { class: "card" }, el("p", { class: "empty" }, "Nothing was learned on this item yet, so it splits nobody."))),
+      parts.length ? el("div", { class: "grid" }, card("", "Where the users stand", swarm(found.groups, low, high, `Estimated payoffs of ${all.length} users in ${found.groups.length} groups`), note("Each dot is a user, at the estimated payoff of this item; the colours are the groups below."))) : "",
+      el("div", { class: "grid start" }, parts.length ? parts : el("section", { class: "card" }, el("p", { class: "empty" }, "Nothing was learned on this item yet, so it does not split the users."))),
     );
   };
 }

@@ -1,0 +1,99 @@
+"""The arrays of the models behind `Hierarchical`, and the constants of their compiled loops.
+
+    payoff = x·w + e + g + noise
+    w ~ Σ_k share_k N(means_k, covariance)
+    e ~ N(ε, τ²)                         one per item
+    g ~ N(0, φκ), noise ~ N(0, (1−φ)κ)   g: one per pair of user and item; κ is the variance of a first payoff
+
+With features, x is a constant 1 and the features (`population.py`). With ids alone and few items, x is a constant 1
+and a 1 in the item's place, without e and g (`few_items.py`).
+
+A tensor in a model file is named after its fields here, such as `many_prior_means`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+START = 0.05  # the variance of the constant's and of each item's weight before anything is learned
+BROAD = 1.0  # the prior variance of the population's mean, of the constant and of each item
+GROWTH = 0.15  # one pass over the users takes as long as the payoffs need to grow by half of this
+VISITS = 4  # users visited per payoff, at most
+EARLY = 16  # up to this number of payoffs, everything is recomputed after 1, 2, 4, … payoffs
+BONUS, WIDTH = 0.25, 0.2  # of the standard deviation and of the posterior draw, at explore = 1
+FEW = 64  # up to this number of items the covariance is over items
+# With ids alone, exploration is wider by this factor: a payoff teaches about one item, and with features about all.
+# There are no draws then: with many items a draw would move all candidates alike, and with few the bonus is enough.
+EXPLORE_IDS = 5.0
+# The values of φ that are compared by the likelihood of repeated payoffs.
+PHI = np.array([0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98])
+
+
+class Prior(NamedTuple):
+    """What is known of the population."""
+
+    covariance: Floats  # (D, D)
+    precision: Floats  # (D, D) its inverse
+    means: Floats  # (GROUPS, D)
+    doubt: Floats  # (GROUPS, D, D) the posterior covariance of `means`
+    share: Floats  # (GROUPS,)
+    noise: Floats  # κ, φ, τ², ε
+    groups: Ints  # how many there are
+
+
+class Users(NamedTuple):
+    """The statistics of each user, one row each; `gram` and `moment` are empty if they follow from the pairs."""
+
+    gram: Floats  # (room, D(D+1)/2) S, packed
+    moment: Floats  # (room, D) b
+    square: Floats  # (room,) Σ v y²
+    times: Ints  # (room,) payoffs
+
+
+class Sums(NamedTuple):
+    """The sums of a pass over the users, so far."""
+
+    pools: Floats  # (GROUPS, D, D) Σ r C
+    scatter: Floats  # (D, D) Σ r (m − mean)(m − mean)ᵀ
+    pulls: Floats  # (GROUPS, D) Σ r C b / κ
+    weight: Floats  # (GROUPS,) Σ r
+    late: Floats  # (GROUPS, D, D) the payoffs of users after their visit
+    late_pulls: Floats  # (GROUPS, D)
+    total: Floats  # squared errors, payoffs, evidence, users
+
+
+class Model(NamedTuple):
+    """All that is learned, except for the pairs of user and item."""
+
+    prior: Prior
+    users: Users
+    effects: Floats  # (items, 2) precision and pull of each item's effect
+    sums: Sums
+    kept: Sums  # the sums of users who were dropped
+    kept_known: Floats  # (GROUPS, D, D) their information on the groups' means: precision, then pull
+    kept_pulls: Floats  # (GROUPS, D)
+    trial: Prior  # a prior with one more group
+    trial_sums: Sums
+    repeats: Floats  # (len(PHI),) log likelihood of repeated payoffs
+    place: Ints  # see the names below
+    pace: (
+        Floats  # visits due, Σ‖features‖², the sum and the sum of squares of the trial's gains in prediction
+    )
+    keep: Floats  # (1,) the factor of a user's old payoffs at each new one: 1 if nothing is forgotten
+
+
+# Entries of `place`: counts, positions and flags.
+USED, ROWS, LEARNED, PHASE, CURSOR, DUE, TRIAL, PASSES, NEXT, TRIED, UNIT, IDS = range(12)
+# Entries of `noise`.
+K_, PHI_, TAU_, EPSILON_ = range(4)
+
+
+class Contexts(NamedTuple):
+    """Items in the format of the compiled loops."""
+
+    features: Floats  # (items, features)
+    numbers: Ints  # (items,) items' numbers, negative without data; empty without ids

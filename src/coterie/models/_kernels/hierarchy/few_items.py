@@ -1,0 +1,306 @@
+"""The model of a few items known by ids alone: a covariance over items finds items that users like together.
+
+    payoff = w_0 + w_item + noise     w: see `arrays.py`; x_i is 1 at 0 and at item i's place
+
+The statistics of a user are m items with the number (n) and the mean (y) of their payoffs. All matrices are m × m:
+
+    B = A Σ Aᵀ + diag(κ/n)            A: the rows x_i of the user's items; B is the covariance of y
+    α = B⁻¹ (y − A·means)             the estimate for x is x·means + x Σ Aᵀ α, its variance x Σ x − x Σ Aᵀ B⁻¹ A Σ x
+
+so that only the population's parameters grow with the number of items. A user's C + (m − mean)(m − mean)ᵀ is
+Σ − Σ W Σ with W = Aᵀ (B⁻¹ − α αᵀ) A, so a pass sums W alone.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from coterie.models._kernels.hierarchy.arrays import (
+    BROAD,
+    CURSOR,
+    K_,
+    LEARNED,
+    PHASE,
+    START,
+    TRIAL,
+    USED,
+    Floats,
+    Ints,
+    Model,
+    Prior,
+    Sums,
+)
+from coterie.models._kernels.hierarchy.posterior import add_gain, normalise, total_weight
+from coterie.models._kernels.jit import inner, jit
+from coterie.models._kernels.rows.means import Table as Pairs
+from coterie.models._kernels.spd import add_outer, dot, invert, times
+
+
+class ItemPosterior(NamedTuple):
+    """A user's posterior over the items with payoffs."""
+
+    items: Ints  # (m,)
+    tally: Floats  # (m,) n
+    average: Floats  # (m,) y
+    inverse: Floats  # (m, m) B⁻¹
+    pulls: Floats  # (groups, m) α of each group
+    chance: Floats  # (groups,) the user's probability of each group
+    evidence: Floats  # (1,) the log likelihood of the averages
+
+
+@inner
+def covary(matrix: Floats, i: int, k: int) -> float:
+    """Return x_i · matrix · x_k; -1 is an item without payoffs."""
+    total = matrix[0, 0]
+    if i >= 0:
+        total += matrix[0, 1 + i]
+    if k >= 0:
+        total += matrix[0, 1 + k]
+    if i >= 0 and k >= 0:
+        total += matrix[1 + i, 1 + k]
+    return float(total)
+
+
+@inner
+def covary_items(matrix: Floats, items: Ints, out: Floats) -> None:
+    """Write A · matrix · Aᵀ."""
+    for i in range(len(items)):
+        for k in range(i + 1):
+            out[i, k] = out[k, i] = covary(matrix, items[i], items[k])
+
+
+@inner
+def mean_payoff(means: Floats, item: int) -> float:
+    """Return the mean payoff of an item in a group."""
+    return float(means[0] + (means[1 + item] if item >= 0 else 0.0))
+
+
+@inner
+def item_posterior(prior: Prior, pairs: Pairs, row: int) -> ItemPosterior:
+    """Return a user's posterior; row -1 is a user without payoffs."""
+    m, groups, kappa = 0, prior.groups[0], prior.noise[K_]
+    entry = pairs.head[row] if row >= 0 else -1
+    while entry >= 0:
+        m += 1
+        entry = pairs.next[entry]
+    items, tally, average = np.empty(m, dtype=np.int64), np.empty(m), np.empty(m)
+    entry = pairs.head[row] if row >= 0 else -1
+    for i in range(m):
+        items[i], tally[i] = pairs.item[entry], pairs.tally[entry]
+        average[i] = pairs.total[entry] / tally[i]
+        entry = pairs.next[entry]
+    both, root, inverse = np.empty((m, m)), np.empty((m, m)), np.empty((m, m))
+    told = 0.0
+    covary_items(prior.covariance, items, both)
+    for i in range(m):
+        both[i, i] += kappa / tally[i]
+        told += math.log(tally[i] / kappa) - tally[i] * average[i] * average[i] / kappa
+    told += invert(both, m, root, inverse)
+    pulls, chance, off = np.empty((groups, m)), np.empty(groups), np.empty(m)
+    for g in range(groups):
+        for i in range(m):
+            off[i] = average[i] - mean_payoff(prior.means[g], items[i])
+        times(inverse, m, off, pulls[g])
+        chance[g] = math.log(prior.share[g]) - 0.5 * dot(off, pulls[g], m)
+    evidence = normalise(chance, groups) - 0.5 * told
+    return ItemPosterior(items, tally, average, inverse, pulls, chance, np.array([evidence]))
+
+
+@inner
+def condition(prior: Prior, known: ItemPosterior, item: int, crossed: Floats, reach: Floats) -> float:
+    """Write an item's covariance with the user's items, and their regression weights; return the variance left."""
+    m = len(known.items)
+    for i in range(m):
+        crossed[i] = covary(prior.covariance, item, known.items[i])
+    times(known.inverse, m, crossed, reach)
+    return max(covary(prior.covariance, item, item) - dot(crossed, reach, m), 0.0)
+
+
+@inner
+def mean_weights(known: ItemPosterior, item: int, reach: Floats, out: Floats, places: Ints) -> int:
+    """Write x − Σ reach·x_i, the weights of the population's mean in an estimate; return the number of nonzeros."""
+    m, n = len(known.items), 1
+    out[0], places[0] = 1.0, 0
+    at = -1
+    for i in range(m):
+        out[0] -= reach[i]
+        out[n], places[n] = -reach[i], 1 + known.items[i]
+        if known.items[i] == item:
+            at = n
+        n += 1
+    if item >= 0 and at < 0:
+        out[n], places[n] = 0.0, 1 + item
+        at = n
+        n += 1
+    if item >= 0:
+        out[at] += 1.0
+    return n
+
+
+@inner
+def view_with(
+    prior: Prior, known: ItemPosterior, used: int, numbers: Ints, which: Ints, parts: Floats
+) -> None:
+    """Write the parts of each candidate's score, as `population.view_with` does, without effects, pairs and draws."""
+    m, groups = len(known.items), prior.groups[0]
+    crossed, reach, doubted, turned = np.empty(m), np.empty(m), np.empty(m), np.empty(m)
+    doubts = np.empty((groups, m, m))
+    for g in range(groups):
+        if known.chance[g] > 1e-6:
+            covary_items(prior.doubt[g], known.items, doubts[g])
+    for k in range(len(which)):
+        item = numbers[which[k]]
+        if item >= used - 1:
+            item = -1
+        variance = condition(prior, known, item, crossed, reach)
+        crowd, own, second = 0.0, 0.0, 0.0
+        for g in range(groups):
+            average = mean_payoff(prior.means[g], item)
+            crowd += prior.share[g] * average
+            here = average + dot(crossed, known.pulls[g], m)
+            own += known.chance[g] * here
+            second += known.chance[g] * here * here
+            if known.chance[g] > 1e-6:  # the uncertainty of the group's mean: see `mean_weights`
+                for i in range(m):
+                    doubted[i] = covary(prior.doubt[g], item, known.items[i])
+                times(doubts[g], m, reach, turned)
+                carried = (
+                    covary(prior.doubt[g], item, item) - 2.0 * dot(reach, doubted, m) + dot(reach, turned, m)
+                )
+                variance += known.chance[g] * known.chance[g] * max(carried, 0.0)
+        variance += max(second - own * own, 0.0)
+        if item < 0:
+            variance += START + BROAD
+        parts[k, 0], parts[k, 1] = crowd, own - crowd
+        parts[k, 2], parts[k, 3] = 0.0, 0.0
+        parts[k, 4], parts[k, 5] = math.sqrt(variance), 0.0
+
+
+@jit
+def view(model: Model, pairs: Pairs, row: int, numbers: Ints, which: Ints, parts: Floats) -> Floats:
+    """Write the parts of each candidate's score; return the user's probability of each group."""
+    known = item_posterior(model.prior, pairs, row)
+    view_with(model.prior, known, model.place[USED], numbers, which, parts)
+    return known.chance
+
+
+@inner
+def add_item(model: Model, item: int) -> None:
+    """Add an item to x; users who were dropped have no data on it."""
+    place = model.place
+    while place[USED] < item + 2:
+        model.kept.pools[0, place[USED], place[USED]] += START * model.kept.total[3]
+        place[USED] += 1
+
+
+@inner
+def learn(model: Model, pairs: Pairs, row: int, item: int, payoff: float, known: ItemPosterior) -> None:
+    """Learn a payoff. The caller updates the pair's count and sum afterwards."""
+    prior, place = model.prior, model.place
+    add_item(model, item)
+    m, d, groups = len(known.items), place[USED], prior.groups[0]
+    crossed, reach = np.empty(m), np.empty(m)
+    values, places = np.empty(m + 2), np.empty(m + 2, dtype=np.int64)
+    variance = condition(prior, known, item, crossed, reach) + prior.noise[K_]
+    n = mean_weights(known, item, reach, values, places)
+    chance, total, own = known.chance, 0.0, 0.0
+    estimates = np.empty(groups)
+    for g in range(groups):
+        estimates[g] = mean_payoff(prior.means[g], item) + dot(crossed, known.pulls[g], m)
+        own += chance[g] * estimates[g]
+        chance[g] *= math.exp(-0.5 * (payoff - estimates[g]) ** 2 / variance)
+        total += chance[g]
+    if place[TRIAL]:
+        _compare_trial(model, pairs, row, item, payoff, own)
+    visited = place[PHASE] == 1 and row < place[CURSOR]
+    own_pull = dot(reach, known.average, m)  # the estimate without the part of the population's mean
+    turned = np.empty(d)
+    for g in range(groups):
+        weight = chance[g] / total if total > 0.0 else 1.0 / groups
+        if weight < 1e-6:
+            continue
+        turned[:] = 0.0
+        for i in range(n):
+            row_, factor = prior.doubt[g, places[i]], values[i]
+            for k in range(d):
+                turned[k] += factor * row_[k]
+        spread = 0.0
+        for i in range(n):
+            spread += values[i] * turned[places[i]]
+        gain = 1.0 / (variance / weight + spread)
+        for k in range(d):
+            prior.means[g, k] += turned[k] * (payoff - estimates[g]) * gain
+        add_outer(prior.doubt[g], d, -gain, turned)
+        if visited:
+            for i in range(n):
+                factor = weight / variance * values[i]
+                model.sums.late_pulls[g, places[i]] += factor * (payoff - own_pull)
+                for k in range(n):
+                    model.sums.late[g, places[i], places[k]] += factor * values[k]
+    model.users.square[row] = model.keep[0] * model.users.square[row] + payoff * payoff
+    model.users.times[row] += 1
+    place[LEARNED] += 1
+
+
+@inner
+def _compare_trial(model: Model, pairs: Pairs, row: int, item: int, payoff: float, own: float) -> None:
+    """Add the trial's gain in squared error over the prediction `own` of a payoff."""
+    known, other = item_posterior(model.trial, pairs, row), 0.0
+    for g in range(model.trial.groups[0]):
+        here = mean_payoff(model.trial.means[g], item)
+        for i in range(len(known.items)):
+            here += covary(model.trial.covariance, item, known.items[i]) * known.pulls[g, i]
+        other += known.chance[g] * here
+    add_gain(model, payoff, own, other)
+
+
+@inner
+def visit(model: Model, pairs: Pairs, prior: Prior, sums: Sums, row: int) -> None:
+    """Add one user to the sums of a pass."""
+    known = item_posterior(prior, pairs, row)
+    m, groups, kappa = len(known.items), prior.groups[0], prior.noise[K_]
+    part = np.empty((m, m))
+    for g in range(groups):
+        sums.weight[g] += known.chance[g]
+    if model.place[PHASE] == 1:
+        for g in range(groups):
+            for i in range(m):
+                pull = known.chance[g] * dot(known.inverse[i], known.average, m)
+                sums.pulls[g, 1 + known.items[i]] += pull
+                sums.pulls[g, 0] += pull
+                for k in range(m):
+                    part[i, k] = known.chance[g] * known.inverse[i, k]
+            _add_items(sums.pools[g], known.items, part)
+        return
+    errors = model.users.square[row]
+    for i in range(m):
+        share = kappa / known.tally[i]
+        left = share - share * share * known.inverse[i, i]
+        for k in range(m):
+            part[i, k] = known.inverse[i, k]
+        for g in range(groups):
+            weight, pull = known.chance[g], known.pulls[g, i]
+            left += weight * share * share * pull * pull
+            for k in range(m):
+                part[i, k] -= weight * pull * known.pulls[g, k]
+        errors += known.tally[i] * (left - known.average[i] * known.average[i])
+    _add_items(sums.pools[0], known.items, part)
+    payoffs = total_weight(float(model.users.times[row]), model.keep[0])
+    sums.total[0] += errors
+    sums.total[1] += payoffs
+    sums.total[2] += known.evidence[0] - 0.5 * (payoffs * math.log(kappa) + model.users.square[row] / kappa)
+    sums.total[3] += 1
+
+
+@inner
+def _add_items(out: Floats, items: Ints, part: Floats) -> None:
+    """Add Aᵀ · part · A, for a symmetric part."""
+    for i in range(len(items)):
+        total = 0.0
+        for k in range(len(items)):
+            out[1 + items[i], 1 + items[k]] += part[i, k]
+            total += part[i, k]
+        out[0, 1 + items[i]] += total
+        out[1 + items[i], 0] += total
+        out[0, 0] += total

@@ -1,0 +1,145 @@
+"""The posterior of one user under the population's prior.
+
+The statistics of a user are S = Σ v x xᵀ, b = Σ v y x and Σ v y². Here v is 1 for a payoff without item effects, and
+less if the item's effect is uncertain or the pair of user and item has paid before. With forgetting, v is multiplied
+by keep^age, where age counts the user's later payoffs. A posterior is computed when it is needed:
+C = (precision + S/κ)⁻¹ and, in group k, m_k = C (precision·means_k + b/κ).
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from coterie.models._kernels.hierarchy.arrays import EPSILON_, K_, TAU_, USED, Floats, Model, Prior
+from coterie.models._kernels.jit import inner
+from coterie.models._kernels.spd import dot, invert, times, unpack
+from coterie.models._kernels.users.simd import PANEL
+
+
+class Posterior(NamedTuple):
+    """A user's posterior, as `prepare` writes it."""
+
+    gram: Floats  # (D, D) overwritten
+    root: Floats  # (D, D) R with RᵀR = C
+    spread: Floats  # (D, D) C
+    moment: Floats  # (D,) b
+    mean: Floats  # (GROUPS, D) m of each group
+    chance: Floats  # (GROUPS,) the user's probability of each group
+
+
+@inner
+def total_weight(times: float, keep: float) -> float:
+    """Return the total weight of a user's payoffs: 1 + keep + keep² + …"""
+    return times if keep >= 1.0 else (1.0 - keep**times) / (1.0 - keep)
+
+
+@inner
+def normalise(chance: Floats, groups: int) -> float:
+    """Turn log likelihoods of groups into probabilities, in place; return the log of their sum."""
+    top, total = -np.inf, 0.0
+    for g in range(groups):
+        top = max(top, chance[g])
+    for g in range(groups):
+        chance[g] = math.exp(chance[g] - top)
+        total += chance[g]
+    for g in range(groups):
+        chance[g] /= total
+    return top + math.log(total)
+
+
+@inner
+def gather(model: Model, row: int, d: int, gram: Floats, moment: Floats) -> None:
+    """Write a user's S and b; zeros for row -1."""
+    for i in range(d):
+        moment[i] = 0.0
+        for k in range(d):
+            gram[i, k] = 0.0
+    if row < 0:
+        return
+    unpack(model.users.gram[row], d, gram)
+    for i in range(d):
+        moment[i] = model.users.moment[row, i]
+
+
+@inner
+def gather_panel(model: Model, first: int, last: int, d: int, gram: Floats, moment: Floats) -> None:
+    """Write S and b of up to PANEL users side by side, filled up with zeros."""
+    if last - first < PANEL:
+        for lane in range(PANEL):
+            row = first + lane if first + lane < last else -1
+            gather(model, row, d, gram[:, :, lane], moment[:, lane])
+        return
+    packed, at = model.users.gram, 0
+    for i in range(d):
+        for k in range(i + 1):
+            for lane in range(PANEL):
+                gram[i, k, lane] = gram[k, i, lane] = packed[first + lane, at]
+            at += 1
+        for lane in range(PANEL):
+            moment[i, lane] = model.users.moment[first + lane, i]
+
+
+@inner
+def posterior(prior: Prior, d: int, post: Posterior) -> None:
+    """Compute C, its root, and each group's m and probability from `gram` and `moment`. Overwrites `gram`."""
+    gram, root, spread, moment, mean, chance = post
+    kappa, groups = prior.noise[K_], prior.groups[0]
+    for i in range(d):
+        for k in range(d):
+            gram[i, k] = prior.precision[i, k] + gram[i, k] / kappa
+    invert(gram, d, root, spread)
+    pull, pooled = np.empty(d), np.empty(d)
+    for g in range(groups):
+        times(prior.precision, d, prior.means[g], pooled)
+        for i in range(d):
+            pull[i] = pooled[i] + moment[i] / kappa
+        times(spread, d, pull, mean[g])
+        chance[g] = (
+            math.log(prior.share[g]) + 0.5 * dot(pull, mean[g], d) - 0.5 * dot(prior.means[g], pooled, d)
+        )
+    normalise(chance, groups)
+
+
+@inner
+def write_x(x: Floats, d: int, features: Floats) -> None:
+    """Write x: a constant 1, then the features."""
+    x[0] = 1.0
+    for i in range(1, d):
+        x[i] = features[i - 1]
+
+
+@inner
+def item_effect(model: Model, item: int) -> tuple[float, float]:
+    """Return the mean and variance of an item's effect; for an item without payoffs, those of the prior."""
+    tau, epsilon = model.prior.noise[TAU_], model.prior.noise[EPSILON_]
+    if item < 0:
+        return epsilon, tau
+    doubt = 1.0 / (1.0 / tau + model.effects[item, 0])
+    return doubt * (model.effects[item, 1] + epsilon / tau), doubt
+
+
+@inner
+def prepare(model: Model, row: int, post: Posterior) -> None:
+    """Compute a user's posterior; row -1 is a user without payoffs."""
+    d = model.place[USED]
+    gather(model, row, d, post.gram, post.moment)
+    posterior(model.prior, d, post)
+
+
+@inner
+def make_posterior(model: Model) -> Posterior:
+    """Return room for a posterior."""
+    groups, d = model.prior.means.shape
+    square, line = (d, d), (groups, d)
+    return Posterior(
+        np.empty(square), np.empty(square), np.empty(square), np.empty(d), np.empty(line), np.empty(groups)
+    )
+
+
+@inner
+def add_gain(model: Model, payoff: float, own: float, other: float) -> None:
+    """Add the trial's gain: how much smaller the squared error of its prediction `other` is than that of `own`."""
+    gain = (payoff - own) * (payoff - own) - (payoff - other) * (payoff - other)
+    model.pace[2] += gain
+    model.pace[3] += gain * gain

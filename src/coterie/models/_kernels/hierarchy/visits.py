@@ -1,0 +1,190 @@
+"""Visits: each payoff adds a few users, in turn, to the sums of a pass over all users.
+
+`coterie.models.hierarchy.refit` computes new parameters when a pass ends.
+"""
+
+import math
+
+import numpy as np
+
+from coterie.models._kernels.hierarchy import few_items
+from coterie.models._kernels.hierarchy.arrays import (
+    CURSOR,
+    DUE,
+    EARLY,
+    GROWTH,
+    K_,
+    LEARNED,
+    PHASE,
+    ROWS,
+    TRIAL,
+    UNIT,
+    USED,
+    VISITS,
+    Floats,
+    Ints,
+    Model,
+    Prior,
+    Sums,
+)
+from coterie.models._kernels.hierarchy.posterior import gather_panel, total_weight
+from coterie.models._kernels.jit import inner, jit
+from coterie.models._kernels.rows.means import Table as Pairs
+from coterie.models._kernels.spd import dot, dot_panel, invert_panel, sum_panel, times, times_panel
+from coterie.models._kernels.users.simd import PANEL
+
+
+@inner
+def visit_panel(model: Model, prior: Prior, sums: Sums, first: int, last: int) -> None:
+    """Add up to PANEL users to the sums of a pass: their posteriors are computed side by side."""
+    d, groups, users = model.place[USED], prior.groups[0], model.users
+    kappa = prior.noise[K_]
+    grams, moment, known = np.empty((d, d, PANEL)), np.empty((d, PANEL)), np.zeros(PANEL)
+    gather_panel(model, first, last, d, grams, moment)
+    for row in range(first, last):
+        known[row - first] = 1.0 if users.times[row] > 0 else 0.0
+    work, root, spread = np.empty((d, d, PANEL)), np.empty((d, d, PANEL)), np.empty((d, d, PANEL))
+    log_det, found, turned = np.empty(PANEL), np.empty(PANEL), np.empty((d, PANEL))
+    for i in range(d):
+        for k in range(i, d):
+            for lane in range(PANEL):
+                work[i, k, lane] = prior.precision[i, k] + grams[i, k, lane] / kappa
+    invert_panel(work, d, root, spread, log_det)
+
+    pull, mean = np.empty((d, PANEL)), np.empty((groups, d, PANEL))
+    pooled, chance = np.empty(d), np.empty((groups, PANEL))
+    for g in range(groups):
+        times(prior.precision, d, prior.means[g], pooled)
+        for i in range(d):
+            for lane in range(PANEL):
+                pull[i, lane] = pooled[i] + moment[i, lane] / kappa
+        times_panel(spread, d, pull, mean[g])
+        dot_panel(pull, mean[g], d, found)
+        base = math.log(prior.share[g]) - 0.5 * dot(prior.means[g], pooled, d)
+        for lane in range(PANEL):
+            chance[g, lane] = base + 0.5 * found[lane]
+    # The probabilities of a user sum to 1, or to 0 without payoffs; `found` becomes the evidence.
+    for lane in range(PANEL):
+        top, total = np.max(chance[:, lane]), 0.0
+        for g in range(groups):
+            chance[g, lane] = math.exp(chance[g, lane] - top)
+            total += chance[g, lane]
+        for g in range(groups):
+            chance[g, lane] *= known[lane] / total
+        found[lane] = top + math.log(total) - 0.5 * log_det[lane]
+
+    for g in range(groups):
+        sums.weight[g] += np.sum(chance[g])
+    added = np.zeros((d, d))
+    if model.place[PHASE] == 1:
+        times_panel(spread, d, moment, turned)
+        pulled = np.empty(d)
+        for g in range(groups):
+            added[:], pulled[:] = 0.0, 0.0
+            sum_panel(spread, chance[g], d * d, added)
+            sum_panel(turned, chance[g], d, pulled)
+            for i in range(d):
+                sums.pulls[g, i] += pulled[i] / kappa
+                for k in range(d):
+                    sums.pools[g, i, k] += added[i, k]
+        return
+    sum_panel(spread, known, d * d, added)
+    for i in range(d):
+        for k in range(d):
+            sums.pools[0, i, k] += added[i, k]
+    errors, more = np.empty(PANEL), np.empty(PANEL)
+    dot_panel(grams, spread, d * d, errors)
+    apart = np.empty((d, PANEL))
+    scattered = np.empty((d, PANEL))
+    for g in range(groups):
+        added[:] = 0.0
+        times_panel(grams, d, mean[g], turned)
+        for i in range(d):
+            for lane in range(PANEL):
+                apart[i, lane] = mean[g, i, lane] - prior.means[g, i]
+                scattered[i, lane] = chance[g, lane] * apart[i, lane]
+        for i in range(d):
+            for lane in range(PANEL):
+                turned[i, lane] -= 2.0 * moment[i, lane]
+            sum_panel(apart, scattered[i], d, added[i])
+        dot_panel(turned, mean[g], d, more)
+        for lane in range(PANEL):
+            errors[lane] += chance[g, lane] * more[lane]
+        for i in range(d):
+            for k in range(d):
+                sums.scatter[i, k] += added[i, k]
+    for lane in range(PANEL):
+        if known[lane] > 0.0:
+            row = first + lane
+            sums.total[0] += errors[lane] + users.square[row]
+            payoffs = total_weight(float(users.times[row]), model.keep[0])
+            sums.total[1] += payoffs
+            sums.total[2] += found[lane] - 0.5 * (payoffs * math.log(kappa) + users.square[row] / kappa)
+            sums.total[3] += 1
+
+
+@inner
+def visit_some(model: Model, pairs: Pairs, prior: Prior, sums: Sums, first: int, last: int) -> None:
+    """Add up to PANEL users to the sums of a pass."""
+    if not model.place[UNIT]:
+        visit_panel(model, prior, sums, first, last)
+        return
+    for row in range(first, last):
+        if model.users.times[row] > 0:
+            few_items.visit(model, pairs, prior, sums, row)
+
+
+@jit
+def add_due(place: Ints, pace: Floats, keep: Floats) -> None:
+    """Add the visits due after one more payoff; set DUE if everything has to be recomputed."""
+    learned = place[LEARNED]
+    if learned <= EARLY:
+        if learned & (learned - 1) == 0:
+            place[DUE] = 1
+        return
+    fresh = min(
+        float(learned), place[ROWS] * total_weight(float(learned), keep[0])
+    )  # the largest total weight
+    pace[0] += min(2.0 * place[ROWS] / (GROWTH * fresh), float(VISITS))
+
+
+@jit
+def next_visit(place: Ints, pace: Floats) -> int:
+    """Return the row before which the next visits end, -1 if none are due."""
+    last = min(place[CURSOR] + PANEL, place[ROWS])
+    if place[DUE] or place[LEARNED] <= EARLY or pace[0] < last - place[CURSOR]:
+        return -1
+    return int(last)
+
+
+@jit
+def count_visited(place: Ints, pace: Floats, last: int) -> None:
+    """Count users as visited; set DUE if the pass is complete."""
+    if place[CURSOR] < last:
+        pace[0] -= last - place[CURSOR]
+        place[CURSOR] = last
+    if last >= place[ROWS]:
+        place[DUE] = 1
+
+
+@inner
+def visit_due(model: Model, pairs: Pairs) -> None:
+    """Visit the users that are due after a payoff; set DUE if the pass is complete."""
+    place = model.place
+    add_due(place, model.pace, model.keep)
+    while True:
+        first, last = place[CURSOR], next_visit(place, model.pace)
+        if last < 0:
+            return
+        if first < last:
+            visit_some(model, pairs, model.prior, model.sums, first, last)
+            if place[TRIAL]:
+                visit_some(model, pairs, model.trial, model.trial_sums, first, last)
+        count_visited(place, model.pace, last)
+
+
+@jit
+def visit_rows(model: Model, pairs: Pairs, first: int, last: int) -> None:
+    """Visit the users of rows [first, last)."""
+    for row in range(first, last, PANEL):
+        visit_some(model, pairs, model.prior, model.sums, row, min(row + PANEL, last))

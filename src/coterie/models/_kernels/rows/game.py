@@ -1,0 +1,64 @@
+"""What the compiled loops of policies share: the rounds that they play, and a choice by a row's bound.
+
+A loop stops before a round for which there may not be enough room; the caller makes room and calls it again.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+
+from coterie.arrays import Floats, Ints
+from coterie.models._kernels.jit import jit
+from coterie.models._kernels.rounds import Rounds
+from coterie.models._kernels.rows.dispatch import draw, view
+from coterie.models.protocol import TIE
+
+
+class People(NamedTuple):
+    """The users of these rounds."""
+
+    row: Ints  # (users,) the user's row, -1 if there is none yet
+    joined: Ints  # (1 + users,) how many got a row, then these users, in order
+
+
+class Game(NamedTuple):
+    """What a loop plays, and how far it is."""
+
+    rounds: Rounds
+    people: People
+    items: Any  # all items of these rounds, in the format of rows
+    named: Ints  # the next item's number, how many got one, then their positions
+    so_far: Ints  # the next round, payoffs learned, and one number of the policy's own
+
+
+@jit
+def best(score: Floats) -> int:
+    """Return the first candidate whose score is within rounding of the best."""
+    top = score.max()
+    k = 0
+    while not top - score[k] < TIE:
+        k += 1
+    return k
+
+
+@jit
+def pick(rows: Any, row: int, items: Any, which: Ints, scale: float, thompson: bool, rng: Generator) -> int:
+    """Return the choice by a row's bound, or by a draw."""
+    score = np.empty(len(which))
+    if thompson:
+        draw(rows, row, items, which, scale, rng, score)
+    else:
+        spread = np.empty(len(which))
+        view(rows, row, items, which, score, spread)
+        for k in range(len(which)):
+            score[k] = score[k] + scale * spread[k]
+    return best(score)
+
+
+@jit
+def join(people: People, user: int, row: int) -> None:
+    """Record that a user got a row."""
+    people.row[user] = row
+    people.joined[0] += 1
+    people.joined[people.joined[0]] = user

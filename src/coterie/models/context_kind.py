@@ -1,0 +1,46 @@
+"""The contexts of policies that take features, item ids, or both."""
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+from coterie.errors import ParameterError
+from coterie.models.candidates import Candidates, read_both, read_one, read_table
+from coterie.models.checks import check_count, check_flag, read_items
+
+
+class ContextKind(NamedTuple):
+    """What contexts are: vectors of `n_features`, item ids if `one_hot`, or `Candidates` with both."""
+
+    n_features: int | None
+    one_hot: bool
+
+    def read(self, contexts: Any) -> Any:
+        """Check candidates, and return them in the format of decisions."""
+        if self.n_features is None:
+            return read_items(contexts)
+        return (read_both if self.one_hot else read_table)(contexts, self.n_features)
+
+    def read_one(self, context: Any) -> Any:
+        """Check one context, and return it as a list of one candidate."""
+        if self.n_features is not None and self.one_hot:
+            return read_one(context, self.n_features)
+        return self.read([context])
+
+    def ids(self, contexts: Any) -> list[Hashable]:
+        """Return the item ids of checked candidates; none if they have no ids."""
+        if not self.one_hot:
+            return []
+        return contexts.ids if isinstance(contexts, Candidates) else contexts
+
+
+def check_kind(n_features: Any, one_hot: Any) -> ContextKind:
+    """Return the kind of contexts, or raise if a parameter is not valid or there is no kind."""
+    kind = ContextKind(
+        None if n_features is None else check_count("n_features", n_features), check_flag("one_hot", one_hot)
+    )
+    if n_features is None and not one_hot:
+        raise ParameterError(
+            "n_features is None and one_hot is False, expected at least one kind of context: n_features=25 "
+            "for feature vectors, one_hot=True for item ids, both for Candidates(ids, features)"
+        )
+    return kind

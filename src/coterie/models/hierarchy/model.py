@@ -1,0 +1,234 @@
+"""All that `Hierarchical` learns: two models of the users, and the payoffs of each pair of user and item.
+
+`few` is a model over few items known by ids alone, with a covariance over items. It decides until there are more than
+FEW items. `many` is a model over features and items' effects, and always learns. A user has the same row everywhere.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import Any, final
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from coterie.errors import FileError
+from coterie.models._kernels.hierarchy import few_items, loop
+from coterie.models._kernels.hierarchy.arrays import BONUS, EXPLORE_IDS, FEW, Contexts
+from coterie.models._kernels.hierarchy.population import score, view
+from coterie.models._kernels.rows.means import dump, fill
+from coterie.models.files import Tensors, take
+from coterie.models.hierarchy.population import Population
+from coterie.models.hierarchy.refit import keep_sums, refit_if_due
+from coterie.models.rows.chunks import Chunk, Items
+from coterie.models.rows.means import Means
+
+__all__ = ["Contexts", "HierarchicalModel"]
+
+Floats = NDArray[np.float64]
+
+
+@final
+class HierarchicalModel:
+    """The models of users by row. `keep` is the factor of a user's old payoffs at each new one."""
+
+    def __init__(self, n_features: int | None, one_hot: bool, keep: float) -> None:
+        self.ids, self.ids_alone, self.n_features = one_hot, n_features is None, n_features or 0
+        self.pairs = Means()  # the payoffs of each pair, and the items' numbers
+        self.many = Population(1 + self.n_features, ids=one_hot, keep=keep)
+        self.few = Population(16 if self.ids_alone else 1, unit=True, keep=keep)
+        self.deciding = np.array([int(self.ids_alone)])  # 1 while `few` decides
+
+    @property
+    def few_decides(self) -> bool:
+        """Whether `few` decides, not `many`."""
+        return bool(self.deciding[0])
+
+    @property
+    def population(self) -> Population:
+        """The model that decides."""
+        return self.few if self.few_decides else self.many
+
+    @property
+    def learning(self) -> list[Population]:
+        """The models that learn, in the order in which they visit users."""
+        return [self.few, self.many] if self.few_decides else [self.many]
+
+    @property
+    def used(self) -> list[Population]:
+        """The models that have rows of users."""
+        return [self.few, self.many] if self.ids else [self.many]
+
+    @property
+    def n_rows(self) -> int:
+        """How many users have a row."""
+        return self.many.n_rows
+
+    @n_rows.setter
+    def n_rows(self, n_rows: int) -> None:
+        for population in self.used:
+            population.n_rows = n_rows
+
+    @property
+    def _arrays(self) -> loop.Hierarchy:
+        return loop.Hierarchy(self.few.model, self.many.model, self.deciding, self.pairs.rows, self.ids)
+
+    # Decisions.
+
+    def contexts(self, names: Sequence[Hashable], features: Any) -> Contexts:
+        """Return items in the format of the compiled loops: their ids, and their features, if any."""
+        numbers = self.pairs.numbers(names) if self.ids else np.empty(0, dtype=np.int64)
+        table = np.empty((len(names), 0)) if self.ids_alone else features
+        return Contexts(np.require(table, dtype=np.float64, requirements=["C", "W"]), numbers)
+
+    def view(self, row: int, contexts: Contexts, rng: Generator | None) -> tuple[Floats, Floats]:
+        """Return the parts of each score (see `population.view_with`) and the user's probability of each group.
+
+        Row -1 is a user without payoffs. Posterior draws come from `rng`, if given.
+        """
+        which = np.arange(len(contexts.features))
+        parts, model, pairs = np.empty((len(which), 6)), self.population.model, self.pairs.rows
+        if self.few_decides:
+            return parts, few_items.view(model, pairs, row, contexts.numbers, which, parts)
+        noise = np.zeros(self.many.n_used)
+        if rng is not None:
+            noise[:] = [rng.standard_normal() for _ in noise]
+        return parts, view(model, pairs, row, contexts, which, noise, parts)
+
+    def group_of(self, row: int) -> int:
+        """Return the group in which a user is most likely."""
+        numbers = np.array([-1] if self.ids else [], dtype=np.int64)
+        _, chance = self.view(row, Contexts(np.zeros((1, self.n_features)), numbers), None)
+        return int(np.argmax(chance))
+
+    def exploration(self, explore: float) -> float:
+        """Return the factor of exploration: larger with ids alone."""
+        return explore * (EXPLORE_IDS if self.ids_alone else 1.0)
+
+    def scores(self, parts: Floats, explore: float) -> tuple[Floats, Floats]:
+        """Return each candidate's score, and the part of it that is the bonus for uncertainty."""
+        factor, found = self.exploration(explore), np.empty(len(parts))
+        score(parts, factor, found)
+        return found, factor * BONUS * parts[:, 4]
+
+    # Payoffs.
+
+    def learn(self, row: int, contexts: Contexts, payoff: float) -> None:
+        """Learn a known user's payoff for the first of `contexts`, and visit a few users."""
+        self.make_room()
+        loop.learn_one(self._arrays, row, contexts, 0, payoff)
+        self.refit_if_due(len(self.pairs.items))
+
+    def learn_alone(self, row: int, contexts: Contexts, payoff: float) -> None:
+        """The same without visits."""
+        loop.learn_alone(self._arrays, row, contexts, 0, payoff)
+
+    def play(
+        self, chunk: Chunk, contexts: Contexts, items: Items, learned: int, explore: float, rng: Generator
+    ) -> int:
+        """Play rounds in the compiled loop; return `learned` plus the number of payoffs learned."""
+        so_far, factor = np.array([0, learned]), self.exploration(explore)
+        contexts = Contexts(contexts.features, items.numbers)
+        while so_far[0] < len(chunk.rounds.who):
+            self.make_room(n_items=int(items.named[0]))
+            loop.play(
+                self._arrays, contexts, items.named, chunk.rounds, chunk.people, so_far, factor,
+                not self.ids_alone, rng,
+            )  # fmt: skip
+            self.refit_if_due(int(items.named[0]))
+        return int(so_far[1])
+
+    def refit_if_due(self, n_items: int) -> None:
+        """Compute new parameters of each model whose pass over the users is complete."""
+        for population in reversed(self.learning):
+            refit_if_due(population, self.pairs.rows, n_items)
+
+    # Rows.
+
+    def make_room(self, rows: int | None = None, n_items: int | None = None) -> None:
+        """Make room for one more user, item and pair; `rows` and `n_items` replace the numbers of users and items."""
+        rows = self.n_rows + 1 if rows is None else rows
+        n_items = len(self.pairs.items) if n_items is None else n_items
+        self.many.fit(rows, n_items + 1 if self.ids else 0)
+        if self.ids:
+            self.few.fit(rows)
+            if self.few_decides:
+                self.few.widen(1 + min(n_items + 1, FEW))
+            self.pairs.fit(rows, self.pairs.entries + 1)
+
+    def add_row(self) -> None:
+        """Add a row for a new user."""
+        self.make_room()
+        loop.add_row(self._arrays)
+
+    def drop_row(self, row: int) -> None:
+        """Forget a row, and move the last one into its place. What the population learned from it stays."""
+        for population in self.learning:
+            keep_sums(population, row, self.pairs.rows)
+        for population in self.used:
+            population.replace(row)
+        if self.ids:
+            self.pairs.replace(row)
+
+    def read_row(self, row: int) -> bytes:
+        """Return all that a row holds; nothing for a user without payoffs."""
+        many, few = self.many.model.users, self.few.model.users
+        if not many.times[row]:
+            return b""
+        counts, numbers = [many.times[row]], [many.square[row : row + 1], many.gram[row], many.moment[row]]
+        if self.ids:
+            pairs = self.pairs.rows
+            _, items, tally, total = dump(pairs, np.array([row]))
+            counts += [few.times[row], pairs.times[row], len(items), *items]
+            numbers += [few.square[row : row + 1], pairs.square[row : row + 1], tally, total]
+        return np.array(counts, dtype=np.int64).tobytes() + np.concatenate(numbers).tobytes()
+
+    def write_row(self, row: int, data: bytes) -> None:
+        """Write to a row what `read_row` returned."""
+        many, few = self.many.model.users, self.few.model.users
+        for array in (*many, *(few if self.ids else ())):
+            array[row] = 0
+        if self.ids:
+            self.pairs.clear(row)
+        if not data:
+            return
+        words = len(data) // 8
+        counts, numbers = np.frombuffer(data, np.int64, words), np.frombuffer(data, np.float64, words)
+        width, d = many.gram.shape[1], many.moment.shape[1]
+        at = 4 + int(counts[3]) if self.ids else 1
+        many.times[row], many.square[row] = counts[0], numbers[at]
+        many.gram[row] = numbers[at + 1 : at + 1 + width]
+        many.moment[row] = numbers[at + 1 + width : at + 1 + width + d]
+        if self.ids:
+            items, at = counts[4:at].copy(), at + 1 + width + d
+            few.times[row], few.square[row] = counts[1], numbers[at]
+            tally, total = numbers[at + 2 :].reshape(2, len(items)).copy()
+            self.pairs.fit(0, self.pairs.entries + len(items))
+            fill(self.pairs.rows, np.full(len(items), row), items, tally, total)
+            self.pairs.rows.times[row], self.pairs.rows.square[row] = counts[2], numbers[at + 1]
+
+    # Files.
+
+    def take_over(self, other: "HierarchicalModel", rows: int) -> None:
+        """Take over what another model learned without its users, with room for so many rows."""
+        self.few.take_over(other.few, rows)
+        self.many.take_over(other.many, rows)
+        self.pairs.hold(other.pairs.items, rows)
+        self.deciding[:] = other.deciding
+
+    def tensors(self) -> Tensors:
+        """Return everything as arrays."""
+        found = {"deciding": self.deciding.copy(), **self.many.tensors("many", len(self.pairs.items))}
+        if self.ids:
+            found |= self.pairs.tensors("pair", np.arange(self.n_rows)) | self.few.tensors("few", 0)
+        return found
+
+    def restore(self, tensors: Tensors, n_rows: int) -> None:
+        """Restore what `tensors` returned, of so many users, if it is consistent."""
+        deciding = take(tensors, "deciding", "i", (1,))
+        if deciding[0] not in (0, 1) or (deciding[0] and not self.ids_alone):
+            raise FileError("the model file does not say which of two models decides")
+        if self.ids:
+            self.pairs.rows = self.pairs.restore("pair", tensors, n_rows)
+            self.few.restore("few", tensors, n_rows, 0)
+        self.many.restore("many", tensors, n_rows, len(self.pairs.items))
+        self.deciding = deciding.copy()

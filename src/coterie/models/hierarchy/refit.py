@@ -1,0 +1,244 @@
+"""New parameters of a population, computed at the end of each pass over its users.
+
+Passes alternate: one ends with new variances (an EM step), the next with new means of the groups (generalised least
+squares). Neither lowers the likelihood. A trial with one more group is fitted in the same visits, and is accepted if
+its evidence is better by more than the price of its parameters (BIC).
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.models._kernels.hierarchy import arrays
+from coterie.models._kernels.spd import invert
+from coterie.models.hierarchy.population import GROUPS, KAPPA, TAU, Population
+
+Floats = NDArray[np.float64]
+
+EXPLAINED = 0.05  # the variance that features explain before anything is learned, at any scale
+BROAD_EXPLAINED = 0.25  # the prior variance that the population's mean of the features explains
+BROAD_EFFECT = 1.0  # the prior variance of ε
+WEAK = 5.0  # the starting value of a variance counts as so many observations
+TRIAL_FIRST, TRIAL_LAST = 4, 12  # passes after which a trial can be accepted, and after which it ends
+DIRECTIONS = 3  # in which a group is split, one per trial
+APART = 0.8  # the distance of a split group's halves from the old mean, in standard deviations
+SURE = 2.0  # standard errors by which a trial's predictions have to be better: evidence alone also rewards groups
+# that only fit the skew of payoffs of 0 and 1
+
+
+def refit_if_due(population: Population, pairs: Any, n_items: int) -> None:
+    """Compute new parameters if a pass over the users is complete."""
+    place = population.model.place
+    if not place[arrays.DUE]:
+        return
+    place[arrays.DUE] = 0
+    if place[arrays.LEARNED] <= arrays.EARLY:
+        start_again(population, pairs)
+    else:
+        end_pass(population, n_items)
+
+
+def start_again(population: Population, pairs: Any) -> None:
+    """Compute the features' scale and the population's mean from the first few payoffs, all at once."""
+    model, start = population.model, start_variance(population)
+    np.fill_diagonal(model.prior.covariance, start)
+    np.fill_diagonal(model.prior.precision, 1 / start)
+    model.place[arrays.PHASE] = 1
+    population.visit(model, pairs, 0, population.n_rows)
+    new_means(population, model.prior, model.sums)
+    next_pass(population)
+    model.place[arrays.PHASE] = 0
+
+
+def end_pass(population: Population, n_items: int) -> None:
+    """Compute new variances or means, and begin the next pass."""
+    model, place = population.model, population.model.place
+    on_trial = bool(place[arrays.TRIAL])
+    if place[arrays.PHASE] == 0:
+        accepted = on_trial and judge(population)
+        new_variances(population, model.prior, model.trial_sums if accepted else model.sums)
+        if place[arrays.TRIAL]:
+            new_variances(population, model.trial, model.trial_sums)
+        if population.ids:
+            new_effects(population, n_items)
+    else:
+        new_means(population, model.prior, model.sums)
+        if on_trial:
+            new_means(population, model.trial, model.trial_sums)
+    place[arrays.PHASE] = 1 - place[arrays.PHASE]
+    next_pass(population)
+    ready = (
+        place[arrays.PHASE] == 0 and not place[arrays.TRIAL] and place[arrays.LEARNED] >= place[arrays.NEXT]
+    )
+    groups = population.n_groups
+    many = population.n_used > 1 and groups < GROUPS  # with the constant alone there is nothing to split
+    if ready and many and population.n_rows >= 10 * (groups + 1):
+        split(population)
+
+
+def next_pass(population: Population) -> None:
+    """Reset the sums and begin with the first user."""
+    population.model.place[arrays.CURSOR] = 0
+    for array in (*population.model.sums, *population.model.trial_sums):
+        array[:] = 0
+
+
+def start_variance(population: Population) -> Floats:
+    """Return the variance of each weight before anything is learned: (n_weights,)."""
+    return by_scale(population, arrays.START, EXPLAINED)
+
+
+def by_scale(population: Population, plain: float, explained: float) -> Floats:
+    """Return `plain` for the constant and for items; for features, a variance such that all explain `explained`."""
+    found = np.full(population.n_weights, plain)
+    if not population.unit and population.model.pace[1] > 0:
+        found[1:] = explained * population.model.place[arrays.LEARNED] / population.model.pace[1]
+    return found
+
+
+def new_variances(population: Population, prior: arrays.Prior, sums: arrays.Sums) -> None:
+    """Compute covariance, noise and the groups' shares from a pass: one step of EM, with a weak prior."""
+    d, k, kept = population.n_used, int(prior.groups[0]), population.model.kept
+    errors, payoffs, _, users = sums.total + kept.total
+    weak = WEAK * np.diag(start_variance(population))
+    total = _scatter(population, prior, sums) + (kept.pools[0] + kept.scatter + weak)[:d, :d]
+    prior.covariance[:d, :d] = total / (users + WEAK)
+    if not population.unit:
+        prior.precision[:d, :d] = _inverse(prior.covariance[:d, :d])
+    prior.noise[0] = (errors + WEAK * KAPPA) / (payoffs + WEAK)
+    prior.share[:k] = (sums.weight[:k] + kept.weight[:k] + 1) / (users + k)
+
+
+def _scatter(population: Population, prior: arrays.Prior, sums: arrays.Sums) -> Floats:
+    """Return the sum of the users' C + Σ r (m − mean)(m − mean)ᵀ from a pass; over items it has summed W alone."""
+    d = population.n_used
+    if not population.unit:
+        return np.asarray(sums.pools[0] + sums.scatter)[:d, :d]
+    covariance = prior.covariance[:d, :d]
+    found = sums.total[3] * covariance - covariance @ sums.pools[0, :d, :d] @ covariance
+    return np.asarray((found + found.T) / 2)
+
+
+def new_means(population: Population, prior: arrays.Prior, sums: arrays.Sums) -> None:
+    """Compute the groups' means from a pass: generalised least squares, weighted by the users' probabilities."""
+    d, model = population.n_used, population.model
+    broad = by_scale(population, arrays.BROAD, BROAD_EXPLAINED)[:d]
+    for g in range(int(prior.groups[0])):
+        known, pulls = _information(population, prior, sums, g)
+        known += model.kept_known[g, :d, :d] + np.diag(1 / broad)
+        doubt = _inverse((known + known.T) / 2)
+        prior.doubt[g, :d, :d] = doubt
+        prior.means[g, :d] = doubt @ (pulls + model.kept_pulls[g, :d])
+
+
+def _information(
+    population: Population, prior: arrays.Prior, sums: arrays.Sums, g: int
+) -> tuple[Floats, Floats]:
+    """Return the information of a pass on a group's mean, as precision and pull."""
+    d = population.n_used
+    if population.unit:
+        return (sums.pools + sums.late)[g, :d, :d], (sums.pulls + sums.late_pulls)[g, :d]
+    precision = prior.precision[:d, :d]
+    known = sums.weight[g] * precision - precision @ sums.pools[g, :d, :d] @ precision
+    return known + sums.late[g, :d, :d], precision @ sums.pulls[g, :d] + sums.late_pulls[g, :d]
+
+
+def new_effects(population: Population, n_items: int) -> None:
+    """Compute τ² and ε from the items' effects, and φ from the repeated payoffs of pairs."""
+    model, noise = population.model, population.model.prior.noise
+    _, _, tau, epsilon = noise
+    precision, pull = model.effects[:n_items][model.effects[:n_items, 0] > 0].T
+    weight = 1 / (tau + 1 / precision)
+    doubt = 1 / (1 / tau + precision)
+    apart = doubt * (pull + epsilon / tau) - epsilon
+    # MacKay's step, with as many squares as the data determine: EM would need very long to leave a small τ².
+    determined = (1 - doubt / tau).sum()
+    noise[2] = (np.square(apart).sum() + WEAK * TAU) / (determined + WEAK)
+    noise[3] = (weight * pull / precision).sum() / (weight.sum() + 1 / BROAD_EFFECT)
+    chance = np.exp(model.repeats - model.repeats.max())
+    noise[1] = float(chance @ arrays.PHI / chance.sum())
+    model.trial.noise[1:] = noise[1:]
+
+
+def split(population: Population) -> None:
+    """Begin a trial: the largest group becomes two, apart in a direction in which users differ much."""
+    model, place = population.model, population.model.place
+    prior, trial, d, k = model.prior, model.trial, population.n_used, population.n_groups
+    for old, new in zip(prior, trial, strict=True):
+        new[:] = old
+    values, vectors = np.linalg.eigh(prior.covariance[:d, :d])
+    which = d - 1 - int(place[arrays.TRIED]) % min(DIRECTIONS, d)
+    axis = vectors[:, which] * np.sign(vectors[np.argmax(np.abs(vectors[:, which])), which])
+    step = APART * math.sqrt(values[which]) * axis
+    largest = int(np.argmax(prior.share[:k]))
+    trial.covariance[:d, :d] -= prior.share[largest] * np.outer(step, step)
+    if not population.unit:
+        trial.precision[:d, :d] = _inverse(trial.covariance[:d, :d])
+    trial.share[[largest, k]] = prior.share[largest] / 2
+    trial.means[k, :d] = prior.means[largest, :d] - step
+    trial.means[largest, :d] += step
+    trial.doubt[k] = prior.doubt[largest]
+    trial.groups[0] = k + 1
+    place[arrays.TRIAL], place[arrays.PASSES] = 1, 0
+    model.pace[2:] = 0
+    place[arrays.TRIED] += 1
+
+
+def judge(population: Population) -> bool:
+    """Accept the trial if its evidence pays for one more mean and share, or end it after its last pass."""
+    model, place = population.model, population.model.place
+    place[arrays.PASSES] += 1
+    price = (population.n_used + 1) / 2 * math.log(max(model.sums.total[3], 1.0))
+    evidence = _evidence(population, model.trial, model.trial_sums)
+    better = evidence - _evidence(population, model.prior, model.sums)
+    predicts = model.pace[2] > SURE * math.sqrt(model.pace[3])
+    if place[arrays.PASSES] >= TRIAL_FIRST and better > price and predicts:
+        for old, new in zip(model.prior, model.trial, strict=True):
+            old[:] = new
+        place[arrays.TRIAL], place[arrays.NEXT] = 0, place[arrays.LEARNED]
+        return True
+    if place[arrays.PASSES] >= (2 * TRIAL_LAST if better > price else TRIAL_LAST):
+        place[arrays.TRIAL], place[arrays.NEXT] = 0, place[arrays.LEARNED] * 3 // 2
+    return False
+
+
+def _evidence(population: Population, prior: arrays.Prior, sums: arrays.Sums) -> float:
+    """Return the log likelihood of all payoffs, from a pass over the users."""
+    d = population.n_used
+    _, _, found, users = sums.total
+    if population.unit:
+        return float(found)
+    return float(found + users / 2 * np.linalg.slogdet(prior.precision[:d, :d])[1])
+
+
+def _inverse(matrix: Floats) -> Floats:
+    """Return the inverse of a symmetric matrix, with the same bits on every machine."""
+    d = len(matrix)
+    inverse = np.empty((d, d))
+    invert(np.array(matrix, order="C"), d, np.empty((d, d)), inverse)
+    return inverse
+
+
+def keep_sums(population: Population, row: int, pairs: Any) -> None:
+    """Add a user's part of the sums to sums that stay when the user is dropped."""
+    model, place = population.model, population.model.place
+    phase = int(place[arrays.PHASE])
+    for end in (0, 1):
+        place[arrays.PHASE], own = end, population.make_sums()
+        population.visit(model._replace(sums=own), pairs, row, row + 1)
+        if end == 0:
+            counted = own._replace(pools=np.zeros_like(own.pools), scatter=np.zeros_like(own.scatter))
+            d = population.n_used
+            counted.scatter[:d, :d] = _scatter(population, model.prior, own)
+            for sums, more in zip(model.kept, counted, strict=True):
+                sums += more
+        for g in range(end * population.n_groups):
+            known, pulls = _information(population, model.prior, own, g)
+            model.kept_known[g, : len(pulls), : len(pulls)] += known
+            model.kept_pulls[g, : len(pulls)] += pulls
+        if end == phase and row < place[arrays.CURSOR]:  # this pass has counted the user already
+            for sums, more in zip(model.sums, own, strict=True):
+                sums -= more
+    place[arrays.PHASE] = phase

@@ -1,0 +1,70 @@
+"""Rounds as arrays, in chunks: the input and output of the policies' compiled loops, and the loops."""
+
+from collections.abc import Callable, Hashable
+from typing import Any, final
+
+import numpy as np
+
+from coterie.models._kernels.rows.club import play_club
+from coterie.models._kernels.rows.dynucb import Clusters, nearest, play_dynucb
+from coterie.models._kernels.rows.game import Game, People
+from coterie.models._kernels.rows.linucb import play_linucb
+from coterie.models._kernels.rows.sclub import partner
+from coterie.models.batches import Batch, as_rounds
+from coterie.models.rows.ridge_rows import RidgeRows
+
+__all__ = [
+    "Chunk", "Clusters", "Game", "Items", "nearest", "partner",
+    "play_club", "play_dynucb", "play_linucb",
+]  # fmt: skip
+
+
+@final
+class Items:
+    """All items of a batch in the rows' format; collects the items that get a number in a loop."""
+
+    def __init__(self, models: RidgeRows, contexts: Any) -> None:
+        self._models = models
+        self.names = list(contexts) if models.one_hot else []
+        self.numbers = np.array(models.numbers(contexts))  # a copy: the loop writes new items' numbers here
+        self.named = np.zeros(2 + len(self.names), dtype=np.int64)
+        self._start()
+
+    def _start(self) -> None:
+        self.named[0] = len(getattr(self._models, "items", ()))
+        self.named[1] = 0
+
+    def settle(self) -> None:
+        """Register the items that got a number."""
+        new = self.named[2 : 2 + self.named[1]].tolist()
+        self._models.items_named([self.names[position] for position in new])
+        self._start()
+
+
+@final
+class Chunk:
+    """Some rounds in the format of compiled loops, with their outcomes after the loop."""
+
+    def __init__(self, batch: Batch, row: Callable[[Hashable], int]) -> None:
+        numbers: dict[Hashable, int] = {}
+        who = np.array([numbers.setdefault(user, len(numbers)) for user in batch.users], dtype=np.int64)
+        self.users = list(numbers)  # the user of each number
+        self.people = People(
+            np.array([row(user) for user in self.users], dtype=np.int64),
+            np.zeros(1 + len(self.users), dtype=np.int64),
+        )
+        self.rounds = as_rounds(batch, who)
+
+    def game(self, items: Items, learned: int, own: int = 0) -> Game:
+        """Return the input of a compiled loop, after `learned` payoffs; `own` is a number of the policy's own."""
+        so_far = np.array([0, learned, own])
+        return Game(self.rounds, self.people, items.numbers, items.named, so_far)
+
+    def is_over(self, game: Game) -> bool:
+        """Return whether all rounds were played."""
+        return bool(game.so_far[0] >= len(self.rounds.who))
+
+    @property
+    def joined(self) -> list[Hashable]:
+        """The users who got a row, in order."""
+        return [self.users[number] for number in self.people.joined[1 : 1 + self.people.joined[0]]]

@@ -1,0 +1,173 @@
+"""CLUB: clusters of bandits by a graph that loses edges (Gentile, Li, Zappella, 2014, Figure 1).
+
+paper                  here
+i_t                    user
+M_i, b_i, w_i          a row of graph.user_rows
+M̄_j, b̄_j, w̄_j          a row of graph.pools: M̄ = I + Σ (M_i − I), b̄ = Σ b_i over the component's users
+α, α₂                  alpha, alpha2
+CB̃_i                   α₂·√((1 + log(1+T_i)) / (1+T_i)), T_i the payoffs of i
+
+A round chooses by the component's bound, updates the user, and cuts each of the user's edges (i, l) with
+‖w_i − w_l‖ > CB̃_i + CB̃_l. Edges never come back.
+
+The paper has all users from the start, in a random graph with p = 3·log(n)/n or in the complete one. Here
+users are added when first seen: a newcomer gets an edge to each known user with probability `p`, where None
+means 3·log(n)/n for the n users known then, and joins the components that these edges touch into one, since
+no data distinguishes them from the newcomer yet. `p=1` is the complete graph. Before the first payoff, or
+`add`, an unknown user belongs to the component of all users, as at the start of the paper's algorithm, and
+decides with all learned data; with `p=0`, where there are no edges, alone. Dropping a user removes the user's
+edges and statistics: the component is summed again without them, and splits if only that user connected it.
+`thompson` is as in LinUCB.
+
+Two more differences. Edges are tested with statistics that include the new payoff; Figure 1 tests with those
+before it, which delays a cut by one visit: `cut_late=True`. And newcomers' edges make a denser graph than one
+draw of G(n, 3·log(n)/n): the n-th user has 3·log(n) edges to earlier users and gets more from later ones,
+twice as many in total. If the number of users is known in advance, set `p` to 3·log(n)/n: that gives the
+paper's graph.
+"""
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from coterie.arrays import Ints
+from coterie.errors import ParameterError
+from coterie.models import RidgeRows, make_rows
+from coterie.models.checks import check_flag, check_number, check_user
+from coterie.models.files import Tensors, pack_ids, unpack_ids
+from coterie.models.roster import Roster
+from coterie.models.rows.chunks import Chunk, Items, play_club
+from coterie.models.rows.user_graph import UserGraph
+from coterie.policies.base.batch import Batch, Outcome
+from coterie.policies.base.compiled import run_chunks
+from coterie.policies.base.exploration import Alpha, check_alpha
+from coterie.policies.base.seed import Seed, make_rng
+from coterie.policies.clustering.numbered_users import PooledRows
+
+
+@final
+@dataclass(kw_only=True, eq=False, repr=False)
+class CLUB(PooledRows):
+    """Decides with all users whom the data so far does not distinguish from this user.
+
+    alpha2
+        How far apart two users' models may be, in units of their uncertainty, before their edge is cut.
+    p
+        The probability of an edge between a newcomer and a known user; None for 3·log(n)/n, 1 for the complete graph.
+    cut_late
+        Test a user's edges with the statistics before the payoff, as the paper's figure does, not with those after.
+    thompson
+        Rank by a draw from the component's posterior, not by the bound.
+    seed
+        Seed of the edges and draws: an integer, or a numpy.random.Generator.
+
+    n_features, one_hot and alpha are as in every `Policy`. Raises ParameterError if a setting is not valid.
+
+    >>> policy = CLUB(one_hot=True)
+    >>> policy.learn_many(["ann", "bob"], ["jazz", "jazz"], [1, 1])
+    2
+    >>> policy.neighbours("ann", "jazz")
+    ['ann', 'bob']
+    >>> policy.choose("a stranger", ["news", "jazz"])
+    1
+    """
+
+    name = "club"
+    reference = "Gentile, Li, Zappella 2014: Online clustering of bandits"
+    item_tensors = ("user", "component", "everybody")
+
+    n_features: int | None = None
+    one_hot: bool = False
+    alpha: Alpha = 0.1
+    alpha2: float = 0.3
+    p: float | None = None
+    cut_late: bool = False
+    thompson: bool = False
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        self.alpha = check_alpha(self.alpha)
+        self.alpha2 = check_number("alpha2", self.alpha2)
+        if self.p is not None and check_number("p", self.p) > 1:
+            raise ParameterError(f"p is {self.p!r}, expected a probability in [0, 1], or None for 3·log(n)/n")
+        self.p = None if self.p is None else check_number("p", self.p)
+        check_flag("cut_late", self.cut_late)
+        check_flag("thompson", self.thompson)
+        self.rng = make_rng(self.seed)
+        self.user_rows = make_rows(self.n_features, self.one_hot)
+        self.graph = UserGraph(self.user_rows, self.p)
+        self._roster = Roster()
+
+    def _pool(self, row: int) -> tuple[RidgeRows, int, int]:
+        """Return the component's pool; for an unknown user that of all users, or nothing if there are no edges."""
+        if row >= 0:
+            component = self.graph.component(row)
+            return self.graph.pools, component, self.graph.members(component)
+        return (self.graph.everybody, 0, len(self._roster) + 1) if self.p != 0 else (self.user_rows, -1, 1)
+
+    def _update(self, row: int, items: Ints, payoff: float) -> None:
+        """Update the user and the component, then cut the user's edges to users who are too far away."""
+        if self.cut_late:
+            self.graph.cut_edges(row, self.alpha2)
+        self.user_rows.update(row, items, payoff)
+        self.graph.learn(row, items, payoff)
+        if not self.cut_late:
+            self.graph.cut_edges(row, self.alpha2)
+
+    def run(self, batch: Batch) -> Outcome:
+        """Play many rounds in a compiled loop."""
+        return run_chunks(self, self.user_rows, self._roster.row, batch, self._play)
+
+    def _play(self, chunk: Chunk, items: Items, alpha: float) -> None:
+        game = chunk.game(items, self.learned)
+        while not chunk.is_over(game):
+            self.graph.fit()
+            play_club(
+                game, club=self.graph.compiled(), p=self.graph.p, alpha=alpha, alpha2=self.alpha2,
+                cut_late=self.cut_late, thompson=self.thompson, rng=self.rng,
+            )  # fmt: skip
+        self.learned = int(game.so_far[1])
+        for user in chunk.joined:
+            self._roster.join(user)
+
+    def _deciding_together(self, row: int, contexts: Any) -> Iterable[int]:
+        """Return the rows of the user's component: the same for every context."""
+        if row >= 0:
+            return map(int, self.graph.component_rows(row))
+        return range(len(self._roster)) if self.p != 0 else ()
+
+    def edges(self) -> list[tuple[Hashable, Hashable]]:
+        """Return the pairs of users that are still connected by an edge."""
+        return [(self._roster.names[a], self._roster.names[b]) for a, b in self.graph.edges().tolist()]
+
+    def add(self, user: Hashable) -> None:
+        """Register a user and draw the user's edges."""
+        check_user(user)
+        if user not in self._roster:
+            self._roster.join(user)
+            self.user_rows.take()
+            self.graph.arrive(self.rng)
+
+    def drop(self, user: Hashable) -> None:
+        """Forget a user, with edges and statistics, including those in the component's pool."""
+        check_user(user)
+        row = self._roster.leave(user)
+        self.graph.leave(row)
+        self.user_rows.replace(row)
+
+    def tensors(self) -> Tensors:
+        """Return all that was learned, as arrays."""
+        return {
+            "users": pack_ids(self._roster.names),
+            **self.user_rows.tensors("user", np.arange(len(self._roster))),
+            **self.graph.tensors(),
+        }
+
+    def restore(self, tensors: Tensors) -> None:
+        """Restore what `tensors` returned."""
+        names = unpack_ids(tensors, "users")
+        self.user_rows.rows = self.user_rows.restore("user", tensors, len(names))
+        self.graph.restore(tensors, len(names))
+        self._roster = Roster(names)

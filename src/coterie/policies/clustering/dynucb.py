@@ -1,0 +1,197 @@
+"""DynUCB: online k-means over the users' profiles (Nguyen and Lauw, 2014).
+
+paper              here
+u                  user
+M_u, b_u, w_u      a row of user_rows
+M̄_k, b̄_k, w̄_k      a row of pools: M̄ = I + Σ (M_u − I), b̄ = Σ b_u over the cluster's users
+K, α               k, alpha
+
+A round chooses by the cluster's bound, updates the user and the cluster, and moves the user to the cluster
+with the nearest w̄: the user's statistics are subtracted from the old cluster and added to the new one. The
+paper assigns all users at random before the first round. Here users are added when first seen, so the next
+newcomer's cluster is drawn in advance: an unknown user decides with the cluster that the first payoff would
+go to. The user's own cluster has learned the payoff before the nearest is searched, so it is slightly nearer
+than without; `seek_first=True` searches first. Of equally near clusters the user's own is kept, else the
+first is taken. `thompson` is as in LinUCB.
+"""
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from coterie.arrays import Ints
+from coterie.errors import FileError, ParameterError
+from coterie.models import RidgeRows, make_rows
+from coterie.models.checks import check_count, check_flag, check_user
+from coterie.models.files import Tensors, pack_ids, take, unpack_ids
+from coterie.models.roster import Roster
+from coterie.models.rows.chunks import Chunk, Clusters, Items, nearest, play_dynucb
+from coterie.policies.base.batch import Batch, Outcome
+from coterie.policies.base.compiled import run_chunks
+from coterie.policies.base.exploration import Alpha, check_alpha
+from coterie.policies.base.seed import Seed, make_rng
+from coterie.policies.clustering.numbered_users import PooledRows
+
+MOST_CLUSTERS = 10_000  # each has a model from the start
+
+
+@final
+@dataclass(kw_only=True, eq=False, repr=False)
+class DynUCB(PooledRows):
+    """Decides with the cluster whose profile is nearest to the user's; users move as their profiles change.
+
+    k
+        The number of clusters.
+    seek_first
+        Search the nearest cluster before the user's own has learned the payoff, not after.
+    thompson
+        Rank by a draw from the cluster's posterior, not by the bound.
+    seed
+        Seed of the newcomers' clusters and the draws: an integer, or a numpy.random.Generator.
+
+    n_features, one_hot and alpha are as in every `Policy`. Raises ParameterError if a setting is not valid.
+
+    >>> policy = DynUCB(one_hot=True, k=1)
+    >>> policy.learn("ann", "jazz", 1.0)
+    1
+    >>> policy.choose("bob", ["news", "jazz"])
+    1
+    """
+
+    name = "dynucb"
+    reference = "Nguyen, Lauw 2014: Dynamic clustering of contextual multi-armed bandits"
+    item_tensors = ("user", "cluster")
+
+    n_features: int | None = None
+    one_hot: bool = False
+    k: int = 10
+    alpha: Alpha = 0.1
+    seek_first: bool = False
+    thompson: bool = False
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        self.k = check_count("k", self.k)
+        if self.k > MOST_CLUSTERS:
+            raise ParameterError(f"k is {self.k!r}, expected at most {MOST_CLUSTERS}")
+        self.alpha = check_alpha(self.alpha)
+        check_flag("seek_first", self.seek_first)
+        check_flag("thompson", self.thompson)
+        self.rng = make_rng(self.seed)
+        self.user_rows = make_rows(self.n_features, self.one_hot)
+        self.pools = self.user_rows.sibling()
+        for _ in range(self.k):
+            self.pools.take()
+        self._roster = Roster()
+        self._home = np.zeros(16, dtype=np.int64)  # (rows or more,) each user's cluster
+        self._sizes = np.zeros(self.k, dtype=np.int64)  # (k,) how many users each cluster has
+        self._upcoming = self._draw_cluster()  # the next newcomer's cluster
+
+    def _pool(self, row: int) -> tuple[RidgeRows, int, int]:
+        cluster = self._cluster_of(row)
+        return self.pools, cluster, int(self._sizes[cluster]) + (row < 0)
+
+    def _update(self, row: int, items: Ints, payoff: float) -> None:
+        """Update the user and the cluster, then move the user to the nearest cluster."""
+        cluster = self._cluster_of(row)
+        self.user_rows.update(row, items, payoff)
+        better = self._nearest(row, cluster) if self.seek_first else cluster
+        self.pools.update(cluster, items, payoff)
+        if not self.seek_first:
+            better = self._nearest(row, cluster)
+        if better != cluster:
+            self._move(row, better)
+
+    def _nearest(self, row: int, cluster: int) -> int:
+        return nearest(self.user_rows.rows, row, self.pools.rows, self.k, cluster)
+
+    def _move(self, row: int, cluster: int) -> None:
+        """Move a user with all statistics to another cluster."""
+        for c, sign in ((self._home[row], -1), (cluster, 1)):
+            self.pools.pool(c, self.user_rows, row, sign)
+            self._sizes[c] += sign
+        self._home[row] = cluster
+
+    def run(self, batch: Batch) -> Outcome:
+        """Play many rounds in a compiled loop."""
+        return run_chunks(self, self.user_rows, self._roster.row, batch, self._play)
+
+    def _play(self, chunk: Chunk, items: Items, alpha: float) -> None:
+        game = chunk.game(items, self.learned, self._upcoming)
+        while not chunk.is_over(game):
+            self._fit()
+            play_dynucb(
+                game, clusters=Clusters(self.user_rows.rows, self.pools.rows, self._home, self._sizes),
+                alpha=alpha, seek_first=self.seek_first, thompson=self.thompson, rng=self.rng,
+            )  # fmt: skip
+        self.learned, self._upcoming = int(game.so_far[1]), int(game.so_far[2])
+        for user in chunk.joined:
+            self._roster.join(user)
+
+    def _fit(self) -> None:
+        """Make room for one more user and one more payoff."""
+        n, pairs = int(self.user_rows.rows.size[0]) + 1, self.user_rows.entries
+        self.user_rows.fit(n, pairs + 1)
+        self.pools.fit(0, 2 * pairs + 4)
+        if n > len(self._home):
+            self._home = np.concatenate([self._home, np.zeros(n, dtype=np.int64)])
+
+    def _cluster_of(self, row: int) -> int:
+        """Return a user's cluster; for an unknown user, the one that the first payoff would go to."""
+        return int(self._home[row]) if row >= 0 else self._upcoming
+
+    def _deciding_together(self, row: int, contexts: Any) -> Iterable[int]:
+        """Return the rows of the user's cluster: the same for every context."""
+        return map(int, np.flatnonzero(self._home[: len(self._roster)] == self._cluster_of(row)))
+
+    def add(self, user: Hashable) -> None:
+        """Register a user in a random cluster."""
+        check_user(user)
+        if user in self._roster:
+            return
+        self._fit()
+        self.user_rows.take()
+        row = self._roster.join(user)
+        self._home[row] = self._upcoming
+        self._sizes[self._upcoming] += 1
+        self._upcoming = self._draw_cluster()
+
+    def drop(self, user: Hashable) -> None:
+        """Forget a user: the cluster is summed again from the others, so nothing of the user remains."""
+        check_user(user)
+        row = self._roster.leave(user)
+        cluster, last = int(self._home[row]), len(self._roster)
+        self.user_rows.replace(row)
+        self._home[row], self._home[last] = self._home[last], 0
+        self._sizes[cluster] -= 1
+        self.pools.clear(cluster)
+        self.pools.pool_all(cluster, self.user_rows, np.flatnonzero(self._home[:last] == cluster))
+
+    def tensors(self) -> Tensors:
+        """Return all that was learned, as arrays."""
+        n = len(self._roster)
+        return {
+            "users": pack_ids(self._roster.names),
+            "home": self._home[:n].copy(),
+            "upcoming": np.array([self._upcoming]),
+            **self.user_rows.tensors("user", np.arange(n)),
+            **self.pools.tensors("cluster", np.arange(self.k)),
+        }
+
+    def restore(self, tensors: Tensors) -> None:
+        """Restore what `tensors` returned."""
+        names = unpack_ids(tensors, "users")
+        home = take(tensors, "home", "i", (len(names),))
+        upcoming = int(take(tensors, "upcoming", "i", (1,))[0])
+        if not ((home >= 0) & (home < self.k)).all() or not 0 <= upcoming < self.k:
+            raise FileError(f"the model file assigns a user to a cluster that is not one of {self.k}")
+        self.user_rows.rows = self.user_rows.restore("user", tensors, len(names))
+        self.pools.rows = self.pools.restore("cluster", tensors, self.k)
+        self._roster, self._upcoming = Roster(names), upcoming
+        self._home = np.concatenate([home, np.zeros(16, dtype=np.int64)])
+        self._sizes = np.bincount(home, minlength=self.k)
+
+    def _draw_cluster(self) -> int:
+        return int(self.rng.random() * self.k)

@@ -1,0 +1,99 @@
+"""What policies share that number their users: CLUB, SCLUB, DynUCB, COFIBA and DCCB."""
+
+from abc import abstractmethod
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from coterie.arrays import Ints
+from coterie.models import RidgeRows
+from coterie.models.checks import check_user, read_payoff
+from coterie.models.roster import Roster
+from coterie.policies.base.decision import Decision, decide_with
+from coterie.policies.base.exploration import Alpha, scale_at
+from coterie.policies.base.policy import Policy
+
+
+class NumberedUsers(Policy):
+    """Checks the input and finds the user's row; the methods below say what is done with it. Row -1 is unknown."""
+
+    finds_neighbours = True
+    alpha: Alpha
+    rng: np.random.Generator
+    _roster: Roster
+
+    @abstractmethod
+    def _read(self, contexts: Any) -> Any:
+        """Check candidates and return them in the format of decisions."""
+
+    @abstractmethod
+    def _decide(self, user: Hashable, row: int, contexts: Any, scale: float) -> Decision:
+        """Choose among checked `contexts` for the user of `row`."""
+
+    @abstractmethod
+    def _learn(self, row: int, contexts: Any, payoff: float) -> None:
+        """Learn the payoff of the first of checked `contexts`, for a known user."""
+
+    @abstractmethod
+    def _deciding_together(self, row: int, contexts: Any) -> Iterable[int]:
+        """Return the known users whose models decide for the user of `row`, on the first of `contexts`."""
+
+    def decide(self, user: Hashable, contexts: Any) -> Decision:
+        """Choose among `contexts` for `user`, and return the reasons. Changes only the random stream."""
+        check_user(user)
+        contexts = self._read(contexts)
+        return self._decide(user, self._roster.row(user), contexts, scale_at(self.alpha, self.learned))
+
+    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+        """Learn the `payoff` of `user` for `context`, and return how many users' models were updated: 1."""
+        check_user(user)
+        contexts = self._read([context])
+        payoff = read_payoff(payoff)
+        scale_at(self.alpha, self.learned)  # raises for a bad alpha before anything changes
+        self.add(user)
+        self._learn(self._roster.row(user), contexts, payoff)
+        self.learned += 1
+        return 1
+
+    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
+        """Return the users whose models decide for `user` on `context` now, including `user`."""
+        check_user(user)
+        contexts = self._read([context])
+        row = self._roster.row(user)
+        names = [self._roster.names[r] for r in self._deciding_together(row, contexts)]
+        return names if row >= 0 else [*names, user]
+
+    @property
+    def users(self) -> Sequence[Hashable]:
+        """The known users."""
+        return list(self._roster.names)
+
+
+class PooledRows(NumberedUsers):
+    """Has a row of ridge regression per user, and decides by the pooled row of several users."""
+
+    thompson: bool = False
+    user_rows: RidgeRows
+
+    @abstractmethod
+    def _pool(self, row: int) -> tuple[RidgeRows, int, int]:
+        """Return the rows, and the one of them, that decide for a user, and how many users that is."""
+
+    @abstractmethod
+    def _update(self, row: int, items: Ints, payoff: float) -> None:
+        """Learn a payoff; `items` has one entry, in the format of rows."""
+
+    def _read(self, contexts: Any) -> Any:
+        return self.user_rows.read(contexts)
+
+    def _decide(self, user: Hashable, row: int, contexts: Any, scale: float) -> Decision:
+        """Score each candidate by the pool's estimate and bound, or by a draw."""
+        items = self.user_rows.numbers(contexts)
+        pools, pool, members = self._pool(row)
+        own, near = self.user_rows.view(row, items), pools.view(pool, items)
+        score = pools.draw(pool, items, scale, self.rng) if self.thompson else None
+        return decide_with(user, contexts, own, near, scale, members, score)
+
+    def _learn(self, row: int, contexts: Any, payoff: float) -> None:
+        self._update(row, self.user_rows.learnable(contexts), payoff)

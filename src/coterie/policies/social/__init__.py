@@ -1,0 +1,1 @@
+"""Policies over a given social graph: neighbours learn from each other."""

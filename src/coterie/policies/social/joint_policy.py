@@ -1,0 +1,79 @@
+"""The shared part of GOB.Lin and CoLin: a joint estimate for users coupled by a given graph."""
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from coterie.models.checks import check_user, read_payoff
+from coterie.models.files import Tensors
+from coterie.models.rows.joint import Joint
+from coterie.policies.base.decision import Decision
+from coterie.policies.base.exploration import Alpha, scale_at
+from coterie.policies.base.policy import Policy
+from coterie.policies.social.social_graph import Edge, pack_graph, unpack_graph, without_user
+
+
+class JointPolicy(Policy):
+    """Decides by the user's part of the joint estimate and bound."""
+
+    alpha: Alpha
+    models: Joint
+    graph: list[Edge]
+    clusters: list[list[Hashable]] | None = None
+
+    def decide(self, user: Hashable, contexts: Any) -> Decision:
+        """Score each candidate by the user's part of the joint estimate and bound."""
+        check_user(user)
+        contexts = self.models.read(contexts)
+        estimate, spread = self.models.view(user, contexts)
+        width = scale_at(self.alpha, self.learned) * spread
+        members = np.full(len(estimate), self.models.members(user), dtype=np.int64)
+        return Decision(user, contexts, estimate, width, members, estimate, width, estimate + width)
+
+    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+        """Update the joint estimate of all users coupled with the user."""
+        check_user(user)
+        contexts = self.models.read([context])
+        payoff = read_payoff(payoff)
+        scale_at(self.alpha, self.learned)  # raises for a bad alpha before anything changes
+        self.learned += 1
+        return self.models.update(user, contexts[0], payoff)
+
+    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
+        """Return the users whose payoffs count for `user`, including `user`: the same for every context."""
+        check_user(user)
+        self.models.read([context])
+        return self.models.coupled_with(user)
+
+    def drop_item(self, item: Hashable) -> None:
+        """Forget an item for all users, if items are ids."""
+        if self.models.n_features is not None:
+            super().drop_item(item)
+        self.models.read([item])
+        self.models.drop_item(item)
+
+    def add(self, user: Hashable) -> None:
+        """Register a user; users outside the graph are not coupled with others."""
+        self.models.add(user)
+
+    def drop(self, user: Hashable) -> None:
+        """Forget a user, in the models and in the graph. What the others learned from the user stays."""
+        self.models.drop(user)
+        self.graph = without_user(self.graph, user)
+        if self.clusters is not None:
+            self.clusters = [[name for name in group if name != user] for group in self.clusters]
+
+    @property
+    def users(self) -> Sequence[Hashable]:
+        """The known users."""
+        return self.models.users
+
+    def tensors(self) -> Tensors:
+        """Return all that was learned, and the graph, as arrays."""
+        return {**pack_graph(self.users, self.graph, self.clusters), **self.models.tensors()}
+
+    def restore(self, tensors: Tensors) -> None:
+        """Restore what `tensors` returned."""
+        self.models.restore(tensors)
+        self.graph, self.clusters = unpack_graph(self.users, tensors)

@@ -1,0 +1,267 @@
+"""The service's evaluations: stored, run one at a time in a process of their own, and applied."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import final
+
+import msgspec
+
+from coterie.errors import CoterieError
+from coterie.service.core.coordinator import Coordinator
+from coterie.service.core.engine import check_config
+from coterie.service.evaluations.job_process import JobProcess
+from coterie.service.evaluations.jobs import (
+    ALWAYS,
+    NAMES,
+    EvaluatedPolicy,
+    Job,
+    JobKind,
+    WorkerInput,
+    decode,
+    encode,
+)
+from coterie.service.evaluations.search import with_policy
+from coterie.service.log.store import StoreError
+from coterie.service.problems import Problem
+from coterie.service.settings import Config
+
+log = logging.getLogger("coterie.service")
+
+MOST_POLICIES = 20  # of an evaluation, besides those in every one
+AT_ONCE = 1  # running jobs; each has a process, and serving needs the other cores
+AUTOMATIC = 10  # finished automatic ones that are kept; the oldest is deleted
+
+
+@final
+class Evaluations:
+    """All jobs. Its methods run in the event loop's thread; it waits for workers and the store in other threads."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self.coordinator = coordinator
+        self.jobs: dict[tuple[JobKind, str], Job] = {}
+        self._thread = ThreadPoolExecutor(AT_ONCE, "evaluations")
+        self._writer = ThreadPoolExecutor(1, "evaluations-store")  # writes go one after the other
+        self._waiting = asyncio.Event()
+        self._run: JobProcess | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Read the stored jobs, and run those that are not finished."""
+        found = await asyncio.to_thread(lambda: [*map(decode, self.coordinator.store.evaluations())])
+        found.sort(key=lambda job: job.created)
+        self.jobs = {job.key: job for job in found}
+        self._task = asyncio.create_task(self._work())
+
+    async def stop(self) -> None:
+        """End the running job; the next start begins it again."""
+        if self._task is not None:
+            self._task.cancel()
+            if self._run is not None:
+                self._run.end()
+            await asyncio.gather(self._task, return_exceptions=True)
+        for pool in (self._thread, self._writer):  # they use the store, which is closed next
+            await asyncio.to_thread(pool.shutdown)
+
+    def every(self, kind: JobKind) -> list[Job]:
+        """Return all jobs of a kind, the newest first."""
+        return [job for job in reversed(self.jobs.values()) if job.kind == kind]
+
+    def find(self, kind: JobKind, name: str) -> Job:
+        """Return a job, or answer 404."""
+        found = self.jobs.get((kind, name))
+        if found is None:
+            raise Problem(404, "unknown_evaluation", f"{kind} {name!r} does not exist")
+        return found
+
+    async def make(self, job: Job) -> Job:
+        """Store a job and queue it; if anything is wrong, nothing is stored."""
+        self._check(job)
+        await asyncio.to_thread(check_policies, job.policies, self.coordinator.engine.config)
+        self._check(job)  # again: there may be other jobs by now
+        self.jobs[job.key] = job  # at once, so that no other job takes the id
+        try:
+            await self._save(job)
+        except CoterieError:
+            self.jobs.pop(job.key, None)
+            raise
+        self._waiting.set()
+        return job
+
+    def _check(self, job: Job) -> None:
+        if self.coordinator.refusing is not None:
+            raise Problem(
+                503, "not_accepting", f"no new work is accepted now: {self.coordinator.refusing}", 1
+            )
+        if job.key in self.jobs:
+            raise Problem(
+                409, "evaluation_exists", f"{job.kind} {job.id!r} exists; delete it, or use another id"
+            )
+        most = self.coordinator.settings.max_evaluations
+        if len(self.jobs) >= most and not job.automatic:
+            message = f"{len(self.jobs)} evaluations are kept, expected at most {most} (max-evaluations); delete one"
+            raise Problem(409, "too_many_evaluations", message)
+        if not job.start < job.end:
+            raise Problem(
+                422, "invalid_evaluation", "the end of its time is not after the start; give a later end"
+            )
+
+    async def delete(self, kind: JobKind, name: str) -> None:
+        """Delete a job, and end it if it runs."""
+        job = self.find(kind, name)
+        del self.jobs[job.key]
+        if self._run is not None and self._run.work.job.key == job.key:
+            self._run.end()
+        await self._store(lambda: self.coordinator.store.drop_evaluation(_name(job)))
+
+    async def apply(self, name: str, policy: str) -> Job:
+        """Apply one of the evaluated policies; it first learns the log."""
+        job = self.find("evaluation", name)
+        if job.status != "done":
+            raise Problem(
+                409, "not_evaluated", f"evaluation {name!r} is {job.status}; apply one that is done"
+            )
+        one = job.policy(policy)
+        if one is None and policy in ALWAYS:
+            way = {
+                "logged": "it is what was shown",
+                "baseline": "for it set the mode to apprentice",
+                "uniform": "for it set exploration to 1",
+            }[policy]
+            raise Problem(422, "not_applicable", f"{policy!r} is no policy that can be applied: {way}")
+        if one is None:
+            known = ", ".join(repr(known.name) for known in job.policies) or "none"
+            message = f"evaluation {name!r} has no policy {policy!r} that can be applied; it has {known}"
+            raise Problem(404, "unknown_policy", message)
+        await self.coordinator.configure(with_policy(self.coordinator.engine.config, one))
+        log.info(
+            f"the policy {one.policy} of evaluation {name!r} was applied, with {one.parameters or 'its defaults'}"
+        )
+        applied = msgspec.structs.replace(self.jobs.get(job.key, job), applied=policy)
+        await self._change(applied)
+        return applied
+
+    async def _work(self) -> None:
+        while True:
+            self._waiting.clear()
+            job = next(self._open(), None)
+            if job is None or self.coordinator.refusing is not None:
+                try:
+                    async with asyncio.timeout(None if job is None else 1.0):
+                        await self._waiting.wait()
+                except TimeoutError:
+                    pass
+                continue
+            try:
+                await self._do(job)
+            except Exception as error:  # the next job may succeed
+                log.exception(f"evaluation {job.id!r} failed")
+                said = error.said if isinstance(error, StoreError) else str(error)
+                await self._close(job, "failed", said)
+
+    def _open(self) -> Iterator[Job]:
+        return (job for job in self.jobs.values() if job.open)
+
+    async def _do(self, job: Job) -> None:
+        settings, coordinator = self.coordinator.settings, self.coordinator
+        work = WorkerInput(job, coordinator.engine.config, settings.max_evaluated, os.getpid())
+        self._run = JobProcess(work, coordinator.store, settings.evaluation_within)
+        await self._change(msgspec.structs.replace(job, status="running"), durable=False)
+        try:
+            done = await asyncio.get_running_loop().run_in_executor(self._thread, self._run.do)
+        finally:
+            timed_out, self._run = self._run.timed_out, None
+        if done is None or not self._knows(job):
+            return  # deleted
+        if done.result is None:
+            await self._close(job, "timeout" if timed_out else "failed", done.error)
+            return
+        job = msgspec.structs.replace(job, status="done", result=done.result)
+        if job.automatic:
+            job = await self._optimise(job)
+        await self._change(job)
+        log.info(f"{job.kind} {job.id!r} is done: {done.result.get('verdict', 'the features have scores')}")
+
+    async def _optimise(self, job: Job) -> Job:
+        """Apply the policy that is better with confidence, if there is one, and log it."""
+        better = (job.result or {}).get("better")
+        one = job.policy(better) if better is not None else None
+        if one is not None and not self._in_force(job):
+            log.info("automatic optimisation: the policy was changed meanwhile; the new one stays")
+            return msgspec.structs.replace(job, retained=True)
+        if one is None:
+            log.info("automatic optimisation: no policy is better with confidence; the current one stays")
+            return msgspec.structs.replace(job, retained=True)
+        try:
+            await self.coordinator.configure(with_policy(self.coordinator.engine.config, one))
+        except CoterieError as error:
+            log.error(f"automatic optimisation: {one.policy} {one.parameters} could not be applied: {error}")
+            return msgspec.structs.replace(job, retained=True, error=str(error))
+        words = (job.result or {})["words"]
+        log.warning(f"automatic optimisation: {one.policy} {one.parameters} was applied. {words}")
+        return msgspec.structs.replace(job, applied=one.name)
+
+    async def _close(self, job: Job, status: str, error: str | None) -> None:
+        if self._knows(job):
+            closed = msgspec.structs.replace(self.jobs[job.key], status=status, error=error)
+            await self._change(closed)
+
+    def _knows(self, job: Job) -> bool:
+        """Return whether a job still exists, and its id is not that of a newer one."""
+        known = self.jobs.get(job.key)
+        return known is not None and known.created == job.created
+
+    def _in_force(self, job: Job) -> bool:
+        """Return whether the policy that was current for the evaluation is still current."""
+        one, config = job.policy("current"), self.coordinator.engine.config
+        return one is not None and (one.policy, one.parameters) == (config.policy, config.parameters)
+
+    async def _change(self, job: Job, durable: bool = True) -> None:
+        if self._knows(job):
+            self.jobs[job.key] = job
+            if durable:
+                try:
+                    await self._save(job)
+                except CoterieError as error:  # it runs again after a restart
+                    log.error(f"the result of evaluation {job.id!r} was not kept: {error}")
+
+    async def _save(self, job: Job) -> None:
+        body = encode(job)
+        await self._store(lambda: self.coordinator.store.save_evaluation(_name(job), body))
+
+    async def _store(self, work: Callable[[], None]) -> None:
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._writer, work)
+        except StoreError as error:
+            self.coordinator.fail(error)
+            raise Problem(503, "not_stored", f"the evaluation was not stored: {error.said}", 1) from error
+
+    async def drop_old_automatic(self) -> None:
+        """Delete all finished automatic jobs but the newest."""
+        every = [job for job in self.jobs.values() if job.automatic and not job.open]
+        for job in every[:-AUTOMATIC]:
+            await self.delete(job.kind, job.id)
+
+
+def check_policies(policies: Sequence[EvaluatedPolicy], config: Config) -> None:
+    """Raise if a policy cannot be served, or if two have the same name."""
+    if len(policies) > MOST_POLICIES:
+        message = f"{len(policies)} policies, expected at most {MOST_POLICIES}"
+        raise Problem(422, "invalid_evaluation", message)
+    seen: set[str] = set()
+    for one in policies:
+        if one.name in seen or (one.name in NAMES and one.source == "custom"):
+            raise Problem(
+                422, "same_policy_twice", f"two policies are called {one.name!r}; give each its own name"
+            )
+        seen.add(one.name)
+        try:
+            check_config(with_policy(config, one))
+        except CoterieError as error:
+            raise Problem(422, "invalid_policy", f"policy {one.name!r}: {error}") from error
+
+
+def _name(job: Job) -> str:
+    return f"{job.kind} {job.id}"

@@ -1,0 +1,53 @@
+"""Policies as the service runs them: with its exploration, and separate models for ids and for features."""
+
+import math
+from typing import Any, final
+
+import msgspec
+import numpy as np
+
+from coterie.arrays import Floats
+from coterie.data.logs.interactions import Interaction
+from coterie.evaluation.targets import DRAWS, Learner
+from coterie.models.encoded import Encoded
+from coterie.service.core.engine import Kind, make_policy, possible
+from coterie.service.settings import Config
+
+PER_RECORD = 64  # effects that a record may add; a full table drops old ones
+
+
+@final
+class ServedPolicy:
+    """A policy as `evaluate` replays it."""
+
+    def __init__(self, config: Config, policy: str, parameters: dict[str, Any], records: int) -> None:
+        self.exploration = 1.0 if policy == "random" else config.exploration
+        self.mixes = True  # whether the service's exploration is added here, not by the policy
+        given = dict(parameters)
+        if policy == "sparse-hierarchical":
+            self.mixes = False
+            given["floor"] = config.exploration
+            given["slots"] = min(given.get("slots", 1 << 22), max(PER_RECORD * records, 4096))
+            if config.explore == "epsilon" or not config.exploration:
+                given["gap"] = math.inf  # always the best action, except for the uniform share
+        used = msgspec.structs.replace(config, policy=policy, parameters=given)
+        self.learners = {kind: Learner(make_policy(used, kind), DRAWS, 0) for kind in possible(used)}
+
+    def _of(self, one: Interaction) -> Learner | None:
+        kind: Kind = "vectors" if one.features is not None else "items"
+        return self.learners.get("model") or self.learners.get(kind)
+
+    def probabilities(self, t: int, one: Interaction, encoded: Encoded) -> Floats:
+        """Return each action's probability."""
+        n = len(one.actions)
+        learner = self._of(one)
+        if learner is None:  # the policy cannot use such actions, and the service would refuse them
+            return np.full(n, 1 / n)
+        likely = learner.probabilities(t, one, encoded)
+        return (1 - self.exploration) * likely + self.exploration / n if self.mixes else likely
+
+    def learn(self, one: Interaction, encoded: Encoded) -> None:
+        """Learn what the logged action earned."""
+        learner = self._of(one)
+        if learner is not None:
+            learner.learn(one, encoded)

@@ -1,0 +1,40 @@
+"""Payoffs to learn from, for a warm start: those that an exported log learned."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from msgspec import Struct
+
+from coterie.service.core.engine import Engine, Paid
+from coterie.service.core.records import Record
+from coterie.service.settings import Config
+
+
+class Payoff(Struct, frozen=True):
+    """A payoff to learn."""
+
+    user: str
+    paid: Paid
+    value: float
+
+
+def payoffs_of(
+    records: Iterable[Record], names: Mapping[int, str] | None = None, config: Config | None = None
+) -> Iterator[Payoff]:
+    """Yield the payoffs that an exported log learned, default rewards included.
+
+    With `config` they are encoded as its policy learns them, whatever policy the log had.
+    """
+    engine = Engine()
+    engine.fixed = config
+    known = dict(names or {})
+    learned: list[Payoff] = []
+
+    def heard(user: int, paid: Paid, value: float) -> None:
+        learned.append(Payoff(known.get(user, f"imported-{user}"), paid, value))
+
+    engine.on_learn = heard
+    for record in records:
+        engine.apply(record)
+        engine.drain()
+        yield from learned
+        learned.clear()

@@ -1,0 +1,71 @@
+"""The configuration that decisions are made by, and the number of shards."""
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Response, get, put
+from litestar.datastructures import State
+from litestar.params import RawBody
+from msgspec import UNSET, Meta, Struct
+
+from coterie.service.http.access import ADMIN, READ
+from coterie.service.http.bodies import read_counts
+from coterie.service.settings import Challenger, Config, Share
+from coterie.service.trial.assignment import normal
+
+
+class ShardsBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """The number of shards."""
+
+    shards: Annotated[int, Meta(ge=1, le=4096)]
+
+
+_trial: list[Any] = [("holdback", Share, 0.0), ("challenger", Challenger | None, None)]
+ConfigBody: Any = msgspec.defstruct(  # the same fields with names in camel case
+    "ConfigBody",
+    [
+        (
+            f.name,
+            f.type,
+            f.default if f.default_factory is msgspec.NODEFAULT else msgspec.field(default_factory=dict),
+        )
+        for f in msgspec.structs.fields(Config)
+        if f.default is not UNSET
+    ]
+    + _trial,
+    rename="camel",
+    forbid_unknown_fields=True,
+    frozen=True,
+)
+
+
+@get("/v1/configuration", opt=READ, operation_id="show_configuration")
+async def show_configuration(state: State) -> Response[Any]:
+    """Show the configuration of decisions."""
+    return _config(state.coordinator.engine.config)
+
+
+@put("/v1/configuration", opt=ADMIN, operation_id="change_configuration")
+async def change_configuration(body: RawBody, state: State) -> Response[Any]:
+    """Change the configuration. A new policy first learns the log, then takes over."""
+    data = read_counts(body, ConfigBody)
+    sent = msgspec.structs.asdict(data)
+    await state.coordinator.configure(Config(**(sent | normal(data.holdback, data.challenger))))
+    return _config(state.coordinator.engine.config)
+
+
+@put("/v1/shards", opt=ADMIN, operation_id="rebalance")
+async def rebalance(body: RawBody, state: State) -> ShardsBody:
+    """Distribute the users over this many shards, while serving; answered when all have moved."""
+    data = read_counts(body, ShardsBody)
+    await state.coordinator.rebalance(data.shards)
+    return data
+
+
+def _config(config: Config) -> Response[Any]:
+    told = {name: value for name, value in msgspec.structs.asdict(config).items() if value is not UNSET}
+    return Response(ConfigBody(**told), media_type="application/json")
+
+
+ROUTES: list[Any] = [show_configuration, change_configuration, rebalance]
+BODIES: dict[str, type[Struct]] = {"change_configuration": ConfigBody, "rebalance": ShardsBody}

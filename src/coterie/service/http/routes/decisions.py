@@ -1,0 +1,192 @@
+"""Rank, reward and activate; why a decision was made, and what would be decided now."""
+
+from typing import Annotated, Any
+
+from litestar import Request, get, post
+from litestar.datastructures import State
+from litestar.params import RawBody
+from litestar.types import Scope
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from coterie.service.core.coordinator import Coordinator, Partial, Ranking, new_event_id, ranking_of
+from coterie.service.core.engine import Question
+from coterie.service.core.events import Outcome
+from coterie.service.core.reasons import Contribution, contributions, rows_of
+from coterie.service.http.access import DECIDE, READ
+from coterie.service.http.bodies import ActionBody, Features, question_of, read
+from coterie.service.http.limits import check_shape
+from coterie.service.ids import Id, PathId, named
+
+Part = float | UnsetType
+
+
+class RankBody(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
+    """What to decide, and for whom."""
+
+    user: Id
+    actions: Annotated[list[ActionBody], Meta(min_length=1, max_length=1000)]
+    context: Features = []
+    excluded: list[str] = []
+    event_id: Id | None = None
+    defer_activation: bool = False
+
+
+class RewardBody(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
+    """What a decision was worth."""
+
+    value: Annotated[float, Meta(ge=-1, le=1)]
+    reward_id: Id | None = None  # distinguishes a retry from a second reward if rewards are summed
+
+
+class RewardAnswer(Struct, frozen=True, rename="camel"):
+    """The outcome of a reward."""
+
+    event_id: str
+    outcome: Outcome
+
+
+class ActivateAnswer(Struct, frozen=True, rename="camel"):
+    """The outcome of an activation."""
+
+    event_id: str
+    outcome: Annotated[str, Meta(description="activated or unknown_event")]
+
+
+class Reason(Struct, frozen=True, rename="camel"):
+    """Why an action got its place: its estimate, and either the parts of it or the neighbours' estimates."""
+
+    id: str
+    estimate: float
+    width: float
+    score: float
+    neighbours: int | UnsetType = UNSET
+    neighbours_estimate: Part = UNSET
+    neighbours_width: Part = UNSET
+    population: Part = UNSET  # the average payoff of all actions
+    action: Part = UNSET  # what this action adds for all users,
+    context: Part = UNSET  # what it adds in this context,
+    user: Part = UNSET  # and for this user
+
+
+class EventAnswer(Struct, frozen=True, rename="camel"):
+    """One decision explained."""
+
+    event_id: str
+    user: str | None
+    at: int
+    state: str
+    reward: float
+    chosen: str
+    best: str
+    baseline: str
+    shown: str
+    probability: float
+    ranking: list[Any]
+    reasons: list[Reason] | UnsetType = UNSET
+    contributions: list[Contribution] | UnsetType = UNSET  # the largest parts of the chosen action's estimate
+    partial: Partial | UnsetType = UNSET
+    arm: str | UnsetType = UNSET  # in a trial: champion, holdback or challenger
+
+
+BODIES: dict[str, type[Struct]] = {"rank": RankBody, "what_if": RankBody, "reward": RewardBody}
+
+
+def question_in(body: bytes, coordinator: Coordinator) -> Question:
+    """Return the question in the body of a rank."""
+    settings = coordinator.settings
+    check_shape(settings, body)
+    data = read(body, RankBody)
+    event, deferred = data.event_id or new_event_id(), data.defer_activation
+    return question_of(data.user, data.actions, data.context, data.excluded, event, deferred, settings)
+
+
+@post("/v1/rank", opt=DECIDE, status_code=201, operation_id="rank")
+async def rank(request: Request[Any, Any, Any]) -> Ranking:
+    """Choose one of several actions for a user."""
+    return await decide(await request.body(), request.app.state.coordinator, request.scope)
+
+
+async def decide(body: bytes, coordinator: Coordinator, scope: Any) -> Ranking:
+    """Answer a rank; the guard calls this without Litestar, which would take as long as the decision."""
+    question = question_in(body, coordinator)
+    scope["coterie.event"] = question.event
+    return ranking_of(await coordinator.rank(question))
+
+
+@post("/v1/events/{event_id:str}/reward", opt=DECIDE, status_code=200, operation_id="reward")
+async def reward(event_id: PathId, body: RawBody, state: State, scope: Scope) -> RewardAnswer:
+    """Say what a decision was worth; answered when it is learned and durable."""
+    data = read(body, RewardBody)
+    coordinator: Coordinator = state.coordinator
+    event = named(event_id)
+    outcome = await coordinator.reward(event, data.value, data.reward_id)
+    state.metrics.rewarded(outcome)
+    scope["coterie.outcome"] = outcome  # type: ignore[typeddict-unknown-key]
+    return RewardAnswer(event, outcome)
+
+
+@post("/v1/events/{event_id:str}/activate", opt=DECIDE, status_code=200, operation_id="activate")
+async def activate(event_id: PathId, state: State) -> ActivateAnswer:
+    """Say that a deferred decision was shown."""
+    coordinator: Coordinator = state.coordinator
+    event = named(event_id)
+    known = await coordinator.activate(event)
+    return ActivateAnswer(event, "activated" if known else "unknown_event")
+
+
+@get("/v1/events/{event_id:str}", opt=READ, operation_id="explain")
+async def explain(event_id: PathId, state: State) -> EventAnswer:
+    """Explain a decision: the scores, widths and neighbourhood sizes it was made with."""
+    coordinator: Coordinator = state.coordinator
+    event = coordinator.event(named(event_id))
+    return explanation(await coordinator.decision(event), coordinator, event.state, event.value)
+
+
+@post("/v1/what-if", opt=READ, status_code=200, operation_id="what_if")
+async def what_if(body: RawBody, state: State) -> EventAnswer:
+    """Explain what would be decided now; nothing is recorded."""
+    coordinator: Coordinator = state.coordinator
+    question = question_in(body, coordinator)
+    record = await coordinator.what_if(question)
+    return explanation(record, coordinator, "imagined", 0.0, question.user)
+
+
+def explanation(
+    record: Any, coordinator: Coordinator, state: str, reward: float, user: str | None = None
+) -> EventAnswer:
+    """Return a decision with its reasons."""
+    answer = ranking_of(record)
+    rows = rows_of(record)
+    open_to = [k for k in range(len(record.actions)) if k not in record.excluded]
+    reasons: list[Reason] | UnsetType = UNSET
+    if rows is not None:
+        reasons = [_reason(record.actions[k], row) for k, row in zip(open_to, rows, strict=True)]
+    largest = contributions(record)
+    return EventAnswer(
+        event_id=answer.event_id,
+        user=user if user is not None else coordinator.engine.ids.get(record.user),
+        at=record.at,
+        state=state,
+        reward=reward,
+        chosen=record.actions[record.choice],
+        best=record.actions[record.best],
+        baseline=record.actions[record.baseline],
+        shown=record.shown or "best",
+        probability=record.probability,
+        ranking=answer.ranking,
+        reasons=reasons,
+        contributions=UNSET if largest is None else largest,
+        partial=UNSET if answer.partial is None else answer.partial,
+        arm=record.arm or UNSET,
+    )
+
+
+def _reason(name: str, row: dict[str, float]) -> Reason:
+    told: dict[str, Any] = dict(row)
+    if "neighbours" not in row:
+        return Reason(name, score=row["estimate"] + row["width"], **told)
+    told["neighbours"] = int(row["neighbours"])
+    return Reason(name, score=row["neighbours_estimate"] + row["neighbours_width"], **told)
+
+
+ROUTES: list[Any] = [rank, reward, activate, explain, what_if]

@@ -1,0 +1,103 @@
+"""What was decided and earned, and the latest decisions."""
+
+import asyncio
+from typing import Annotated, Any
+
+from litestar import get
+from litestar.datastructures import State
+from litestar.params import QueryParameter
+from msgspec import Struct
+
+from coterie.service.core.coordinator import Coordinator
+from coterie.service.figures import curve, exploring
+from coterie.service.figures.curve import Point
+from coterie.service.figures.latency import Latency, latency
+from coterie.service.figures.latest import Stretch, stretches
+from coterie.service.http.access import READ
+from coterie.service.http.routes.latest import LatestDecision, Limit, latest_answer, latest_of
+from coterie.service.trial.report import TrialReport, report
+
+
+class Statistics(Struct, frozen=True, rename="camel"):
+    """What has been decided and earned."""
+
+    at: int
+    policy: str
+    mode: str
+    exploration: float
+    users: int
+    items: int
+    waiting: int
+    log_records: int
+    total: Point
+    curve: list[Point]
+    trial: TrialReport | None  # while there is a holdback or a challenger
+    warning: str | None  # that the loop stopped exploring
+    best_guess_changes: float | None  # the share of the last hour's best guesses that would be others now
+    rank_latency: Latency
+    commit_latency: Latency
+
+
+class Size(Struct, frozen=True, rename="camel"):
+    """How many of the latest decisions had a neighbourhood of this size."""
+
+    least: int
+    most: int
+    decisions: int
+
+
+class Decisions(Struct, frozen=True, rename="camel"):
+    """The latest decisions, and the neighbourhood sizes of the latest two thousand."""
+
+    decisions: list[LatestDecision]
+    sizes: list[Size]
+    median: int | None
+    learning: list[Stretch]  # what they earned, in stretches of equal length
+
+
+Minutes = Annotated[int, QueryParameter(ge=1, le=10_080)]
+
+
+@get("/v1/statistics", opt=READ, operation_id="statistics")
+async def statistics(state: State, minutes: Minutes = 60) -> Statistics:
+    """Show what was decided and earned, against the baseline and against a uniform choice."""
+    coordinator: Coordinator = state.coordinator
+    engine = coordinator.engine
+    at = max(coordinator.clock(), engine.now)
+    families = list(state.metrics.registry.collect())
+    return Statistics(
+        at=at,
+        policy=engine.config.policy,
+        mode=engine.config.mode,
+        exploration=engine.config.exploration,
+        users=len(engine.users),
+        items=len(engine.known_items),
+        waiting=engine.waiting,
+        log_records=engine.position,
+        total=curve.point(engine.statistics.total),
+        trial=report(engine.trial, engine.config),
+        warning=exploring.warning(engine.statistics, engine.config, engine.now),
+        best_guess_changes=coordinator.guess_changes,
+        curve=await asyncio.to_thread(curve.curve, list(engine.statistics.minutes), at, minutes),
+        rank_latency=latency(families, "coterie_request_seconds", "/rank"),
+        commit_latency=latency(families, "coterie_commit_seconds"),
+    )
+
+
+@get("/v1/decisions", opt=READ, operation_id="latest_decisions")
+async def decisions(state: State, limit: Limit = 20) -> Decisions:
+    """Show the latest decisions and how many users they rested on."""
+    latest = await latest_of(state)
+    engine = state.coordinator.engine
+    members = sorted(made.members for made in latest if made.members is not None)
+    sizes, least = [], 1
+    while members and least <= members[-1]:
+        most = 2 * least - 1
+        sizes.append(Size(least, most, sum(least <= size <= most for size in members)))
+        least *= 2
+    shown = [latest_answer(made, engine) for made in latest[:limit] if made.user in engine.ids]
+    learning = await asyncio.to_thread(stretches, latest, engine)
+    return Decisions(shown, sizes, members[len(members) // 2] if members else None, learning)
+
+
+ROUTES: list[Any] = [statistics, decisions]

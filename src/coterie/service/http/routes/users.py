@@ -1,0 +1,175 @@
+"""Users: what is known of them, whom they resemble, and how they are forgotten."""
+
+from itertools import islice
+from typing import Any
+
+from litestar import delete, get
+from litestar.datastructures import State
+from msgspec import Struct
+
+from coterie.service.core.coordinator import Coordinator
+from coterie.service.core.engine import Engine
+from coterie.service.figures import resemblance as figures
+from coterie.service.figures.latest import LoggedDecision
+from coterie.service.http.access import ADMIN, READ
+from coterie.service.http.routes.latest import (
+    SEARCHED,
+    LatestDecision,
+    Limit,
+    Name,
+    Search,
+    latest_answer,
+    look_at,
+)
+from coterie.service.ids import PathId, named
+from coterie.service.problems import Problem
+
+MOST_USERS, MOST_ITEMS = 24, 12  # in the table of resemblance
+MOST_SEEN = 200  # items that are looked at for it
+
+
+class UserAnswer(Struct, frozen=True, rename="camel"):
+    """What is known of a user."""
+
+    id: str
+    first_seen: int
+    last_seen: int
+    decisions: int
+    learned: int
+    earned: float
+
+
+class UserRow(Struct, frozen=True, rename="camel"):
+    """A user in a list."""
+
+    id: str
+    decisions: int
+    learned: int
+    earned: float
+    last_seen: int
+
+
+class Likeness(Struct, frozen=True, rename="camel"):
+    """A user's estimate for an item, and whether others are alike."""
+
+    item: str
+    estimate: float
+    width: float
+    known: bool
+    neighbours: int
+    others: list[str]  # alike, differs or unknown, in the order of `users`
+
+
+class Resemblance(Struct, frozen=True, rename="camel"):
+    """Whom a user resembles on which item."""
+
+    user: UserRow
+    first_seen: int
+    users: list[str]
+    items: list[Likeness]
+    latest: list[LatestDecision]
+
+
+class Users(Struct, frozen=True, rename="camel"):
+    """Users, the latest seen first."""
+
+    users: list[UserRow]
+    total: int
+
+
+@get("/v1/users/{user_id:str}", opt=READ, operation_id="show_user")
+async def show_user(user_id: PathId, state: State) -> UserAnswer:
+    """Show what is known of a user."""
+    name = named(user_id)
+    _, user = find_user(name, state.coordinator.engine)
+    return UserAnswer(name, user.first, user.last, user.decisions, user.learned, user.earned)
+
+
+def find_user(name: str, engine: Engine) -> tuple[int, Any]:
+    """Return a user's number and counts, or answer 404."""
+    number = engine.names.get(name)
+    if number is None or number not in engine.users:
+        raise _unknown(name)
+    return number, engine.users[number]
+
+
+@delete("/v1/users/{user_id:str}", opt=ADMIN, status_code=204, operation_id="forget_user")
+async def forget_user(user_id: PathId, state: State) -> None:
+    """Forget a user, in the model at once and in the log."""
+    await _forget(named(user_id), state)
+
+
+@delete("/v1/users", opt=ADMIN, status_code=204, operation_id="forget_user_by_any_id")
+async def forget_user_by_any_id(state: State, id: Name) -> None:
+    """Forget a user whose id cannot be in a path, as the compatible API allows."""
+    await _forget(id, state)
+
+
+async def _forget(name: str, state: State) -> None:
+    if not await state.coordinator.forget(name):
+        raise _unknown(name)
+
+
+def _unknown(name: str) -> Problem:
+    return Problem(404, "unknown_user", f"user {name!r} is not known")
+
+
+@get("/v1/users", opt=READ, operation_id="list_users")
+async def list_users(state: State, search: Search = "", limit: Limit = 50) -> Users:
+    """List users, the latest seen first; a search looks for a part of the id."""
+    coordinator: Coordinator = state.coordinator
+    return await coordinator.look(lambda: users_in(coordinator.engine, search, limit))
+
+
+def users_in(engine: Engine, search: str, limit: int) -> Users:
+    """Return the users whose ids contain a text, the latest seen first."""
+    found = []
+    for number in islice(reversed(engine.users), SEARCHED):
+        name = engine.ids.get(number)
+        if name is not None and search in name:
+            found.append(_row(name, engine.users[number]))
+            if len(found) == limit:
+                break
+    return Users(found, len(engine.users))
+
+
+def _row(name: str, user: Any) -> UserRow:
+    return UserRow(name, user.decisions, user.learned, user.earned, user.last)
+
+
+@get("/v1/resemblance", opt=READ, operation_id="resemblance")
+async def resemblance(state: State, user: Name) -> Resemblance:
+    """Show whom a user resembles on which item, among the users seen last."""
+    return await look_at(state, resembled, user)
+
+
+def resembled(user: str, engine: Engine, latest: list[LoggedDecision]) -> Resemblance:
+    """Return whom a user resembles on which item."""
+    number, known = find_user(user, engine)
+    own = [made for made in latest if made.user == number]
+    others = [other for other in figures.latest_users(engine, figures.SAMPLE) if other != number]
+    seen = [
+        *(made.item for made in own),
+        *(made.item for made in latest),
+        *islice(engine.known_items, MOST_SEEN),
+    ]
+    items = [*dict.fromkeys(seen)][:MOST_SEEN]
+    rows = figures.best_known(items, MOST_ITEMS, number, others, engine, latest)
+    kinds = [[figures.likeness(row.own, other) for other in row.others] for row in rows]
+    # The users with the most known estimates, those most alike at the left.
+    order = sorted(range(len(others)), key=lambda k: -sum(column[k] != "unknown" for column in kinds))
+    order = order[:MOST_USERS]
+    order.sort(key=lambda k: sum((column[k] == "differs") - (column[k] == "alike") for column in kinds))
+    return Resemblance(
+        _row(user, known),
+        known.first,
+        [engine.ids[others[k]] for k in order],
+        [
+            Likeness(item, mine.estimate, mine.width, mine.known, members, [column[k] for k in order])
+            for (item, mine, members, _), column in zip(rows, kinds, strict=True)
+        ],
+        [latest_answer(made, engine) for made in own[:20]],
+    )
+
+
+ROUTES: list[Any] = [show_user, list_users, forget_user, forget_user_by_any_id, resemblance]

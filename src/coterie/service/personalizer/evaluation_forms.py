@@ -1,0 +1,154 @@
+"""Evaluations and feature importances as Personalizer's versions answer them.
+
+The versions in the path have one form of results (`policyResults`), the last version another (`content`).
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from coterie.service.durations import format_duration
+from coterie.service.evaluations.jobs import Job, moment
+from coterie.service.personalizer.configuration import written
+from coterie.service.personalizer.versions import names_version
+
+ONLINE = "Online"
+# The contract's names, and sources, of the policies in every evaluation.
+SOURCES = {"logged": ONLINE, "baseline": "Baseline", "uniform": "Random"}
+BACK = {name: own for own, name in SOURCES.items()}
+KINDS = {"current": "Custom", "custom": "Custom", "search": "OfflineExperimentation"}
+FIRST = {
+    "waiting": "pending",
+    "running": "pending",
+    "done": "completed",
+    "failed": "failed",
+    "timeout": "timeout",
+}
+LAST = {
+    "waiting": "NotSubmitted",
+    "running": "Running",
+    "done": "Succeeded",
+    "failed": "Failed",
+    "timeout": "Timeout",
+}
+
+
+class Forms(NamedTuple):
+    """The two forms of a job: in the versions in the path, and in the last one. False leaves out the result."""
+
+    first: Callable[[Job, bool], dict[str, Any]]
+    last: Callable[[Job, bool], dict[str, Any]]
+
+    def of(self, job: Job, path: str) -> dict[str, Any]:
+        """Return a job with its result, in the form of the version that a path names."""
+        return (self.first if names_version(path) else self.last)(job, True)
+
+
+def _shared(job: Job) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "name": job.name,
+        "startTime": moment(job.start),
+        "endTime": moment(job.end),
+        "creationTime": moment(job.created),
+    }
+
+
+def _evaluation(job: Job) -> dict[str, Any]:
+    told = _shared(job) | {"evaluationType": "Auto" if job.automatic else "Manual"}
+    result = job.result or {}
+    if result.get("clear_winner"):
+        told["optimalPolicy"] = _name(result["policies"][0]["policy"])
+    return told
+
+
+def _name(own: str) -> str:
+    return SOURCES.get(own, own)
+
+
+def _result(
+    job: Job, part: dict[str, Any], more: Callable[[dict[str, Any]], dict[str, Any]]
+) -> dict[str, Any]:
+    one = job.policy(part["policy"])
+    source = SOURCES[part["policy"]] if one is None else KINDS[one.source]
+    arguments = "" if one is None else written({"policy": one.policy, **one.parameters})
+    return {"name": _name(part["policy"]), "arguments": arguments, "policySource": source, **more(part)}
+
+
+def _status(job: Job, words: dict[str, str], applied: str, retained: str) -> str:
+    if job.automatic and job.status == "done":
+        return retained if job.retained else applied
+    return words[job.status]
+
+
+def _first_form(job: Job, whole: bool = True) -> dict[str, Any]:
+    told = _evaluation(job) | {
+        "jobId": job.id,
+        "status": _status(job, FIRST, "optimalPolicyApplied", "onlinePolicyRetained"),
+    }
+    if whole and job.result is not None:
+        rows = job.result["policies"]
+        told["policyResults"] = [_result(job, part, _sums) for part in rows]
+        told["featureImportance"] = []
+    return told
+
+
+def _sums(part: dict[str, Any]) -> dict[str, Any]:
+    windows = part["windows"]
+    ends = [1000 * (one["at"] or 0) for one in windows]
+    rows = [
+        _sum(one, end, end - ends[max(k - 1, 0)])
+        for k, (one, end) in enumerate(zip(windows, ends, strict=True))
+    ]
+    return {"summary": rows, "totalSummary": _sum(part, ends[-1], ends[-1] - ends[0])}
+
+
+def _sum(part: dict[str, Any], end: float, length: float) -> dict[str, Any]:
+    sums, estimate = part["sums"], part["dr"]
+    return {
+        "timeStamp": moment(end),
+        "ipsEstimatorNumerator": sums["weighted"],
+        "ipsEstimatorDenominator": sums["n"],
+        "snipsEstimatorDenominator": sums["weights"],
+        "aggregateTimeWindow": format_duration(length / 1000),
+        "nonZeroProbability": sums["seen"],
+        "sumOfSquares": sums["squares"],
+        "confidenceInterval": (estimate["high"] - estimate["low"]) / 2,
+        "averageReward": estimate["value"],
+    }
+
+
+def _last_form(job: Job, whole: bool = True) -> dict[str, Any]:
+    status = _status(job, LAST, "OptimalPolicyApplied", "OnlinePolicyRetained")
+    told = _evaluation(job) | {"status": status}
+    result = job.result
+    told["description"] = job.error or ("" if result is None else f"{result['verdict']}. {result['words']}")
+    if whole and result is not None:
+        rows = [_result(job, part, _series) for part in result["policies"]]
+        told["content"] = {"startTime": told["startTime"], "endTime": told["endTime"], "value": rows}
+    return told
+
+
+def _series(part: dict[str, Any]) -> dict[str, Any]:
+    def worth(estimate: dict[str, float]) -> dict[str, Any]:
+        return {
+            "expectedReward": estimate["value"],
+            "confidenceInterval": [estimate["low"], estimate["high"]],
+        }
+
+    data = [{"timeStamp": moment(1000 * (one["at"] or 0)), **worth(one["dr"])} for one in part["windows"]]
+    return {"slotId": "", "summary": worth(part["dr"]), "timeseries": {"data": data}}
+
+
+def importance_form(job: Job, whole: bool = True) -> dict[str, Any]:
+    """Return a feature importance, which has one form in all versions."""
+    told = _shared(job) | {"status": LAST[job.status], "description": job.error or ""}
+    if whole and job.result is not None:
+        told["featureScores"] = [
+            {"featureName": one["name"], "namespace": one["namespace"], "score": one["score"]}
+            for one in job.result["features"]
+        ]
+    return told
+
+
+EVALUATION = Forms(_first_form, _last_form)
+IMPORTANCE = Forms(importance_form, importance_form)

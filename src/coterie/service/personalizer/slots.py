@@ -1,0 +1,56 @@
+"""Slots: several decisions of one rank request, each with an event of its own."""
+
+from coterie.service.core.coordinator import Coordinator
+from coterie.service.core.engine import Question
+from coterie.service.core.events import Event
+from coterie.service.http.bodies import check_groups
+from coterie.service.http.limits import check_actions
+from coterie.service.ids import SLOT
+from coterie.service.personalizer.bodies import SlotIn, SlotsIn
+from coterie.service.personalizer.errors import Refusal
+from coterie.service.settings import Settings
+
+
+def slot_event(event: str, k: int) -> str:
+    """Return the event id of a slot. Clients cannot send it, as it has a control character."""
+    return f"{event}{SLOT}{k}"
+
+
+def slots_of(coordinator: Coordinator, event: str) -> dict[int, Event]:
+    """Return the events of an event's slots, by slot number."""
+    every = {k: slot_event(event, k) for k in range(coordinator.settings.max_actions)}
+    events = coordinator.engine.events
+    return {k: events[name] for k, name in every.items() if name in events}
+
+
+def slot_question(question: Question, k: int, slot: SlotIn, work: int) -> Question:
+    """Return the question to decide for one slot, whose features are part of the context."""
+    around = [{"slot": part} for part in slot.features or ()]
+    check_groups([around])
+    return Question(
+        event=slot_event(question.event, k),
+        user=question.user,
+        actions=question.actions,
+        context=[*question.context, *around],
+        excluded=frozenset(slot.excluded_actions or ()),
+        deferred=question.deferred,
+        baseline=slot.baseline_action,
+        parent=question.event,
+        slot=slot.id,
+        work=work,
+    )
+
+
+def check_slots(data: SlotsIn, settings: Settings) -> None:
+    """Refuse slots that contradict each other or the actions."""
+    names = {action.id for action in data.actions}
+    if len(data.slots) > len(names):
+        message = f"{len(data.slots)} slots and {len(names)} actions; expected at least as many actions"
+        raise Refusal(400, "InvalidRankRequest", message, "slots")
+    if len({slot.id for slot in data.slots}) != len(data.slots):
+        raise Refusal(400, "InvalidRankRequest", "two slots have the same id", "slots")
+    for slot in data.slots:
+        check_actions(settings, (), slot.excluded_actions or ())
+        if slot.baseline_action not in names or slot.baseline_action in (slot.excluded_actions or ()):
+            message = f"the baselineAction of slot {slot.id!r} is not an action that may be shown there"
+            raise Refusal(400, "InvalidRankRequest", message, "slots")

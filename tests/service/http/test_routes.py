@@ -1,0 +1,32 @@
+"""The routes of users, items and statistics, and that all routes are documented."""
+
+from pathlib import Path
+
+from litestar.testing import TestClient
+
+from coterie.service.log.sqlite_store import SqliteStore
+from coterie.service.serve import make_app
+from coterie.service.settings import Config, Settings
+
+
+def test_a_user_whose_id_cannot_stand_in_a_path_can_be_forgotten(tmp_path: Path) -> None:
+    chosen = Settings(store=str(tmp_path / "log.db"), config=Config())
+    with TestClient(make_app(chosen, SqliteStore(chosen.store)), base_url="http://127.0.0.1") as client:
+        body = {"contextFeatures": [{"user": {"id": "a/b"}}], "actions": [{"id": "x"}]}
+        client.post("/personalizer/v1.0/rank", json=body)
+        assert client.get("/v1/users").json()["users"][0]["id"] == "a/b"
+        assert client.delete("/v1/users", params={"id": "a/b"}).status_code == 204
+        assert client.get("/v1/users").json() == {"users": [], "total": 0}
+        assert client.delete("/v1/users", params={"id": "a/b"}).status_code == 404
+        assert client.get("/v1/split", params={"item": "never"}).json()["error"]["code"] == "unknown_item"
+        assert client.get("/v1/statistics", params={"minutes": 0}).status_code == 400
+
+
+def test_every_route_is_documented(tmp_path: Path) -> None:
+    chosen = Settings(store=str(tmp_path / "log.db"))
+    text = (Path(__file__).parents[3] / "docs" / "service.md").read_text()
+    with TestClient(make_app(chosen, SqliteStore(chosen.store)), base_url="http://127.0.0.1") as client:
+        for path, methods in client.get("/openapi.json").json()["paths"].items():
+            for method in methods:
+                known = f"{method.upper()} {path}`" in text or f"`{path}`" in text
+                assert known, f"docs/service.md does not mention {method.upper()} {path}"
