@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coterie.data.blocks import draw_distinct
+from coterie.data.blocks import draw_distinct, rounds_of
 from coterie.data.published.delicious import delicious
 from coterie.data.published.labelled import Labelled, _grow
 from coterie.data.published.lastfm import lastfm
@@ -73,7 +73,7 @@ def test_same_seed_same_rounds_and_another_seed_others(small: Labelled) -> None:
 
 def test_blocks_from_anywhere_are_the_rounds_themselves(small: Labelled) -> None:
     rounds = list(small.rounds(400, 2))
-    parts = [visit for block in small.blocks(400, 2, start=130) for visit in block.rounds()]
+    parts = [visit for block in small.blocks(400, 2, start=130) for visit in rounds_of(block)]
     assert len(parts) == 270
     for one, other in zip(rounds[130:], parts, strict=True):
         assert one.user == other.user

@@ -235,7 +235,7 @@ def test_ids_of_any_size_are_compared_and_tuned(first: int, tmp_path: Path) -> N
 def test_users_of_a_batch_may_be_unsigned_and_large() -> None:
     users = np.array([2**63, 2**64 - 1, 2**63], dtype=np.uint64)
     policy = CAB(one_hot=True)
-    policy.run(Batch(users, np.zeros((3, 1), dtype=np.int64), ["a"], np.ones((3, 1))))  # type: ignore[arg-type]
+    policy.run(Batch(users, np.zeros((3, 1), dtype=np.int64), ["a"], np.ones((3, 1))))
     assert set(policy.users) == {2**63, 2**64 - 1}
     near = np.array([2**63 + 5, 2**63, 2**63 + 5], dtype=np.uint64)
     found, where = distinct(near)

@@ -13,7 +13,7 @@ import pytest
 from coterie import CAB
 from coterie.engines.sharded import Sharded
 from coterie.errors import ParameterError
-from tests.engines import test_people
+from tests.engines import test_sharded_users
 from tests.engines.test_sharded import KINDS, assert_same_state, play
 from tests.playing import assert_same_tensors
 from tests.policies.test_hierarchical import make
@@ -35,13 +35,13 @@ def engine(ray_cluster: str) -> Iterator[Ray]:
 
 def sharded(policy: CAB) -> tuple[Sharded, Actors]:
     models: Any = policy.models
-    return models, models._keeper.crew
+    return models, models._supervisor.backend
 
 
 def kill(policy: CAB, shard: int) -> None:
     """Kill the process of a shard, as the kernel would when memory is short."""
-    _, crew = sharded(policy)
-    os.kill(crew.take(crew.ask(shard, "process")), signal.SIGKILL)
+    _, backend = sharded(policy)
+    os.kill(backend.take(backend.ask(shard, "process")), signal.SIGKILL)
 
 
 ONE_IS_SLOW = [pytest.param(KINDS[0], marks=pytest.mark.slow), KINDS[1]]
@@ -87,7 +87,7 @@ def test_a_partial_answer_from_real_actors(ray_cluster: str) -> None:
         for user in range(5):
             one.learn(user, "item 1", 1.0)
             other.learn(user, "item 1", 1.0)
-        other.settle()
+        sharded(other)[0].settle()
         again = other.decide(1, ["item 1", "item 2"])
         assert again.seen is None
         assert_same_state(one, other)
@@ -98,20 +98,20 @@ def test_a_shard_that_hangs_counts_as_lost(ray_cluster: str) -> None:
     with Ray(shards=2) as engine:
         one, other = CAB(one_hot=True), CAB(one_hot=True, engine=engine)
         play(one, other, 10, seed=4)
-        _, crew = sharded(other)
-        os.kill(crew.take(crew.ask(0, "process")), signal.SIGSTOP)
-        crew.timeout = 5.0
+        _, backend = sharded(other)
+        os.kill(backend.take(backend.ask(0, "process")), signal.SIGSTOP)
+        backend.timeout = 5.0
         assert other.choose(1, ["item 1"]) == 0
-        crew.timeout = 60
+        backend.timeout = 60
         play(one, other, 10, seed=5)
         assert_same_state(one, other)
 
 
 def test_a_mistake_in_an_actor_is_told_as_itself(engine: Ray) -> None:
     policy = CAB(n_features=2, engine=engine)
-    _, crew = sharded(policy)
+    _, backend = sharded(policy)
     with pytest.raises(Exception, match="no_such"):
-        crew.take(crew.ask(0, "no_such"))
+        backend.take(backend.ask(0, "no_such"))
     with pytest.raises(ParameterError, match="timeout is -1"):
         Ray(timeout=-1)
 
@@ -120,8 +120,8 @@ def test_shards_end_with_their_engine(ray_cluster: str) -> None:
     with Ray(shards=2) as engine:
         policy = CAB(one_hot=True, engine=engine)
         policy.learn("ada", "news", 1.0)
-        _, crew = sharded(policy)
-        processes = [crew.take(crew.ask(shard, "process")) for shard in range(2)]
+        _, backend = sharded(policy)
+        processes = [backend.take(backend.ask(shard, "process")) for shard in range(2)]
     for process in processes:
         for _ in range(3000):
             try:
@@ -137,10 +137,10 @@ def test_actors_keep_the_users_of_a_learned_prior(engine: Ray) -> None:
     name, chance = "both", random.Random(0)
     one, other = make(name), make(name, engine=engine)
     for k in range(3):
-        test_people.play(one, other, name, 15, seed=k)
-        crew = other.models._keeper.crew
-        os.kill(crew.take(crew.ask(chance.randrange(3), "process")), signal.SIGKILL)
+        test_sharded_users.play(one, other, name, 15, seed=k)
+        backend = other.models._supervisor.backend
+        os.kill(backend.take(backend.ask(chance.randrange(3), "process")), signal.SIGKILL)
     for done, _ in other.models.rebalance(2):
         if done % 700 == 0:
-            test_people.play(one, other, name, 2, seed=done)
+            test_sharded_users.play(one, other, name, 2, seed=done)
     assert_same_tensors(one, other)

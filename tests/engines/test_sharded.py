@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie import CAB
-from coterie.engines.keeper import LostError, WhenDown
-from coterie.engines.local import Here, Local
-from coterie.engines.people import ShardedPeople
+from coterie.engines.local import InProcess, Local
 from coterie.engines.placement import SLOTS, Placement, slot_of
 from coterie.engines.shard import AnyKind, Change, Kind, Shard
 from coterie.engines.sharded import Sharded
+from coterie.engines.sharded_users import ShardedUsers
+from coterie.engines.supervisor import LostError, WhenDown
 from coterie.errors import ParameterError, UnavailableError, UserError
 from coterie.models import Movable, make_models
 from coterie.models.files import Tensors
@@ -135,14 +135,14 @@ def test_a_file_goes_from_one_process_to_shards_and_back(kind: dict[str, Any], t
         CAB.load(tmp_path / "one", motor=Local(5))
 
 
-# Faults: a crew whose shards can be killed, and whose rebuilding takes as long as a test wants.
+# Faults: a backend whose shards can be killed, and whose rebuilding takes as long as a test wants.
 
 
 class Frail:
     """Shards in this process that die on request."""
 
     def __init__(self) -> None:
-        self.inside = Here()
+        self.inside = InProcess()
         self.dead: set[int] = set()
         self.held = False
         self.die_in: dict[int, int] = {}  # after how many calls a shard dies: before or after doing it
@@ -186,17 +186,17 @@ class Frail:
 
 
 class Engine:
-    """Makes models on a frail crew."""
+    """Makes models on a frail backend."""
 
     def __init__(self, shards: int, when_down: WhenDown = "wait", snapshot_every: int = 10) -> None:
-        self.crew = Frail()
+        self.backend = Frail()
         self.rest = (shards, when_down, snapshot_every)
 
     def models(self, n_features: int | None, one_hot: bool, eligible: Eligible) -> Sharded:
-        return Sharded(self.crew, Kind(n_features, one_hot, eligible), *self.rest)
+        return Sharded(self.backend, Kind(n_features, one_hot, eligible), *self.rest)
 
-    def users(self) -> ShardedPeople:
-        return ShardedPeople(self.crew, *self.rest)
+    def user_store(self) -> ShardedUsers:
+        return ShardedUsers(self.backend, *self.rest)
 
     def close(self) -> None:
         pass
@@ -211,14 +211,14 @@ def test_shards_that_die_anywhere_lose_nothing_and_learn_nothing_twice(
 ) -> None:
     chance = random.Random(seed)
     engine = Engine(chance.choice([1, 2, 4]), "wait", chance.choice([1, 3, 1000]))
-    engine.crew.after = after
+    engine.backend.after = after
     one, other = (CAB(**kind, alpha=0.02, engine=e) for e in (None, engine))
     for k in range(12):
-        engine.crew.die_in[chance.randrange(engine.rest[0])] = chance.randrange(12)
+        engine.backend.die_in[chance.randrange(engine.rest[0])] = chance.randrange(12)
         play(one, other, 4, seed=seed + k)
-    engine.crew.die_in.clear()
+    engine.backend.die_in.clear()
     assert_same_state(one, other)
-    assert engine.crew.starts > engine.rest[0]
+    assert engine.backend.starts > engine.rest[0]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=["one-hot", "dense"])
@@ -227,10 +227,10 @@ def test_a_partial_answer_says_so_and_payoffs_wait_their_turn(kind: dict[str, An
     one, other = (CAB(**kind, alpha=0.02, engine=e) for e in (None, engine))
     play(one, other, 60, seed=6)
     assert isinstance(other.models, Sharded)
-    counts = {s: engine.crew.inside.shards[s].count() for s in range(4)}
+    counts = {s: engine.backend.inside.shards[s].count() for s in range(4)}
     lost = other.models.placement.shard_of(3)
-    engine.crew.dead.add(lost)
-    engine.crew.held = True
+    engine.backend.dead.add(lost)
+    engine.backend.held = True
     contexts = candidates(np.random.default_rng(0), one)
     decision = other.decide(3, contexts)
     assert decision.seen is not None
@@ -243,12 +243,14 @@ def test_a_partial_answer_says_so_and_payoffs_wait_their_turn(kind: dict[str, An
         context = candidates(rng, one)[0]
         assert one.learn(user, context, 1.0) > 0
         assert other.learn(user, context, 1.0) == 0
-    assert len(other.waiting) == 12
+    assert len(other.models.waiting) == 12
+    assert other.learned == one.learned
     assert other.decide(5, contexts).seen is not None
-    engine.crew.held = False
+    engine.backend.held = False
     again = other.decide(5, contexts)
     assert again.seen is None
-    assert not other.waiting
+    assert other.learned == one.learned
+    assert not other.models.waiting
     assert again.choice == one.choose(5, contexts)
     assert_same_state(one, other)
 
@@ -256,15 +258,16 @@ def test_a_partial_answer_says_so_and_payoffs_wait_their_turn(kind: dict[str, An
 def test_a_user_dropped_while_payoffs_wait_is_gone() -> None:
     engine = Engine(2, "partial")
     policy = CAB(one_hot=True, engine=engine)
+    assert isinstance(policy.models, Sharded)
     for user in range(8):
         policy.learn(user, "a", 1.0)
-    engine.crew.dead |= {0, 1}
-    engine.crew.held = True
+    engine.backend.dead |= {0, 1}
+    engine.backend.held = True
     assert policy.decide(0, ["a"]).seen == (0, 0, 2)
     policy.learn(0, "a", 1.0)
-    assert len(policy.waiting) == 1
+    assert len(policy.models.waiting) == 1
     policy.drop(0)
-    assert not policy.waiting
+    assert not policy.models.waiting
     assert 0 not in policy.users
     assert policy.learned == 9
 
@@ -273,14 +276,14 @@ def test_refusing_changes_nothing() -> None:
     engine = Engine(2, "refuse")
     one, other = CAB(one_hot=True), CAB(one_hot=True, engine=engine)
     play(one, other, 40, seed=7)
-    engine.crew.dead.add(1)
-    engine.crew.held = True
+    engine.backend.dead.add(1)
+    engine.backend.held = True
     for _ in range(2):
         with pytest.raises(UnavailableError, match="1 of 2 shards are down"):
             other.choose(1, ["item 1", "item 2"])
         with pytest.raises(UnavailableError, match="1 of 2 shards are down"):
             other.learn(1, "item 1", 1.0)
-    engine.crew.held = False
+    engine.backend.held = False
     assert_same_state(one, other)
 
 
@@ -288,8 +291,8 @@ def test_a_shard_that_cannot_be_rebuilt_is_given_up() -> None:
     engine = Engine(2)
     policy = CAB(one_hot=True, engine=engine)
     policy.learn("a", "x", 1.0)
-    engine.crew.stillborn = True
-    engine.crew.dead.add(0)
+    engine.backend.stillborn = True
+    engine.backend.dead.add(0)
     with pytest.raises(UnavailableError, match="shard 0 died 3 times while it was rebuilt"):
         policy.choose("a", ["x"])
 
@@ -310,7 +313,7 @@ def test_logs_are_cut_by_snapshots() -> None:
     for t in range(200):
         policy.learn(t % 9, t % 4, 0.5)
     assert isinstance(policy.models, Sharded)
-    assert all(len(log) <= 6 for log in policy.models._keeper._log)
+    assert all(len(log) <= 6 for log in policy.models._supervisor._log)
 
 
 def test_a_slot_is_the_same_everywhere() -> None:

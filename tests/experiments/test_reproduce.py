@@ -233,12 +233,12 @@ def test_distances_by_hand() -> None:
         one_hot, is_log, n_features = False, False, 2
 
         def blocks(self, n_rounds: int, seed: int) -> Any:
-            from coterie.data.blocks import Block
+            from coterie.models.batches import Batch
 
             users = np.array([5, 6, 5, 6])
             lists = np.array([[0, 1], [0, 1], [0, 1], [0, 1]])
             payoffs = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
-            yield Block(users, lists, np.eye(2), payoffs)
+            yield Batch(users, lists, np.eye(2), payoffs)
 
     found = user_distances(Data(), 4, 0)
     assert found["user"].to_list() == ["5", "6", "5", "6"]

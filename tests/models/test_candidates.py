@@ -9,7 +9,7 @@ import pytest
 
 import coterie
 from coterie import Candidate, Candidates, LinUCB
-from coterie.data.blocks import Block
+from coterie.data.blocks import rounds_of
 from coterie.data.rounds import Round
 from coterie.errors import ContextError
 from coterie.experiments.run.batches import play_blocks
@@ -109,13 +109,13 @@ def test_a_batch_of_candidates_is_played_and_learned_from() -> None:
 
 
 def test_a_block_gives_rounds_of_candidates_and_its_trace_names_the_items() -> None:
-    block = Block(np.array([5, 6]), np.array([[0, 1], [2, 0]]), SHOWN, np.array([[0.0, 1.0], [0.5, 0.0]]))
-    assert [visit.contexts.ids for visit in block.rounds()] == [["jazz", "news"], [("a", 1), "jazz"]]
+    block = Batch(np.array([5, 6]), np.array([[0, 1], [2, 0]]), SHOWN, np.array([[0.0, 1.0], [0.5, 0.0]]))
+    assert [visit.contexts.ids for visit in rounds_of(block)] == [["jazz", "news"], [("a", 1), "jazz"]]
     [(done, table)] = play_blocks(cast(Any, Both()), iter([block]), 0, 10)
     assert done == 2
     assert isinstance(table, pa.Table)
     assert table["item"].to_pylist() == ["news", "('a', 1)"]
-    assert [row.item for row in play(cast(Any, Both()), block.rounds())] == ["news", "('a', 1)"]
+    assert [row.item for row in play(cast(Any, Both()), rounds_of(block))] == ["news", "('a', 1)"]
 
 
 def test_rounds_become_a_batch_in_which_each_item_comes_once() -> None:

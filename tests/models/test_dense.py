@@ -12,6 +12,7 @@ from coterie.errors import ContextError, ParameterError, PayoffError, UserError
 from coterie.models import Dense
 from coterie.models._kernels.jit import jit
 from coterie.models._kernels.users import dense as kernels
+from coterie.models._kernels.users import panels as panel_kernels
 from coterie.models._kernels.users.simd import PANEL, PANELS, WIDEST
 from coterie.models.threads import in_chunks, thread_count
 from coterie.policies.base.batch import Batch, run_one_by_one
@@ -40,8 +41,8 @@ def test_the_panel_product_is_a_matrix_product(width: int, d: int, many: bool) -
     rng = np.random.default_rng(width)
     x, pairs = unit_vectors(rng, width, d), d * (d + 1) // 2
     flat_pairs, flat = np.empty(width * pairs), np.empty(width * d)
-    kernels.lay_columns(x, flat_pairs, flat)
-    multiply, count = (kernels.multiply_panels, PANELS) if many else (kernels.multiply_panel, 1)
+    panel_kernels.lay_columns(x, flat_pairs, flat)
+    multiply, count = (panel_kernels.multiply_panels, PANELS) if many else (panel_kernels.multiply_panel, 1)
     users = count * PANEL
     half = rng.normal(size=(users, d, d))
     matrices = half + half.transpose(0, 2, 1)
@@ -125,7 +126,7 @@ def _update_many(
     for t in range(contexts.shape[0]):
         if not compensate:
             lost[:] = 0.0
-        kernels.learn_row(inverses, weights, lost, missed, 0, contexts[t], 0.5)
+        panel_kernels.learn_row(inverses, weights, lost, missed, 0, contexts[t], 0.5)
 
 
 def exact_inverse(steps: NDArray[np.int64]) -> NDArray[np.float64]:

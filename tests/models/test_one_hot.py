@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from coterie import CAB
 from coterie.errors import ContextError, FileError, ParameterError, PayoffError, UserError
 from coterie.models import OneHot
-from coterie.models._kernels.users.histories import FREE_ID, IDS
-from coterie.models._kernels.users.one_hot import scale_after
+from coterie.models._kernels.bounds import scale_after
+from coterie.models._kernels.users.history_arrays import FREE_ID, IDS
 from coterie.models.batches import distinct, positions
 from coterie.models.files import Tensors
 from coterie.policies.base.batch import Batch, Outcome, run_one_by_one

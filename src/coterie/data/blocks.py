@@ -2,76 +2,53 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie.data.rounds import Round
 from coterie.errors import ParameterError
+from coterie.models.batches import Batch
 from coterie.models.candidates import pick
 
 STEP = 250  # rounds in a block
 
 
-class Block(NamedTuple):
-    """Consecutive rounds. With `served` they come from a log, and payoffs are those of the served items."""
-
-    users: Any  # (rounds,) an array of ids
-    candidates: NDArray[np.int64]  # (rounds, candidates): positions in `items`
-    items: Any  # item ids as a list, their feature vectors (items, n_features), or `Candidates` with both
-    payoffs: NDArray[np.float64]  # (rounds,) with `served`, else (rounds, candidates)
-    served: NDArray[np.int64] | None = None  # (rounds,): the place of the served item in its list
-
-    def rounds(self) -> Iterator[Round]:
-        """Yield the same rounds one by one; payoffs that the log does not contain are NaN."""
-        for t, user in enumerate(self.users.tolist()):
-            row = self.candidates[t]
-            contexts = pick(self.items, row)
-            payoffs = self.payoffs[t]
-            if self.served is not None:
-                payoffs = np.full(len(row), np.nan)
-                payoffs[self.served[t]] = self.payoffs[t]
-            yield Round(user, contexts, payoffs, payoffs)
-
-    def pieces(self, first: int, last: int, step: int) -> Iterator["Block"]:
-        """Yield the rounds from `first` up to `last`, at most `step` at a time."""
-        for start in range(first, last, step):
-            yield self.cut(start, min(start + step, last))
-
-    def cut(self, first: int, last: int) -> "Block":
-        """Return the rounds from `first` up to `last`."""
-        served = None if self.served is None else self.served[first:last]
-        return Block(
-            self.users[first:last],
-            self.candidates[first:last],
-            self.items,
-            self.payoffs[first:last],
-            served,
-        )
+def rounds_of(batch: Batch) -> Iterator[Round]:
+    """Yield the rounds of a batch one by one; payoffs that a log does not contain are NaN."""
+    users = batch.users.tolist() if isinstance(batch.users, np.ndarray) else batch.users
+    for t, user in enumerate(users):
+        row = batch.candidates[t]
+        contexts = pick(batch.items, row)
+        payoffs = batch.payoffs[t]
+        if batch.served is not None:
+            payoffs = np.full(len(row), np.nan)
+            payoffs[batch.served[t]] = batch.payoffs[t]
+        yield Round(user, contexts, payoffs, payoffs)
 
 
 class BlockSource(ABC):
     """Gives rounds in blocks, and one by one."""
 
     @abstractmethod
-    def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Block]:
+    def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Batch]:
         """Yield the rounds from `start` up to `n_rounds`, in blocks; the same for the same seed."""
 
     def rounds(self, n_rounds: int, seed: int = 0) -> Iterator[Round]:
         """Yield the first rounds one by one."""
         for block in self.blocks(n_rounds, seed):
-            yield from block.rounds()
+            yield from rounds_of(block)
 
 
 class DrawnSource(BlockSource):
     """Draws all its rounds at once. Subclasses have `name` and `n_rounds`."""
 
     @abstractmethod
-    def block(self, seed: int) -> Block:
+    def block(self, seed: int) -> Batch:
         """Return all rounds; the same for the same seed."""
 
-    def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Block]:
+    def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Batch]:
         """Yield the rounds from `start` up to `n_rounds`, in blocks; the same for the same seed."""
         data: Any = self
         if n_rounds > data.n_rounds:

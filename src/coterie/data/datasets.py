@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any, NamedTuple, final
 
-from coterie.data.blocks import Block, BlockSource
+from coterie.data.blocks import BlockSource
 from coterie.data.files import VARIABLE
 from coterie.data.logs.logged import Logged
 from coterie.data.published.avazu import avazu
@@ -20,6 +20,7 @@ from coterie.data.published.open_bandit import open_bandit
 from coterie.data.worlds.stage import Rest
 from coterie.data.worlds.twins import TWINS, twin
 from coterie.errors import ParameterError
+from coterie.models.batches import Batch
 
 Dataset = Labelled | MovieLens | Logged
 DATASETS: dict[str, Callable[..., Dataset]] = {
@@ -101,6 +102,6 @@ class Part(BlockSource):
         """Return all parameters needed to open the same part again."""
         return {"kind": "part", "first": self.first, "of": self.of.parameters()}
 
-    def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Block]:
+    def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Batch]:
         """Yield the part's rounds from `start` up to `n_rounds`, some at a time."""
         return self.of.blocks(self.first + n_rounds, seed, self.first + start)  # type: ignore[no-any-return]

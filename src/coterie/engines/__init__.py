@@ -1,4 +1,4 @@
-"""Where users' models are kept, if not in this process, and where work is done when one machine is not enough.
+"""Engines keep users' models outside this process: in shards on several machines, or on a GPU.
 
 >>> from coterie import CAB
 >>> from coterie.engines import Local

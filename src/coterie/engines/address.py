@@ -1,4 +1,4 @@
-"""Engines as one writes them on a command line.
+"""Engines as text, for command lines.
 
 `ray?shards=8`, `ray://host:10001?shards=16`, `local?shards=4`, `cuda`, `cuda?device=cuda:1`.
 """
@@ -6,8 +6,8 @@
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from coterie.engines.keeper import WhenDown
 from coterie.engines.local import Local
+from coterie.engines.supervisor import WhenDown
 from coterie.errors import ParameterError
 
 EXPECTED = (
@@ -17,7 +17,7 @@ EXPECTED = (
 
 
 def open_engine(text: str, when_down: WhenDown = "wait") -> Any:
-    """Return the engine that an address names."""
+    """Return the engine that a text describes."""
     try:
         parts = urlsplit(
             text if "://" in text else text.replace("?", "://?", 1) if "?" in text else f"{text}://"

@@ -1,8 +1,8 @@
 """Joining a Ray cluster, or starting one that only this machine can reach.
 
-Ray moves pickled Python between its processes: whoever can speak to a cluster can run code on it. So what we start
-listens on 127.0.0.1 alone and asks for a token that is made afresh, is known to this process and its children only,
-and is neither printed nor written anywhere. What we join is asked to take our token before Ray is let at it.
+Ray's processes exchange pickled Python: anyone who can reach a cluster can run code on it. So a cluster that we start
+listens on 127.0.0.1 only and requires a new random token. Only this process and its children know the token, and it
+is neither printed nor written to a file. Before Ray joins a cluster, a probe checks that it accepts our token.
 """
 
 import json
@@ -30,7 +30,7 @@ ADDRESS = re.compile(r"(?P<client>ray://)?(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\]):(
 
 @contextmanager
 def connect(address: str | None = None, *, cpus: int | None = None) -> Iterator[str]:
-    """Be in a cluster for the length of a `with` block, and yield the cluster's address.
+    """Join a cluster for the length of a `with` block, and yield the cluster's address.
 
     `ray://host:port` joins from anywhere, `host:port` or `auto` from a machine of the cluster. None or `local` starts
     a cluster of `cpus` processors (default: all) on this machine, which ends with the block. Blocks for the same
@@ -46,7 +46,7 @@ def connect(address: str | None = None, *, cpus: int | None = None) -> Iterator[
 
 
 def read_address(address: str | None) -> str:
-    """Return an address of a cluster as it is, `local` for None; raise if it cannot be one."""
+    """Return a cluster's address unchanged, `local` for None; raise if it is not valid."""
     if address is None or address == "local":
         return "local"
     found = ADDRESS.fullmatch(address)
@@ -66,7 +66,7 @@ def need_ray(*, client: bool = False) -> None:
 
 @final
 class _Held:
-    """The one cluster that this process is in, and how many hold it: Ray knows one at a time."""
+    """The cluster that this process has joined, and how many blocks use it: Ray allows one at a time."""
 
     def __init__(self) -> None:
         self.address = ""
@@ -84,7 +84,7 @@ class _Held:
                     raise ClusterError(
                         f"this process is in the Ray cluster {self.address}; leave it before going to {asked}"
                     )
-            elif ray.is_initialized():  # by somebody who also ends it
+            elif ray.is_initialized():  # by other code, which also ends it
                 self.address = str(ray.get_runtime_context().gcs_address)
                 if asked not in ("local", "auto", self.address):
                     raise ClusterError(
@@ -109,9 +109,9 @@ _held = _Held()
 
 
 def _start(stack: ExitStack, cpus: int | None) -> str:
-    """Start a cluster that nobody else can reach."""
+    """Start a cluster that only this machine can reach."""
     settings = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    # Ray's workers are nice to all others by 15; shards that answer requests must not starve on a busy machine.
+    # Ray's workers run at niceness 15; shards that answer requests must not starve on a busy machine.
     stack.enter_context(_environment({"RAY_worker_niceness": "0", **settings}))
     stack.enter_context(_on_loopback())
     found = _init(stack, "local", num_cpus=cpus or os.cpu_count(), include_dashboard=False)
@@ -124,7 +124,7 @@ def _start(stack: ExitStack, cpus: int | None) -> str:
 
 
 def _join(stack: ExitStack, address: str) -> str:
-    """Join a cluster that somebody has started."""
+    """Join a running cluster."""
     mode = os.environ.get("RAY_AUTH_MODE") or "token"
     if mode == "token":
         _need_token(address)
@@ -138,7 +138,7 @@ def _join(stack: ExitStack, address: str) -> str:
 
 
 def _need_token(address: str) -> None:
-    """Raise unless Ray will find a token; it ends the process where it is told of a file that is not there."""
+    """Raise unless Ray will find a token: Ray ends the process if RAY_AUTH_TOKEN_PATH names a missing file."""
     if os.environ.get("RAY_AUTH_TOKEN"):
         return
     named = os.environ.get("RAY_AUTH_TOKEN_PATH")
@@ -156,7 +156,7 @@ def _need_token(address: str) -> None:
 
 
 def _reach(address: str) -> None:
-    """Raise unless something listens there."""
+    """Raise unless something listens at the address."""
     found = ADDRESS.fullmatch(address)
     if found is None:  # auto
         return
@@ -170,10 +170,10 @@ def _reach(address: str) -> None:
 
 
 def _ask(address: str) -> dict[str, Any]:
-    """Return the address of the cluster and its head's ip, once it has taken our token."""
+    """Return the address of the cluster and its head's ip, if it accepts our token."""
     package = str(Path(__file__).parents[2])
     paths = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-P", "-m", "coterie.engines.knock", address]
+    command = [sys.executable, "-P", "-m", "coterie.engines.probe", address]
     try:
         said = subprocess.run(
             command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=PATIENCE
@@ -197,12 +197,12 @@ def _ask(address: str) -> dict[str, Any]:
 
 
 def _init(stack: ExitStack, address: str, **settings: Any) -> dict[str, Any]:
-    """Let Ray at it, quietly."""
+    """Call ray.init without its log output."""
     import ray
 
     quiet = {"logging_level": "warning", "log_to_driver": False, "configure_logging": False}
     if address.startswith("ray://"):
-        quiet.pop("configure_logging")  # of the cluster's own process
+        quiet.pop("configure_logging")  # a setting of the cluster's own process
     stack.enter_context(_in_silence())
     try:
         context = ray.init(address, **quiet, **settings)
@@ -218,7 +218,7 @@ def _init(stack: ExitStack, address: str, **settings: Any) -> dict[str, Any]:
 
 @contextmanager
 def _environment(settings: dict[str, str]) -> Iterator[None]:
-    """Set variables that Ray reads, in this process and in those it starts, and have it read them again."""
+    """Set variables that Ray reads, in this process and its children, and make Ray read them again."""
     settings = {**settings, "RAY_USAGE_STATS_ENABLED": "0"}
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
@@ -242,21 +242,21 @@ def _read_again() -> None:
 
 
 def _on_loopback() -> AbstractContextManager[None]:
-    """Let this machine be 127.0.0.1 to Ray, as on desktops; else it takes an outer address, and listens on all.
+    """Make Ray use 127.0.0.1 as this machine's address; else it uses an outer address and listens on all.
 
-    Ray has no setting for it that works once it is imported.
+    After its import, Ray has no setting for this.
     """
     return _with("ray._private.ray_constants", "ENABLE_RAY_CLUSTER", False)
 
 
 def _in_silence() -> AbstractContextManager[None]:
-    """Keep Ray from printing on stdout that a worker died: that is told, where it matters, by who waits for it."""
+    """Keep Ray from printing that a worker died: the call that waits for the worker raises an error."""
     return _with("ray._private.worker", "_worker_logs_enabled", False)
 
 
 @contextmanager
 def _with(module: str, name: str, value: Any) -> Iterator[None]:
-    """Let a name in a module have another value meanwhile."""
+    """Replace a value in a module for the length of a `with` block."""
     home = import_module(module)
     before = getattr(home, name)
     setattr(home, name, value)

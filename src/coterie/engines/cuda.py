@@ -51,4 +51,4 @@ class Cuda:
         return OnDevice(n_features, eligible, Blocks(n_features, self.device, self.block, self.most_users))
 
     def close(self) -> None:
-        """Do nothing: memory is given back with the models."""
+        """Do nothing: memory is released with the models."""

@@ -1,19 +1,19 @@
-"""Shards in this process: what a deployment over several machines does, without the machines."""
+"""Shards in this process: the same code as a deployment on several machines."""
 
 from dataclasses import dataclass
 from typing import Any, final
 
-from coterie.engines.keeper import WhenDown
-from coterie.engines.people import ShardedPeople
 from coterie.engines.shard import AnyKind, Kind, Snapshot
 from coterie.engines.sharded import Sharded
+from coterie.engines.sharded_users import ShardedUsers
+from coterie.engines.supervisor import WhenDown
 from coterie.models.protocol import Eligible
 
 
 @final
 @dataclass
 class Local:
-    """Keeps users' models in several shards of this process. Good for tests and for trying things out."""
+    """Keeps users' models in several shards of this process, for tests and first trials."""
 
     shards: int = 4
     when_down: WhenDown = "wait"
@@ -22,19 +22,19 @@ class Local:
     def models(self, n_features: int | None, one_hot: bool, eligible: Eligible) -> Sharded:
         """Return empty models."""
         kind = Kind(n_features, one_hot, eligible)
-        return Sharded(Here(), kind, self.shards, self.when_down, self.snapshot_every)
+        return Sharded(InProcess(), kind, self.shards, self.when_down, self.snapshot_every)
 
-    def users(self) -> ShardedPeople:
-        """Return room for users' parts."""
-        return ShardedPeople(Here(), self.shards, self.when_down, self.snapshot_every)
+    def user_store(self) -> ShardedUsers:
+        """Return empty storage for users' parts."""
+        return ShardedUsers(InProcess(), self.shards, self.when_down, self.snapshot_every)
 
     def close(self) -> None:
-        """Do nothing: what is in this process ends with it."""
+        """Do nothing: the shards end with this process."""
 
 
 @final
-class Here:
-    """A crew whose shards answer at once."""
+class InProcess:
+    """A backend whose shards answer immediately."""
 
     def __init__(self) -> None:
         self.shards: dict[int, Any] = {}
@@ -48,7 +48,7 @@ class Here:
         del self.shards[shard]
 
     def ask(self, shard: int, method: str, *arguments: Any) -> Any:
-        """Call a method, and return the answer itself as the ticket."""
+        """Call a method. The ticket is the answer itself."""
         return getattr(self.shards[shard], method)(*arguments)
 
     def is_done(self, ticket: Any) -> bool:

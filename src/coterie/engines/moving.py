@@ -2,29 +2,29 @@
 
 from collections.abc import Iterator
 
-from coterie.engines.keeper import Keeper
 from coterie.engines.placement import Placement
+from coterie.engines.supervisor import Supervisor
 from coterie.models.checks import check_count
 
 
-def move_slots(keeper: Keeper, placement: Placement, shards: int) -> Iterator[tuple[int, int]]:
-    """Move users until `shards` shards share them evenly; yields (slots moved, of how many).
+def move_slots(supervisor: Supervisor, placement: Placement, shards: int) -> Iterator[tuple[int, int]]:
+    """Move users until `shards` shards have equal shares; yields (slots moved, of how many).
 
-    Between two steps everything else works as always.
+    Other calls may come between two steps.
     """
     check_count("shards", shards)
-    keeper.settle()
+    supervisor.settle()
     moves = placement.moves_to(shards)
-    while len(keeper) < shards:
-        keeper.open()
+    while len(supervisor) < shards:
+        supervisor.open()
     for done, (slot, source, target) in enumerate(moves, 1):
-        part = keeper.ask({source: ("in_slot", slot)}, anyway=True)[source]
-        keeper.change("put", {target: (part,)})
-        keeper.change("drop_slot", {source: (slot,)})
+        part = supervisor.ask({source: ("in_slot", slot)}, anyway=True)[source]
+        supervisor.change("put", {target: (part,)})
+        supervisor.change("drop_slot", {source: (slot,)})
         placement.table[slot] = target
         yield done, len(moves)
-    keeper.ask_all("settle", anyway=True)
-    while len(keeper) > shards:
-        keeper.close()
+    supervisor.ask_all("settle", anyway=True)
+    while len(supervisor) > shards:
+        supervisor.close()
     for shard in range(shards):
-        keeper.snap(shard)  # so that nobody's models stay in the log
+        supervisor.snap(shard)  # so that the logs hold no moved users

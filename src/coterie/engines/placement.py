@@ -1,7 +1,6 @@
-"""Which shard a user belongs to: by a hash that is the same everywhere, through a table that can change.
+"""Which shard a user belongs to: a hash of the id gives one of SLOTS slots, and a table gives the slot's shard.
 
-A user's id is hashed to one of SLOTS slots, once and for all; the table says which shard has the slot. To move
-users is to move slots.
+The hash is the same on every machine and never changes. Users are moved by moving slots.
 """
 
 import hashlib
@@ -18,7 +17,7 @@ SLOTS = 4096
 
 
 class Move(NamedTuple):
-    """A slot that changes hands."""
+    """A slot that moves to another shard."""
 
     slot: int
     source: int
@@ -26,7 +25,7 @@ class Move(NamedTuple):
 
 
 def slot_of(user: Hashable) -> int:
-    """Return a user's slot. Ids that are equal in Python (1, 1.0, True) have the same."""
+    """Return a user's slot. Ids that are equal in Python (1, 1.0, True) have the same slot."""
     try:
         text = json.dumps(to_json(_plain(user)))
     except FileError as error:
@@ -47,7 +46,7 @@ def _plain(user: Hashable) -> Hashable:
 
 @final
 class Placement:
-    """The table from slot to shard, as even as can be."""
+    """The table from slot to shard. At first, shards have equal numbers of slots, up to one."""
 
     def __init__(self, shards: int) -> None:
         self.table = [slot % shards for slot in range(SLOTS)]
@@ -57,13 +56,13 @@ class Placement:
         return self.table[slot_of(user)]
 
     def moves_to(self, shards: int) -> list[Move]:
-        """Return the fewest moves after which so many shards share the slots evenly."""
+        """Return the fewest moves after which `shards` shards have equal numbers of slots, up to one."""
         wanted = [SLOTS // shards + (shard < SLOTS % shards) for shard in range(shards)]
-        homeless = []
+        moving = []
         for slot, shard in enumerate(self.table):
             if shard < shards and wanted[shard] > 0:
                 wanted[shard] -= 1
             else:
-                homeless.append(slot)
+                moving.append(slot)
         room = [shard for shard, count in enumerate(wanted) for _ in range(count)]
-        return [Move(slot, self.table[slot], target) for slot, target in zip(homeless, room, strict=True)]
+        return [Move(slot, self.table[slot], target) for slot, target in zip(moving, room, strict=True)]

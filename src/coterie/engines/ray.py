@@ -5,10 +5,10 @@ from typing import Any, final
 from weakref import WeakSet
 
 from coterie.engines.cluster import connect, need_ray
-from coterie.engines.keeper import LostError, WhenDown
-from coterie.engines.people import ShardedPeople
 from coterie.engines.shard import AnyKind, Kind, Snapshot
 from coterie.engines.sharded import Sharded
+from coterie.engines.sharded_users import ShardedUsers
+from coterie.engines.supervisor import LostError, WhenDown
 from coterie.models.checks import check_number
 from coterie.models.protocol import Eligible
 
@@ -22,10 +22,10 @@ from ray.exceptions import GetTimeoutError, RayError, RayTaskError  # noqa: E402
 class Ray:
     """Keeps users' models in `shards` Ray actors, spread over the machines of a cluster.
 
-    `address` is `ray://host:port`, `host:port` or `auto`; None starts a cluster on this machine, reachable from this
-    machine only. `when_down` says what a question does while a shard is rebuilt: "wait" for it, answer in "partial"
-    and say so, or "refuse". A shard that does not answer within `timeout` seconds counts as lost. Its changes are
-    kept here until the next snapshot, taken after `snapshot_every` of them.
+    `address` is `ray://host:port`, `host:port` or `auto`; None starts a cluster that only this machine
+    can reach. `when_down` says what a question does while a shard is rebuilt: "wait" for it, give a "partial" answer
+    that is marked as such, or "refuse". A shard that does not answer within `timeout` seconds counts as lost. Each
+    shard's changes are kept in this process until its next snapshot, after `snapshot_every` changes.
     """
 
     def __init__(
@@ -42,27 +42,26 @@ class Ray:
         self.when_down: WhenDown = when_down
         self.snapshot_every = snapshot_every
         self.timeout = check_number("timeout", timeout)
-        self._made: WeakSet[Sharded | ShardedPeople] = (
-            WeakSet()
-        )  # the actors of models that nobody holds any more end by themselves
+        # Weak: when models are garbage, Ray ends their actors.
+        self._made: WeakSet[Sharded | ShardedUsers] = WeakSet()
         self._leaving = ExitStack()
         self._leaving.enter_context(connect(address))
 
     def models(self, n_features: int | None, one_hot: bool, eligible: Eligible) -> Sharded:
-        """Return empty models, in actors of their own."""
+        """Return empty models, in new actors."""
         kind = Kind(n_features, one_hot, eligible)
         made = Sharded(Actors(self.timeout), kind, self.shards, self.when_down, self.snapshot_every)
         self._made.add(made)
         return made
 
-    def users(self) -> ShardedPeople:
-        """Return room for users' parts, in actors of their own."""
-        made = ShardedPeople(Actors(self.timeout), self.shards, self.when_down, self.snapshot_every)
+    def user_store(self) -> ShardedUsers:
+        """Return empty storage for users' parts, in new actors."""
+        made = ShardedUsers(Actors(self.timeout), self.shards, self.when_down, self.snapshot_every)
         self._made.add(made)
         return made
 
     def close(self) -> None:
-        """End the actors of all models made here, and leave the cluster; one that was started here ends as well."""
+        """End the actors of all models made here, and leave the cluster. A cluster started here ends."""
         for made in list(self._made):
             made.close()
         self._leaving.close()
@@ -76,16 +75,16 @@ class Ray:
 
 @final
 class Actors:
-    """A crew of Ray actors. Ray hands calls of one caller to an actor in the order they were made."""
+    """A backend of Ray actors. Ray keeps the order of one caller's calls to an actor."""
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
         self.actors: dict[int, Any] = {}
-        # No restart by Ray: it would bring back an empty shard. No CPUs: a shard only works when asked.
+        # No restart by Ray: it would start an empty shard. No CPUs: a shard works only when it is called.
         self._remote = ray.remote(num_cpus=0, max_restarts=0, scheduling_strategy="SPREAD")
 
     def start(self, shard: int, kind: AnyKind) -> None:
-        """Start an actor, in place of the one before."""
+        """Start an actor; it replaces the one with this number."""
         if shard in self.actors:
             self.stop(shard)
         self.actors[shard] = self._remote(kind.shard()).remote(kind)
@@ -99,7 +98,7 @@ class Actors:
         return getattr(self.actors[shard], method).remote(*arguments)
 
     def is_done(self, ticket: Any) -> bool:
-        """Return whether an answer is there."""
+        """Return whether an answer has arrived."""
         done, _ = ray.wait([ticket], timeout=0)
         return bool(done)
 
@@ -108,10 +107,10 @@ class Actors:
         try:
             return ray.get(ticket, timeout=None if patient else self.timeout)
         except RayTaskError:
-            raise  # a mistake, not a loss
+            raise  # an error in the shard's code; the shard is not lost
         except (GetTimeoutError, RayError) as error:
             raise LostError(f"{type(error).__name__}: {error}".splitlines()[0]) from error
 
     def keep(self, snapshot: Snapshot) -> Any:
-        """Put a snapshot in the object store, owned by this process."""
+        """Put a snapshot in Ray's object store, owned by this process."""
         return ray.put(snapshot)

@@ -1,7 +1,7 @@
-"""One shard: what is known of some of the users, wherever it runs.
+"""One shard: the state of some users, in any process.
 
-Questions may come at any time. A change comes with a number; a number that was seen is not applied again, so a
-change that may or may not have arrived can be sent again.
+Questions may come at any time. Every change has a number, and no number is applied twice, so a change that may
+have been lost can be sent again.
 """
 
 import os
@@ -17,35 +17,35 @@ from coterie.models.protocol import NOBODY, Eligible
 
 
 class Kind(NamedTuple):
-    """What the users' models are over: the parameters of `make_models`."""
+    """The parameters of `make_models`."""
 
     n_features: int | None
     one_hot: bool
     eligible: Eligible
 
     def shard(self) -> type["Shard"]:
-        """Return what keeps such models."""
+        """Return the class of a shard with such models."""
         return Shard
 
 
 class AnyKind(Protocol):
-    """What a shard keeps."""
+    """What a shard is made from."""
 
     def shard(self) -> type[Any]:
-        """Return the class of a shard that keeps it, which is made from the kind alone."""
+        """Return the class of the shard; its only argument is the kind."""
 
 
 class Change(NamedTuple):
-    """Something to be learned or forgotten: the name of a method below, and what it takes."""
+    """A change of a shard: the name of a method of the shard, without its underscore, and the arguments."""
 
     number: int
     method: str
     arguments: tuple[Any, ...]
-    weight: int = 1  # how many users it is about, where a log of many would be long
+    weight: int = 1  # how many users it changes
 
 
 class Snapshot(NamedTuple):
-    """A shard as it was after all changes up to `number`."""
+    """The state of a shard after all changes up to `number`."""
 
     number: int
     tensors: Tensors
@@ -60,29 +60,42 @@ class Asked(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """A shard's part of several sums, and how many users it looked at."""
+    """A shard's part of several sums, and how many users the shard has."""
 
     near: list[Near]
     users: int
 
 
-class Numbered(ABC):
-    """Applies changes in the order of their numbers, each once."""
+class AnyShard(ABC):
+    """What all shards share: changes in the order of their numbers, and users by slot while they are moved."""
 
     def __init__(self) -> None:
         self.number = 0  # of the last change
         self._answer: Any = None  # to the last change
+        self._by_slot: dict[int, dict[Hashable, None]] | None = None  # the users, while slots are moved
 
     @abstractmethod
     def tensors(self) -> Tensors:
-        """Return all that is known, as arrays."""
+        """Return the whole state as arrays."""
 
     @abstractmethod
     def restore(self, tensors: Tensors) -> None:
-        """Take over what `tensors` returned."""
+        """Replace the state by what `tensors` returned."""
+
+    @abstractmethod
+    def users(self) -> Sequence[Hashable]:
+        """Return the known users."""
+
+    @abstractmethod
+    def knows(self, user: Hashable) -> bool:
+        """Return whether a user is known."""
+
+    @abstractmethod
+    def _drop(self, user: Hashable) -> None:
+        """Forget a user."""
 
     def snapshot(self) -> Snapshot:
-        """Return all that is known."""
+        """Return the whole state."""
         return Snapshot(self.number, self.tensors())
 
     def change(self, change: Change) -> Any:
@@ -93,7 +106,7 @@ class Numbered(ABC):
         return self._answer
 
     def rebuild(self, snapshot: Snapshot | None, changes: Sequence[Change]) -> Any:
-        """Take over a snapshot, apply what came after it, and return the last answer."""
+        """Restore a snapshot, apply the changes after it, and return the last answer."""
         if snapshot is not None:
             self.restore(snapshot.tensors)
             self.number = snapshot.number
@@ -102,43 +115,65 @@ class Numbered(ABC):
         return self._answer
 
     def process(self) -> int:
-        """Return the number of the process this shard runs in."""
+        """Return the id of the shard's process."""
         return os.getpid()
 
     def memory(self) -> int:
-        """Return the resident memory of this process, in bytes, without what it shares with others."""
-        if not Path("/proc/self/statm").exists():  # macOS tells only the most there ever was
+        """Return the resident memory of this process, in bytes, without memory shared with other processes."""
+        if not Path("/proc/self/statm").exists():  # macOS reports only the peak
             import resource
 
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         resident, shared = map(int, Path("/proc/self/statm").read_text().split()[1:3])
         return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
 
+    # Slots. Which users a slot has is known only while slots are moved.
+
+    def settle(self) -> None:
+        """Forget which users each slot has: no more slots are moved."""
+        self._by_slot = None
+
+    def _in_slot(self, slot: int) -> list[Hashable]:
+        """Return the users of a slot."""
+        if self._by_slot is None:
+            self._by_slot = {}
+            for user in self.users():
+                self._note(user)
+        return [user for user in self._by_slot.get(slot, ()) if self.knows(user)]
+
+    def _note(self, user: Hashable) -> None:
+        """Record a user who may be new."""
+        if self._by_slot is not None:
+            self._by_slot.setdefault(slot_of(user), {})[user] = None
+
+    def _drop_slot(self, slot: int) -> None:
+        for user in self._in_slot(slot):
+            self._drop(user)
+
 
 @final
-class Shard(Numbered):
+class Shard(AnyShard):
     """Some users' models."""
 
     def __init__(self, kind: Kind) -> None:
         super().__init__()
         self.kind = kind
         self.models = make_models(*kind)
-        self._by_slot: dict[int, dict[Hashable, None]] | None = None  # while users are moving
 
     # Questions.
 
     def view_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[View]:
-        """Return the opinions of users who belong here."""
-        return self.models.view_many(users, contexts)
+        """Return the views of users of this shard."""
+        return [self.models.view(*one) for one in zip(users, contexts, strict=True)]
 
     def gather_many(self, asked: Sequence[Asked], here: Sequence[bool], scale: float) -> Gathered:
-        """Sum over the neighbours among this shard's users; `here` says whose user belongs to it."""
+        """Sum over the neighbours in this shard; `here` says which of the asking users belong to it."""
         users = [one.user if own else NOBODY for one, own in zip(asked, here, strict=True)]
         contexts, views = [one.contexts for one in asked], [one.view for one in asked]
         return Gathered(self.models.gather_many(users, contexts, views, scale), len(self.models))
 
     def neighbours(self, asked: Asked, here: bool, scale: float) -> list[Hashable]:
-        """Return the neighbours among this shard's users."""
+        """Return the neighbours in this shard."""
         user = asked.user if here else NOBODY
         return self.models.neighbours(user, asked.contexts, asked.view, scale)
 
@@ -154,20 +189,20 @@ class Shard(Numbered):
         """Return whether a user is known."""
         return user in self.models
 
-    def everybody(self) -> Tensors:
-        """Return all users, as other models can take them over."""
+    def all_users(self) -> Tensors:
+        """Return all users, as other models can add them."""
         return self.models.part(self.models.users)
 
     def in_slot(self, slot: int) -> Tensors:
         """Return the users of a slot."""
-        return self.models.part(self._movers(slot))
+        return self.models.part(self._in_slot(slot))
 
     def tensors(self) -> Tensors:
-        """Return everybody's models."""
+        """Return all models."""
         return self.models.tensors()
 
     def restore(self, tensors: Tensors) -> None:
-        """Take over saved models."""
+        """Replace all models."""
         self.models.restore(tensors)
 
     # Changes.
@@ -191,25 +226,4 @@ class Shard(Numbered):
 
     def _put(self, part: Tensors) -> None:
         self.models.put(part)
-        self._by_slot = None
-
-    def _drop_slot(self, slot: int) -> None:
-        for user in self._movers(slot):
-            self.models.drop(user)
-
-    # While users are moving, it is known who is in which slot.
-
-    def _movers(self, slot: int) -> list[Hashable]:
-        if self._by_slot is None:
-            self._by_slot = {}
-            for user in self.models.users:
-                self._by_slot.setdefault(slot_of(user), {})[user] = None
-        return [user for user in self._by_slot.get(slot, ()) if user in self.models]
-
-    def _note(self, user: Hashable) -> None:
-        if self._by_slot is not None:
-            self._by_slot.setdefault(slot_of(user), {})[user] = None
-
-    def settle(self) -> None:
-        """Forget who is in which slot: the moving is over."""
         self._by_slot = None

@@ -1,27 +1,29 @@
-"""The users' models, in several representations behind one protocol."""
+"""Users' models, in several representations with one protocol."""
 
 from typing import Any, get_args
 
 from coterie.errors import ParameterError
 from coterie.models.checks import check_count
-from coterie.models.protocol import Eligible, Models, Movable, Near, View
+from coterie.models.protocol import Eligible, Models, Movable, Near, Shardable, UserModels, View
 from coterie.models.rows.means import Means
 from coterie.models.rows.ridge_rows import RidgeRows
 from coterie.models.rows.ridges import Ridges
 from coterie.models.users.dense import Dense
 from coterie.models.users.fading import Fading
 from coterie.models.users.one_hot import OneHot
+from coterie.models.users.recovery import Method
+from coterie.models.users.sparse import Sparse
 
 __all__ = [
-    "Dense", "Eligible", "Fading", "Means", "Models", "Movable", "Near", "OneHot", "RidgeRows", "Ridges", "View",
-    "make_fading", "make_models", "make_rows",
+    "Dense", "Eligible", "Fading", "Means", "Models", "Movable", "Near", "OneHot", "RidgeRows", "Ridges", "Shardable",
+    "UserModels", "View", "make_fading", "make_models", "make_rows", "make_sparse",
 ]  # fmt: skip
 
 
 def make_models(
     n_features: int | None, one_hot: bool, eligible: Any = "updated", sample: int | None = None
-) -> Movable:
-    """Return models for vectors of `n_features`, of which `sample` may be neighbours, or for item ids."""
+) -> Shardable:
+    """Return models for vectors of `n_features`, where `sample` users may be neighbours, or for item ids."""
     _check_eligible(eligible)
     _check_kind(n_features, one_hot)
     if one_hot:
@@ -29,10 +31,16 @@ def make_models(
     return Dense(check_count("n_features", n_features), eligible, sample)
 
 
-def make_fading(n_features: int | None, one_hot: bool, eligible: Any, keep: float) -> Models:
-    """Return models where a payoff counts `keep` of what it did after each later one of the same user."""
+def make_fading(n_features: int | None, one_hot: bool, eligible: Any, keep: float) -> UserModels:
+    """Return models in which each payoff multiplies the weight of the user's older payoffs by `keep`."""
     _check_eligible(eligible)
     return Fading(make_rows(n_features, one_hot), eligible, keep)
+
+
+def make_sparse(n_features: int, sparsity: int, method: Method, eligible: Any) -> UserModels:
+    """Return models with at most `sparsity` nonzeros."""
+    _check_eligible(eligible)
+    return Sparse(n_features, sparsity, method, eligible)
 
 
 def make_rows(n_features: int | None, one_hot: bool) -> RidgeRows:

@@ -1,23 +1,92 @@
-"""Ids as compiled loops take them: positions in a list of the different ones."""
+"""Many rounds as arrays, from the data to compiled loops, and their outcomes."""
 
-from collections.abc import Hashable
-from typing import Any
+from collections.abc import Hashable, Iterator
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from coterie.arrays import Bools, Floats, Ints
+from coterie.models._kernels.rounds import Rounds, Rule
+
+__all__ = ["Batch", "Outcome", "Rule", "as_rounds", "distinct", "outcome_of", "positions"]
+
+
+class Batch(NamedTuple):
+    """Rounds to play one after the other.
+
+    With `served`, the rounds are a log: round t counts, and is learned from, only if the policy picks the
+    candidate at position `served[t]`, whose payoff is `payoffs[t]`. Without it, every candidate's payoff is
+    known, `payoffs` is (rounds, candidates), and every round is learned from. `Policy.run` plays it.
+
+    >>> lists = np.array([[0, 1], [1, 0]])  # positions in the items
+    >>> batch = Batch(["ann", "bob"], lists, ["jazz", "news"], np.array([1.0, 0.0]), served=np.array([0, 0]))
+    >>> from coterie import CAB
+    >>> CAB(one_hot=True).run(batch).kept.tolist()
+    [True, True]
+    """
+
+    users: Any  # (rounds,): ids, as a sequence or an array
+    candidates: Ints  # (rounds, candidates): positions in `items`
+    items: Any  # item ids, their feature vectors (items, n_features), or `Candidates` with both
+    payoffs: Floats  # (rounds,) with `served`, else (rounds, candidates)
+    served: Ints | None = None  # (rounds,)
+
+    def cut(self, first: int, last: int) -> "Batch":
+        """Return the rounds from `first` up to `last`."""
+        served = None if self.served is None else self.served[first:last]
+        part = self.users[first:last], self.candidates[first:last], self.items, self.payoffs[first:last]
+        return Batch(*part, served)
+
+    def pieces(self, first: int, last: int, step: int) -> Iterator["Batch"]:
+        """Yield the rounds from `first` up to `last`, at most `step` at a time."""
+        for start in range(first, last, step):
+            yield self.cut(start, min(start + step, last))
+
+
+class Outcome(NamedTuple):
+    """The outcome of each round of a batch; all arrays are (rounds,)."""
+
+    choice: Ints  # the position picked
+    kept: Bools  # whether the round was learned from
+    members: Ints  # how many users' models the decision used
+    updated: Ints  # how many users' models were updated
+
+
+def as_rounds(batch: Batch, who: Ints) -> Rounds:
+    """Return a checked batch in the format of compiled loops. `who` is a number for each round's user."""
+    assert batch.served is not None
+    plain: tuple[Literal["C", "W"], ...] = (
+        "C",
+        "W",
+    )  # contiguous and writeable: loops are compiled for such arrays
+    n = len(who)
+    return Rounds(
+        who,
+        np.require(batch.candidates, np.int64, plain),
+        np.require(batch.payoffs, np.float64, plain),
+        np.require(batch.served, np.int64, plain),
+        np.zeros(n, dtype=np.int64),
+        np.zeros(n, dtype=np.bool_),
+        np.zeros(n, dtype=np.int64),
+        np.zeros(n, dtype=np.int64),
+    )
+
+
+def outcome_of(rounds: Rounds) -> Outcome:
+    """Return what a compiled loop wrote."""
+    return Outcome(rounds.choice, rounds.kept, rounds.members, rounds.updated)
 
 
 def distinct(values: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
-    """Return the different integers in an array, sorted, and for each entry which of them it is."""
+    """Return the different integers in an array, sorted, and the position in them of each entry."""
     low, high = (int(values.min()), int(values.max())) if values.size else (0, 0)
     if high - low > 4 * values.size + 1_000_000:
         found, where = np.unique(values, return_inverse=True)
         return found, where.reshape(values.shape)
-    # A table is ten times faster than sorting, where it is not too long.
+    # A table is ten times faster than sorting, if it is not too long.
     seen = np.zeros(high - low + 1, dtype=np.bool_)
-    wide = np.uint64 if values.dtype.kind == "u" else np.int64  # unsigned ids may lie beyond what int64 holds
+    wide = np.uint64 if values.dtype.kind == "u" else np.int64  # unsigned ids may be too large for int64
     shifted = (values.astype(wide) - wide(low)).astype(np.int64)
     seen[shifted] = True
     place = np.cumsum(seen) - 1
@@ -25,7 +94,7 @@ def distinct(values: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
 
 
 def positions(users: Any) -> tuple[list[Hashable], Ints]:
-    """Return the different ids and, for each round, which of them it is."""
+    """Return the different ids, and the position in them of each round's user."""
     if isinstance(users, np.ndarray) and users.dtype.kind in "iu" and users.ndim == 1:
         found, where = distinct(users)
         return found.tolist(), where

@@ -1,8 +1,8 @@
-"""A state in parts that are copied one at a time, all of them as they were at one moment.
+"""A state that is copied part by part, all parts as of one moment.
 
-`begin` marks the moment. From then on a part that is about to change is set aside first, so that `take`, called in
-any order and at any later time, returns each part as it was. Between two moments it is known which parts changed: the
-others need not be copied again.
+`begin` marks the moment. After that, a part is saved before it changes, so that `take` returns each part as it was,
+in any order and at any later time. It is known which parts changed since the last copy: the others need not be copied
+again.
 """
 
 from collections.abc import Callable, Container, Iterable
@@ -10,27 +10,27 @@ from typing import Protocol, final
 
 
 class Parts(Protocol):
-    """Something that can be copied part by part while it goes on changing."""
+    """A state that can be copied part by part while it changes."""
 
     def keys(self) -> list[str]:
-        """Return the names of the parts there are now."""
+        """Return the names of all parts."""
 
     def part(self, key: str) -> bytes:
         """Return a part as it is now."""
 
     def begin(self, kept: Container[str]) -> list[str]:
-        """Begin a copy, and return which of `keys` it has to take: all but those in `kept` that did not change."""
+        """Begin a copy, and return the keys it must take: all but those in `kept` that did not change."""
 
     def take(self, key: str) -> bytes:
-        """Return a part as it was at `begin`; once for each."""
+        """Return a part as it was at `begin`. Called once per part."""
 
     def end(self, kept: bool) -> None:
-        """End the copy; if it was not kept, what it took counts as changed again."""
+        """End the copy. If it was not kept, the parts it took count as changed again."""
 
 
 @final
 class Blocks:
-    """The parts of a collection of Python objects: blocks with numbers, each of which `encode` turns into bytes."""
+    """The parts of a collection of Python objects: numbered blocks, which `encode` turns into bytes."""
 
     def __init__(self, blocks: Callable[[], Iterable[int]], encode: Callable[[int], bytes]) -> None:
         self._blocks, self._encode = blocks, encode
@@ -40,7 +40,7 @@ class Blocks:
         self._taking: list[int] = []
 
     def touch(self, block: int) -> None:
-        """Say that a block is about to change."""
+        """Record that a block is about to change."""
         if block not in self._changed:
             if block in self._wanted:
                 self._wanted.remove(block)

@@ -8,27 +8,34 @@ CB_j(x)        scale * spread
 N_{i,t}(x)     near, neighbours
 α, γ           alpha, gamma
 
-With `eligible="updated"`, the paper's experimental version, only users who were updated at least once are
-considered for others' neighbourhoods; the served user is always in its own, as in the paper's definition.
+With `eligible="updated"`, the paper's experimental version, only users that were updated at least once may be
+neighbours of others; the served user is always in its own neighbourhood, as in the paper's definition.
 
 With `half_life`, M = I + Σ λ^age·x xᵀ and b = Σ λ^age·y x, where age counts the later payoffs that the same user
-learned, alone or with neighbours, and λ = 2^(−1/half_life). The paper's users do not change.
+learned, alone or with neighbours, and λ = 2^(−1/half_life). In the paper users do not change.
 
-With `sample`, N_{i,t}(x) is looked for among so many of the updated users, drawn by chance, and i. The paper looks at
-all of them, which costs more the more there are.
+With `sample`, N_{i,t}(x) is searched in a random sample of the updated users, and i. The paper searches all users,
+and the cost grows with their number.
+
+With `engine`, the models are outside this process. If some of them are out of reach, the models decide whether a call
+waits, fails or uses the others.
 """
 
-from collections import deque
 from collections.abc import Hashable, Sequence
-from typing import Any, Protocol, final
+from functools import partial
+from typing import Any, ClassVar, Protocol
 
+import numpy as np
+
+from coterie.arrays import Floats
 from coterie.errors import ParameterError
-from coterie.models import Eligible, Models, Near, View, make_fading, make_models
+from coterie.models import Eligible, Models, UserModels, make_fading, make_models
+from coterie.models.batches import Batch, Outcome, Rule
 from coterie.models.checks import check_count, check_flag, check_number, check_pairs, check_user, read_payoff
 from coterie.models.files import Tensors
 from coterie.models.forget import without_item
-from coterie.models.protocol import AtOnce, Floats
-from coterie.policies.base.batch import Batch, Outcome, read_batch, run_one_by_one
+from coterie.models.protocol import Batched, Drawable, Look, Remote, Runnable
+from coterie.policies.base.batch import read_batch, run_one_by_one
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.exploration import Alpha, check_alpha, check_half_life, keep_of, scale_at
 from coterie.policies.base.policy import Policy
@@ -36,47 +43,47 @@ from coterie.policies.base.seed import Seed, make_rng
 
 
 class Engine(Protocol):
-    """Where users' models are kept."""
+    """Keeps users' models outside this process."""
 
-    def models(self, n_features: int | None, one_hot: bool, eligible: Eligible) -> Models:
+    def models(self, n_features: int | None, one_hot: bool, eligible: Eligible) -> UserModels:
         """Return empty models."""
 
 
-@final
 class CAB(Policy):
-    """Decides with the users who, as far as can be known, react to a candidate as this user would.
+    """Decides with the users who, as far as is known, react to a candidate as this user would.
 
-    For each candidate apart, a user's neighbours are those whose estimate is so close that the two confidence bounds
-    cannot tell them apart. The candidate with the highest average estimate plus average bound is chosen. Users who
-    are sure enough of a candidate learn from each other's payoffs.
+    For each candidate, a user's neighbours are the users whose estimate is so close that the two confidence bounds
+    overlap. The candidate with the highest average estimate plus average bound is chosen. Users with small enough
+    bounds for a candidate learn from each other's payoffs.
 
     n_features
         How many features a context has. Contexts are then arrays (candidates, n_features), norms at most 1.
     one_hot
         True if contexts are item ids. Give either this or `n_features`.
     alpha
-        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t) whole.
+        The width of the confidence bound: a number, or a function of t in place of α·√log(1+t).
     gamma
-        The gap that the theory assumes between groups of users. Those whose bound is under a quarter of it learn
-        together; 0 turns that off.
+        The gap that the theory assumes between groups of users. Users whose bound is under a quarter of it learn
+        together; 0 turns this off.
     eligible
-        Who may be a neighbour of others: "updated", users who have learned something, or "all" who are known.
+        Which users may be neighbours of others: "updated", those updated at least once, or "all" known users.
     thompson
-        Rank by the neighbourhood's average of draws from the users' posteriors, N(w, scale²·M⁻¹), not by the bound.
+        Rank by the neighbourhood's average of draws from the users' posteriors, N(w, scale²·M⁻¹), not by bounds.
     half_life
-        After how many further payoffs that the same user learned one counts half; None if all count alike for good.
-        For tastes that change. Users then look at each other one by one, so a decision is slower (see the docs), and
-        there can be no `engine`.
+        After how many more payoffs of the same user a payoff counts half; None if all payoffs count equally.
+        For tastes that change. A decision then compares users one by one, which is slower (see the docs), and there
+        can be no `engine`.
     sample
-        How many of the updated users may be neighbours of others; None if all may. For feature vectors of very many
-        users: a decision then costs the same at any number of them. The sample is uniform, is renewed as users come,
-        and depends on nothing but who came when. Not with `half_life`, `thompson`, `engine` or `eligible="all"`.
+        How many of the updated users may be neighbours of others; None for all. For feature vectors and very many
+        users: the cost of a decision then does not grow with their number. The sample is uniform, changes as users
+        arrive, and depends only on the order of arrival. Not with `half_life`, `thompson`, `engine` or
+        `eligible="all"`.
     seed
-        Starts the draws: an integer, or a numpy.random.Generator.
+        Seeds the draws: an integer, or a numpy.random.Generator.
     engine
-        Keeps the users' models elsewhere than in this process (see `coterie.engines`); every choice stays the same.
+        Keeps the users' models outside this process (see `coterie.engines`); every choice stays the same.
 
-    Raises ParameterError if a setting cannot be.
+    Raises ParameterError if a setting is not valid.
 
     >>> policy = CAB(one_hot=True, alpha=0.5)
     >>> policy.learn("ann", "jazz", 1.0)
@@ -88,11 +95,17 @@ class CAB(Policy):
     """
 
     name = "cab"
-    not_saved = ("engine",)
+    not_saved: ClassVar[tuple[str, ...]] = ("engine",)
     finds_neighbours = True
     reference = (
         "Gentile, Li, Kar, Karatzoglou, Etrue, Zappella 2017: On context-dependent clustering of bandits"
     )
+    one_hot: bool = False
+    half_life: float | None = None
+    sample: int | None = None
+    engine: Engine | None = None
+    models: UserModels
+    remote: Remote | None = None  # the models, if they are outside this process
 
     def __init__(
         self,
@@ -119,7 +132,6 @@ class CAB(Policy):
         self.seed = seed
         self.rng = make_rng(seed) if thompson else None
         self.engine = engine
-        self.models: Models
         if sample is not None:
             self._check_sample()
         if engine is None and half_life is None:
@@ -136,22 +148,18 @@ class CAB(Policy):
             )
         else:
             self.models = engine.models(n_features, one_hot, eligible)
-        self.at_once = self.models if isinstance(self.models, AtOnce) else None
-        self.learned = 0
-        self.waiting: deque[tuple[Hashable, Any, float]] = (
-            deque()
-        )  # payoffs, while some users cannot be asked
+        self.remote = self.models if isinstance(self.models, Remote) else None
 
     def _check_sample(self) -> None:
-        """Refuse settings that look at all users, or that need no sample."""
+        """Raise if a setting needs all users, or no sample."""
         others = {
             "one_hot": (self.one_hot, "over item ids a decision costs the same at any number of users"),
             "half_life": (
                 self.half_life is not None,
-                "models that forget are looked at one by one, all of them",
+                "all models with a half-life are compared one by one",
             ),
             "thompson": (self.thompson, "draws are made for all users"),
-            "engine": (self.engine is not None, "an engine asks all users"),
+            "engine": (self.engine is not None, "an engine includes all users"),
             "eligible": (self.eligible == "all", "a sample is of the updated users"),
         }
         for name, (given, why) in others.items():
@@ -162,129 +170,100 @@ class CAB(Policy):
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
         """Score each candidate by its neighbourhood's average estimate and bound."""
+        if self.remote is not None:
+            return self.decide_many([user], [contexts])[0]
         check_user(user)
         contexts = self.models.read(contexts)
-        self._catch_up()
         scale = scale_at(self.alpha, self.learned)
-        if self.at_once is not None:
-            own, near = self.at_once.look_many([user], [contexts], scale)[0]
-            return self._decision(user, contexts, own, near, scale)
         own = self.models.view(user, contexts)
-        if self.rng is None:
-            near = self.models.gather(user, contexts, own, scale)  # sums, each (candidates,)
-            return self._decision(user, contexts, own, near, scale)
-        near, drawn = self.models.draw(user, contexts, own, scale, self.rng)
-        return self._decision(user, contexts, own, near, scale, drawn / near.members)
+        if self.rng is not None and isinstance(self.models, Drawable):
+            near, drawn = self.models.draw(user, contexts, own, scale, self.rng)
+            return self._decision(user, contexts, Look(own, near), scale, drawn / near.members)
+        near = self.models.gather(user, contexts, own, scale)  # sums, each (candidates,)
+        return self._decision(user, contexts, Look(own, near), scale)
 
     def _decision(
-        self, user: Hashable, contexts: Any, own: View, near: Near, scale: float, drawn: Floats | None = None
+        self, user: Hashable, contexts: Any, look: Look, scale: float, drawn: Floats | None = None
     ) -> Decision:
+        own, near, seen = look
         estimate = near.estimate / near.members
         width = scale * near.spread / near.members
         score = estimate + width if drawn is None else drawn
         bound = scale * own.spread
-        return Decision(
-            user, contexts, own.estimate, bound, near.members, estimate, width, score, self.models.seen
-        )
+        return Decision(user, contexts, own.estimate, bound, near.members, estimate, width, score, seen)
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
-        """Update the user alone, or with all sure neighbours if sure; return how many users learned.
+        """Update the user alone, or with all certain neighbours if the user is certain.
 
-        While an engine that may answer in part has lost some of the users, the payoff waits, and 0 is returned.
+        Returns how many users were updated: 0 if the payoff waits for models that are out of reach.
         """
         check_user(user)
         contexts = self.models.read([context])
         payoff = read_payoff(payoff)
-        self._catch_up()
-        updated = None if self.waiting else self._learn(user, contexts, payoff)
-        if updated is None:
-            self.waiting.append((user, contexts, payoff))
-        return updated or 0
-
-    def _learn(self, user: Hashable, contexts: Any, payoff: float) -> int | None:
-        """Learn, or return None if some users cannot be asked now."""
         scale = scale_at(self.alpha, self.learned)
-        own = self.models.view(user, contexts)
-        if self.models.seen is not None:
-            return None
-        limit = self.gamma / 4
-        if scale * own.spread[0] >= limit:
-            updated = self.models.update(user, contexts[0], payoff)
-        else:
-            updated = self.models.share(user, contexts[0], payoff, own, scale, limit)
+        step = partial(self._learn, user, contexts, payoff, scale)
+        updated = step(self.models) if self.remote is None else self.remote.in_turn(step)
         self.learned += 1
         return updated
 
-    def _catch_up(self) -> None:
-        """Learn what had to wait, in the order it came, as far as everybody's models can be asked."""
-        while self.waiting and self._learn(*self.waiting[0]) is not None:
-            self.waiting.popleft()
-
-    def settle(self) -> None:
-        """Wait until everybody's models can be asked, and learn what had to wait."""
-        while self.waiting:
-            self.models.settle()
-            self._catch_up()
+    def _learn(self, user: Hashable, contexts: Any, payoff: float, scale: float, models: Models) -> int:
+        own = models.view(user, contexts)
+        limit = self.gamma / 4
+        if scale * own.spread[0] >= limit:
+            return models.update(user, contexts[0], payoff)
+        return models.share(user, contexts[0], payoff, own, scale, limit)
 
     def decide_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[Decision]:
-        """Decide for many users at once, each among their own candidates, with one product for all."""
-        if self.rng is not None:
+        """Decide for many users at once, each among their own candidates."""
+        if self.rng is not None or not isinstance(self.models, Batched):
             return super().decide_many(users, contexts)
         check_pairs(users, contexts)
+        if not len(users):
+            return []
         for user in users:
             check_user(user)
         lists = [self.models.read(shown) for shown in contexts]
-        self._catch_up()
         scale = scale_at(self.alpha, self.learned)
-        if self.at_once is not None:
-            found = self.at_once.look_many(users, lists, scale)
-            return [
-                self._decision(user, shown, own, near, scale)
-                for user, shown, (own, near) in zip(users, lists, found, strict=True)
-            ]
-        views = self.models.view_many(users, lists)
-        many = self.models.gather_many(users, lists, views, scale)
-        return [self._decision(*one, scale) for one in zip(users, lists, views, many, strict=True)]
+        looks = self.models.look_many(users, lists, scale)
+        return [self._decision(*one, scale) for one in zip(users, lists, looks, strict=True)]
 
     @property
     def runs_compiled(self) -> bool:
-        """Whether `run` is one compiled loop: if α is a number and all users are asked, in this process."""
-        return not callable(self.alpha) and self.engine is None and self.sample is None
+        """Whether `run` is one compiled loop: alpha is a number, and the models can run it."""
+        return not callable(self.alpha) and self.sample is None and isinstance(self.models, Runnable)
 
     def run(self, batch: Batch) -> Outcome:
         """Play many rounds."""
-        if callable(self.alpha) or not self.runs_compiled:
+        if callable(self.alpha) or self.sample is not None or not isinstance(self.models, Runnable):
             return run_one_by_one(self, batch)
         candidates, payoffs, served = read_batch(batch)
-        items = self.models.read(batch.items)
-        rule = self.alpha, self.gamma, self.learned, self.rng
-        outcome = Outcome(*self.models.run(batch.users, candidates, items, payoffs, served, *rule))
+        checked = Batch(batch.users, candidates, self.models.read(batch.items), payoffs, served)
+        rule = Rule(self.alpha, self.gamma, self.learned, self.rng is not None)
+        outcome = self.models.run(checked, rule, self.rng or np.random.default_rng(0))
         self.learned += int(outcome.kept.sum())
         return outcome
 
     def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
-        """Return the users who decide with `user` on `context` now, `user` among them; others in a sample only."""
+        """Return the users whose models decide for `user` on `context` now, including `user`."""
         check_user(user)
         contexts = self.models.read([context])
         scale = scale_at(self.alpha, self.learned)
         return self.models.neighbours(user, contexts, self.models.view(user, contexts), scale)
 
     def drop_item(self, item: Hashable) -> None:
-        """Forget an item, for all users, where items are ids and the users are in this process."""
+        """Forget an item of all users, if items are ids and the users are in this process."""
         if not self.one_hot or self.engine is not None:
-            super().drop_item(item)
+            super().drop_item(item)  # raises
         self.models.read([item])
         banks = () if self.half_life is None else ("model",)
         self.models.restore(without_item(self.models.tensors(), item, banks))
 
     def add(self, user: Hashable) -> None:
-        """Register a user; with `eligible="all"` others count the user as a neighbour from now on."""
-        self.settle()
+        """Register a user; with `eligible="all"` the user can be a neighbour of others from now on."""
         self.models.add(user)
 
     def drop(self, user: Hashable) -> None:
-        """Forget a user: nothing of the user stays in memory or in any neighbourhood."""
-        self.settle()
+        """Forget a user. Only updates that were shared with neighbours stay."""
         self.models.drop(user)
 
     @property
@@ -294,9 +273,8 @@ class CAB(Policy):
 
     def tensors(self) -> Tensors:
         """Return all that was learned, as arrays."""
-        self.settle()
         return self.models.tensors()
 
     def restore(self, tensors: Tensors) -> None:
-        """Take over what `tensors` returned."""
+        """Restore what `tensors` returned."""
         self.models.restore(tensors)

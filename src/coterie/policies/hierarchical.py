@@ -33,7 +33,7 @@ from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.hierarchy.model import Contexts, HierarchicalModel
 from coterie.models.hierarchy.remote_users import ROWS, RemoteUsers, StoredUser, UserStore
 from coterie.models.roster import Roster
-from coterie.models.rows.chunks import Chunk, Items, Log
+from coterie.models.rows.chunks import Chunk, Items
 from coterie.policies.base.batch import Batch, Outcome, read_batch, run_one_by_one
 from coterie.policies.base.compiled import play_chunks
 from coterie.policies.base.decision import Decision
@@ -57,7 +57,7 @@ class Group(NamedTuple):
 class Engine(Protocol):
     """Where users' statistics are kept."""
 
-    def users(self) -> UserStore:
+    def user_store(self) -> UserStore:
         """Return an empty store."""
 
 
@@ -122,7 +122,7 @@ class Hierarchical(Policy):
         self.models: Any = None  # the store of users' statistics, with `engine`
         self._remote: RemoteUsers | None = None
         if engine is not None:
-            self.models = engine.users()
+            self.models = engine.user_store()
             self._remote = RemoteUsers(self.models, self._model)
             self._model.pairs.hold({}, ROWS)
         self.waiting: deque[tuple[Hashable, Any, float]] = (
@@ -248,8 +248,8 @@ class Hierarchical(Policy):
             for user in chunk.joined:
                 self._roster.join(user)
 
-        log = Log(batch.users, candidates, payoffs, served)
-        return play_chunks(log, Items(self._model.pairs, names), self._roster.row, play)
+        checked = Batch(batch.users, candidates, contexts, payoffs, served)
+        return play_chunks(checked, Items(self._model.pairs, names), self._roster.row, play)
 
     def add(self, user: Hashable) -> None:
         """Register a user."""

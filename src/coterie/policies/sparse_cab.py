@@ -8,28 +8,24 @@ sCB_j(x)         scale * spread
 M^Ŝ              I + XᵀX between the features of Ŝ
 α_sp(t)          scale: alpha·√log(1+t), or alpha(t) if alpha is a function
 
-Neighbourhoods, averages and the γ/4 rule are CAB's. Here M has the identity that the ridge objective implies;
-the appendix leaves it out of the bound, whose inverse would not exist for a short history. As in the appendix
-the bound uses only the estimated support: features outside it affect neither the estimate nor the bound.
-Other features enter through the recovery, which considers all of them after every payoff.
+Neighbourhoods, averages and the γ/4 rule are CAB's: this is CAB over other models. Here M has the identity that the
+ridge objective implies; the appendix leaves it out of the bound, whose inverse would not exist for a short history.
+As in the appendix the bound uses only the estimated support: features outside it affect neither the estimate nor the
+bound. Other features enter through the recovery, which considers all of them after every payoff.
 """
 
-from collections.abc import Hashable, Sequence
-from typing import Any, final, get_args
+from typing import ClassVar, final
 
 from coterie.errors import ParameterError
-from coterie.models import Eligible
-from coterie.models.checks import check_count, check_number, check_user, read_payoff
-from coterie.models.files import Tensors
+from coterie.models import Eligible, make_sparse
+from coterie.models.checks import check_count, check_number
 from coterie.models.users.recovery import Method, check_sparsity
-from coterie.models.users.sparse import Sparse
-from coterie.policies.base.decision import Decision
-from coterie.policies.base.exploration import Alpha, check_alpha, scale_at
-from coterie.policies.base.policy import Policy
+from coterie.policies.base.exploration import Alpha, check_alpha
+from coterie.policies.cab import CAB
 
 
 @final
-class SparseCAB(Policy):
+class SparseCAB(CAB):
     """CAB for thousands of features, of which a few matter, different ones for each user.
 
     n_features
@@ -62,7 +58,7 @@ class SparseCAB(Policy):
     """
 
     name = "sparse-cab"
-    finds_neighbours = True
+    not_saved: ClassVar[tuple[str, ...]] = ()
     reference = (
         "Gentile, Li, Kar, Karatzoglou, Etrue, Zappella 2017: On context-dependent clustering of bandits, "
         "appendix on sparse user models"
@@ -87,64 +83,6 @@ class SparseCAB(Policy):
         self.sparsity = check_sparsity(sparsity, self.n_features)
         self.alpha = check_alpha(alpha)
         self.gamma = check_number("gamma", gamma)
-        if eligible not in get_args(Eligible):
-            raise ParameterError(f"eligible is {eligible!r}, expected 'updated' or 'all'")
         self.eligible: Eligible = eligible
         self.method: Method = method
-        self.models = Sparse(self.n_features, self.sparsity, method, self.eligible)
-
-    def decide(self, user: Hashable, contexts: Any) -> Decision:
-        """Score each candidate by its neighbourhood's average estimate and bound."""
-        check_user(user)
-        contexts = self.models.read(contexts)
-        scale = scale_at(self.alpha, self.learned)
-        own = self.models.view(user, contexts)
-        near = self.models.gather(user, contexts, own, scale)  # sums, each (candidates,)
-        estimate = near.estimate / near.members
-        width = scale * near.spread / near.members
-        return Decision(
-            user, contexts, own.estimate, scale * own.spread, near.members, estimate, width, estimate + width
-        )
-
-    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
-        """Update the user alone, or with all certain neighbours if the user is certain."""
-        check_user(user)
-        contexts = self.models.read([context])
-        payoff = read_payoff(payoff)
-        scale = scale_at(self.alpha, self.learned)
-        own = self.models.view(user, contexts)
-        limit = self.gamma / 4
-        if scale * own.spread[0] >= limit:
-            updated = self.models.update(user, contexts[0], payoff)
-        else:
-            updated = self.models.share(user, contexts[0], payoff, own, scale, limit)
-        self.learned += 1
-        return updated
-
-    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
-        """Return the users whose models decide for `user` on `context` now, including `user`."""
-        check_user(user)
-        contexts = self.models.read([context])
-        scale = scale_at(self.alpha, self.learned)
-        return self.models.neighbours(user, contexts, self.models.view(user, contexts), scale)
-
-    def add(self, user: Hashable) -> None:
-        """Register a user; with `eligible="all"` the user can be a neighbour of others from now on."""
-        self.models.add(user)
-
-    def drop(self, user: Hashable) -> None:
-        """Forget a user. Only updates that were shared with neighbours stay."""
-        self.models.drop(user)
-
-    @property
-    def users(self) -> Sequence[Hashable]:
-        """The known users."""
-        return self.models.users
-
-    def tensors(self) -> Tensors:
-        """Return all that was learned, as arrays."""
-        return self.models.tensors()
-
-    def restore(self, tensors: Tensors) -> None:
-        """Restore what `tensors` returned."""
-        self.models.restore(tensors)
+        self.models = make_sparse(self.n_features, self.sparsity, method, eligible)

@@ -7,9 +7,9 @@ from typing import Any, final
 import numpy as np
 
 from coterie.arrays import Floats, Ints
-from coterie.data.blocks import Block
 from coterie.data.files import need
 from coterie.errors import ParameterError
+from coterie.models.batches import Batch
 from coterie.models.candidates import project
 
 # Vectors with more features are projected on this many directions, enough for distances and neighbourhoods.
@@ -96,7 +96,7 @@ def make_records(users: Any, items: Any, payoffs: Any, vectors: Any = None) -> R
     return Records(user, item, paid, names, matrix, tuple(notes))
 
 
-def from_blocks(blocks: Iterable[Block]) -> Records:
+def from_blocks(blocks: Iterable[Batch]) -> Records:
     """Return the records of a dataset's rounds: served items, or every candidate if all payoffs are known."""
     users: list[Any] = []
     items: list[Ints] = []

@@ -2,16 +2,18 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
 
-from coterie import CAB
+from coterie import CAB, Hierarchical
 from coterie.engines import Local
 from coterie.engines.address import open_engine
 from coterie.engines.sharded import Sharded
+from coterie.engines.sharded_users import ShardedUsers
 from coterie.errors import ParameterError
 from coterie.service.coordination.answers import ranking_of
 from coterie.service.coordination.coordinator import Coordinator
@@ -22,6 +24,7 @@ from coterie.service.problems import Problem
 from coterie.service.settings import Config
 from tests.engines.test_sharded import Engine as Frail
 from tests.engines.test_sharded import assert_same_state
+from tests.playing import assert_same_tensors
 from tests.service.helpers import ask, opened, settings_of, with_coordinator
 from tests.service.process import service
 
@@ -40,33 +43,64 @@ def questions(n: int, seed: int = 0, features: bool = True) -> list[Question]:
     return made
 
 
-def run(path: Path, work: Any, shards: Any = None, **more: Any) -> Any:
+class Case(NamedTuple):
+    """A policy of the service, and how it is kept in shards."""
+
+    config: Config
+    policy: type[Any]
+    models: type[Any]  # in shards
+    same_state: Callable[[Any, Any], None]
+    batched: str  # the method that is called once for questions that arrive together
+
+
+CASES = {
+    "cab": Case(
+        Config(policy="cab", exploration=0.2, parameters={"alpha": 0.02}),
+        CAB,
+        Sharded,
+        assert_same_state,
+        "decide_many",
+    ),
+    "hierarchical": Case(
+        Config(policy="hierarchical", exploration=0.2, dimensions=8),
+        Hierarchical,
+        ShardedUsers,
+        assert_same_tensors,
+        "prepare",
+    ),
+}
+
+
+def run(path: Path, work: Any, shards: Any = None, policy: str = "cab", **more: Any) -> Any:
     """Let `work` use a coordinator whose clock stands."""
-    config = Config(policy="cab", exploration=0.2, parameters={"alpha": 0.02})
-    return with_coordinator(settings_of(path, config, **more), work, shards=shards)
+    return with_coordinator(settings_of(path, CASES[policy].config, **more), work, shards=shards)
 
 
-def policies(made: Bandit) -> list[CAB]:
-    found = [policy for policy in (made.policies.items, made.policies.vectors) if isinstance(policy, CAB)]
+def policies(made: Bandit, kind: type[Any] = CAB) -> list[Any]:
+    found = [policy for policy in (made.policies.items, made.policies.vectors) if isinstance(policy, kind)]
     assert len(found) == 2
     return found
 
 
+@pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("shards", [1, 2, 4, 7])
-def test_a_replay_of_the_log_is_the_same_model_on_any_number_of_shards(tmp_path: Path, shards: int) -> None:
+def test_a_replay_of_the_log_is_the_same_model_on_any_number_of_shards(
+    tmp_path: Path, shards: int, name: str
+) -> None:
     async def work(coordinator: Coordinator) -> None:
         for question in questions(60):
             await coordinator.rank(question)
             await coordinator.reward(question.event, 1.0 if question.actions[0].id < "d" else 0.0)
         await coordinator.forget("user 3")
 
-    run(tmp_path / "log.db", work)
+    case = CASES[name]
+    run(tmp_path / "log.db", work, policy=name)
     with opened(tmp_path / "log.db") as store:
         for from_empty in (True, False):
             one, many = recover(store, from_empty), recover(store, from_empty, Local(shards))
-            for mine, others in zip(policies(one), policies(many), strict=True):
-                assert isinstance(others.models, Sharded)
-                assert_same_state(mine, others)
+            for mine, others in zip(policies(one, case.policy), policies(many, case.policy), strict=True):
+                assert isinstance(others.models, case.models)
+                case.same_state(mine, others)
 
 
 def on_a_device() -> Any:
@@ -75,14 +109,19 @@ def on_a_device() -> Any:
     return open_engine("cuda?device=cpu&block=16")
 
 
-@pytest.mark.parametrize("home", [lambda: Local(3), on_a_device])
-def test_what_arrives_together_goes_out_together_and_is_answered_as_alone(tmp_path: Path, home: Any) -> None:
+@pytest.mark.parametrize(
+    ("name", "home"), [("cab", lambda: Local(3)), ("cab", on_a_device), ("hierarchical", lambda: Local(3))]
+)
+def test_what_arrives_together_goes_out_together_and_is_answered_as_alone(
+    tmp_path: Path, name: str, home: Any
+) -> None:
+    case = CASES[name]
     asked: list[int] = []
-    decide_many = CAB.decide_many
+    call = getattr(case.policy, case.batched)
 
-    def counting(self: CAB, users: Any, contexts: Any) -> Any:
+    def counting(self: Any, users: Any, *rest: Any) -> Any:
         asked.append(len(users))
-        return decide_many(self, users, contexts)
+        return call(self, users, *rest)
 
     async def work(coordinator: Coordinator) -> list[Any]:
         found = []
@@ -90,16 +129,19 @@ def test_what_arrives_together_goes_out_together_and_is_answered_as_alone(tmp_pa
             batch = questions(40, seed=part)
             if coordinator.shards is not None:
                 with pytest.MonkeyPatch.context() as patch:
-                    patch.setattr(CAB, "decide_many", counting)
+                    patch.setattr(case.policy, case.batched, counting)
                     found += await asyncio.gather(*(coordinator.rank(question) for question in batch))
             else:
                 found += [await coordinator.rank(question) for question in batch]
             for question in batch:
                 await coordinator.reward(question.event, 1.0 if question.actions[0].id < "d" else 0.0)
+        if isinstance(coordinator.shards, Local):
+            await coordinator.rebalance(5)
+            assert all(policy.models.shards == 5 for policy in policies(coordinator.bandit, case.policy))
         return [(one.event, one.order, one.choice, one.probability) for one in found]
 
-    alone = run(tmp_path / "alone.db", work)
-    together = run(tmp_path / "together.db", work, home())
+    alone = run(tmp_path / "alone.db", work, policy=name)
+    together = run(tmp_path / "together.db", work, home(), policy=name)
     assert together == alone
     assert sum(asked) == 120
     assert len(asked) <= 3 * 4  # ids and features apart, and whatever a busy machine makes late
@@ -127,8 +169,8 @@ def test_a_partial_answer_says_so_and_nothing_is_lost(tmp_path: Path) -> None:
         for question in questions(30, features=False):
             await coordinator.rank(question)
             await coordinator.reward(question.event, 1.0)
-        home.crew.dead |= {0, 1}
-        home.crew.held = True
+        home.backend.dead |= {0, 1}
+        home.backend.held = True
         record = await coordinator.rank(ask("while down", user="user 1"))
         partial = ranking_of(record).partial
         assert partial is not None
@@ -136,16 +178,43 @@ def test_a_partial_answer_says_so_and_nothing_is_lost(tmp_path: Path) -> None:
         assert await coordinator.reward("while down", 1.0) == "applied"
         made = coordinator.bandit.policies.items
         assert isinstance(made, CAB)
-        assert len(made.waiting) == 1
-        home.crew.held = False
+        assert isinstance(made.models, Sharded)
+        assert len(made.models.waiting) == 1
+        home.backend.held = False
         again = ranking_of(await coordinator.rank(ask("after", user="user 1")))
         assert again.partial is None
-        assert not made.waiting
+        assert not made.models.waiting
 
     run(tmp_path / "log.db", work, home)
     with opened(tmp_path / "log.db") as store:
         one = recover(store, from_empty=True)
         assert one.policies.learned == 31
+
+
+def test_a_partial_answer_of_the_learned_prior_says_so_and_nothing_is_lost(tmp_path: Path) -> None:
+    home = Frail(3, "partial")
+
+    async def work(coordinator: Coordinator) -> None:
+        for question in questions(30, features=False):
+            await coordinator.rank(question)
+            await coordinator.reward(question.event, 1.0)
+        made: Any = coordinator.bandit.policies.items
+        made._remote.clear()  # no user is cached
+        home.backend.dead |= {0, 1, 2}
+        home.backend.held = True
+        partial = ranking_of(await coordinator.rank(ask("while down", user="user 1"))).partial
+        assert partial is not None
+        assert (partial.users, partial.of) == (0, 3)
+        assert await coordinator.reward("while down", 1.0) == "applied"
+        assert len(made.waiting) == 1
+        home.backend.held = False
+        again = ranking_of(await coordinator.rank(ask("after", user="user 1")))
+        assert again.partial is None
+        assert not made.waiting
+
+    run(tmp_path / "log.db", work, home, policy="hierarchical")
+    with opened(tmp_path / "log.db") as store:
+        assert recover(store, from_empty=True).policies.learned == 31
 
 
 def test_refusing_is_503_and_the_reward_of_a_decision_before_is_kept(tmp_path: Path) -> None:
@@ -154,13 +223,13 @@ def test_refusing_is_503_and_the_reward_of_a_decision_before_is_kept(tmp_path: P
     async def work(coordinator: Coordinator) -> None:
         for name in ("one", "two"):
             await coordinator.rank(ask(name))
-        home.crew.dead.add(0)
-        home.crew.held = True
+        home.backend.dead.add(0)
+        home.backend.held = True
         with pytest.raises(Problem, match="1 of 2 shards are being rebuilt") as refused:
             await coordinator.rank(ask("three"))
         assert refused.value.status == 503
         assert await coordinator.reward("one", 1.0) == "applied"
-        home.crew.held = False
+        home.backend.held = False
         assert ranking_of(await coordinator.rank(ask("three"))).partial is None
 
     run(tmp_path / "log.db", work, home, when_down="refuse")
@@ -172,8 +241,8 @@ def test_a_shard_lost_for_good_stops_writes_until_a_restart(tmp_path: Path) -> N
     async def work(coordinator: Coordinator) -> None:
         await coordinator.rank(ask("one"))
         await coordinator.reward("one", 1.0)
-        home.crew.stillborn = True
-        home.crew.dead |= {0, 1}
+        home.backend.stillborn = True
+        home.backend.dead |= {0, 1}
         found = [
             await asyncio.gather(coordinator.rank(ask(f"two {k}")), return_exceptions=True) for k in range(10)
         ]

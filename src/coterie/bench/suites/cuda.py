@@ -61,8 +61,7 @@ def one_core(users: int) -> dict[str, float]:
     asking = list(range(BATCH))
 
     def decide(count: int) -> None:
-        views = models.view_many(asking[:count], shown[:count])
-        models.gather_many(asking[:count], shown[:count], views, SCALE)
+        models.look_many(asking[:count], shown[:count], SCALE)
 
     def share() -> None:
         view = models.view(0, shown[0][:1])

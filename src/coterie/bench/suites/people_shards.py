@@ -80,8 +80,8 @@ def measure(engine: Any, n_users: int) -> Found:
 
 def memory_of(policy: Hierarchical) -> int:
     """Return the memory of all shards, in bytes, without memory shared by processes."""
-    crew = policy.models._keeper.crew
-    return sum(crew.take(crew.ask(shard, "memory")) for shard in range(policy.models.shards))
+    backend = policy.models._supervisor.backend
+    return sum(backend.take(backend.ask(shard, "memory")) for shard in range(policy.models.shards))
 
 
 def _some(items: NDArray[np.float64], rng: np.random.Generator, n: int) -> NDArray[np.float64]:

@@ -19,7 +19,7 @@ from coterie.bench.suites import people_shards
 from coterie.engines.placement import slot_of
 from coterie.engines.shard import Change, Kind
 from coterie.engines.sharded import Sharded
-from coterie.models import Models, make_models
+from coterie.models import UserModels, make_models
 from coterie.models.files import Tensors, pack_ids
 
 SUITE = "shards"
@@ -126,10 +126,10 @@ class _Asker:
 class _Made:
     """An engine that returns existing models."""
 
-    def __init__(self, made: Models) -> None:
+    def __init__(self, made: UserModels) -> None:
         self.made = made
 
-    def models(self, *_: object) -> Models:
+    def models(self, *_: object) -> UserModels:
         return self.made
 
 
@@ -143,8 +143,8 @@ class _Cluster:
         self.case = case
         self._leaving = ExitStack()
         self._leaving.enter_context(connect(None))
-        self.crew = Actors(timeout=600)
-        self.models = Sharded(self.crew, case.kind, SHARDS, "wait", 10**9)
+        self.backend = Actors(timeout=600)
+        self.models = Sharded(self.backend, case.kind, SHARDS, "wait", 10**9)
         self.policy = CAB(
             n_features=case.kind.n_features, one_hot=case.kind.one_hot, engine=_Made(self.models)
         )
@@ -165,7 +165,7 @@ class _Cluster:
         for shard, users in enumerate(homes):
             for part in _parts(self.case, users):
                 self.count += 1
-                self.crew.take(self.crew.ask(shard, "change", Change(self.count, "put", (part,))))
+                self.backend.take(self.backend.ask(shard, "change", Change(self.count, "put", (part,))))
         self.policy.learned = n_users
 
     def walls(self, n_users: int) -> tuple[float, float]:
@@ -179,7 +179,7 @@ class _Cluster:
 
     def memory(self) -> int:
         """Return the memory of all shards, in bytes, including Python and its libraries."""
-        return sum(self.crew.take(self.crew.ask(shard, "memory")) for shard in range(SHARDS))
+        return sum(self.backend.take(self.backend.ask(shard, "memory")) for shard in range(SHARDS))
 
 
 def _median(times: int, work: Callable[[], Any]) -> float:

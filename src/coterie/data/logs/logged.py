@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.arrays import Floats, Ints
-from coterie.data.blocks import Block, BlockSource
+from coterie.data.blocks import BlockSource
 from coterie.data.logs.lists import DRAWS, draw_lists
 from coterie.data.published.tags import check_choice
 from coterie.data.worlds.world import check_count
 from coterie.errors import ParameterError
+from coterie.models.batches import Batch
 
 BLOCK = 50_000  # records whose lists are drawn together; reading may start at any block
 
@@ -83,7 +84,7 @@ class Logged(BlockSource):
         """Return all records in time order, including those left out of the rounds."""
         return self.records(0, self.n_rounds) if self.everything is None else self.everything
 
-    def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Block]:
+    def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Batch]:
         """Yield the rounds from `start` up to `n_rounds`, or to the log's end; `seed` draws the lists."""
         check_count("seed", seed, least=0)
         n_rounds = min(n_rounds, self.n_rounds)
@@ -92,7 +93,7 @@ class Logged(BlockSource):
             users, items, payoffs = self.records(first, last)
             rng = np.random.default_rng([seed, 6, first // BLOCK])
             lists, served = draw_lists(rng, items, self.shares, self.n_candidates, self.draw)
-            block = Block(users, lists, self.items, payoffs, served)
+            block = Batch(users, lists, self.items, payoffs, served)
             yield block.cut(max(start - first, 0), min(n_rounds, last) - first)
 
 

@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.arrays import Floats, Ints
-from coterie.data.blocks import Block, DrawnSource, draw_distinct
+from coterie.data.blocks import DrawnSource, draw_distinct
 from coterie.data.files import check_fingerprint, data_folder
 from coterie.data.published.tags import Tagging, check_choice, features
 from coterie.data.worlds.world import check_count
 from coterie.errors import ParameterError
+from coterie.models.batches import Batch
 from coterie.models.candidates import Candidates
 
 POOLS = ("growing", "all")
@@ -138,7 +139,7 @@ class Labelled(DrawnSource):
             {(min(pair), max(pair)) for pair in pairs if known.issuperset(pair) and pair[0] != pair[1]}
         )
 
-    def block(self, seed: int) -> Block:
+    def block(self, seed: int) -> Batch:
         """Return all rounds; the same for the same seed."""
         check_count("seed", seed, least=0)
         return _draw(self, seed)
@@ -169,7 +170,7 @@ def _prepare(
 
 
 @lru_cache(maxsize=2)
-def _draw(data: Labelled, seed: int) -> Block:
+def _draw(data: Labelled, seed: int) -> Batch:
     """Draw all rounds: users, liked items, the others, and the order of each list."""
     ready, n_rounds = data.prepared, data.n_rounds
     n_items, n_others = len(ready.item_ids), data.n_candidates - 1
@@ -190,7 +191,7 @@ def _draw(data: Labelled, seed: int) -> Block:
     others = order[drawn + (inside[:, None] & (drawn >= place[:, None]))]
     candidates = rng.permuted(np.concatenate([one[:, None], others], axis=1), axis=1)
     items = Candidates.trusted(ready.item_ids.tolist(), ready.vectors)
-    return Block(ready.user_ids[user], candidates, items, _labels(ready, user, candidates))
+    return Batch(ready.user_ids[user], candidates, items, _labels(ready, user, candidates))
 
 
 def _grow(first: Ints, one: Ints) -> tuple[Ints, Ints, Ints]:

@@ -17,11 +17,12 @@ from typing import Any, ClassVar, NamedTuple, final
 import numpy as np
 
 from coterie.arrays import Floats, Ints
-from coterie.data.blocks import Block, DrawnSource, draw_distinct
+from coterie.data.blocks import DrawnSource, draw_distinct
 from coterie.data.files import check_fingerprint, data_folder, need, sha256
 from coterie.data.published.catalogue import read_known
 from coterie.data.worlds.world import check_count
 from coterie.errors import FileError, ParameterError
+from coterie.models.batches import Batch
 from coterie.models.candidates import Candidates
 
 LIKED = 4.0  # stars, at least
@@ -110,7 +111,7 @@ class MovieLens(DrawnSource):
             "fingerprint": self.ratings.fingerprint,
         }
 
-    def block(self, seed: int) -> Block:
+    def block(self, seed: int) -> Batch:
         """Return all rounds; the same for the same seed."""
         check_count("seed", seed, least=0)
         return _draw(self, seed)
@@ -200,7 +201,7 @@ def features(titles: list[str], genres: list[str]) -> tuple[Floats, tuple[str, .
 
 
 @lru_cache(maxsize=4)
-def _draw(data: MovieLens, seed: int) -> Block:
+def _draw(data: MovieLens, seed: int) -> Batch:
     """Make all rounds: the user of each, and which of the user's ratings are its candidates."""
     ready, width = data.ratings, data.n_candidates
     n_rated = np.diff(ready.starts)
@@ -219,4 +220,4 @@ def _draw(data: MovieLens, seed: int) -> Block:
         user = np.repeat(able, [len(own) // width for own in lists])
         order = rng.permutation(len(user))
         user, place = user[order], np.concatenate(lists).reshape(-1, width)[order]
-    return Block(ready.user_ids[user], ready.rated[place], ready.movies, ready.liked[place])
+    return Batch(ready.user_ids[user], ready.rated[place], ready.movies, ready.liked[place])

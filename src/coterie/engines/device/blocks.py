@@ -1,6 +1,6 @@
-"""Users' models on a device, in blocks of a fixed number of users, each user known by a row's number.
+"""Users' models on a device, in blocks of a fixed number of users. A user is known by the number of its row.
 
-A new block is added when all are full. Nothing is copied and nothing is compiled for that, so growth is no pause.
+A new block is added when all are full. This copies and compiles nothing, so growth causes no pause.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,18 +11,18 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.engines.device import fused, kernels
 from coterie.engines.device.kernels import Block
 from coterie.errors import ParameterError, UnavailableError
 
-Floats = NDArray[np.float64]
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 
 MOST_COLUMNS = 512  # candidates in one product
 FEW_COLUMNS = 16
 PIECE = 4096  # users that are read or written at once
-BESIDE = 1 / 8  # of the device's memory is left for what decisions and shared updates need for a moment
+BESIDE = 1 / 8  # of the device's memory is left for the temporary arrays of decisions and shared updates
 
 
 class Question(NamedTuple):
@@ -34,7 +34,7 @@ class Question(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """Whom a candidate is near to: |estimate − wⱼ·x| ≤ reach + scale·spreadⱼ."""
+    """A search for neighbours: the users j with |estimate − wⱼ·x| ≤ reach + scale·spreadⱼ."""
 
     contexts: Floats  # (candidates, features)
     estimate: Floats  # (candidates,)
@@ -45,7 +45,7 @@ class Asked(NamedTuple):
 def on_device(
     method: Callable[Concatenate["Blocks", Given], Answer],
 ) -> Callable[Concatenate["Blocks", Given], Answer]:
-    """Let a method compute in float64 whatever JAX does elsewhere, and tell in plain words when memory is short."""
+    """Make a method compute in float64, and raise UnavailableError when the device's memory is full."""
 
     def wrapped(self: "Blocks", /, *given: Given.args, **named: Given.kwargs) -> Answer:
         with jax.enable_x64(True), told_when_full(self):
@@ -57,7 +57,7 @@ def on_device(
 
 @contextmanager
 def told_when_full(blocks: "Blocks") -> Iterator[None]:
-    """Raise UnavailableError where JAX says that the device's memory is used up."""
+    """Raise UnavailableError if JAX reports that the device's memory is full."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
@@ -68,7 +68,7 @@ def told_when_full(blocks: "Blocks") -> Iterator[None]:
 
 @final
 class Blocks:
-    """Models of users by row: `size` users a block, at most `most` users if that is given."""
+    """Models of users by row: `size` users per block, and at most `most` users, if given."""
 
     def __init__(self, n_features: int, device: Any, size: int, most: int | None = None) -> None:
         self.n_features = n_features
@@ -89,12 +89,12 @@ class Blocks:
         return self.size * len(self._blocks)
 
     def wait(self) -> None:
-        """Wait until everything is done that was asked for."""
+        """Wait until the device has done all calls."""
         ready(self._blocks)
 
     @property
     def user_bytes(self) -> int:
-        """What one user takes."""
+        """How many bytes one user takes."""
         return 12 * (self.n_features * (self.n_features + 1) // 2 + self.n_features)
 
     def full(self) -> UnavailableError:
@@ -107,7 +107,7 @@ class Blocks:
 
     @on_device
     def reserve(self, rows: int) -> None:
-        """Make room for so many users; raises UnavailableError, and changes nothing, if there is none."""
+        """Make room for this many users; if there is none, raise UnavailableError and change nothing."""
         if self.most is not None and rows > self.most:
             raise self.full()
         made: list[Block] = []
@@ -127,19 +127,19 @@ class Blocks:
     def look(
         self, questions: Sequence[Question], scale: float, rounding: float, used: int
     ) -> tuple[Floats, Floats]:
-        """Return what those who ask think, and the sums over their neighbours among the rows before `used`.
+        """Return the views of the asking users, and the sums over their neighbours among the rows before `used`.
 
         (2, candidates of all questions): own estimates and spreads, and (3, candidates): members, estimates, spreads.
         """
         blocks = list(self._used(used))
         tables = self._tables(questions, scale, rounding, used)
-        # In one block, one call does all.
+        # With one block, one call is enough.
         views = [None] * len(tables) if len(blocks) == 1 else self._seen(tables, questions)
         parts = [
             [self.code.gather(block.inverses, block.weights, table, first, own) for block, first in blocks]
             for table, own in zip(tables, views, strict=True)
         ]
-        answers = [[np.asarray(part) for part in own] for own in parts]  # sooner than by device_get
+        answers = [[np.asarray(part) for part in own] for own in parts]  # faster than device_get
         count = sum(len(question.contexts) for question in questions)
         own = [part[0][:2] if part else view for view, part in zip(views, answers, strict=True)]
         sums = [
@@ -165,12 +165,12 @@ class Blocks:
             first, last = last, last + len(contexts)
             table[first:last, :d], table[first:last, fields : fields + 2] = contexts, view.T
             table[first:last, fields + 4] = row
-        table[last:, fields + 4] = -1  # beyond the candidates: asked by nobody
+        table[last:, fields + 4] = -1  # rows beyond the candidates
         table[:, fields + 2], table[:, fields + 3], table[:, fields + 5] = scale, rounding, used
         return [table] if len(widths) == 1 else np.split(table, np.cumsum(widths)[:-1])
 
     def _seen(self, tables: Sequence[Floats], questions: Sequence[Question]) -> list[Any]:
-        """Return the estimates and spreads of those who ask, for each table."""
+        """Return the estimates and spreads of the asking users, for each table."""
         fields = kernels.whole(self.n_features)
         views: list[Any] = [table[:, fields : fields + 2].T for table in tables]
         for number in sorted({question.row // self.size for question in questions if question.row >= 0}):
@@ -194,12 +194,12 @@ class Blocks:
 
     @on_device
     def share(self, asked: Asked, payoff: float, limit: float, own: int) -> int:
-        """Let the near ones learn whose bound is below `limit`, and the row `own` if it is not -1; return how many.
+        """Update the neighbours with a bound below `limit`, and the row `own` if it is not -1; return how many.
 
-        Who learns is found for all blocks before the first is changed.
+        They are found in all blocks before the first block changes.
         """
         found = self._find(asked, limit, own, payoff)
-        ready(found)  # raises if there was no memory for it: nothing has changed yet
+        ready(found)  # raises if there is no memory, before anything changes
         for number, part in enumerate(found):
             self._blocks[number] = self.code.learn(self._blocks[number], part)
         return int(sum(jax.device_get([part.count for part in found])))
@@ -216,7 +216,7 @@ class Blocks:
 
     @on_device
     def learn(self, row: int, context: Floats, payoff: float, fresh: bool) -> None:
-        """Let one user learn, as a stranger if `fresh`."""
+        """Update one user; with `fresh`, from M = I and w = 0."""
         number = row // self.size
         asked = np.concatenate([context, [payoff, row % self.size, float(fresh)]])
         # Reading and writing in one call would copy the block.
@@ -224,12 +224,12 @@ class Blocks:
 
     @on_device
     def learn_alike(self, first: int, last: int, context: Floats, payoff: float) -> None:
-        """Let the rows from `first` to before `last`, all free, learn the same payoff as strangers."""
+        """Update the free rows from `first` up to `last` with the same payoff, from M = I and w = 0."""
         self._fill(first, last, kernels.after(jax.device_put(np.append(context, payoff), self.device)))
 
     @on_device
     def clear(self, row: int) -> None:
-        """Free a row; nothing that it held stays."""
+        """Free and clear a row."""
         user = kernels.stranger(self.n_features)
         nothing = Block(0 * user.inverses, np.full(self.n_features, np.nan), *user[2:])
         self._write(row, Block(*(part[None] for part in nothing)), 1)
@@ -248,7 +248,7 @@ class Blocks:
 
     @on_device
     def read(self, rows: NDArray[np.int64]) -> Block:
-        """Return some users, a row each: (rows, pairs), (rows, features) and so on."""
+        """Return some users, one row each: (rows, pairs), (rows, features) and so on."""
         found = Block(
             *(np.empty((len(rows), len(part)), part.dtype) for part in kernels.stranger(self.n_features))
         )
@@ -284,9 +284,9 @@ class Blocks:
 
 
 def product_widths(columns: int) -> Iterator[int]:
-    """Yield how many columns each product has, for so many in all.
+    """Yield how many columns each product has, for this many columns in all.
 
-    Few widths, for each is compiled once: powers of two. Either one with little to spare, or a part of the columns.
+    Only powers of two, since each width is compiled once: one that is little wider, or a part of the columns.
     """
     while columns > 0:
         width = _power(columns, FEW_COLUMNS)
@@ -318,7 +318,7 @@ def _padded(part: Any, before: int, length: int) -> Any:
 
 
 def find_device(name: str | None) -> Any:
-    """Return a device of JAX: the first GPU, or what is named as platform or platform:number."""
+    """Return a device of JAX: the first GPU, or the one named as platform or platform:number."""
     platform, _, number = (name or "gpu").partition(":")
     try:
         return jax.devices(platform)[int(number or 0)]

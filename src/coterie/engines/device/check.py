@@ -1,23 +1,21 @@
-"""Choices on a device beside those of NumPy, round by round, with learning: for machines without a compiler."""
+"""Compares choices on a device with those of NumPy, round by round, with learning; needs no compiler."""
 
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.engines.device import sweep
 from coterie.engines.device.blocks import Asked, Blocks, Question
 from coterie.engines.device.plain import Plain
 from coterie.engines.device.sweep import Rounds, Rules
 
-Floats = NDArray[np.float64]
-
 ROUNDING, TIE = 1e-12, 1e-9  # as in the models' protocol, which needs the compiler
 
 
 class World(NamedTuple):
-    """Items, and what is played in each run."""
+    """The items, and the rounds of each run."""
 
     table: Floats  # (items, features)
     rounds: Rounds
@@ -36,12 +34,12 @@ def make_world(runs: int, users: int, features: int, candidates: int, rounds: in
 
 
 def rules(alpha: Floats, gamma: Floats, rounds: int) -> Rules:
-    """Return what decides runs beside their rounds."""
+    """Return the settings of each run."""
     return Rules(alpha, gamma / 4, np.float64(ROUNDING), np.float64(TIE), sweep.growth(rounds))
 
 
 def check(device: Any, rounds: int = 2_000, users: int = 300) -> str:
-    """Compare choices and counts of learners; raise if any differs, and say what was compared."""
+    """Compare choices and counts of updated users; raise if any differs, and report what was compared."""
     world = make_world(1, users, 25, 25, rounds, seed=4)
     shared = _check_blocks(device, world, users)
     runs = 4
@@ -52,7 +50,7 @@ def check(device: Any, rounds: int = 2_000, users: int = 300) -> str:
 
 
 def _check_blocks(device: Any, world: World, users: int) -> int:
-    """Play one run round by round; return in how many rounds more than one user learned."""
+    """Play one run round by round; return in how many rounds more than one user was updated."""
     plain = Plain(users, world.table.shape[1], 0.05, 0.4, ROUNDING, TIE)
     blocks = Blocks(world.table.shape[1], device, 128)
     blocks.reserve(users)

@@ -1,7 +1,7 @@
-"""The arithmetic over one block of users on a GPU: the functions of `kernels` that read all of it, each in one pass.
+"""The functions of `kernels` that read a whole block of users, each in one pass, for a GPU.
 
-XLA alone writes the products to memory and reads them again. These loops, compiled by Triton, keep them in registers.
-A program takes `USERS` users; the sums over all programs' users are XLA's.
+XLA would write the products to memory and read them again. These loops, compiled by Triton, keep them in registers.
+A program takes `USERS` users; XLA adds the sums of all programs.
 """
 
 from functools import cache, partial
@@ -28,7 +28,7 @@ INTERPRET = False  # tests run the same loops without a GPU
 
 
 def gather(inverses: Array, weights: Array, table: Array, first: Array, views: Array | None = None) -> Array:
-    """Return what those who ask think, and sum over a block's neighbours. See `kernels.gather`."""
+    """Return the views of the asking users, and sum over a block's neighbours. See `kernels.gather`."""
     return _gathering(inverses.device)(inverses, weights, table, first, views, interpret=INTERPRET)
 
 
@@ -116,7 +116,7 @@ def _dot(a: Array, b: Array) -> Array:
 
 
 def find(inverses: Array, weights: Array, asked: Array) -> Found:
-    """Find who learns a shared payoff. See `kernels.find`."""
+    """Find the users that a shared payoff updates. See `kernels.find`."""
     found: Found = _find(inverses, weights, asked, interpret=INTERPRET)
     return found
 
@@ -179,7 +179,7 @@ def _find_loop(
 
 
 def learn(block: Block, found: Found) -> Block:
-    """Let the users learn who were found, in place. See `kernels.learn`."""
+    """Update the users that were found, in place. See `kernels.learn`."""
     made: Block = _learn(block, found, interpret=INTERPRET)
     return made
 
@@ -252,12 +252,12 @@ def _learn_loop(
 
 
 def shaped(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Return what a loop writes."""
+    """Return the description of an array that a loop writes."""
     return jax.ShapeDtypeStruct(shape, dtype)  # type: ignore[no-untyped-call]
 
 
 def _loop(count: Any, step: Any, start: Any = None) -> Any:
-    """Count from 0; a static count stays one, so that loads are begun ahead of their use."""
+    """Count from 0. A static count stays static, so that loads begin ahead of their use."""
     last = np.int32(count) if isinstance(count, int) else count
     return lax.fori_loop(np.int32(0), last, step, start)
 

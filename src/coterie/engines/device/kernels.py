@@ -1,14 +1,14 @@
 """The arithmetic over one block of users, compiled by XLA.
 
-A block holds a fixed number of users, one a column, so that neighbouring threads read neighbouring numbers:
+A block holds a fixed number of users, one per column, so that neighbouring threads read neighbouring numbers:
 
 inverses   (pairs, users)             M⁻¹, its upper triangle row by row
-weights    (features, users)          w = M⁻¹b; NaN where a column is free, so that it is nobody's neighbour
+weights    (features, users)          w = M⁻¹b; NaN in a free column, so that no user is near it
 lost       (pairs, users), float32    what rounding took from each entry, to be added back (Kahan)
 missed     (features, users), float32 the same for w
 
-√(xᵀM⁻¹x) for all users and candidates is one matrix product, as in the kernels for processors. Numbers come from the
-host in one array for each call: every transfer costs more than what is in it.
+√(xᵀM⁻¹x) for all users and candidates is one matrix product, as in the kernels for processors. Each call gets its
+numbers from the host in one array: a transfer costs more than its content.
 """
 
 from functools import cache, partial
@@ -34,20 +34,20 @@ class Block(NamedTuple):
 
 
 class Questions(NamedTuple):
-    """What candidates are multiplied as, and who is near: |estimate − wⱼ·x| ≤ reach + scale·spreadⱼ."""
+    """Candidates in the format of the products, with their neighbours: |estimate − wⱼ·x| ≤ reach + scale·spreadⱼ."""
 
     pairs: Array  # (candidates, pairs): the products xₐ·x_b, twice if a ≠ b
     features: Array  # (candidates, features)
-    estimate: Array  # (candidates,): of the user who asks
-    reach: Array  # (candidates,): the user's own part of the distance that is allowed
+    estimate: Array  # (candidates,): of the asking user
+    reach: Array  # (candidates,): the asking user's part of the allowed distance
     scale: Array  # (candidates,): what others' spreads add to it
 
 
 class Found(NamedTuple):
     """The part of a shared update that is known before anything is changed, for one block."""
 
-    learns: Array  # (users,): not 0 for who learns
-    count: Array  # how many learn
+    learns: Array  # (users,): not 0 for users to update
+    count: Array  # how many users to update
     v: Array  # (features, users): M⁻¹x
     size: Array  # (users,): 1 + x·v
     error: Array  # (users,): payoff − w·x
@@ -64,7 +64,7 @@ class Places(NamedTuple):
 
 @cache
 def places(n_features: int) -> Places:
-    """Return where the pairs of so many features are."""
+    """Return the places of the pairs of this many features."""
     row, column = np.triu_indices(n_features)
     entry = np.zeros((n_features, n_features), dtype=np.int32)
     entry[row, column] = entry[column, row] = np.arange(len(row))
@@ -95,9 +95,9 @@ def whole(count: int) -> int:
 
 
 def questions(table: Array, views: Array, n_features: int) -> Questions:
-    """Take apart a table: a row (x…, 0…, estimate, spread, scale, rounding, row, used, 0…) for each candidate.
+    """Read a table: a row (x…, 0…, estimate, spread, scale, rounding, row, used, 0…) for each candidate.
 
-    views (2, candidates) are estimates and spreads of those who ask, whether they have a row or not.
+    views (2, candidates) are estimates and spreads of the asking users, with or without a row.
     """
     x, first = table[:, :n_features], whole(n_features)
     scale, rounding = table[:, first + 2], table[:, first + 3]
@@ -105,16 +105,16 @@ def questions(table: Array, views: Array, n_features: int) -> Questions:
 
 
 def products(x: Array) -> Array:
-    """Return what squared spreads of contexts are sums of: xₐ·x_b, twice if a ≠ b."""
+    """Return the products whose weighted sums are squared spreads: xₐ·x_b, twice if a ≠ b."""
     at = places(x.shape[-1])
     return x[..., at.row] * x[..., at.column] * at.factor
 
 
 @jax.jit
 def see(inverses: Array, weights: Array, table: Array, first: Array, views: Array | None = None) -> Array:
-    """Return estimates and spreads (2, candidates) of those who ask, where they are in this block.
+    """Return estimates and spreads (2, candidates) of the asking users in this block.
 
-    The block's rows are those from `first` on. Of the others, they are what `views` says, or the table without it.
+    The block's rows are those from `first` on. For other users, `views` or, without it, the table has them.
     """
     d, users = weights.shape
     fields = table[:, whole(d) :]
@@ -128,10 +128,10 @@ def see(inverses: Array, weights: Array, table: Array, first: Array, views: Arra
 
 @jax.jit
 def gather(inverses: Array, weights: Array, table: Array, first: Array, views: Array | None = None) -> Array:
-    """Return what those who ask think, and sum over a block's neighbours: (5, candidates).
+    """Return the views of the asking users, and sum over a block's neighbours: (5, candidates).
 
-    Own estimates and spreads, members, estimates, spreads. The block's rows are those from `first` on; free ones are
-    nobody's neighbours. Without `views`, all who ask are in this block, or have no row.
+    Own estimates and spreads, members, estimates, spreads. The block's rows are those from `first` on; free rows are
+    not counted. Without `views`, every asking user is in this block, or has no row.
     """
     views = see(inverses, weights, table, first) if views is None else views
     asked = questions(table, views, len(weights))
@@ -155,7 +155,7 @@ def sums(near: Array, estimates: Array, width: Array) -> list[Array]:
 
 @jax.jit
 def find(inverses: Array, weights: Array, asked: Array) -> Found:
-    """Find who learns a shared payoff: near, and with a bound below the limit; the user who was shown it always.
+    """Find the users that a shared payoff updates: neighbours with a bound below the limit, and always its user.
 
     asked is (x…, estimate, reach, scale, limit, column of that user or -1, payoff).
     """
@@ -176,9 +176,9 @@ def find(inverses: Array, weights: Array, asked: Array) -> Found:
 
 @jax.jit
 def learn(block: Block, found: Found) -> Block:
-    """Return a block in which the users have learned who were found; the others keep every bit.
+    """Return a block in which the users that were found are updated; the others keep every bit.
 
-    In memory of its own: in place, M⁻¹ and what rounding lost would each have to be read after the other is written.
+    It is in new memory: in place, M⁻¹ and its rounding errors would each be read after the other is written.
     """
     at = places(len(block.weights))
     gain = found.v / found.size
@@ -191,7 +191,7 @@ def learn(block: Block, found: Found) -> Block:
 
 @jax.jit
 def learn_row(block: Block, asked: Array) -> Block:
-    """Return what one user knows after a payoff, as one row. asked is (x…, payoff, column, 1 if the user is new)."""
+    """Return one user's models after a payoff, as one row. asked is (x…, payoff, column, 1 if the user is new)."""
     x, (payoff, column, fresh) = asked[:-3], asked[-3:]
     column = column.astype(jnp.int32)
     old = (lax.dynamic_slice_in_dim(part, column, 1, axis=1)[:, 0] for part in block)
@@ -210,7 +210,7 @@ def step_row(old: Block, x: Array, payoff: Array) -> Block:
 
 
 def stranger(n_features: int) -> Block:
-    """Return one user who never learned: M = I, w = 0."""
+    """Return a user without updates: M = I, w = 0."""
     at = places(n_features)
     pairs, features = np.where(at.row == at.column, 1.0, 0.0), np.zeros(n_features)
     return Block(pairs, features, np.zeros(len(pairs), np.float32), np.zeros(n_features, np.float32))
@@ -218,7 +218,7 @@ def stranger(n_features: int) -> Block:
 
 @jax.jit
 def after(asked: Array) -> Block:
-    """Return what a user who never learned knows after one payoff. asked is (x…, payoff)."""
+    """Return the models of a new user after one payoff. asked is (x…, payoff)."""
     return step_row(Block(*map(jnp.asarray, stranger(len(asked) - 1))), asked[:-1], asked[-1])
 
 
@@ -238,7 +238,7 @@ def read(block: Block, columns: Array) -> Block:
 
 @partial(jax.jit, donate_argnums=0)
 def write(block: Block, rows: Block, first: Array, skip: Array, stop: Array) -> Block:
-    """Write rows into columns from `first` on, those from `skip` to before `stop` of them; the others stay."""
+    """Write the rows from `skip` up to `stop` into columns from `first` on; other columns stay."""
     place = lax.iota(jnp.int32, rows.weights.shape[0])
     here = (skip <= place) & (place < stop)
     made = []
@@ -249,7 +249,7 @@ def write(block: Block, rows: Block, first: Array, skip: Array, stop: Array) -> 
 
 
 def compensated(old: Array, residue: Array, step: Array, learns: Array = True) -> tuple[Array, Array]:
-    """Add a step to what is known, and keep what the rounding took from it."""
+    """Add a step, and keep what rounding took from it."""
     step = step + residue
     new = old + step
     rest = (step - (new - old)).astype(jnp.float32)

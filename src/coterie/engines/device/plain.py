@@ -1,17 +1,16 @@
-"""Dense CAB in NumPy with nothing clever: what choices on a device are checked against, without a compiler."""
+"""A simple dense CAB in NumPy, the reference for choices on a device; needs no compiler."""
 
 import math
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from coterie.arrays import Floats
 
 
 @final
 class Plain:
-    """One run of Algorithm 1 over users with numbers; who was never updated is nobody's neighbour."""
+    """One run of Algorithm 1 over numbered users. Users without updates are not neighbours of others."""
 
     def __init__(
         self, users: int, n_features: int, alpha: float, gamma: float, rounding: float, tie: float
@@ -24,11 +23,11 @@ class Plain:
 
     @property
     def scale(self) -> float:
-        """What spreads are multiplied with now."""
+        """The factor of spreads now."""
         return self.alpha * math.sqrt(math.log1p(self.learned + 1))
 
     def near(self, user: int, contexts: Floats) -> tuple[Any, Floats, Floats]:
-        """Return who is near for each candidate, and everybody's estimates and spreads: (candidates, users)."""
+        """Return which users are near for each candidate, and all estimates and spreads: (candidates, users)."""
         estimates = contexts @ self.weights.T
         outer = (contexts[:, :, None] * contexts[:, None, :]).reshape(len(contexts), -1)
         spreads = np.sqrt(np.maximum(outer @ self.inverses.reshape(len(estimates.T), -1).T, 0))
@@ -43,7 +42,7 @@ class Plain:
         return int(np.argmax(score.max() - score < self.tie))
 
     def learn(self, user: int, context: Floats, payoff: float) -> int:
-        """Learn, and return how many users did."""
+        """Learn a payoff, and return how many users were updated."""
         near, estimates, spreads = (part[0] for part in self.near(user, context[None]))
         learns = np.arange(len(self.updated)) == user
         if self.scale * spreads[user] < self.limit:

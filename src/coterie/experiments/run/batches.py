@@ -10,16 +10,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from coterie.data.blocks import Block
 from coterie.experiments.run.trace import SCHEMA
+from coterie.models.batches import Batch, Outcome
 from coterie.models.candidates import project
 from coterie.policies import Policy
-from coterie.policies.base.batch import Batch, Outcome
 
 
 def play_blocks(
     policy: Policy,
-    blocks: Iterator[Block],
+    blocks: Iterator[Batch],
     start: int,
     every: int,
     tick: Callable[[int], None] = lambda done: None,
@@ -31,7 +30,7 @@ def play_blocks(
     done, since, parts = start, start, []
     tick(done)
     for block in blocks:
-        outcome = policy.run(Batch(*block))
+        outcome = policy.run(block)
         parts.append(_table(block, outcome, done))
         done += len(block.users)
         tick(done)
@@ -42,7 +41,7 @@ def play_blocks(
         yield done, pa.concat_tables(parts)
 
 
-def _table(block: Block, outcome: Outcome, start: int) -> pa.Table:
+def _table(block: Batch, outcome: Outcome, start: int) -> pa.Table:
     """Return the rows of a trace, as `play` would write them, for the rounds that were learned from."""
     kept = np.flatnonzero(outcome.kept)
     choice = outcome.choice[kept]
@@ -71,7 +70,7 @@ def _names(users: NDArray[Any]) -> pa.Array:
     return pa.array(map(str, users.tolist()) if users.dtype == object else users).cast(pa.string())
 
 
-def _items(block: Block, chosen: Any) -> pa.Array:
+def _items(block: Batch, chosen: Any) -> pa.Array:
     names = project(block.items, "ids")
     if isinstance(names, np.ndarray):
         return pa.nulls(len(chosen), pa.string())

@@ -11,12 +11,12 @@ from typing import Any, final
 import numpy as np
 
 import coterie
-from coterie.data.blocks import Block
 from coterie.data.datasets import Part
 from coterie.data.rounds import Round
 from coterie.errors import ParameterError
 from coterie.experiments.run.specs import Spec, make_policy
 from coterie.experiments.run.worlds import World, make_world
+from coterie.models.batches import Batch
 from coterie.models.candidates import project
 from coterie.policies import POLICIES, Policy
 
@@ -73,7 +73,7 @@ class Run:
         for visit in self.make_world().rounds(self.n_rounds, self.seed):
             yield visit._replace(contexts=project(visit.contexts, self.items))
 
-    def blocks(self, start: int) -> Iterator[Block]:
+    def blocks(self, start: int) -> Iterator[Batch]:
         """Yield the same rounds from `start` on as blocks, if the world has blocks."""
         world: Any = self.make_world()
         for block in world.blocks(self.n_rounds, self.seed, start):

@@ -1,31 +1,22 @@
 """Rounds as arrays, in chunks: the input and output of the policies' compiled loops, and the loops."""
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple, final
+from collections.abc import Callable, Hashable
+from typing import Any, final
 
 import numpy as np
 
-from coterie.arrays import Floats, Ints
 from coterie.models._kernels.rows.club import play_club
 from coterie.models._kernels.rows.dynucb import Clusters, nearest, play_dynucb
-from coterie.models._kernels.rows.game import Game, People, Rounds
+from coterie.models._kernels.rows.game import Game, People
 from coterie.models._kernels.rows.linucb import play_linucb
 from coterie.models._kernels.rows.sclub import partner
+from coterie.models.batches import Batch, as_rounds
 from coterie.models.rows.ridge_rows import RidgeRows
 
 __all__ = [
-    "Chunk", "Clusters", "Game", "Items", "Log", "nearest", "partner",
+    "Chunk", "Clusters", "Game", "Items", "nearest", "partner",
     "play_club", "play_dynucb", "play_linucb",
 ]  # fmt: skip
-
-
-class Log(NamedTuple):
-    """Rounds as checked arrays."""
-
-    users: Sequence[Hashable]
-    candidates: Ints  # (rounds, candidates)
-    payoffs: Floats  # (rounds, 1) with `served`, else (rounds, candidates)
-    served: Ints  # (rounds,) the logged position, -1 if all payoffs are known
 
 
 @final
@@ -54,25 +45,15 @@ class Items:
 class Chunk:
     """Some rounds in the format of compiled loops, with their outcomes after the loop."""
 
-    def __init__(self, log: Log, row: Callable[[Hashable], int]) -> None:
+    def __init__(self, batch: Batch, row: Callable[[Hashable], int]) -> None:
         numbers: dict[Hashable, int] = {}
-        who = np.array([numbers.setdefault(user, len(numbers)) for user in log.users], dtype=np.int64)
+        who = np.array([numbers.setdefault(user, len(numbers)) for user in batch.users], dtype=np.int64)
         self.users = list(numbers)  # the user of each number
         self.people = People(
             np.array([row(user) for user in self.users], dtype=np.int64),
             np.zeros(1 + len(self.users), dtype=np.int64),
         )
-        n = len(who)
-        self.rounds = Rounds(
-            who,
-            np.array(log.candidates, order="C"),  # copies: kernels are compiled for plain arrays only
-            np.array(log.payoffs, order="C"),
-            np.array(log.served),
-            np.zeros(n, dtype=np.int64),
-            np.zeros(n, dtype=np.bool_),
-            np.zeros(n, dtype=np.int64),
-            np.zeros(n, dtype=np.int64),
-        )
+        self.rounds = as_rounds(batch, who)
 
     def game(self, items: Items, learned: int, own: int = 0) -> Game:
         """Return the input of a compiled loop, after `learned` payoffs; `own` is a number of the policy's own."""

@@ -1,34 +1,30 @@
-"""One user's history, as the sums over it that sparse recovery asks for.
+"""One user's history, and the sums over it that sparse recovery needs.
 
 XᵀX has d² entries, of which recovery reads few: the columns of the support, and the block between the support
-and the features that compete for it. So only columns and entries that were asked for are kept, and every
-update adds to them; what is asked for the first time is summed over the history. An update then costs
-O(s·d), however long the history is, as long as the same features are asked for again. Which features are
-kept changes the speed and nothing else: a sum that was kept and one that is computed afresh are equal to the
-last bit, since both add up the history in its order.
+and the features that compete for it. So only columns and entries that were read before are kept, and every
+update adds to them; an entry that is read for the first time is summed over the history. An update then costs
+O(s·d) for any length of history, as long as the same features are read again. Which features are kept affects only
+the speed: a kept sum and a new one are equal to the last bit, since both add up the history in its order.
 """
 
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats, Ints
 from coterie.models._kernels.users.sparse import add_column, add_context, add_products, add_pull
 from coterie.models.users.records import Records
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 
 @final
 class History:
     """The records a user has learned from, and parts of XᵀX: room for `n_columns` columns and, between
-    `n_block` features, single entries. Both must hold what is asked for at once."""
+    `n_block` features, single entries. There must be room for all that one call reads."""
 
     def __init__(self, records: Records, n_columns: int, n_block: int) -> None:
         d = records.n_features
         self._records = records
-        self._numbers: Indices = np.empty(8, dtype=np.int64)  # (length or more,)
+        self._numbers: Ints = np.empty(8, dtype=np.int64)  # (length or more,)
         self.length = 0
         self.total = 0.0
         self.pull: Floats = np.zeros(d)
@@ -38,7 +34,7 @@ class History:
         self._block = np.zeros((0, 0))  # (hot, hot)
 
     @property
-    def numbers(self) -> Indices:
+    def numbers(self) -> Ints:
         """The records, in the order they were learned."""
         return self._numbers[: self.length]
 
@@ -50,7 +46,7 @@ class History:
             context, payoff, self.pull, self._wide.features, self._columns, self._hot.features, self._block
         )
 
-    def replay(self, numbers: Indices) -> None:
+    def replay(self, numbers: Ints) -> None:
         """Learn many records of an empty history."""
         for number in numbers.tolist():
             self._append(number)
@@ -59,7 +55,7 @@ class History:
             for payoff in payoffs[rows].tolist():
                 self.total += payoff * payoff
 
-    def columns(self, features: Indices) -> Floats:
+    def columns(self, features: Ints) -> Floats:
         """Return columns of XᵀX, as rows: (features, n_features)."""
         slots, new = self._wide.place(features)
         if len(self._wide.features) > len(self._columns):
@@ -71,7 +67,7 @@ class History:
                 add_column(contexts, rows, int(self._wide.features[slot]), self._columns[slot])
         return self._columns[slots]
 
-    def block(self, features: Indices) -> Floats:
+    def block(self, features: Ints) -> Floats:
         """Return XᵀX between some features: (features, features)."""
         slots, new = self._hot.place(features)
         n_hot = len(self._hot.features)
@@ -94,14 +90,14 @@ class History:
 
 @final
 class Kept:
-    """A limited number of features, each in a slot; the one not asked for longest makes room."""
+    """A limited number of features, each in a slot; a new one replaces the least recently used."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.features: Indices = np.empty(0, dtype=np.int64)  # (slots,)
-        self._slots: dict[int, int] = {}  # the slot of each feature, the one asked for last at the end
+        self.features: Ints = np.empty(0, dtype=np.int64)  # (slots,)
+        self._slots: dict[int, int] = {}  # the slot of each feature, the most recently used last
 
-    def place(self, features: Indices) -> tuple[list[int], list[int]]:
+    def place(self, features: Ints) -> tuple[list[int], list[int]]:
         """Return the slots of some features, and those slots among them that hold a new feature."""
         wanted = features.tolist()
         missing = []

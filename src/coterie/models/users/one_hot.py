@@ -2,20 +2,22 @@
 
 On item k a user is only a pair (times, total payoff): w = total / (1 + times), spread = 1 / √(1 + times).
 Users with equal pairs are interchangeable for that item, so a neighbourhood is a scan over the classes of
-equal pairs, and a shared update moves whole classes. Whoever was never touched on the item is in the class
-(0, 0), which is implied and not stored. The classes themselves are in `_kernels/classes.py`; here ids become
-rows and columns of its arrays.
+equal pairs, and a shared update moves whole classes. Users without a payoff for the item are in the class
+(0, 0), which is not stored. The classes are in `_kernels/users/histories.py`; here ids become rows and columns of
+its arrays.
 """
 
 from collections.abc import Hashable, Sequence
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats, Ints
 from coterie.errors import FileError, UserError
 from coterie.models._kernels.users import one_hot as kernel
-from coterie.models._kernels.users.histories import (
+from coterie.models._kernels.users import one_hot_pairs as pairs_kernel
+from coterie.models._kernels.users import one_hot_run as loop
+from coterie.models._kernels.users.history_arrays import (
     ELSEWHERE,
     ENOUGH,
     NEAR,
@@ -23,32 +25,26 @@ from coterie.models._kernels.users.histories import (
     ROOM_USERS,
     ROWS,
     VERSION,
-    Ints,
     State,
     empty_state,
 )
-from coterie.models.batches import positions
+from coterie.models.batches import Batch, Outcome, Rule, as_rounds, outcome_of, positions
 from coterie.models.checks import check_user, read_items
 from coterie.models.files import Tensors
-from coterie.models.protocol import NOBODY, Eligible, Floats, Near, Seen, View
+from coterie.models.protocol import NOBODY, Eligible, Near, View
 from coterie.models.users import one_hot_files
 
 
 @final
 class OneHot:
-    """One independent mean a user and item, shrunk to zero as the ridge does."""
+    """One independent mean per user and item, shrunk to zero as ridge regression does."""
 
     def __init__(self, eligible: Eligible) -> None:
         self.eligible = eligible
         self._rows: dict[Hashable, int] = {}  # the known users
-        self._columns: dict[Hashable, int] = {}  # the items that somebody learned
+        self._columns: dict[Hashable, int] = {}  # the items with a payoff
         self._free_columns: list[int] = []
         self._state = empty_state()
-
-    seen: Seen | None = None  # everybody
-
-    def settle(self) -> None:
-        """Everybody is here."""
 
     def read(self, contexts: Any) -> list[Hashable]:
         """Check candidates and return them as a list of ids."""
@@ -59,10 +55,6 @@ class OneHot:
         estimate, spread = np.empty(len(contexts)), np.empty(len(contexts))
         kernel.view(tuple(self._state), self._row(user), self._find(contexts), estimate, spread)
         return View(estimate, spread)
-
-    def view_many(self, users: Sequence[Hashable], contexts: Sequence[Sequence[Hashable]]) -> list[View]:
-        """Do what `view` does for several users."""
-        return [self.view(user, items) for user, items in zip(users, contexts, strict=True)]
 
     def gather(self, user: Hashable, contexts: Sequence[Hashable], view: View, scale: float) -> Near:
         """Sum over each candidate's neighbours, class by class."""
@@ -87,7 +79,7 @@ class OneHot:
         scale: float,
         rng: np.random.Generator,
     ) -> tuple[Near, Floats]:
-        """Return what `gather` does, and the sum of what the neighbours draw.
+        """Return what `gather` does, and the sum of the neighbours' draws.
 
         On an item the users' posteriors are independent normals of deviation scale · spread, so their sum is
         a normal too, and one number for each item draws it exactly.
@@ -110,7 +102,7 @@ class OneHot:
         return [name for name, row in self._rows.items() if near[row]] + ([user] if stranger else [])
 
     def update(self, user: Hashable, context: Hashable, payoff: float) -> int:
-        """Let one user learn."""
+        """Update one user."""
         row, column = self._make_row(user), self._make_column(context)
         while (code := kernel.update(tuple(self._state), row, column, payoff)) != ENOUGH:
             self._grow(code)
@@ -119,7 +111,7 @@ class OneHot:
     def share(
         self, user: Hashable, context: Hashable, payoff: float, view: View, scale: float, limit: float
     ) -> int:
-        """Let the confident neighbours learn."""
+        """Update the certain neighbours."""
         row = ELSEWHERE if user is NOBODY else self._make_row(user)
         column = self._make_column(context)
         own = (float(view.estimate[0]), float(view.spread[0]))
@@ -128,48 +120,29 @@ class OneHot:
             if code == ENOUGH:
                 break
             self._grow(code)
-        if not self._state.items["touched"][column]:  # nobody here learned
+        if not self._state.items["touched"][column]:  # no user was updated
             self._drop_column(context)
         return updated
 
-    def run(
-        self,
-        users: Sequence[Hashable],
-        candidates: Ints,
-        table: Sequence[Hashable],
-        payoffs: Floats,
-        served: Ints,
-        alpha: float,
-        gamma: float,
-        learned: int,
-        rng: np.random.Generator | None,
-    ) -> tuple[Ints, NDArray[np.bool_], Ints, Ints]:
-        """Play checked rounds of CAB in one compiled loop: choice, kept, members, updated (all (rounds,)).
-
-        With `rng`, candidates are scored by draws instead of bounds.
-        """
-        names, where = positions(users)
+    def run(self, batch: Batch, rule: Rule, rng: np.random.Generator) -> Outcome:
+        """Play checked rounds of CAB in one compiled loop."""
+        names, who = positions(batch.users)
         row_of = np.fromiter((self._rows.get(name, NONE) for name in names), np.int64, len(names))
         new_users = np.flatnonzero(row_of < 0)
-        new_items = [item for item in dict.fromkeys(table) if item not in self._columns]
-        columns = np.array([self._make_column(item) for item in table], dtype=np.int64)
-        n, c = candidates.shape
-        choice, members, updated = np.zeros((3, n), dtype=np.int64)
-        kept = np.zeros(n, dtype=np.bool_)
-        rounds = (where, np.ascontiguousarray(candidates), columns, np.ascontiguousarray(payoffs), served)
-        rule = (alpha, gamma, rng is not None)
-        outcome = (choice, kept, members, updated)
-        desk = (*np.empty((3, c), dtype=np.int64), np.empty((3, c)), *np.empty((2, c)))  # to work on
-        stream = rng or np.random.default_rng(0)
-        t, code = 0, ENOUGH
-        while t < n:
-            t, code, learned = kernel.run(
-                tuple(self._state), row_of, rounds, rule, stream, t, code != ENOUGH, learned, outcome, desk
+        new_items = [item for item in dict.fromkeys(batch.items) if item not in self._columns]
+        columns = np.array([self._make_column(item) for item in batch.items], dtype=np.int64)
+        rounds = as_rounds(batch, who)
+        scratch = tuple(loop.make_scratch(rounds.candidates.shape[1]))
+        t, code, learned = 0, ENOUGH, rule.learned
+        while t < len(who):
+            now = tuple(rule._replace(learned=learned))
+            t, code, learned = loop.run(
+                tuple(self._state), row_of, columns, tuple(rounds), now, rng, t, code != ENOUGH, scratch
             )
             if code != ENOUGH:
                 self._grow(code)
-        self._settle({names[i]: int(row_of[i]) for i in new_users if row_of[i] >= 0}, new_items)
-        return outcome
+        self._keep({names[i]: int(row_of[i]) for i in new_users if row_of[i] >= 0}, new_items)
+        return outcome_of(rounds)
 
     def add(self, user: Hashable) -> None:
         """Register a user."""
@@ -203,11 +176,11 @@ class OneHot:
         return len(self._rows)
 
     def part(self, users: Sequence[Hashable]) -> Tensors:
-        """Return some users as arrays: one entry for each user and item, also where many learned together."""
+        """Return some users as arrays: one entry for each user and item, even if many learned together."""
         return one_hot_files.pack_part(self._state, {u: self._rows[u] for u in users}, self._columns)
 
     def put(self, part: Tensors) -> None:
-        """Take users over, each with an entry for every item learned."""
+        """Add users, each with an entry for every item with a payoff."""
         names, items, eligible, pairs = one_hot_files.unpack_part(part, self.eligible)
         for user in names:
             if user in self._rows:
@@ -219,16 +192,18 @@ class OneHot:
         row, column = rows[pairs.user], columns[pairs.item]
         done = 0
         while done < len(row):
-            done, code = kernel.put_pairs(tuple(self._state), row, column, pairs.times, pairs.total, done)
+            done, code = pairs_kernel.put_pairs(
+                tuple(self._state), row, column, pairs.times, pairs.total, done
+            )
             if code != ENOUGH:
                 self._grow(code)
 
     def tensors(self) -> Tensors:
-        """Return everything as arrays: one entry for each user and item that learned alone, and the classes."""
+        """Return the whole state: one entry for each user and item that learned alone, and the classes."""
         return one_hot_files.pack(self._state, self._rows, self._columns)
 
     def restore(self, tensors: Tensors) -> None:
-        """Take over saved arrays."""
+        """Replace the whole state."""
         names, items, state = one_hot_files.unpack(tensors, self.eligible)
         self._rows = {name: row for row, name in enumerate(names)}
         self._columns = {item: column for column, item in enumerate(items)}
@@ -277,8 +252,8 @@ class OneHot:
         kernel.drop_item(tuple(self._state), column)
         self._free_columns.append(column)
 
-    def _settle(self, new_users: dict[Hashable, int], new_items: list[Hashable]) -> None:
-        """Keep the newcomers that something was learned of, listed in order of appearance."""
+    def _keep(self, new_users: dict[Hashable, int], new_items: list[Hashable]) -> None:
+        """Keep the new users and items that a loop has learned about, in the order of their first payoffs."""
         order, born = self._state.users["order"], self._state.items["born"]
         for name in sorted(new_users, key=lambda name: int(order[new_users[name]])):
             self._rows[name] = new_users[name]
@@ -289,7 +264,7 @@ class OneHot:
                 self._drop_column(item)
 
     def _grow(self, code: int) -> None:
-        """Double one of the arrays, and what lies beside it."""
+        """Double one of the arrays, and those of the same length."""
         name = State._fields[code]
         beside = {"classes": ["near"], "items": ["near_untouched"]}.get(name, [])
         self._state = self._state._replace(

@@ -1,8 +1,8 @@
-"""What model files hold of one-hot models: the classes, and who is in which.
+"""The file format of one-hot models: the classes, and which users are in each.
 
-A user's class on an item is said once by an entry (`pair_`), or for many users by a mark: of the eligible
-users, numbered in the order they became eligible, those below `mark_until` who have no entry and no earlier
-mark on that item. So a file is as long as what was learned, whoever learned it.
+A user's class on an item is given by an entry (`pair_`), or for many users by a mark: of the eligible users, numbered
+in the order they became eligible, those below `mark_until` without an entry or an earlier mark on that item. So the
+size of a file depends on what was learned, not on how many users learned it.
 """
 
 from collections.abc import Hashable, Mapping
@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats, Ints
 from coterie.errors import FileError
-from coterie.models._kernels.users import histories as layout
-from coterie.models._kernels.users import one_hot as kernel
-from coterie.models._kernels.users.histories import ENTRIES, NONE, Ints, State
+from coterie.models._kernels.users import history_arrays as layout
+from coterie.models._kernels.users import one_hot_pairs as kernel
+from coterie.models._kernels.users.history_arrays import ENTRIES, NONE, State
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.models.protocol import Eligible, Floats
+from coterie.models.protocol import Eligible
 
 
 def pack(state: State, rows: Mapping[Hashable, int], columns: Mapping[Hashable, int]) -> Tensors:
@@ -25,7 +26,7 @@ def pack(state: State, rows: Mapping[Hashable, int], columns: Mapping[Hashable, 
     users, items = state.users[row], state.items[column]
 
     order = users["order"]
-    numbers = np.sort(order[order >= 0])  # dropped users left gaps
+    numbers = np.sort(order[order >= 0])  # dropped users leave gaps
     rank = np.where(order >= 0, np.searchsorted(numbers, order), NONE)
 
     classes = state.classes[_spread(items["start"], items["count"])]
@@ -42,7 +43,7 @@ def pack(state: State, rows: Mapping[Hashable, int], columns: Mapping[Hashable, 
     mark_item = np.repeat(np.arange(len(column)), items["mark_count"])
     until = np.searchsorted(numbers, marks["until"])
     first = np.diff(mark_item, prepend=NONE) != 0
-    some = until > np.where(first, 0, np.roll(until, 1))  # whoever was below the other marks has left
+    some = until > np.where(first, 0, np.roll(until, 1))  # else all users between the two marks have left
     mark_id, until = marks["id"][some], until[some]
     while (up := state.ids["parent"][mark_id]).max(initial=NONE) >= 0:
         mark_id = np.where(up >= 0, up, mark_id)
@@ -63,7 +64,7 @@ def pack(state: State, rows: Mapping[Hashable, int], columns: Mapping[Hashable, 
 
 
 def unpack(tensors: Tensors, eligible: Eligible) -> tuple[list[Hashable], list[Hashable], State]:
-    """Return users by row, items by column, and the state that `pack` was given, or say why not."""
+    """Return users by row, items by column, and the state that `pack` was given, or raise."""
     names, items = unpack_ids(tensors, "users"), unpack_ids(tensors, "items")
     order = take(tensors, "order", "i", (len(names),)).astype(np.int64)
     class_item = take(tensors, "class_item", "i", (None,)).astype(np.int64)
@@ -89,7 +90,7 @@ def unpack(tensors: Tensors, eligible: Eligible) -> tuple[list[Hashable], list[H
     mark_item = class_item[mark_class]
     size = np.bincount(pair_class, minlength=n_classes)
     first = np.diff(mark_item, prepend=NONE) != 0
-    # Of the users between two marks, those with an entry are where the entry says.
+    # Users between two marks who have an entry are in the entry's class.
     below = until - np.where(first, 0, np.roll(until, 1))
     span = n_eligible + 1
     mark = np.searchsorted(mark_item * span + until, pair_item * span + order[pair_user], side="right")
@@ -161,7 +162,7 @@ def unpack(tensors: Tensors, eligible: Eligible) -> tuple[list[Hashable], list[H
 
 
 class Pairs(NamedTuple):
-    """What users learned on items: (pairs,) each."""
+    """What users learned on items; each array is (pairs,)."""
 
     user: Ints  # position among the users
     item: Ints  # position among the items
@@ -194,7 +195,7 @@ def pack_part(state: State, rows: Mapping[Hashable, int], columns: Mapping[Hasha
 def unpack_part(
     part: Tensors, eligible: Eligible
 ) -> tuple[list[Hashable], list[Hashable], NDArray[np.bool_], Pairs]:
-    """Return users, items, who is eligible and the pairs that `pack_part` was given, or say why not."""
+    """Return users, items, who is eligible and the pairs that `pack_part` was given, or raise."""
     names, items = unpack_ids(part, "users"), unpack_ids(part, "items")
     flags = take(part, "eligible", "i", (len(names),)).astype(np.int64)
     user = take(part, "pair_user", "i", (None,)).astype(np.int64)

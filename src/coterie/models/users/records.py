@@ -1,33 +1,31 @@
-"""What was learned from: contexts with their payoffs, each kept once however many users learned from it."""
+"""Contexts with their payoffs, each stored once for all users who learned from it."""
 
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
+from coterie.arrays import Floats, Ints
 
-# Contexts are stored in chunks of so many, so that growing never copies, nor needs the room twice.
+# Contexts per chunk. Growth adds a chunk, so it never copies and never needs the memory twice.
 CHUNK = 256
 
 
 @final
 class Records:
-    """Contexts and payoffs with a count of the users who hold each; the room of those that nobody holds is
-    wiped and used again."""
+    """Contexts and payoffs with a count of the users who hold each. A record without holders is cleared, and its
+    place is used again."""
 
     def __init__(self, n_features: int) -> None:
         self.n_features = n_features
         self._contexts: list[Floats] = []  # (CHUNK, n_features) each
         self._payoffs: list[Floats] = []  # (CHUNK,) each
-        self._holders: list[Indices] = []  # (CHUNK,) each
-        self._free: list[int] = []  # room for records, the next one last
+        self._holders: list[Ints] = []  # (CHUNK,) each
+        self._free: list[int] = []  # free places, the next one last
 
     def put(self, context: Floats, payoff: float, holders: int) -> int:
-        """Store a record that so many users hold, and return its number."""
+        """Store a record with this many holders, and return its number."""
         if not self._free:
             start = CHUNK * len(self._contexts)
             self._contexts.append(np.zeros((CHUNK, self.n_features)))
@@ -40,7 +38,7 @@ class Records:
         self._holders[chunk][row] = holders
         return number
 
-    def release(self, numbers: Indices) -> None:
+    def release(self, numbers: Ints) -> None:
         """Take one holder from each of these records."""
         for number in numbers.tolist():
             chunk, row = divmod(number, CHUNK)
@@ -49,7 +47,7 @@ class Records:
                 self._contexts[chunk][row], self._payoffs[chunk][row] = 0.0, 0.0
                 self._free.append(number)
 
-    def runs(self, numbers: Indices) -> Iterator[tuple[Floats, Floats, Indices]]:
+    def runs(self, numbers: Ints) -> Iterator[tuple[Floats, Floats, Ints]]:
         """Yield these records in their order, as chunks of contexts and payoffs with the rows to be read."""
         chunks, rows = np.divmod(numbers, CHUNK)
         cuts = [0, *(np.flatnonzero(np.diff(chunks)) + 1).tolist(), len(numbers)]
@@ -58,7 +56,7 @@ class Records:
                 chunk = int(chunks[start])
                 yield self._contexts[chunk], self._payoffs[chunk], rows[start:stop]
 
-    def read(self, numbers: Indices) -> tuple[Floats, Floats]:
+    def read(self, numbers: Ints) -> tuple[Floats, Floats]:
         """Return copies of the contexts and the payoffs of these records."""
         contexts, payoffs = np.zeros((len(numbers), self.n_features)), np.zeros(len(numbers))
         start = 0

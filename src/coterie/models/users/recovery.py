@@ -7,8 +7,8 @@ S^t          fit.support
 g^t          slope: half of ∇f, outside the support
 Z^t          wider
 
-Every step works on Xᵀy and a few columns of XᵀX alone, so whoever keeps these need not pass over the rows
-again: see `Moments`. CoSaMP (Needell, Tropp 2008) expands by ℓ = 2s, Subspace Pursuit (Dai, Milenkovic 2009)
+Every step uses only Xᵀy and a few columns of XᵀX, so a caller who keeps these need not read the rows again: see
+`Moments`. CoSaMP (Needell, Tropp 2008) expands by ℓ = 2s, Subspace Pursuit (Dai, Milenkovic 2009)
 by ℓ = s.
 """
 
@@ -18,24 +18,22 @@ from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, Protocol, final, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats, Ints
 from coterie.errors import ContextError, ParameterError
 from coterie.models.checks import check_count
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 Method = Literal["cosamp", "subspace-pursuit"]
 
 # Weights or slopes this close, relative to ‖y‖, are equal: rounding must not decide between two features, nor
 # whether a feature counts at all. (No weight exceeds ‖y‖/2, whatever X is.)
 TIE = 1e-12
-# Linear convergence takes a handful of steps; a support that came before ends the search in any case.
+# Linear convergence takes a few steps; a support that was seen before ends the search in any case.
 MOST_STEPS = 100
 
 
 class Moments(Protocol):
-    """What the recovery has to know of X and y."""
+    """What the recovery needs of X and y."""
 
     @property
     def total(self) -> float:
@@ -45,17 +43,17 @@ class Moments(Protocol):
     def pull(self) -> Floats:
         """Xᵀy: (n_features,)."""
 
-    def columns(self, features: Indices) -> Floats:
+    def columns(self, features: Ints) -> Floats:
         """Return these columns of XᵀX, as rows: (features, n_features)."""
 
-    def block(self, features: Indices) -> Floats:
+    def block(self, features: Ints) -> Floats:
         """Return XᵀX between these features: (features, features)."""
 
 
 class Fit(NamedTuple):
     """The minimum of f over the vectors with a given support."""
 
-    support: Indices  # rising
+    support: Ints  # rising
     weights: Floats  # of the features in the support, none of them zero
     gain: float  # ‖y‖² − f(w)
 
@@ -66,9 +64,9 @@ def sparse_recovery(
     """Return w with at most `s` nonzeros that makes ‖Xw − y‖² + ‖w‖² small: (n_features,).
 
     `X` is (rows, n_features) and `y` (rows,). `method` is "cosamp" or "subspace-pursuit". `start` is a support to
-    begin with, of at most s features: the last one, say, when rows were added since. The search ends when the support
-    stops changing, or comes back; the best one seen is returned. Raises ContextError or ParameterError for what
-    cannot be.
+    begin with, of at most s features: for instance the last one, if rows were added since. The search ends when the
+    support stops changing, or repeats; the best one seen is returned. Raises ContextError or ParameterError for
+    invalid input.
 
     >>> X = np.array([[3.0, 0.0, 1.0], [0.0, 3.0, 1.0], [3.0, 3.0, 0.0]])
     >>> sparse_recovery(X, [3.0, 0.0, 3.0], s=1)
@@ -92,13 +90,13 @@ def check_sparsity(s: Any, n_features: int, name: str = "sparsity") -> int:
 
 
 def expansion(method: Any, s: int) -> int:
-    """Return ℓ, by how many features a method expands the support before it cuts back to s."""
+    """Return ℓ: by how many features a method expands the support before it cuts it back to s."""
     if method not in get_args(Method):
         raise ParameterError(f"method is {method!r}, expected 'cosamp' or 'subspace-pursuit'")
     return 2 * s if method == "cosamp" else s
 
 
-def recover(data: Moments, s: int, extra: int, start: Indices) -> Fit:
+def recover(data: Moments, s: int, extra: int, start: Ints) -> Fit:
     """Search for the best support of at most `s` features, from `start` on."""
     tie = TIE * math.sqrt(data.total)
     best = fit = solve(data, start)
@@ -117,22 +115,22 @@ def recover(data: Moments, s: int, extra: int, start: Indices) -> Fit:
     return best
 
 
-def solve(data: Moments, support: Indices) -> Fit:
-    """Minimise f over a support; features whose weight comes out as zero are no part of it."""
+def solve(data: Moments, support: Ints) -> Fit:
+    """Minimise f over a support; features with weight zero are removed from it."""
     weights = np.linalg.solve(regularised(data, support), data.pull[support]).astype(np.float64, copy=False)
     used = np.abs(weights) > TIE * math.sqrt(data.total)
     support, weights = support[used], weights[used]
     return Fit(support, weights, float(weights @ data.pull[support]))
 
 
-def regularised(data: Moments, support: Indices) -> Floats:
+def regularised(data: Moments, support: Ints) -> Floats:
     """Return M = I + XᵀX on a support."""
     matrix = data.block(support)
     matrix.flat[:: len(support) + 1] += 1.0
     return matrix
 
 
-def largest(values: Floats, count: int, tie: float) -> Indices:
+def largest(values: Floats, count: int, tie: float) -> Ints:
     """Return the positions, rising, of the `count` largest of those values that exceed `tie`.
 
     Where values within `tie` of the last that fits compete for the last places, the first listed get them.
@@ -144,34 +142,34 @@ def largest(values: Floats, count: int, tie: float) -> Indices:
     last = np.partition(found, len(found) - count)[len(found) - count]
     above, level = found > last + tie, np.abs(found - last) <= tie
     above[np.flatnonzero(level)[: count - np.count_nonzero(above)]] = True
-    chosen: Indices = positions[above]
+    chosen: Ints = positions[above]
     return chosen
 
 
 @final
 class Rows:
-    """Moments of rows that are all at hand."""
+    """Moments of rows that are all in memory."""
 
     def __init__(self, X: Floats, y: Floats) -> None:
         self._rows = X
         self.pull: Floats = X.T @ y
         self.total = float(y @ y)
 
-    def columns(self, features: Indices) -> Floats:
+    def columns(self, features: Ints) -> Floats:
         """Return columns of XᵀX, as rows."""
         product: Floats = self._rows[:, features].T @ self._rows
         return product
 
-    def block(self, features: Indices) -> Floats:
+    def block(self, features: Ints) -> Floats:
         """Return XᵀX between some features."""
         some = self._rows[:, features]
         product: Floats = some.T @ some
         return product
 
 
-def _read_support(start: Any, s: int, n_features: int) -> Indices:
+def _read_support(start: Any, s: int, n_features: int) -> Ints:
     try:
-        support: Indices = np.unique(np.array([operator.index(feature) for feature in start], dtype=np.int64))
+        support: Ints = np.unique(np.array([operator.index(feature) for feature in start], dtype=np.int64))
     except (TypeError, OverflowError) as error:
         raise ParameterError(f"start is {start!r}, expected features as whole numbers") from error
     if len(support) > s or (len(support) and not 0 <= support[0] <= support[-1] < n_features):

@@ -1,13 +1,13 @@
-"""User models of few nonzeros, for thousands of features: each user's history and current support.
+"""User models with few nonzeros, for thousands of features: each user's history and current support.
 
 A model is w on its support Ŝ, found by sparse recovery from the history after every update, and
-M = I + XᵀX between the features of Ŝ; the spread of a context is √(x_Ŝᵀ M⁻¹ x_Ŝ). Memory follows the histories
-and the supports: a context is stored once for all who learned from it, and a user holds O(s) columns of XᵀX,
+M = I + XᵀX between the features of Ŝ; the spread of a context is √(x_Ŝᵀ M⁻¹ x_Ŝ). Memory grows with the histories
+and the supports: a context is stored once for all users who learned from it, and a user holds O(s) columns of XᵀX,
 never all d of them.
 
-A user whose support is empty, because nothing was learned yet or because every payoff was 0, knows nothing
-about any feature: w = 0 and the spread is ‖x‖, what M = I on all features gives, as for a stranger in CAB.
-The bound of an empty support, taken literally, would be 0: the user who knows least would look surest.
+A user has an empty support before the first update, or if every payoff was 0. Then w = 0 and the spread is ‖x‖, as
+M = I on all features gives and as for an unknown user in CAB. The bound of an empty support, taken literally, would
+be 0: the user with the least data would look the most certain.
 """
 
 from collections.abc import Hashable, Sequence
@@ -16,19 +16,21 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.errors import ContextError, FileError, UserError
-from coterie.models._kernels.users.sparse import opinions
-from coterie.models.checks import check_user, read_vectors
-from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.models.protocol import ROUNDING, Eligible, Floats, Near, View
+from coterie.arrays import Floats, Ints
+from coterie.errors import ContextError, FileError
+from coterie.models._kernels.users.sparse import views
+from coterie.models.checks import read_vectors
+from coterie.models.files import Tensors, take
+from coterie.models.protocol import ROUNDING, Eligible, Near, View
 from coterie.models.users.history import History
 from coterie.models.users.records import Records
-from coterie.models.users.recovery import Fit, Indices, Method, expansion, recover, regularised, solve
+from coterie.models.users.recovery import Fit, Method, expansion, recover, regularised, solve
+from coterie.models.users.user_rows import UserRows
 
 
 @final
 class Sparse:
-    """One regression a user over `n_features` features, with at most `sparsity` nonzeros."""
+    """One regression per user over `n_features` features, with at most `sparsity` nonzeros."""
 
     def __init__(self, n_features: int, sparsity: int, method: Method, eligible: Eligible) -> None:
         self.n_features = n_features
@@ -39,9 +41,7 @@ class Sparse:
 
     def _empty(self) -> None:
         s = self.sparsity
-        self._row: dict[Hashable, int] = {}  # users that were updated, and where they lie
-        self._idle: dict[Hashable, None] = {}  # users that were not: known, with an empty history
-        self._names: list[Hashable] = []  # the user of each row
+        self._known = UserRows(self.eligible)
         self._histories: list[History] = []  # (rows,)
         self._records = Records(self.n_features)
         self._supports = np.zeros((0, s), dtype=np.int64)  # (rows or more, sparsity), the first `sizes` used
@@ -55,10 +55,10 @@ class Sparse:
 
     def view(self, user: Hashable, contexts: Floats) -> View:
         """Return the user's own estimates and spreads."""
-        row = self._row.get(user)
-        if row is None:
+        row = self._known.row(user)
+        if row < 0:
             return View(np.zeros(len(contexts)), _lengths(contexts))
-        estimates, spreads = self._opinions(contexts, slice(row, row + 1))
+        estimates, spreads = self._views(contexts, slice(row, row + 1))
         return View(estimates[0], spreads[0])
 
     def gather(self, user: Hashable, contexts: Floats, view: View, scale: float) -> Near:
@@ -71,58 +71,46 @@ class Sparse:
             (spreads * near).sum(axis=0) + idle * idle_spread,
         )
 
-    def gather_many(
-        self, users: Sequence[Hashable], contexts: Sequence[Floats], views: Sequence[View], scale: float
-    ) -> list[Near]:
-        """Do what `gather` does for several users, each with their own candidates."""
-        return [self.gather(*one, scale) for one in zip(users, contexts, views, strict=True)]
-
     def neighbours(self, user: Hashable, contexts: Floats, view: View, scale: float) -> list[Hashable]:
         """Return the neighbours for the first candidate."""
         first = View(view.estimate[:1], view.spread[:1])
         _, _, near = self._neighbourhoods(contexts[:1], first, scale)
-        found = [self._names[row] for row in np.flatnonzero(near[:, 0])]
+        found = [self._known.names[row] for row in np.flatnonzero(near[:, 0])]
         idle, _ = self._idle_near(user, contexts[:1], first, scale)
-        return found + (self._idle_eligible(user) if idle[0] else [])
+        return found + (self._known.without_row(user) if idle[0] else [])
 
     def update(self, user: Hashable, context: Floats, payoff: float) -> int:
-        """Let one user learn."""
+        """Update one user."""
         return self._learn([self._activate(user)], context, payoff)
 
     def share(
         self, user: Hashable, context: Floats, payoff: float, view: View, scale: float, limit: float
     ) -> int:
-        """Let the confident neighbours learn."""
+        """Update the certain neighbours."""
         contexts = context[None, :]
         _, spreads, near = self._neighbourhoods(contexts, view, scale)
         sure = near[:, 0] & (scale * spreads[:, 0] < limit)
-        if user in self._row:
-            sure[self._row[user]] = True  # whatever the rounding
+        if (row := self._known.row(user)) >= 0:
+            sure[row] = True  # whatever the rounding
         rows = np.flatnonzero(sure).tolist()
         idle, idle_spread = self._idle_near(user, contexts, view, scale)
         if idle[0] and scale * idle_spread[0] < limit:
-            rows += [self._activate(name) for name in self._idle_eligible(user)]
+            rows += [self._activate(name) for name in self._known.without_row(user)]
         return self._learn(rows, context, payoff)
 
     def add(self, user: Hashable) -> None:
         """Register a user."""
-        check_user(user)
-        if user not in self._row:
-            self._idle.setdefault(user)
+        self._known.add(user)
 
     def drop(self, user: Hashable) -> None:
-        """Forget a user; the last row moves into the gap, and records that nobody else holds are wiped."""
-        check_user(user)
-        if user in self._idle:
-            del self._idle[user]
+        """Forget a user; the last row moves into the gap, and records without other users are wiped."""
+        row, last = self._known.drop(user), self._known.n_rows
+        if row < 0:
             return
-        if user not in self._row:
-            raise UserError(f"user {user!r} is not known, so cannot be dropped")
-        row, last = self._row.pop(user), len(self._names) - 1
         self._records.release(self._histories[row].numbers)
-        name, history = self._names.pop(), self._histories.pop()
+        history = self._histories.pop()
         if row != last:
-            self._names[row], self._row[name], self._histories[row] = name, row, history
+            self._histories[row] = history
         for array in (self._supports, self._sizes, self._weights, self._inverses):
             array[row] = array[last]
             array[last] = 0
@@ -130,30 +118,27 @@ class Sparse:
     @property
     def users(self) -> Sequence[Hashable]:
         """The known users: the updated ones first."""
-        return [*self._names, *self._idle]
+        return self._known.users
 
     def tensors(self) -> Tensors:
         """Return the records, the histories as positions in them, and the supports; all else follows."""
         histories = [history.numbers for history in self._histories]
         numbers, history = _by_first_use(np.concatenate([*histories, np.empty(0, dtype=np.int64)]))
         contexts, payoffs = self._records.read(numbers)
-        rows = len(self._names)
+        rows, names = self._known.pack(self.users)
         return {
-            "updated": pack_ids(self._names),
-            "idle": pack_ids(self._idle),
+            **names,
             "contexts": contexts,
             "payoffs": payoffs,
             "history": history,
             "lengths": np.array([len(one) for one in histories], dtype=np.int64),
-            "supports": self._supports[:rows],
-            "sizes": self._sizes[:rows],
+            "supports": self._supports[rows],
+            "sizes": self._sizes[rows],
         }
 
     def restore(self, tensors: Tensors) -> None:
-        """Take over saved arrays."""
-        names, idle = unpack_ids(tensors, "updated"), unpack_ids(tensors, "idle")
-        if not set(names).isdisjoint(idle):
-            raise FileError("a user in the model file is both updated and idle")
+        """Replace all users."""
+        names, idle = UserRows(self.eligible).unpack(tensors)
         payoffs = take(tensors, "payoffs", "f", (None,)).astype(np.float64)
         contexts = take(tensors, "contexts", "f", (len(payoffs), self.n_features)).astype(np.float64)
         lengths = take(tensors, "lengths", "i", (len(names),))
@@ -163,7 +148,7 @@ class Sparse:
         self._check_saved(payoffs, contexts, lengths, history, sizes, supports)
         holders = np.bincount(history, minlength=len(payoffs))
         self._empty()
-        self._idle = dict.fromkeys(idle)
+        self._known.put([], idle)
         for context, payoff, n in zip(contexts, payoffs.tolist(), holders.tolist(), strict=True):
             self._records.put(context, payoff, n)
         for name, stop, length, size, support in zip(
@@ -177,10 +162,10 @@ class Sparse:
         self,
         payoffs: Floats,
         contexts: Floats,
-        lengths: Indices,
-        history: Indices,
-        sizes: Indices,
-        supports: Indices,
+        lengths: Ints,
+        history: Ints,
+        sizes: Ints,
+        supports: Ints,
     ) -> None:
         """Raise FileError unless saved histories and supports can be those of some users."""
         try:
@@ -202,9 +187,9 @@ class Sparse:
         ):
             raise FileError("the histories in the model file contradict each other")
 
-    def _opinions(self, contexts: Floats, rows: slice) -> tuple[Floats, Floats]:
+    def _views(self, contexts: Floats, rows: slice) -> tuple[Floats, Floats]:
         """Return the estimates and spreads of the users in `rows`: (rows, candidates) each."""
-        return opinions(
+        return views(
             contexts,
             _lengths(contexts),
             self._supports[rows],
@@ -216,30 +201,23 @@ class Sparse:
     def _neighbourhoods(
         self, contexts: Floats, view: View, scale: float
     ) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-        estimates, spreads = self._opinions(contexts, slice(0, len(self._names)))
+        estimates, spreads = self._views(contexts, slice(0, self._known.n_rows))
         near = np.abs(estimates - view.estimate) <= scale * (spreads + view.spread) + ROUNDING
         return estimates, spreads, near
-
-    def _idle_eligible(self, user: Hashable) -> list[Hashable]:
-        """Return the users without a row who may be neighbours of `user`: at least `user`, if one of them."""
-        own = [] if user in self._row or (user in self._idle and self.eligible == "all") else [user]
-        return ([*self._idle] if self.eligible == "all" else []) + own
 
     def _idle_near(
         self, user: Hashable, contexts: Floats, view: View, scale: float
     ) -> tuple[NDArray[np.int64], Floats]:
-        """Return how many idle users are neighbours for each candidate, and the spread they all have."""
+        """Return how many users without a row are neighbours for each candidate, and their spread."""
         spread = _lengths(contexts)
-        near = np.abs(view.estimate) <= scale * (spread + view.spread) + ROUNDING
-        return len(self._idle_eligible(user)) * near.astype(np.int64), spread
+        return self._known.near_without_row(user, spread, view, scale), spread
 
     def _activate(self, user: Hashable) -> int:
         """Return the user's row, made if there is none yet."""
-        if user in self._row:
-            return self._row[user]
-        self._idle.pop(user, None)
-        row = self._row[user] = len(self._names)
-        self._names.append(user)
+        row = self._known.row(user)
+        if row >= 0:
+            return row
+        row = self._known.give_row(user)
         asked = self.sparsity + self._extra  # at once, at most
         self._histories.append(History(self._records, 2 * self.sparsity, 2 * asked))
         if row == len(self._sizes):
@@ -272,7 +250,7 @@ def _lengths(contexts: Floats) -> Floats:
     return lengths
 
 
-def _by_first_use(numbers: Indices) -> tuple[Indices, Indices]:
+def _by_first_use(numbers: Ints) -> tuple[Ints, Ints]:
     """Return the different numbers in the order they first come, and the position in them of each."""
     different, first, position = np.unique(numbers, return_index=True, return_inverse=True)
     order = np.argsort(first)

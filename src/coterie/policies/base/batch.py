@@ -1,44 +1,16 @@
-"""Many rounds as arrays, and their outcomes: the format of compiled loops."""
+"""Checks of a batch, and the plain loop that plays it."""
 
-from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import ContextError, PayoffError
+from coterie.models.batches import Batch, Outcome
 from coterie.models.candidates import pick
 from coterie.models.checks import check_user, check_users, check_whole
 
-
-class Batch(NamedTuple):
-    """Rounds to play one after the other.
-
-    With `served`, the rounds are a log: round t counts, and is learned from, only if the policy picks the
-    candidate at position `served[t]`, whose payoff is `payoffs[t]`. Without it, every candidate's payoff is
-    known, `payoffs` is (rounds, candidates), and every round is learned from. `Policy.run` plays it.
-
-    >>> lists = np.array([[0, 1], [1, 0]])  # positions in the items
-    >>> batch = Batch(["ann", "bob"], lists, ["jazz", "news"], np.array([1.0, 0.0]), served=np.array([0, 0]))
-    >>> from coterie import CAB
-    >>> CAB(one_hot=True).run(batch).kept.tolist()
-    [True, True]
-    """
-
-    users: Sequence[Hashable]  # (rounds,)
-    candidates: NDArray[np.int64]  # (rounds, candidates): positions in `items`
-    items: Any  # item ids, their feature vectors (items, n_features), or `Candidates` with both
-    payoffs: NDArray[np.float64]  # (rounds,) with `served`, else (rounds, candidates)
-    served: NDArray[np.int64] | None = None  # (rounds,)
-
-
-class Outcome(NamedTuple):
-    """The outcome of each round of a batch; all arrays are (rounds,)."""
-
-    choice: NDArray[np.int64]  # the position picked
-    kept: NDArray[np.bool_]  # whether the round was learned from
-    members: NDArray[np.int64]  # how many users' models the decision used
-    updated: NDArray[np.int64]  # how many users' models were updated
+__all__ = ["Batch", "Outcome", "read_batch", "run_one_by_one"]
 
 
 def read_batch(batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:

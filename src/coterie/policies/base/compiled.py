@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from coterie.models import RidgeRows
-from coterie.models.rows.chunks import Chunk, Items, Log
+from coterie.models.batches import outcome_of
+from coterie.models.rows.chunks import Chunk, Items
 from coterie.policies.base.batch import Batch, Outcome, read_batch, run_one_by_one
 
 CHUNK = 1 << 16  # rounds copied at once
@@ -29,21 +30,19 @@ def run_chunks(
     alpha, repeats = policy.alpha, models.one_hot and len(set(contexts)) < len(contexts)
     if callable(alpha) or repeats or not len(candidates):
         return run_one_by_one(policy, batch)
-    log = Log(batch.users, candidates, payoffs, served)
-    return play_chunks(log, Items(models, contexts), row, lambda chunk, items: play(chunk, items, alpha))
+    checked = Batch(batch.users, candidates, contexts, payoffs, served)
+    return play_chunks(checked, Items(models, contexts), row, lambda chunk, items: play(chunk, items, alpha))
 
 
 def play_chunks(
-    log: Log, items: Items, row: Callable[[Hashable], int], play: Callable[[Chunk, Items], None]
+    batch: Batch, items: Items, row: Callable[[Hashable], int], play: Callable[[Chunk, Items], None]
 ) -> Outcome:
-    """Play checked rounds in chunks, as `run_chunks` does."""
-    users = log.users.tolist() if isinstance(log.users, np.ndarray) else log.users
+    """Play a checked batch in chunks, as `run_chunks` does."""
+    users = batch.users.tolist() if isinstance(batch.users, np.ndarray) else batch.users
     parts = []
-    for start in range(0, len(users), CHUNK):
-        part = slice(start, start + CHUNK)
-        chunk = Chunk(Log(users[part], log.candidates[part], log.payoffs[part], log.served[part]), row)
+    for piece in batch._replace(users=users).pieces(0, len(users), CHUNK):
+        chunk = Chunk(piece, row)
         play(chunk, items)
         items.settle()
-        done = chunk.rounds
-        parts.append(Outcome(done.choice, done.kept, done.members, done.updated))
+        parts.append(outcome_of(chunk.rounds))
     return Outcome(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))

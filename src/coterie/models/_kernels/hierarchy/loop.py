@@ -12,8 +12,9 @@ from coterie.models._kernels.hierarchy.population import learn, score, view_with
 from coterie.models._kernels.hierarchy.posterior import Posterior, make_posterior, prepare
 from coterie.models._kernels.hierarchy.visits import visit_due
 from coterie.models._kernels.jit import inner, jit
+from coterie.models._kernels.rounds import Rounds
 from coterie.models._kernels.rows import means as pair_table
-from coterie.models._kernels.rows.game import People, Rounds, best, join
+from coterie.models._kernels.rows.game import People, best, join
 
 
 class Hierarchy(NamedTuple):

@@ -35,7 +35,7 @@ from coterie.models._kernels.jit import inner, jit
 from coterie.models._kernels.rows.means import Table as Pairs
 from coterie.models._kernels.rows.means import find as find_pair
 from coterie.models._kernels.spd import add_outer, add_packed, dot, dot_panel, times
-from coterie.models._kernels.users.dense import lay_out, multiply_panel
+from coterie.models._kernels.users.panels import lay_out, multiply_panel
 from coterie.models._kernels.users.simd import PANEL
 
 

@@ -8,23 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from coterie.arrays import Bools, Floats, Ints
+from coterie.arrays import Floats, Ints
 from coterie.models._kernels.jit import jit
+from coterie.models._kernels.rounds import Rounds
 from coterie.models._kernels.rows.dispatch import draw, view
 from coterie.models.protocol import TIE
-
-
-class Rounds(NamedTuple):
-    """The rounds to play, and their outcomes; the first axis is the round."""
-
-    who: Ints  # (rounds,) a number for each user of these rounds
-    candidates: Ints  # (rounds, candidates) positions in the items
-    payoffs: Floats  # (rounds, candidates), or (rounds, 1) for a log
-    served: Ints  # (rounds,) the logged position, -1 if all payoffs are known
-    choice: Ints
-    kept: Bools
-    members: Ints
-    updated: Ints
 
 
 class People(NamedTuple):

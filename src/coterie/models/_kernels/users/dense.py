@@ -1,151 +1,33 @@
-"""Compiled loops over packed inverses, eight users a panel.
-
-inverses   (panels, pairs, 8)      M⁻¹, its upper triangle row by row
-weights    (panels, features, 8)   w = M⁻¹b
-lost       like inverses, float32  what rounding took from each entry, to be added back (Kahan)
-missed     like weights, float32   the same for w
-
-Why compensate: a rank-one step rounds every entry of M⁻¹, and in directions that no context explores nothing ever
-corrects it. After a million updates the error, relative to the largest entry, is up to 6e-14; computing M⁻¹ afresh
-from a summed up M is far worse (1e-5: the sum has rounded too, and M is ill-conditioned); with compensation M⁻¹ is
-right to the last bit, and no d³ is ever paid (tests/models/test_dense.py).
-"""
+"""Sums over neighbours, shared updates and the compiled loop of CAB, over panels of packed inverses."""
 
 import math
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.random import Generator
 
+from coterie.arrays import Bools, Floats
+from coterie.models._kernels.bounds import is_near, scale_after
 from coterie.models._kernels.jit import jit
-from coterie.models._kernels.users.simd import (
-    PANEL,
-    PANELS,
-    WIDEST,
-    apply_symmetric,
-    multiply,
-    multiply_many,
-    subtract_outer,
+from coterie.models._kernels.rounds import Plain, Rounds
+from coterie.models._kernels.users.panels import (
+    Residues,
+    buffers,
+    lay_columns,
+    learn_panel,
+    learn_row,
+    look,
+    multiply_panel,
+    multiply_panels,
+    norms,
+    open_row,
+    view,
 )
-from coterie.models.protocol import ROUNDING, TIE, Floats
-
-Residues = NDArray[np.float32]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from coterie.models._kernels.users.simd import PANEL, PANELS
+from coterie.models.protocol import ROUNDING, TIE
 
 TINY = 1e-300  # in place of a pivot that rounding made zero
-CHUNK = 512  # panels a thread takes at a time; sums are made chunk by chunk whatever the number of threads
-GROUP = 8  # panels whose neighbours are counted together, so that the loop is worth vectorising
-
-
-@jit
-def lay_columns(contexts: Floats, flat_pairs: Floats, flat_features: Floats) -> None:
-    """Write contexts as the tiles of `multiply` take them: products xₐ·x_b (twice if a ≠ b), and x itself."""
-    n, d = contexts.shape
-    tiles = (n + WIDEST - 1) // WIDEST
-    first = 0
-    pairs = d * (d + 1) // 2
-    for tile in range(tiles):
-        width = n // tiles + (1 if tile < n % tiles else 0)
-        p = first * pairs
-        for a in range(d):
-            for b in range(a, d):
-                for k in range(first, first + width):
-                    x = contexts[k, a] * contexts[k, b]
-                    flat_pairs[p] = x if a == b else 2.0 * x
-                    p += 1
-        p = first * d
-        for a in range(d):
-            for k in range(first, first + width):
-                flat_features[p] = contexts[k, a]
-                p += 1
-        first += width
-
-
-@jit
-def lay_out(columns: Floats, n: int, length: int) -> Floats:
-    """Return n columns, each a row of `columns`, as `multiply_panel` takes them."""
-    flat = np.empty(n * length)
-    tiles = (n + WIDEST - 1) // WIDEST
-    first = 0
-    for tile in range(tiles):
-        width = n // tiles + (1 if tile < n % tiles else 0)
-        for k in range(width):
-            for p in range(length):
-                flat[first * length + p * width + k] = columns[first + k, p]
-        first += width
-    return flat
-
-
-@jit
-def multiply_panel(array: Floats, panel: int, flat: Floats, n: int, out: Floats, lane: int) -> None:
-    """Fill out (n, lanes), from `lane` on, with the products of one panel of `array` and n laid out columns."""
-    length, stride = array.shape[1], out.shape[1]
-    tiles = (n + WIDEST - 1) // WIDEST
-    first = 0
-    for tile in range(tiles):
-        width = n // tiles + (1 if tile < n % tiles else 0)
-        multiply(
-            array.ctypes.data + 8 * panel * length * PANEL,
-            flat.ctypes.data + 8 * first * length,
-            out.ctypes.data + 8 * (first * stride + lane),
-            stride,
-            length,
-            width,
-        )
-        first += width
-
-
-@jit
-def multiply_panels(array: Floats, panel: int, flat: Floats, n: int, out: Floats, lane: int) -> None:
-    """Do what `multiply_panel` does for PANELS panels, from `panel` on."""
-    length, stride = array.shape[1], out.shape[1]
-    tiles = (n + WIDEST - 1) // WIDEST
-    first = 0
-    for tile in range(tiles):
-        width = n // tiles + (1 if tile < n % tiles else 0)
-        multiply_many(
-            array.ctypes.data + 8 * panel * length * PANEL,
-            flat.ctypes.data + 8 * first * length,
-            out.ctypes.data + 8 * (first * stride + lane),
-            stride,
-            length,
-            width,
-        )
-        first += width
-
-
-@jit
-def view(
-    inverses: Floats, weights: Floats, row: int, contexts: Floats, estimate: Floats, spread: Floats
-) -> None:
-    """Fill one user's estimates and spreads."""
-    panel, lane = row // PANEL, row % PANEL
-    n, d = contexts.shape
-    for k in range(n):
-        total = 0.0
-        for a in range(d):
-            total += weights[panel, a, lane] * contexts[k, a]
-        estimate[k] = total
-        square = 0.0
-        p = 0
-        for a in range(d):
-            inner = 0.5 * inverses[panel, p, lane] * contexts[k, a]
-            p += 1
-            for b in range(a + 1, d):
-                inner += inverses[panel, p, lane] * contexts[k, b]
-                p += 1
-            square += 2.0 * contexts[k, a] * inner
-        spread[k] = math.sqrt(max(square, 0.0))
-
-
-@jit
-def norms(contexts: Floats, spread: Floats) -> None:
-    """Fill the spreads of a user who never learned: M = I."""
-    for k in range(contexts.shape[0]):
-        square = 0.0
-        for a in range(contexts.shape[1]):
-            square += contexts[k, a] * contexts[k, a]
-        spread[k] = math.sqrt(square)
+CHUNK = 512  # panels per thread at a time; sums are made chunk by chunk for any number of threads
+GROUP = 8  # panels whose neighbours are counted together, so that vector instructions pay off
 
 
 @jit
@@ -165,7 +47,7 @@ def _add_near(
         e, s = own_estimate[k], own_spread[k]
         for j in range(lanes):
             width = math.sqrt(max(squares[k, j], 0.0))
-            near = abs(e - estimates[k, j]) <= scale * (s + width) + ROUNDING
+            near = abs(e - estimates[k, j]) <= scale * (s + width) + ROUNDING  # written out, to be vectorised
             members[k, j] += 1.0 if near else 0.0
             estimate[k, j] += estimates[k, j] if near else 0.0
             spread[k, j] += width if near else 0.0
@@ -221,7 +103,7 @@ def gather_all(
     own_spread: Floats,
     scale: float,
 ) -> Floats:
-    """Sum over all neighbours, chunk after chunk, as several threads would."""
+    """Sum over all neighbours, chunk by chunk, as several threads would."""
     n = contexts.shape[0]
     panels = (rows + PANEL - 1) // PANEL
     total = np.zeros((3, n))
@@ -271,7 +153,7 @@ def draw_all(
     own_spread: Floats,
     scale: float,
 ) -> Floats:
-    """Sum over all neighbours: members, estimates, spreads, and what each of them draws (4, candidates)."""
+    """Sum over all neighbours: members, estimates, spreads, and their draws (4, candidates)."""
     n, d = contexts.shape
     flat_pairs, flat_features = np.empty(n * inverses.shape[1]), np.empty(n * d)
     lay_columns(contexts, flat_pairs, flat_features)
@@ -286,7 +168,7 @@ def draw_all(
         for k in range(n):
             for j in range(min(PANEL, rows - panel * PANEL)):
                 width = math.sqrt(max(squares[k, j], 0.0))
-                if abs(own_estimate[k] - estimates[k, j]) <= scale * (own_spread[k] + width) + ROUNDING:
+                if is_near(own_estimate[k], own_spread[k], estimates[k, j], width, scale):
                     total[0, k] += 1.0
                     total[1, k] += estimates[k, j]
                     total[2, k] += width
@@ -315,8 +197,7 @@ def near_rows(
         multiply_panel(weights, panel, flat_features, 1, estimates, 0)
         for j in range(min(PANEL, rows - panel * PANEL)):
             width = math.sqrt(max(squares[0, j], 0.0))
-            inside = abs(own_estimate - estimates[0, j]) <= scale * (own_spread + width) + ROUNDING
-            near[panel * PANEL + j] = inside
+            near[panel * PANEL + j] = is_near(own_estimate, own_spread, estimates[0, j], width, scale)
     return near
 
 
@@ -335,7 +216,7 @@ def share(
     scale: float,
     limit: float,
 ) -> int:
-    """Let the rows learn that are neighbours with a bound below `limit`, `own_row` always; return how many.
+    """Update the rows that are neighbours with a bound below `limit`, and always `own_row`; return how many.
 
     Panel by panel, so that each is read once: v = M⁻¹x gives the spread, √(x·v), and then the update.
     """
@@ -346,7 +227,7 @@ def share(
         before = learners
         for j in range(PANEL):
             width = math.sqrt(max(squares[j], 0.0))
-            near = abs(own_estimate - estimates[j]) <= scale * (own_spread + width) + ROUNDING
+            near = is_near(own_estimate, own_spread, estimates[j], width, scale)
             row = panel * PANEL + j
             learns = row < rows and ((near and scale * width < limit) or row == own_row)
             on[j] = 1.0 if learns else 0.0
@@ -357,145 +238,33 @@ def share(
 
 
 @jit
-def learn_row(
-    inverses: Floats,
-    weights: Floats,
-    lost: Residues,
-    missed: Residues,
-    row: int,
-    context: Floats,
-    payoff: float,
-) -> None:
-    """Let one row learn."""
-    v, gain, estimates, on = buffers(context.shape[0])
-    squares = look(inverses, weights, row // PANEL, context, v, estimates)
-    on[:] = 0.0
-    on[row % PANEL] = 1.0
-    learn_panel(inverses, weights, lost, missed, row // PANEL, on, payoff, v, gain, squares, estimates)
-
-
-@jit
-def buffers(d: int) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return room for v, v/s, the estimates and who is on, of one panel."""
-    return np.empty((d, PANEL)), np.empty((d, PANEL)), np.empty(PANEL), np.empty(PANEL)
-
-
-@jit
-def look(
-    inverses: Floats, weights: Floats, panel: int, context: Floats, v: Floats, estimates: Floats
-) -> Floats:
-    """Fill v (features, 8) with M⁻¹x and estimates (8,) with w·x for a panel, and return x·v (8,)."""
-    d = context.shape[0]
-    v[:] = 0.0
-    at = panel * inverses.shape[1] * PANEL  # where the panel starts
-    apply_symmetric(inverses.ctypes.data + 8 * at, context.ctypes.data, v.ctypes.data, d)
-    squares = np.zeros(PANEL)
-    estimates[:] = 0.0
-    for a in range(d):
-        for j in range(PANEL):
-            squares[j] += context[a] * v[a, j]
-            estimates[j] += weights[panel, a, j] * context[a]
-    return squares
-
-
-@jit
-def learn_panel(
-    inverses: Floats,
-    weights: Floats,
-    lost: Residues,
-    missed: Residues,
-    panel: int,
-    on: Floats,
-    payoff: float,
-    v: Floats,
-    gain: Floats,
-    squares: Floats,
-    estimates: Floats,
-) -> None:
-    """Let the users of a panel with on ≠ 0 learn; the others keep every bit.
-
-    Rank one (Sherman–Morrison), for eight users at once: v = M⁻¹x, s = 1 + x·v, M⁻¹ −= v vᵀ/s,
-    w += v (y − w·x)/s: O(d²), where inverting again would be O(d³).
-    """
-    d = v.shape[0]
-    for a in range(d):
-        for j in range(PANEL):
-            gain[a, j] = v[a, j] / (1.0 + squares[j])
-            if on[j]:
-                old = weights[panel, a, j]
-                step = gain[a, j] * (payoff - estimates[j]) + missed[panel, a, j]
-                new = old + step
-                weights[panel, a, j] = new
-                missed[panel, a, j] = step - (new - old)
-    at = panel * inverses.shape[1] * PANEL
-    subtract_outer(
-        inverses.ctypes.data + 8 * at,
-        lost.ctypes.data + 4 * at,
-        v.ctypes.data,
-        gain.ctypes.data,
-        on.ctypes.data,
-        d,
-    )
-
-
-@jit
-def open_row(inverses: Floats, weights: Floats, lost: Residues, missed: Residues, row: int) -> None:
-    """Set a row to M = I, w = 0."""
-    panel, lane = row // PANEL, row % PANEL
-    d = weights.shape[1]
-    p = 0
-    for a in range(d):
-        weights[panel, a, lane] = missed[panel, a, lane] = 0.0
-        for b in range(a, d):
-            inverses[panel, p, lane] = 1.0 if a == b else 0.0
-            lost[panel, p, lane] = 0.0
-            p += 1
-
-
-@jit
 def run_cab(
-    inverses: Floats,
-    weights: Floats,
-    lost: Residues,
-    missed: Residues,
-    rows: int,
-    users: Ints,
-    row_of: Ints,
-    known: Bools,
-    everybody: bool,
-    table: Floats,
-    candidates: Ints,
-    payoffs: Floats,
-    served: Ints,
-    alpha: float,
-    gamma: float,
-    learned: int,
-    thompson: bool,
-    rng: np.random.Generator,
-    choice: Ints,
-    kept: Bools,
-    members: Ints,
-    updated: Ints,
+    arrays: Plain, rows: int, users: Plain, table: Floats, batch: Plain, rule: Plain, rng: Generator
 ) -> int:
     """Play rounds of Algorithm 1 and return how many rows there are then.
 
-    `users` are positions in `row_of` (-1: no row yet) and `known` (registered); `everybody` is eligible="all".
-    There is room for a row for each of them. `served[t]` is -1 where payoffs (rounds, candidates) are all known.
+    `arrays` are Panels, `batch` is Rounds and `rule` is Rule. `users` are (row_of, known, everybody): for each number
+    in `who`, the row (-1: none yet) and whether the user is registered; and whether eligible="all". There is room for
+    a row for each of them.
     """
-    c, d = candidates.shape[1], table.shape[1]
+    inverses, weights, lost, missed = arrays
+    row_of, known, everybody = users
+    alpha, gamma, learned, thompson = rule
+    rounds = Rounds(*batch)
+    c, d = rounds.candidates.shape[1], table.shape[1]
     contexts = np.empty((c, d))
     estimate, spread, bare = np.empty(c), np.empty(c), np.empty(c)
     limit = gamma / 4
     idle = 0
     for u in range(row_of.shape[0]):
         idle += known[u] and row_of[u] < 0
-    for t in range(users.shape[0]):
-        user = users[t]
+    for t in range(rounds.who.shape[0]):
+        user = rounds.who[t]
         row = row_of[user]
         for k in range(c):
             for a in range(d):
-                contexts[k, a] = table[candidates[t, k], a]
-        scale = alpha * math.sqrt(math.log1p(learned + 1))
+                contexts[k, a] = table[rounds.candidates[t, k], a]
+        scale = scale_after(alpha, learned)
         norms(contexts, bare)
         if row < 0:
             estimate[:] = 0.0
@@ -512,7 +281,7 @@ def run_cab(
             together = rng.standard_normal(d)
         best = -np.inf
         for k in range(c):
-            if abs(estimate[k]) <= scale * (spread[k] + bare[k]) + ROUNDING:
+            if is_near(estimate[k], spread[k], 0.0, bare[k], scale):
                 near[0, k] += waiting
                 near[2, k] += waiting * bare[k]
                 if thompson and waiting:
@@ -525,12 +294,12 @@ def run_cab(
         k = 0
         while best - near[1, k] >= TIE:
             k += 1
-        choice[t] = k
-        members[t] = int(near[0, k])
-        kept[t] = served[t] < 0 or served[t] == k
-        if not kept[t]:
+        rounds.choice[t] = k
+        rounds.members[t] = int(near[0, k])
+        rounds.kept[t] = rounds.served[t] < 0 or rounds.served[t] == k
+        if not rounds.kept[t]:
             continue
-        payoff = payoffs[t, k] if served[t] < 0 else payoffs[t, 0]
+        payoff = rounds.payoffs[t, k if rounds.served[t] < 0 else 0]
         context = contexts[k]
         if scale * spread[k] >= limit:
             if row < 0:
@@ -539,9 +308,10 @@ def run_cab(
                 idle -= known[user]
                 open_row(inverses, weights, lost, missed, row)
             learn_row(inverses, weights, lost, missed, row, context, payoff)
-            updated[t] = 1
+            rounds.updated[t] = 1
         else:
-            updated[t] = share(
+            before = rows
+            learners = share(
                 inverses,
                 weights,
                 lost,
@@ -555,8 +325,7 @@ def run_cab(
                 scale,
                 limit,
             )
-            before = rows
-            if abs(estimate[k]) <= scale * (spread[k] + bare[k]) + ROUNDING and scale * bare[k] < limit:
+            if is_near(estimate[k], spread[k], 0.0, bare[k], scale) and scale * bare[k] < limit:
                 if everybody:
                     for u in range(row_of.shape[0]):
                         if known[u] and row_of[u] < 0:
@@ -569,7 +338,7 @@ def run_cab(
             for fresh in range(before, rows):
                 open_row(inverses, weights, lost, missed, fresh)
                 learn_row(inverses, weights, lost, missed, fresh, context, payoff)
-            updated[t] += rows - before
+            rounds.updated[t] = learners + rows - before
         known[user] = True
         learned += 1
     return rows

@@ -1,6 +1,6 @@
-"""CAB over rows of a bank whose old payoffs count less: one look at every row for each question.
+"""CAB over ridge regressions whose old payoffs count less. Every question reads all rows.
 
-`rows` are `ridges.Rows` or `means.Table`; rows 0 to n are the users who have learned. Row -1 has learned nothing.
+`rows` are `ridges.Rows` or `means.Table`; rows 0 to n are the updated users. Row -1 has learned nothing.
 """
 
 import math
@@ -8,16 +8,13 @@ from typing import Any
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
-from coterie.models._kernels.bounds import scale_after
+from coterie.arrays import Bools, Floats, Ints
+from coterie.models._kernels.bounds import is_near, scale_after
 from coterie.models._kernels.jit import jit
+from coterie.models._kernels.rounds import Rounds, Rule
 from coterie.models._kernels.rows.dispatch import draw, fade, fits, name, take, update, used, view
-from coterie.models._kernels.rows.game import Rounds, best
-from coterie.models.protocol import ROUNDING, Floats
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from coterie.models._kernels.rows.game import best
 
 
 @jit
@@ -30,7 +27,7 @@ def gather(
     for row in range(n):
         view(rows, row, items, which, estimate, spread)
         for k in range(c):
-            if abs(own_estimate[k] - estimate[k]) <= scale * (own_spread[k] + spread[k]) + ROUNDING:
+            if is_near(own_estimate[k], own_spread[k], estimate[k], spread[k], scale):
                 total[0, k] += 1.0
                 total[1, k] += estimate[k]
                 total[2, k] += spread[k]
@@ -48,14 +45,14 @@ def draw_near(
     scale: float,
     rng: Generator,
 ) -> Floats:
-    """Return what `gather` does and the sum of what each neighbour draws: (4, candidates)."""
+    """Return what `gather` does, and the sum of the neighbours' draws: (4, candidates)."""
     c = len(which)
     estimate, spread, drawn, total = np.empty(c), np.empty(c), np.empty(c), np.zeros((4, c))
     for row in range(n):
         view(rows, row, items, which, estimate, spread)
         draw(rows, row, items, which, scale, rng, drawn)
         for k in range(c):
-            if abs(own_estimate[k] - estimate[k]) <= scale * (own_spread[k] + spread[k]) + ROUNDING:
+            if is_near(own_estimate[k], own_spread[k], estimate[k], spread[k], scale):
                 total[0, k] += 1.0
                 total[1, k] += estimate[k]
                 total[2, k] += spread[k]
@@ -72,14 +69,14 @@ def near_rows(
     near, spreads = np.zeros(n, dtype=np.bool_), np.empty(n)
     for row in range(n):
         view(rows, row, items, which, estimate, spread)
-        near[row] = abs(own_estimate[0] - estimate[0]) <= scale * (own_spread[0] + spread[0]) + ROUNDING
+        near[row] = is_near(own_estimate[0], own_spread[0], estimate[0], spread[0], scale)
         spreads[row] = spread[0]
     return near, spreads
 
 
 @jit
 def learn(rows: Any, row: int, items: Any, position: int, payoff: float, keep: float) -> None:
-    """Let what a row knows count less, and let it learn."""
+    """Reduce the weight of what a row has learned, then update the row."""
     fade(rows, row, keep)
     update(rows, row, items, position, payoff)
 
@@ -98,7 +95,7 @@ def share(
     limit: float,
     keep: float,
 ) -> int:
-    """Let the rows learn that are neighbours with a bound below `limit`, `own_row` always; return how many."""
+    """Update the rows that are neighbours with a bound below `limit`, and always `own_row`; return how many."""
     near, spreads = near_rows(rows, n, items, which, own_estimate, own_spread, scale)
     learners = 0
     for row in range(n):
@@ -119,20 +116,18 @@ def play(
     so_far: Ints,
     everybody: bool,
     keep: float,
-    alpha: float,
-    gamma: float,
-    thompson: bool,
+    rule: Rule,
     rng: Generator,
 ) -> None:
-    """Play CAB. `so_far`: the next round, payoffs learned, rows, users who are known and have no row.
+    """Play CAB. `so_far`: the next round, payoffs learned, rows, known users without a row.
 
     Numbers of users are positions in `row_of` (-1: no row yet) and `known`; `everybody` is eligible="all". Stops
-    before a round in which all of them might learn and there is not room for it.
+    before a round if there is no room for a new row of each of them.
     """
     c = rounds.candidates.shape[1]
     estimate, spread, bare, score = np.empty(c), np.empty(c), np.empty(c), np.empty(c)
     drawn = np.zeros(c)
-    limit = gamma / 4
+    limit, thompson = rule.gamma / 4, rule.thompson
     for t in range(so_far[0], len(rounds.who)):
         n, idle = so_far[2], so_far[3]
         if not fits(rows, n + idle + 1, used(rows) + n + idle + 1):
@@ -141,7 +136,7 @@ def play(
         user = rounds.who[t]
         row = row_of[user]
         which = rounds.candidates[t]
-        scale = scale_after(alpha, so_far[1])
+        scale = scale_after(rule.alpha, so_far[1])
         view(rows, -1, items, which, estimate, bare)
         view(rows, row, items, which, estimate, spread)
         waiting = idle + (0 if known[user] else 1) if everybody else (1 if row < 0 else 0)
@@ -152,7 +147,7 @@ def play(
         else:
             near = gather(rows, n, items, which, estimate, spread, scale)
         for k in range(c):
-            if waiting > 0 and abs(estimate[k]) <= scale * (spread[k] + bare[k]) + ROUNDING:
+            if waiting > 0 and is_near(estimate[k], spread[k], 0.0, bare[k], scale):
                 near[0, k] += waiting
                 near[2, k] += waiting * bare[k]
                 if thompson:
@@ -180,7 +175,7 @@ def play(
             rounds.updated[t] = share(
                 rows, n, row, items, which[k : k + 1], payoff, own[0], own[1], own[2], own[3], keep
             )
-            if abs(estimate[k]) <= scale * (spread[k] + bare[k]) + ROUNDING and scale * bare[k] < limit:
+            if is_near(estimate[k], spread[k], 0.0, bare[k], scale) and scale * bare[k] < limit:
                 if everybody:
                     for u in range(len(row_of)):
                         if known[u] and row_of[u] < 0:

@@ -1,120 +1,31 @@
-"""Classes of users with equal histories, in flat arrays.
-
-On an item, the users with equal (times, total) form a class. Each item keeps its classes in one segment of
-`classes`, sorted by (times, total), so what is computed from them depends on what was learned and not on
-the way there. A user finds the own class in one of two ways:
-
-- by an entry, made when the user learned alone: a small hash table for each user, from item to class id;
-- by a mark: when the untouched users of an item learn together, nobody's entry is written. Users are
-  numbered in the order in which they became eligible, and the mark says that whoever has a number below
-  `until`, no entry, and no earlier mark is in its class. Everybody else is untouched.
-
-A scan over an item's classes serves every user of a class until the item changes or the bounds have grown
-enough to meet another class: `near` keeps its sums, with the item's version and the scales they are good for.
-
-Ids of classes that became equal are merged, the one pointing to the other (union-find); an id is free again
-when no entry, mark or other id points to it. Segments are powers of two, with a list of free ones for each
-size. Nothing grows in here: what lacks room is named to the caller, who enlarges it and calls again.
-"""
+"""Users with equal histories: entries, marks, classes and their ids, in the arrays of `history_arrays`."""
 
 import math
-from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
+from coterie.arrays import Ints
 from coterie.models._kernels.jit import bare
-
-Ints: TypeAlias = NDArray[np.int64]
-Records: TypeAlias = NDArray[Any]
-
-NONE, UNKNOWN = -1, -2
-ELSEWHERE = -2  # in place of a row: the user's models are not among these
-
-USER = np.dtype([("order", "i8"), ("start", "i8"), ("bits", "i4"), ("count", "i4")], align=True)
-ENTRY = np.dtype([("item", "i4"), ("id", "i4")], align=True)
-ITEM = np.dtype(
-    [
-        ("touched", "i8"),
-        ("born", "i8"),
-        ("version", "i8"),
-        ("start", "i8"),
-        ("bits", "i4"),
-        ("count", "i4"),
-        ("mark_start", "i8"),
-        ("mark_bits", "i4"),
-        ("mark_count", "i4"),
-    ],
-    align=True,
+from coterie.models._kernels.users.history_arrays import (
+    BORN,
+    CLASSES,
+    ELIGIBLE,
+    ENOUGH,
+    ENTRIES,
+    FREE_ID,
+    FREE_ROW,
+    IDS,
+    MARKS,
+    NONE,
+    ORDER,
+    ROOM_CLASSES,
+    ROOM_ENTRIES,
+    ROOM_IDS,
+    ROOM_MARKS,
+    ROOM_SCRATCH,
+    ROWS,
+    VERSION,
+    Records,
+    State,
 )
-CLASS = np.dtype(
-    [("times", "i8"), ("total", "f8"), ("size", "i8"), ("estimate", "f8"), ("spread", "f8"), ("id", "i8")],
-    align=True,
-)
-ID = np.dtype([("parent", "i4"), ("refs", "i4"), ("slot", "i4")], align=True)
-MARK = np.dtype([("until", "i8"), ("id", "i8")], align=True)
-NEAR = np.dtype(
-    [
-        ("version", "i8"),
-        ("since", "f8"),
-        ("until", "f8"),
-        ("members", "i8"),
-        ("estimate", "f8"),
-        ("spread", "f8"),
-        ("square", "f8"),
-    ],
-    align=True,
-)
-
-# `counts`: how many users are eligible, the next user's number, the next item's, ids ever used, a free id,
-# the last version given to an item, rows ever used, and a free row.
-ELIGIBLE, ORDER, BORN, IDS, FREE_ID, VERSION, ROWS, FREE_ROW, N_COUNTS = range(9)
-# `heaps`: a row for each array of segments; how much of it is in use, then a free segment of each size.
-ENTRIES, CLASSES, MARKS = range(3)
-SIZES = 40
-
-
-class State(NamedTuple):
-    """Everything that is known, as arrays."""
-
-    users: Records  # USER, by row
-    items: Records  # ITEM, by column
-    entries: Records  # ENTRY, in a segment for each user
-    classes: Records  # CLASS, in a segment for each item
-    marks: Records  # MARK, in a segment for each item
-    ids: Records  # ID, by class id
-    scratch: Records  # CLASS, as long as the longest segment of classes
-    near: Records  # NEAR, by place in `classes`
-    near_untouched: Records  # NEAR, by column
-    heaps: Ints  # (3, 1 + SIZES)
-    counts: Ints  # (N_COUNTS,)
-
-
-# What may lack room, as the calls below return it: the place in State.
-ENOUGH, ROOM_USERS, ROOM_ENTRIES, ROOM_CLASSES, ROOM_MARKS, ROOM_IDS, ROOM_SCRATCH = -1, 0, 2, 3, 4, 5, 6
-
-# The arrays as the calls below take them. A NamedTuple would cost ten times more to hand over.
-Arrays: TypeAlias = tuple[Any, ...]
-
-
-def empty_state() -> State:
-    """Return the arrays of nobody."""
-    state = State(
-        np.zeros(16, USER),
-        np.zeros(16, ITEM),
-        np.zeros(64, ENTRY),
-        np.zeros(64, CLASS),
-        np.zeros(16, MARK),
-        np.zeros(64, ID),
-        np.zeros(64, CLASS),
-        np.zeros(64, NEAR),
-        np.zeros(16, NEAR),
-        np.full((3, 1 + SIZES), NONE, dtype=np.int64),
-        np.zeros(N_COUNTS, dtype=np.int64),
-    )
-    state.heaps[:, 0] = 0
-    state.counts[FREE_ID] = state.counts[FREE_ROW] = NONE
-    return state
 
 
 @bare
@@ -133,7 +44,7 @@ def allocate(heap: Ints, links: Ints, bits: int) -> int:
 
 @bare
 def release(heap: Ints, links: Ints, bits: int, start: int) -> None:
-    """Take a segment back."""
+    """Release a segment."""
     links[start] = heap[1 + bits]
     heap[1 + bits] = start
 
@@ -187,7 +98,7 @@ def make_entry(s: State, row: int, item: int, id: int) -> None:
 
 @bare
 def free_entries(s: State, start: int, bits: int) -> None:
-    """Take a user's segment back, with nothing left in it."""
+    """Release a user's segment, cleared."""
     for p in range(start, start + (1 << bits)):
         s.entries[p].item = NONE
         s.entries[p].id = NONE
@@ -217,21 +128,31 @@ def reserve_entry(s: State, row: int) -> bool:
 
 
 @bare
+def widen(heap: Ints, records: Records, start: int, bits: int, count: int, least: int) -> tuple[int, int]:
+    """Move a segment's first `count` records to one of twice the size, or make one of 2**least.
+
+    Returns its start, NONE if there is no room, and its size in bits.
+    """
+    more = bits + 1 if start >= 0 else least
+    new = allocate(heap, records["id"], more)
+    if new >= 0:
+        for p in range(count):
+            records[new + p] = records[start + p]
+        if start >= 0:
+            release(heap, records["id"], bits, start)
+    return new, more
+
+
+@bare
 def reserve_class(s: State, item: int) -> bool:
     """Make sure that an item has room for one more class."""
     start, bits, count = s.items[item].start, s.items[item].bits, s.items[item].count
     if start >= 0 and count < 1 << bits:
         return True
-    more = bits + 1 if start >= 0 else 2
-    new = allocate(s.heaps[CLASSES], s.classes["id"], more)
-    if new < 0:
-        return False
-    for p in range(count):
-        s.classes[new + p] = s.classes[start + p]
-    if start >= 0:
-        release(s.heaps[CLASSES], s.classes["id"], bits, start)
-    s.items[item].start, s.items[item].bits = new, more
-    return True
+    new, more = widen(s.heaps[CLASSES], s.classes, start, bits, count, 2)
+    if new >= 0:
+        s.items[item].start, s.items[item].bits = new, more
+    return new >= 0
 
 
 @bare
@@ -251,7 +172,7 @@ def new_id(s: State) -> int:
 
 @bare
 def unref(s: State, id: int) -> None:
-    """Let go of an id: it is free when nothing points to it, and then lets go of what it points to."""
+    """Remove a reference to an id. An id without references is free, and its own reference is removed."""
     ids, counts = s.ids, s.counts
     while id >= 0:
         ids[id].refs -= 1
@@ -277,10 +198,7 @@ def find_mark(users: Records, items: Records, marks: Records, row: int, item: in
     order, count, start = users[row].order, items[item].mark_count, items[item].mark_start
     if order < 0 or count == 0 or order >= marks[start + count - 1].until:
         return NONE
-    low, rest = (
-        start,
-        count - 1,
-    )  # the mark is at low … low + rest; without branches, for they are a coin toss
+    low, rest = start, count - 1  # the mark is at low … low + rest; no branches: they could not be predicted
     while rest > 0:
         half = (rest + 1) >> 1
         low += half if order >= marks[low + half - 1].until else 0
@@ -307,7 +225,7 @@ def find_class(s: State, row: int, item: int, entry: int) -> int:
             return int(id)
         top = root(ids, id)
         marks[mark].id = top
-    ids[top].refs += 1  # the next search finds the way in one step
+    ids[top].refs += 1  # the next search needs one step
     unref(s, id)
     return top
 
@@ -361,7 +279,7 @@ def join(s: State, item: int, times: int, total: float, size: int) -> int:
 
 @bare
 def leave(s: State, item: int, id: int, entry: int) -> None:
-    """Take one user out of a class. An entry, if the user has one, no longer counts."""
+    """Take one user out of a class. If the user has an entry, its reference is removed."""
     items, entries, classes, ids = s.items, s.entries, s.classes, s.ids
     start, slot = items[item].start, ids[id].slot
     items[item].touched -= 1
@@ -379,10 +297,10 @@ def leave(s: State, item: int, id: int, entry: int) -> None:
 
 @bare
 def drop_marks(s: State, item: int, id: int) -> None:
-    """Remove the marks of a class without members: nobody is left between them and the marks before."""
+    """Remove the marks of a class without members: no user is left between them and the marks before."""
     items, marks, ids = s.items, s.marks, s.ids
     start, kept = items[item].mark_start, 0
-    ids[id].refs += 1  # it stays until the last mark is gone
+    ids[id].refs += 1  # so that it is not freed before the last mark
     for p in range(start, start + items[item].mark_count):
         if root(ids, marks[p].id) == id:
             unref(s, marks[p].id)
@@ -395,7 +313,7 @@ def drop_marks(s: State, item: int, id: int) -> None:
 
 @bare
 def join_marks(s: State, item: int) -> None:
-    """Let neighbouring marks of one class become one."""
+    """Join neighbouring marks of one class."""
     items, marks, ids = s.items, s.marks, s.ids
     start, kept = items[item].mark_start, 0
     for p in range(start, start + items[item].mark_count):
@@ -409,7 +327,7 @@ def join_marks(s: State, item: int) -> None:
 
 @bare
 def reserve_mark(s: State, item: int) -> bool:
-    """Make sure that an item has room for one more mark; only what does not become one makes it grow."""
+    """Make sure that an item has room for one more mark; neighbouring marks of one class are joined first."""
     start, bits, count = s.items[item].mark_start, s.items[item].mark_bits, s.items[item].mark_count
     if start >= 0 and count < 1 << bits:
         return True
@@ -418,16 +336,10 @@ def reserve_mark(s: State, item: int) -> bool:
         count = s.items[item].mark_count
         if 2 * count <= 1 << bits:
             return True
-    more = bits + 1 if start >= 0 else 0
-    new = allocate(s.heaps[MARKS], s.marks["id"], more)
-    if new < 0:
-        return False
-    for p in range(count):
-        s.marks[new + p] = s.marks[start + p]
-    if start >= 0:
-        release(s.heaps[MARKS], s.marks["id"], bits, start)
-    s.items[item].mark_start, s.items[item].mark_bits = new, more
-    return True
+    new, more = widen(s.heaps[MARKS], s.marks, start, bits, count, 0)
+    if new >= 0:
+        s.items[item].mark_start, s.items[item].mark_bits = new, more
+    return new >= 0
 
 
 @bare
@@ -460,7 +372,7 @@ def make_eligible(s: State, row: int) -> None:
 
 @bare
 def change(s: State, item: int) -> None:
-    """Make all sums kept for an item old."""
+    """Invalidate the sums kept for an item."""
     items, counts = s.items, s.counts
     counts[VERSION] += 1
     items[item].version = counts[VERSION]
@@ -468,7 +380,7 @@ def change(s: State, item: int) -> None:
 
 @bare
 def note_item(s: State, item: int) -> None:
-    """Remember that an item changes, and in which order items were first learned."""
+    """Record that an item changes, and in which order items were first learned."""
     items, counts = s.items, s.counts
     change(s, item)
     if items[item].born < 0:

@@ -1,7 +1,7 @@
-"""Which registers the compiler may use, chosen once: what a block of the panel product is made of.
+"""The processor's registers, which determine the size of a block of the panel product.
 
-What counts is the processor that Numba compiles for. That is this machine's, unless NUMBA_CPU_NAME and
-NUMBA_CPU_FEATURES name another.
+The processor is the one that Numba compiles for: this machine's, unless NUMBA_CPU_NAME and NUMBA_CPU_FEATURES name
+another.
 """
 
 import platform
@@ -18,7 +18,7 @@ class Registers(NamedTuple):
     """
 
     lanes: int  # float64 in a register
-    panels: int  # multiplied at once where there are many; the next ones are then fetched meanwhile
+    panels: int  # multiplied at once if there are many; the next ones are prefetched
     widest: int  # candidates
     fused: bool  # whether one instruction multiplies and adds
 
@@ -33,7 +33,7 @@ NEON = Registers(lanes=2, panels=1, widest=6, fused=True)  # 32
 
 
 def choose_registers(machine: str, features: set[str]) -> Registers:
-    """Return the block's shape for a kind of machine (platform.machine()) and LLVM's names of what it can."""
+    """Return the block's shape for a machine (platform.machine()) and the LLVM names of its features."""
     if machine.lower() in ("aarch64", "arm64"):
         return NEON
     if "avx512f" in features:
@@ -44,11 +44,13 @@ def choose_registers(machine: str, features: set[str]) -> Registers:
 
 
 def target_features() -> set[str]:
-    """Return LLVM's names of what the processor can that Numba compiles for."""
+    """Return the LLVM names of the features of the processor that Numba compiles for."""
     host = _named(get_host_cpu_features(), "+")
     if config.CPU_FEATURES is None:
         return host
-    mine = host if config.CPU_NAME is None else set()  # of another processor, only what is named is known
+    mine = (
+        host if config.CPU_NAME is None else set()
+    )  # of another processor, only the named features are known
     return (mine | _named(config.CPU_FEATURES, "+")) - _named(config.CPU_FEATURES, "-")
 
 

@@ -1,13 +1,13 @@
 """The innermost loops over one panel of eight users, in registers.
 
-A large matrix product reaches the arithmetic's limit because it copies both operands into panels first; for many
-users and few candidates the copying would cost as much as the product. Our inverses live in panels already, so all
-that is missing is the innermost block. It is written as LLVM vectors, since loops over arrays would keep the sums
-in memory instead of registers: 0.92 to 1.02 times the cost of the same arithmetic in a large product, and more
-than four times faster than loops for the updates (docs/speed.md).
+A large matrix product reaches the processor's speed limit because it copies both operands into panels first; for
+many users and few candidates the copying would cost as much as the product. Our inverses are stored in panels, so
+only the innermost block is needed. It is written as LLVM vectors, since loops over arrays would keep the sums in
+memory instead of registers: 0.92 to 1.02 times the cost of the same arithmetic in a large product, and more than four
+times faster than loops for the updates (docs/speed.md).
 
-All operands are addresses of contiguous float64, unless said otherwise. A panel's row is eight users. What the last
-three compute has the same bits on every machine: no product and sum are fused, and sums have one order.
+All operands are addresses of contiguous float64, unless stated otherwise. A panel's row is eight users. The last
+three functions give the same bits on every machine: no product and sum are fused, and sums have one order.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -92,7 +92,7 @@ def _at(builder: Any, address: Any, kind: Any) -> Any:
 
 
 def _offset(builder: Any, address: Any, count: Any, step: int) -> Any:
-    """Return the address `count` steps of so many bytes further on."""
+    """Return the address `count` steps of `step` bytes further on."""
     return builder.add(address, builder.mul(count, ir.Constant(_word, step)))
 
 
@@ -109,7 +109,7 @@ def _load_users(builder: Any, address: Any) -> Any:
 
 
 def _multiply_each(count: int) -> Callable[..., Any]:
-    """Return what emits a block for each number of columns, for so many panels."""
+    """Return the function that emits a block for each number of columns, for `count` panels."""
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         *operands, width = arguments
@@ -146,7 +146,7 @@ def multiply_block(
     def add_product(left: Any, right: Any, total: Any) -> Any:
         if registers.fused:
             return builder.call(fma, [left, right, total])
-        return builder.fadd(builder.fmul(left, right), total)  # a fused one would be a call of the C library
+        return builder.fadd(builder.fmul(left, right), total)  # fused would be a library call here
 
     parts = PANEL // registers.lanes  # registers that hold a row of one panel
     sums = [[cgutils.alloca_once(builder, lanes) for _ in range(width)] for _ in range(count * parts)]
@@ -174,7 +174,7 @@ def multiply_block(
 
 
 def _prefetch(builder: Any, address: Any) -> None:
-    """Have a cache line read that will be needed; an address behind the array does no harm."""
+    """Prefetch a cache line. An address behind the array does no harm."""
     byte = ir.IntType(8)
     kind = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), _index, _index, _index])
     fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")

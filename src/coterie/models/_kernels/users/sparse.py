@@ -1,18 +1,15 @@
-"""The loops of sparse user models. Every sum runs in the order of the history, so that a Gram matrix that was
-updated round by round equals, to the last bit, one that is computed afresh from the same history."""
+"""The loops of sparse user models. Every sum follows the order of the history, so that a Gram matrix that was
+updated round by round equals, to the last bit, one that is computed again from the same history."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats, Ints
 from coterie.models._kernels.jit import jit
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 
 @jit
-def opinions(
-    contexts: Floats, lengths: Floats, supports: Indices, sizes: Indices, weights: Floats, inverses: Floats
+def views(
+    contexts: Floats, lengths: Floats, supports: Ints, sizes: Ints, weights: Floats, inverses: Floats
 ) -> tuple[Floats, Floats]:
     """Return each user's w·x and √(x_Sᵀ M_S⁻¹ x_S), or ‖x‖ where S is empty: (users, candidates) each."""
     n_users, most = supports.shape
@@ -44,12 +41,12 @@ def add_context(
     x: Floats,
     payoff: float,
     pull: Floats,
-    wide: Indices,
+    wide: Ints,
     columns: Floats,
-    hot: Indices,
+    hot: Ints,
     block: Floats,
 ) -> None:
-    """Add x·y to Xᵀy and x xᵀ to those parts of XᵀX that are kept: `columns` of `wide`, `block` of `hot`."""
+    """Add x·y to Xᵀy, and x xᵀ to the parts of XᵀX that are kept: `columns` of `wide`, `block` of `hot`."""
     for a in range(x.shape[0]):
         pull[a] += x[a] * payoff
     for c in range(wide.shape[0]):
@@ -63,7 +60,7 @@ def add_context(
 
 
 @jit
-def add_products(contexts: Floats, rows: Indices, features: Indices, others: Indices, sums: Floats) -> None:
+def add_products(contexts: Floats, rows: Ints, features: Ints, others: Ints, sums: Floats) -> None:
     """Add Σ x[f]·x[o] over `rows` of `contexts` to `sums`: (features, others)."""
     for t in range(rows.shape[0]):
         row = rows[t]
@@ -74,7 +71,7 @@ def add_products(contexts: Floats, rows: Indices, features: Indices, others: Ind
 
 
 @jit
-def add_column(contexts: Floats, rows: Indices, feature: int, column: Floats) -> None:
+def add_column(contexts: Floats, rows: Ints, feature: int, column: Floats) -> None:
     """Add Σ x[feature]·x over `rows` of `contexts` to `column`: (n_features,)."""
     for t in range(rows.shape[0]):
         row = rows[t]
@@ -84,7 +81,7 @@ def add_column(contexts: Floats, rows: Indices, feature: int, column: Floats) ->
 
 
 @jit
-def add_pull(contexts: Floats, payoffs: Floats, rows: Indices, pull: Floats) -> None:
+def add_pull(contexts: Floats, payoffs: Floats, rows: Ints, pull: Floats) -> None:
     """Add Σ x·y over `rows` to `pull`: (n_features,)."""
     for t in range(rows.shape[0]):
         row = rows[t]

@@ -1,12 +1,11 @@
-"""One shard of users whose facts are looked at elsewhere: it keeps their parts, and hands them out."""
+"""One shard of users whose state is used in another process: it keeps their parts and returns them."""
 
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple, final
 
 import numpy as np
 
-from coterie.engines.placement import slot_of
-from coterie.engines.shard import Numbered
+from coterie.engines.shard import AnyShard
 from coterie.errors import FileError
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.hierarchy.remote_users import StoredUser
@@ -14,51 +13,58 @@ from coterie.models.hierarchy.remote_users import StoredUser
 Known = tuple[Hashable, StoredUser]
 
 
-class PeopleKind(NamedTuple):
-    """A part is what it is: there is nothing to set."""
+class UsersKind(NamedTuple):
+    """A shard of parts has no parameters."""
 
-    def shard(self) -> type["PeopleShard"]:
-        """Return what keeps parts."""
-        return PeopleShard
+    def shard(self) -> type["UsersShard"]:
+        """Return the class of the shard."""
+        return UsersShard
 
 
 @final
-class PeopleShard(Numbered):
+class UsersShard(AnyShard):
     """Some users' parts, by name and by row."""
 
-    def __init__(self, kind: PeopleKind) -> None:
+    def __init__(self, kind: UsersKind) -> None:
         super().__init__()
         self.kind = kind
         self.parts: dict[Hashable, StoredUser] = {}
-        self._at: dict[int, Hashable] = {}  # the user of each row that is here
-        self._by_slot: dict[int, dict[Hashable, None]] | None = None  # while users are moving
+        self._at: dict[int, Hashable] = {}  # the user of each row of this shard
 
     # Questions.
 
     def find(self, users: Sequence[Hashable]) -> list[StoredUser | None]:
-        """Return users' parts, None for strangers."""
+        """Return users' parts, None for unknown users."""
         return [self.parts.get(user) for user in users]
 
     def between(self, first: int, last: int) -> list[Known]:
-        """Return the users of rows [first, last) who are here."""
+        """Return the users with rows in [first, last)."""
         rows = range(first, last) if last - first < len(self._at) else sorted(self._at)
         names = [self._at[row] for row in rows if first <= row < last and row in self._at]
         return [(name, self.parts[name]) for name in names]
 
     def rows(self) -> list[tuple[int, Hashable]]:
-        """Return everybody, by row."""
+        """Return all users, by row."""
         return sorted(self._at.items())
 
+    def users(self) -> list[Hashable]:
+        """Return all users."""
+        return list(self.parts)
+
+    def knows(self, user: Hashable) -> bool:
+        """Return whether a user is known."""
+        return user in self.parts
+
     def count(self) -> int:
-        """Return how many users are here."""
+        """Return how many users there are."""
         return len(self.parts)
 
     def in_slot(self, slot: int) -> list[Known]:
         """Return the users of a slot."""
-        return [(name, self.parts[name]) for name in self._movers(slot)]
+        return [(name, self.parts[name]) for name in self._in_slot(slot)]
 
     def tensors(self) -> Tensors:
-        """Return everybody's parts as arrays."""
+        """Return all parts as arrays."""
         parts = list(self.parts.values())
         return {
             "users": pack_ids(self.parts),
@@ -68,7 +74,7 @@ class PeopleShard(Numbered):
         }
 
     def restore(self, tensors: Tensors) -> None:
-        """Take over what `tensors` returned."""
+        """Replace all parts."""
         names = unpack_ids(tensors, "users")
         rows = take(tensors, "rows", "i", (len(names),)).tolist()
         ends = np.cumsum(take(tensors, "lengths", "i", (len(names),)))
@@ -85,31 +91,13 @@ class PeopleShard(Numbered):
         for user, part in parts:
             self.parts[user] = part
             self._at[part.row] = user
-            if self._by_slot is not None:
-                self._by_slot.setdefault(slot_of(user), {})[user] = None
+            self._note(user)
 
     def _drop(self, user: Hashable) -> None:
         del self._at[self.parts.pop(user).row]
 
     def _renumber(self, last: int, row: int) -> None:
-        """Let the user of the last row take another."""
+        """Give the user of the last row another row."""
         name = self._at.pop(last)
         self.parts[name] = self.parts[name]._replace(row=row)
         self._at[row] = name
-
-    def _drop_slot(self, slot: int) -> None:
-        for user in self._movers(slot):
-            self._drop(user)
-
-    # While users are moving, it is known who is in which slot.
-
-    def _movers(self, slot: int) -> list[Hashable]:
-        if self._by_slot is None:
-            self._by_slot = {}
-            for user in self.parts:
-                self._by_slot.setdefault(slot_of(user), {})[user] = None
-        return [user for user in self._by_slot.get(slot, ()) if user in self.parts]
-
-    def settle(self) -> None:
-        """Forget who is in which slot: the moving is over."""
-        self._by_slot = None

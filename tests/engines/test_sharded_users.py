@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from coterie import Candidates, Hierarchical
 from coterie.bench.suites.people_shards import measure
 from coterie.engines import Local
-from coterie.engines.people import ShardedPeople
-from coterie.engines.people_shard import PeopleKind, PeopleShard
 from coterie.engines.shard import Change
+from coterie.engines.sharded_users import ShardedUsers
+from coterie.engines.users_shard import UsersKind, UsersShard
 from coterie.errors import ParameterError, PayoffError, UnavailableError, UserError
 from coterie.models._kernels.hierarchy.arrays import TRIED
 from coterie.models.files import read_file
@@ -92,16 +92,16 @@ def test_many_at_once_are_those_one_by_one(kind: str, monkeypatch: pytest.Monkey
     assert other.choose_many([], []) == []
 
 
-def calls_of(people: ShardedPeople) -> list[tuple[int, str]]:
+def calls_of(people: ShardedUsers) -> list[tuple[int, str]]:
     """Return a list that grows with each call of a shard."""
-    crew: Any = people._keeper.crew
-    asked, ask = [], crew.ask
+    backend: Any = people._supervisor.backend
+    asked, ask = [], backend.ask
 
     def counted(shard: int, method: str, *arguments: Any) -> Any:
         asked.append((shard, method))
         return ask(shard, method, *arguments)
 
-    crew.ask = counted
+    backend.ask = counted
     return asked
 
 
@@ -163,15 +163,15 @@ def test_shards_that_die_anywhere_lose_nothing_and_learn_nothing_twice(
 ) -> None:
     chance = random.Random(seed)
     engine = Engine(chance.choice([1, 2, 4]), "wait", chance.choice([1, 3, 1000]))
-    engine.crew.after = after
+    engine.backend.after = after
     one, other = make(kind), make(kind, engine=engine)
     for k in range(8):
-        engine.crew.die_in[chance.randrange(engine.rest[0])] = chance.randrange(6)
+        engine.backend.die_in[chance.randrange(engine.rest[0])] = chance.randrange(6)
         play(one, other, kind, 6, seed=seed + k)
         other._remote.clear()  # type: ignore[union-attr] # nothing is cached
-    engine.crew.die_in.clear()
+    engine.backend.die_in.clear()
     assert_same_tensors(one, other)
-    assert engine.crew.starts > engine.rest[0]
+    assert engine.backend.starts > engine.rest[0]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -181,8 +181,8 @@ def test_a_partial_answer_says_so_and_payoffs_wait_their_turn(kind: str) -> None
     play(one, other, kind, 60, seed=6)
     other._remote.clear()  # type: ignore[union-attr] # nothing is cached
     rounds = list(world(kind, 7, 20))
-    engine.crew.dead.add(other.models.placement.shard_of("user 3"))
-    engine.crew.held = True
+    engine.backend.dead.add(other.models.placement.shard_of("user 3"))
+    engine.backend.held = True
     contexts = contexts_of(kind, rounds[0][1], rounds[0][2])
     decision, stranger = other.explain("user 3", contexts), other.explain("nobody at all", contexts)
     assert decision.seen == (0, 3, 4)
@@ -193,7 +193,7 @@ def test_a_partial_answer_says_so_and_payoffs_wait_their_turn(kind: str) -> None
         assert one.learn(user, context, payoffs[0]) == 1
         assert other.learn(user, context, payoffs[0]) == 0
     assert len(other.waiting) == 20
-    engine.crew.held = False
+    engine.backend.held = False
     again = other.decide("user 3", contexts)
     assert again.seen is None
     assert not other.waiting
@@ -207,8 +207,8 @@ def test_whose_shard_answers_gets_a_whole_decision_while_others_are_down() -> No
     policy.learn_many(range(20), np.ones((20, 2)), np.ones(20))
     down, up = (next(u for u in range(20) if policy.models.placement.shard_of(u) == s) for s in (0, 1))
     policy._remote.clear()  # type: ignore[union-attr]
-    engine.crew.dead.add(0)
-    engine.crew.held = True
+    engine.backend.dead.add(0)
+    engine.backend.held = True
     assert policy.decide(down, np.eye(2)).seen is not None
     assert policy.decide(up, np.eye(2)).seen is None
 
@@ -218,8 +218,8 @@ def test_a_user_dropped_while_payoffs_wait_is_gone() -> None:
     policy = Hierarchical(one_hot=True, engine=engine)
     policy.learn_many(range(8), ["a"] * 8, np.ones(8))
     policy._remote.clear()  # type: ignore[union-attr]
-    engine.crew.dead |= {0, 1}
-    engine.crew.held = True
+    engine.backend.dead |= {0, 1}
+    engine.backend.held = True
     assert policy.decide(0, ["a"]).seen is not None
     policy.learn(0, "a", 1.0)
     assert len(policy.waiting) == 1
@@ -234,8 +234,8 @@ def test_refusing_changes_nothing() -> None:
     one, other = make("few ids"), make("few ids", engine=engine)
     play(one, other, "few ids", 40, seed=7)
     other._remote.clear()  # type: ignore[union-attr]
-    engine.crew.dead.add(other.models.placement.shard_of("user 1"))
-    engine.crew.held = True
+    engine.backend.dead.add(other.models.placement.shard_of("user 1"))
+    engine.backend.held = True
     for _ in range(2):
         with pytest.raises(UnavailableError, match="1 of 2 shards are down"):
             other.choose("user 1", ["item 1", "item 2"])
@@ -243,7 +243,7 @@ def test_refusing_changes_nothing() -> None:
             with pytest.raises(UnavailableError, match="1 of 2 shards are down"):
                 other.learn(user, "item 1", 1.0)
     assert not other.waiting
-    engine.crew.held = False
+    engine.backend.held = False
     assert_same_tensors(one, other)
 
 
@@ -251,18 +251,18 @@ def test_a_shard_that_cannot_be_rebuilt_is_given_up() -> None:
     engine = Engine(2)
     policy = Hierarchical(one_hot=True, engine=engine)
     policy.learn("a", "x", 1.0)
-    engine.crew.stillborn = True
-    engine.crew.dead |= {0, 1}
+    engine.backend.stillborn = True
+    engine.backend.dead |= {0, 1}
     with pytest.raises(UnavailableError, match="died 3 times while it was rebuilt"):
         policy.choose("b", ["x"])
 
 
 def test_a_change_is_applied_once_by_its_number() -> None:
-    shard = PeopleShard(PeopleKind())
+    shard = UsersShard(UsersKind())
     shard.change(Change(5, "put", ([("ada", StoredUser(0, b"12345678"))],)))
     shard.change(Change(4, "drop", ("ada",)))
     assert shard.find(["ada", "bob"]) == [StoredUser(0, b"12345678"), None]
-    again = PeopleShard(PeopleKind())
+    again = UsersShard(UsersKind())
     again.rebuild(shard.snapshot(), [Change(6, "put", ([("bob", StoredUser(1, b""))],))])
     assert again.between(0, 9) == [("ada", StoredUser(0, b"12345678")), ("bob", StoredUser(1, b""))]
     assert again.count() == 2
@@ -273,14 +273,16 @@ def test_logs_are_cut_by_snapshots() -> None:
     policy = Hierarchical(one_hot=True, engine=engine)
     for t in range(100):
         policy.learn(t % 9, t % 4, 0.5)
-    assert all(len(log) <= 6 for log in policy.models._keeper._log)
+    assert all(len(log) <= 6 for log in policy.models._supervisor._log)
 
 
 def test_a_log_of_many_payoffs_at_once_is_cut_by_snapshots_too() -> None:
     policy = Hierarchical(one_hot=True, engine=Engine(2, snapshot_every=100))
     for _ in range(5):
         policy.learn_many(range(400), ["a"] * 400, np.ones(400))
-    users = [len(call[0]) for log in policy.models._keeper._log for call in (one.arguments for one in log)]
+    users = [
+        len(call[0]) for log in policy.models._supervisor._log for call in (one.arguments for one in log)
+    ]
     assert sum(users) <= 2 * 400  # the last of each shard, and what came while a snapshot was taken
 
 

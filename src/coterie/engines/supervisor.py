@@ -1,7 +1,7 @@
-"""Keeping shards alive: every change has a number and is logged before it is made, and whoever dies is rebuilt.
+"""Supervision of shards: every change is numbered and logged before it is made, and a lost shard is rebuilt.
 
-For each shard there is a snapshot and the changes after it. A shard that is lost starts anew from the two, while the
-others answer; what a question does meanwhile is for `when_down` to say.
+For each shard there is a snapshot and a log of the changes after it. A lost shard is started again from both, while
+the others answer; `when_down` says what a question does meanwhile.
 """
 
 from collections import deque
@@ -15,57 +15,57 @@ from coterie.models.files import Tensors
 
 WhenDown = Literal["wait", "partial", "refuse"]
 WHEN_DOWN = ("wait", "partial", "refuse")
-ATTEMPTS = 3  # rebuilds of a shard that fail in a row, before it is given up
+ATTEMPTS = 3  # failed rebuilds of a shard in a row, before it is given up
 
 Ticket = Any
 
 
 class LostError(Exception):
-    """A shard is gone, or does not answer; whether it did what it was asked is not known."""
+    """A shard is gone, or does not answer. It may or may not have done the last call."""
 
 
-class Crew(Protocol):
-    """Where shards run."""
+class Backend(Protocol):
+    """Runs shards, in this process or others."""
 
     def start(self, shard: int, kind: AnyKind) -> None:
-        """Start an empty shard, in place of the one before if there was one."""
+        """Start an empty shard; it replaces the one with this number, if any."""
 
     def stop(self, shard: int) -> None:
         """End a shard."""
 
     def ask(self, shard: int, method: str, *arguments: Any) -> Ticket:
-        """Call a method of the shard, one after the other for each shard; the answer is taken with the ticket."""
+        """Call a method of a shard, after all earlier calls to it. `take` returns the answer."""
 
     def is_done(self, ticket: Ticket) -> bool:
-        """Return whether an answer is there."""
+        """Return whether an answer has arrived."""
 
     def take(self, ticket: Ticket, patient: bool = False) -> Any:
-        """Wait for an answer. Raises LostError if the shard is gone, or silent for long and one is not patient."""
+        """Wait for an answer. Raises LostError if the shard is gone, or, unless `patient`, after a timeout."""
 
     def keep(self, snapshot: Snapshot) -> Any:
-        """Keep a snapshot where the loss of a shard does not reach; returns what `ask` can pass to a shard."""
+        """Store a snapshot outside the shard; return a value that `ask` can pass to a shard."""
 
 
 @final
-class Keeper:
-    """Asks shards, changes them, and rebuilds those that are lost."""
+class Supervisor:
+    """Asks shards, changes them, and rebuilds lost ones."""
 
     def __init__(
-        self, crew: Crew, kind: AnyKind, shards: int, when_down: WhenDown, snapshot_every: int
+        self, backend: Backend, kind: AnyKind, shards: int, when_down: WhenDown, snapshot_every: int
     ) -> None:
         if when_down not in WHEN_DOWN:
             raise ParameterError(f"when_down is {when_down!r}, expected one of {', '.join(WHEN_DOWN)}")
         self.when_down = when_down
         self.snapshot_every = check_count("snapshot_every", snapshot_every)
-        self.crew = crew
+        self.backend = backend
         self._kind = kind
         self._number = 0  # of the last change
         self._log: list[deque[Change]] = []  # for each shard, the changes after its snapshot
         self._weight: list[int] = []  # of each log
-        self._kept: list[Any] = []  # for each shard, its snapshot; None is an empty shard
+        self._kept: list[Any] = []  # for each shard, its snapshot; None for an empty shard
         self._snapping: dict[int, Ticket] = {}
         self._rebuilding: dict[int, Ticket] = {}
-        self._failed: dict[int, int] = {}  # rebuilds that failed in a row
+        self._failed: dict[int, int] = {}  # failed rebuilds in a row
         for _ in range(check_count("shards", shards)):
             self.open()
 
@@ -74,9 +74,9 @@ class Keeper:
         return len(self._log)
 
     def is_whole(self) -> bool:
-        """Return whether all shards answer, as far as is known; one that died is being rebuilt meanwhile."""
+        """Return whether no shard is being rebuilt. A loss that no call has met is not known yet."""
         for shard, ticket in list(self._rebuilding.items()):
-            if self.crew.is_done(ticket):
+            if self.backend.is_done(ticket):
                 self._finish(shard)
         return not self._rebuilding
 
@@ -97,17 +97,17 @@ class Keeper:
     # Questions.
 
     def ask(self, calls: Mapping[int, tuple[Any, ...]], anyway: bool = False) -> dict[int, Any]:
-        """Ask shards and return their answers; without those that are down, if answers may be partial.
+        """Ask shards and return their answers. If answers may be partial, lost shards are left out.
 
-        With `anyway`, all answers are waited for, whatever `when_down` says.
+        With `anyway`, wait for all answers, whatever `when_down` is.
         """
         if not self.is_whole():
             self._wait_or_not(anyway)
-        tickets = {s: self.crew.ask(s, *call) for s, call in calls.items() if s not in self._rebuilding}
+        tickets = {s: self.backend.ask(s, *call) for s, call in calls.items() if s not in self._rebuilding}
         answers, lost = {}, []
         for shard, ticket in tickets.items():
             try:
-                answers[shard] = self.crew.take(ticket)
+                answers[shard] = self.backend.take(ticket)
             except LostError:
                 lost.append(shard)
         if lost:
@@ -118,11 +118,11 @@ class Keeper:
         return answers
 
     def ask_all(self, method: str, anyway: bool = False) -> dict[int, Any]:
-        """Ask every shard the same."""
+        """Ask every shard the same question."""
         return self.ask(dict.fromkeys(range(len(self)), (method,)), anyway)
 
     def _wait_or_not(self, anyway: bool) -> bool:
-        """Wait for those that are being rebuilt, or refuse, or go on without them and return False."""
+        """Wait for the shards that are being rebuilt, refuse, or return False to go on without them."""
         if anyway or self.when_down == "wait":
             self.settle()
             return True
@@ -137,9 +137,9 @@ class Keeper:
     def change(
         self, method: str, calls: Mapping[int, tuple[Any, ...]], weight: Mapping[int, int] | None = None
     ) -> dict[int, Any]:
-        """Log a change, then make it on its shards, and return their answers. All of them get it, once.
+        """Log a change, then make it on its shards, once on each, and return their answers.
 
-        `weight` says as how many changes it counts on a shard, if not as one.
+        `weight` is how many changes it counts as on each shard; the default is one.
         """
         if not self.is_whole():
             self._wait_or_not(anyway=self.when_down != "refuse")
@@ -149,29 +149,29 @@ class Keeper:
         for shard, change in changes.items():
             self._log[shard].append(change)
             self._weight[shard] += change.weight
-        tickets = {shard: self.crew.ask(shard, "change", change) for shard, change in changes.items()}
+        tickets = {shard: self.backend.ask(shard, "change", change) for shard, change in changes.items()}
         answers = {}
         for shard, ticket in tickets.items():
             try:
-                answers[shard] = self.crew.take(ticket)
+                answers[shard] = self.backend.take(ticket)
             except LostError:
                 self._rebuild(shard)
         for shard in changes.keys() - answers.keys():
             answers[shard] = self._finish(shard)
         for shard in changes:
-            self._look_after(shard)
+            self._shorten_log(shard)
         return answers
 
     def reset(self, shard: int, tensors: Tensors) -> None:
-        """Let a shard begin anew from these models, without waiting for it."""
-        self._kept[shard] = self.crew.keep(Snapshot(self._number, tensors))
+        """Restart a shard with this state, without waiting for it."""
+        self._kept[shard] = self.backend.keep(Snapshot(self._number, tensors))
         self._log[shard].clear()
         self._weight[shard] = 0
         self._rebuild(shard)
 
     def open(self) -> None:
         """Add an empty shard."""
-        self.crew.start(len(self._log), self._kind)
+        self.backend.start(len(self._log), self._kind)
         self._log.append(deque())
         self._weight.append(0)
         self._kept.append(None)
@@ -179,48 +179,48 @@ class Keeper:
     def close(self) -> None:
         """End the last shard."""
         shard = len(self) - 1
-        self.crew.stop(shard)
+        self.backend.stop(shard)
         del self._log[shard], self._weight[shard], self._kept[shard]
         self._snapping.pop(shard, None)
         self._rebuilding.pop(shard, None)
 
-    # Snapshots, and what is done with them.
+    # Snapshots and rebuilds.
 
-    def _look_after(self, shard: int) -> None:
-        """Take a snapshot of a shard whose log has become long, without waiting for it."""
+    def _shorten_log(self, shard: int) -> None:
+        """Take a snapshot of a shard if its log has become long, without waiting for it."""
         ticket = self._snapping.get(shard)
         if ticket is None:
             if self._weight[shard] >= self.snapshot_every:
-                self._snapping[shard] = self.crew.ask(shard, "snapshot")
-        elif self.crew.is_done(ticket):
+                self._snapping[shard] = self.backend.ask(shard, "snapshot")
+        elif self.backend.is_done(ticket):
             self._snapped(shard)
 
     def snap(self, shard: int) -> None:
         """Take a snapshot of a shard now."""
-        self._snapping.setdefault(shard, self.crew.ask(shard, "snapshot"))
+        self._snapping.setdefault(shard, self.backend.ask(shard, "snapshot"))
         self._snapped(shard)
 
     def _snapped(self, shard: int) -> None:
         try:
-            snapshot: Snapshot = self.crew.take(self._snapping.pop(shard))
+            snapshot: Snapshot = self.backend.take(self._snapping.pop(shard))
         except LostError:
-            return  # the next question finds out
-        self._kept[shard] = self.crew.keep(snapshot)
+            return  # the next call will find out
+        self._kept[shard] = self.backend.keep(snapshot)
         while self._log[shard] and self._log[shard][0].number <= snapshot.number:
             self._weight[shard] -= self._log[shard].popleft().weight
 
     def _rebuild(self, shard: int) -> None:
-        """Start a shard anew and let it catch up, without waiting for it."""
+        """Start a shard again and replay its log, without waiting for it."""
         self._snapping.pop(shard, None)
-        self.crew.start(shard, self._kind)
+        self.backend.start(shard, self._kind)
         changes = list(self._log[shard])
-        self._rebuilding[shard] = self.crew.ask(shard, "rebuild", self._kept[shard], changes)
+        self._rebuilding[shard] = self.backend.ask(shard, "rebuild", self._kept[shard], changes)
 
     def _finish(self, shard: int) -> Any:
-        """Wait until a shard has caught up, and return its answer to the last change."""
+        """Wait until a shard is rebuilt, and return its answer to the last change."""
         while True:
             try:
-                answer = self.crew.take(self._rebuilding[shard], patient=True)
+                answer = self.backend.take(self._rebuilding[shard], patient=True)
             except LostError as error:
                 self._failed[shard] = self._failed.get(shard, 0) + 1
                 if self._failed[shard] >= ATTEMPTS:

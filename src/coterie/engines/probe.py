@@ -1,8 +1,7 @@
-"""Asks, in a process of its own, whether a Ray cluster answers and takes our token.
+"""Checks, in a separate process, whether a Ray cluster answers and accepts our token.
 
-Ray itself would try for forty seconds, print warnings, and on some mistakes end the process; a child can be given
-a time limit, and its output can be kept back. Run as
-`python -m coterie.engines.knock ADDRESS`; prints one line of JSON.
+Ray itself would try for forty seconds, print warnings, and on some errors end the process. A child process has a
+time limit, and its output can be hidden. `python -m coterie.engines.probe ADDRESS` prints one line of JSON.
 """
 
 import json
@@ -10,7 +9,7 @@ import sys
 from typing import Any
 
 
-def knock(address: str) -> dict[str, Any]:
+def probe(address: str) -> dict[str, Any]:
     """Return the cluster's address and its head's ip, or what went wrong."""
     from ray import _raylet
     from ray._private.services import canonicalize_bootstrap_address
@@ -18,7 +17,7 @@ def knock(address: str) -> dict[str, Any]:
 
     try:
         if address.startswith("ray://"):
-            return _knock_as_client(address)
+            return _probe_as_client(address)
         if address == "auto":
             found = canonicalize_bootstrap_address("auto")
             if found is None:
@@ -33,7 +32,7 @@ def knock(address: str) -> dict[str, Any]:
         return {"wrong": "rpc", "said": str(error).splitlines()[0]}
 
 
-def _knock_as_client(address: str) -> dict[str, Any]:
+def _probe_as_client(address: str) -> dict[str, Any]:
     import grpc
     from ray._private.grpc_utils import init_grpc_channel
     from ray.core.generated import ray_client_pb2, ray_client_pb2_grpc
@@ -50,4 +49,4 @@ def _knock_as_client(address: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(knock(sys.argv[1])))
+    print(json.dumps(probe(sys.argv[1])))
