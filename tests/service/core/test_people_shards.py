@@ -87,7 +87,7 @@ def test_a_partial_answer_says_so_and_nothing_is_lost(tmp_path: Path) -> None:
             await coordinator.rank(question)
             await coordinator.reward(question.event, 1.0)
         made: Any = coordinator.engine.items
-        made._desk.begin()  # nobody is at hand
+        made._remote.clear()  # no user is cached
         home.crew.dead |= {0, 1, 2}
         home.crew.held = True
         partial = ranking_of(await coordinator.rank(ask("while down", user="user 1"))).partial
