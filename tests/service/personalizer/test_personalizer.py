@@ -1,5 +1,6 @@
 """The compatible API to the letter: bodies, codes and headers in both forms, users in the context, slots."""
 
+import asyncio
 import doctest
 import itertools
 import json
@@ -164,6 +165,22 @@ def test_what_cannot_be_applied_is_named(client: TestClient[Any]) -> None:
 def test_the_versions_are_labels_of_their_own_in_the_metrics(client: TestClient[Any]) -> None:
     client.get("/personalizer/v1.1-preview.3/status")
     assert 'route="/personalizer/v1.1-preview.3/status"' in client.get("/metrics").text
+
+
+def test_the_policy_is_shown_without_holding_up_the_event_loop(
+    client: TestClient[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its defaults are read off a policy that is made for it, which takes as long as a large decision."""
+    in_the_loop: list[bool] = []
+
+    def noted(*given: Any) -> Any:
+        in_the_loop.append(asyncio._get_running_loop() is not None)
+        return make_policy(*given)
+
+    make_policy = personalizer_configuration.make_policy
+    monkeypatch.setattr(personalizer_configuration, "make_policy", noted)
+    assert client.get("/personalizer/v1.0/configurations/policy").status_code == 200
+    assert in_the_loop == [False]
 
 
 def test_a_body_that_is_not_json_is_refused(client: TestClient[Any]) -> None:

@@ -37,7 +37,7 @@ async def change_service(body: RawBody, state: State) -> ServiceConfiguration:
 @get(every_form("/configurations/policy"), opt=READ)
 async def show_policy(state: State) -> PolicyContract:
     """Show the policy."""
-    return configuration.show_policy(state.coordinator.bandit.config)
+    return await asyncio.to_thread(configuration.show_policy, state.coordinator.bandit.config)
 
 
 @put(every_form("/configurations/policy"), opt=ADMIN)
@@ -45,7 +45,7 @@ async def change_policy(body: RawBody, state: State) -> PolicyContract:
     """Change the policy; the new one first learns the log."""
     sent = read(body, PolicyContract, "InvalidPolicyConfiguration")
     await configuration.change_policy(state.coordinator, sent)
-    return configuration.show_policy(state.coordinator.bandit.config)
+    return await asyncio.to_thread(configuration.show_policy, state.coordinator.bandit.config)
 
 
 @delete(every_form("/configurations/policy"), opt=ADMIN, status_code=200)
@@ -55,7 +55,7 @@ async def reset_policy(state: State) -> PolicyContract:
     first = coordinator.settings.config
     new = msgspec.structs.replace(coordinator.bandit.config, policy=first.policy, parameters=first.parameters)
     await coordinator.configure(new)
-    return configuration.show_policy(coordinator.bandit.config)
+    return await asyncio.to_thread(configuration.show_policy, coordinator.bandit.config)
 
 
 @get(every_form("/model"), opt=READ)
