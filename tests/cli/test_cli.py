@@ -141,6 +141,7 @@ def test_an_error_is_one_line_and_exit_code_2(
     assert said.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_an_interrupted_comparison_says_how_to_go_on_and_goes_on(world: str, tmp_path: Path) -> None:
     """Ctrl-C with two workers, then the same command again: the traces are those of an undisturbed one."""
     listen = "signal.signal(signal.SIGINT, signal.default_int_handler)"  # a shell's `&` turns it off

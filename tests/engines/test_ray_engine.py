@@ -62,7 +62,8 @@ def test_actors_decide_and_learn_as_one_process(engine: Ray, kind: dict[str, Any
     assert_same_state(one, other)
 
 
-@pytest.mark.parametrize("kind", ONE_IS_SLOW, ids=["one-hot", "dense"])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS, ids=["one-hot", "dense"])
 def test_actors_killed_in_the_middle_of_a_load_lose_nothing(engine: Ray, kind: dict[str, Any]) -> None:
     chance = random.Random(0)
     one, other = CAB(**kind, alpha=0.02), CAB(**kind, alpha=0.02, engine=engine)

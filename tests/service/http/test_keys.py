@@ -62,6 +62,7 @@ def _check(store: str) -> None:
         assert _status(running, None) == 201
 
 
+@pytest.mark.slow
 def test_keys_change_beside_a_running_service(tmp_path: Path) -> None:
     _check(str(tmp_path / "log.db"))
 

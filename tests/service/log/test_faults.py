@@ -211,7 +211,9 @@ def _logged(path: Path) -> list[str]:
         return [record.event for _, record in flatten(store.read()) if isinstance(record, Rank)]
 
 
-@pytest.mark.parametrize("durability", ["lose-nothing", "lose-one-second"])
+@pytest.mark.parametrize(
+    "durability", ["lose-nothing", pytest.param("lose-one-second", marks=pytest.mark.slow)]
+)
 def test_an_fsync_that_fails_once_is_not_trusted_again(tmp_path: Path, shim: Path, durability: str) -> None:
     path = tmp_path / "log.db"
     environment, orders = _failing(shim, path)
