@@ -12,7 +12,7 @@ import pytest
 
 from coterie import CAB
 from coterie.errors import ParameterError, UnavailableError
-from coterie.models import Movable
+from coterie.models import Movable, protocol
 from coterie.models.protocol import Eligible
 from coterie.policies import load
 from tests.playing import play_side_by_side
@@ -152,6 +152,10 @@ def test_growth_keeps_what_is_there_where_it_is() -> None:
     for user in range(1, 13):
         policy.learn(user, shown(rng, 1)[0], 1.0)
     np.testing.assert_array_equal(policy.tensors()["weights"][0], before)
+
+
+def test_a_sweep_tells_ties_and_neighbours_apart_as_the_models_do() -> None:
+    assert (sweep.ROUNDING, sweep.TIE) == (protocol.ROUNDING, protocol.TIE)
 
 
 def test_each_run_of_a_sweep_chooses_as_a_run_alone() -> None:

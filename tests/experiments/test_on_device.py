@@ -25,7 +25,7 @@ from tests.miniature import write_lastfm
 
 jax = pytest.importorskip("jax", reason="jax is not installed (the extra gpu)")
 
-from coterie.engines.device.runs import Rounds, Runs, Setting  # noqa: E402
+from coterie.engines.device.runs import Runs, Setting  # noqa: E402
 from coterie.experiments.run import on_device  # noqa: E402
 
 CPU = jax.devices("cpu")[0]
@@ -161,7 +161,7 @@ def test_runs_of_different_lengths_lists_and_logs_are_played_together() -> None:
             payoffs = rng.random(candidates.shape if served is None else n)
             batches[k] = Batch(users.tolist(), candidates, tables[k], payoffs, served)
             known = np.full(n, -1) if served is None else served
-            asked[k] = Rounds(users, candidates, tables[k], payoffs.reshape(n, -1), known), learned[k]
+            asked[k] = Batch(users, candidates, tables[k], payoffs.reshape(n, -1), known), learned[k]
         for k, played in runs.play(asked).items():
             truth = policies[k].run(batches[k])
             for mine, others in zip(played, truth, strict=True):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from coterie.data.rounds import Round
 from coterie.errors import ParameterError
-from coterie.models.batches import Batch
+from coterie.models.batches import Batch, names_of
 from coterie.models.candidates import pick
 
 STEP = 250  # rounds in a block
@@ -17,7 +17,7 @@ STEP = 250  # rounds in a block
 
 def rounds_of(batch: Batch) -> Iterator[Round]:
     """Yield the rounds of a batch one by one; payoffs that a log does not contain are NaN."""
-    users = batch.users.tolist() if isinstance(batch.users, np.ndarray) else batch.users
+    users = names_of(batch.users)
     for t, user in enumerate(users):
         row = batch.candidates[t]
         contexts = pick(batch.items, row)

@@ -3,7 +3,7 @@
 from typing import Any, get_args
 
 from coterie.errors import ParameterError
-from coterie.models.checks import check_count
+from coterie.models.context_kind import check_one_kind
 from coterie.models.protocol import Eligible, Models, Movable, Near, Shardable, UserModels, View
 from coterie.models.rows.means import Means
 from coterie.models.rows.ridge_rows import RidgeRows
@@ -25,10 +25,8 @@ def make_models(
 ) -> Shardable:
     """Return models for vectors of `n_features`, where `sample` users may be neighbours, or for item ids."""
     _check_eligible(eligible)
-    _check_kind(n_features, one_hot)
-    if one_hot:
-        return OneHot(eligible)
-    return Dense(check_count("n_features", n_features), eligible, sample)
+    kind = check_one_kind(n_features, one_hot)
+    return OneHot(eligible) if kind.n_features is None else Dense(kind.n_features, eligible, sample)
 
 
 def make_fading(n_features: int | None, one_hot: bool, eligible: Any, keep: float) -> UserModels:
@@ -45,20 +43,10 @@ def make_sparse(n_features: int, sparsity: int, method: Method, eligible: Any) -
 
 def make_rows(n_features: int | None, one_hot: bool) -> RidgeRows:
     """Return numbered models for vectors of `n_features`, or for item ids."""
-    _check_kind(n_features, one_hot)
-    return Means() if one_hot else Ridges(check_count("n_features", n_features))
+    kind = check_one_kind(n_features, one_hot)
+    return Means() if kind.n_features is None else Ridges(kind.n_features)
 
 
 def _check_eligible(eligible: Any) -> None:
     if eligible not in get_args(Eligible):
         raise ParameterError(f"eligible is {eligible!r}, expected 'updated' or 'all'")
-
-
-def _check_kind(n_features: int | None, one_hot: bool) -> None:
-    if one_hot is not True and one_hot is not False:
-        raise ParameterError(f"one_hot is {one_hot!r}, expected True or False")
-    if one_hot == (n_features is not None):
-        raise ParameterError(
-            f"n_features is {n_features!r} and one_hot is {one_hot!r}, expected exactly one kind of context: "
-            "n_features=25 for feature vectors, or one_hot=True for item ids"
-        )

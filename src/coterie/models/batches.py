@@ -1,6 +1,6 @@
 """Many rounds as arrays, from the data to compiled loops, and their outcomes."""
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from coterie.arrays import Bools, Floats, Ints
 from coterie.models._kernels.rounds import Rounds, Rule
 
-__all__ = ["Batch", "Outcome", "Rule", "as_rounds", "distinct", "outcome_of", "positions"]
+__all__ = ["Batch", "Outcome", "Rule", "as_rounds", "distinct", "names_of", "outcome_of", "positions"]
 
 
 class Batch(NamedTuple):
@@ -78,6 +78,11 @@ def outcome_of(rounds: Rounds) -> Outcome:
     return Outcome(rounds.choice, rounds.kept, rounds.members, rounds.updated)
 
 
+def names_of(users: Any) -> Sequence[Hashable]:
+    """Return the ids of users as Python objects, not as NumPy's."""
+    return users.tolist() if isinstance(users, np.ndarray) else users  # type: ignore[no-any-return]
+
+
 def distinct(values: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
     """Return the different integers in an array, sorted, and the position in them of each entry."""
     low, high = (int(values.min()), int(values.max())) if values.size else (0, 0)
@@ -98,7 +103,6 @@ def positions(users: Any) -> tuple[list[Hashable], Ints]:
     if isinstance(users, np.ndarray) and users.dtype.kind in "iu" and users.ndim == 1:
         found, where = distinct(users)
         return found.tolist(), where
-    names = users.tolist() if isinstance(users, np.ndarray) else list(users)
     place: dict[Hashable, int] = {}
-    where = np.array([place.setdefault(name, len(place)) for name in names], dtype=np.int64)
+    where = np.array([place.setdefault(name, len(place)) for name in names_of(users)], dtype=np.int64)
     return list(place), where

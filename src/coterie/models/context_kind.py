@@ -33,6 +33,16 @@ class ContextKind(NamedTuple):
         return contexts.ids if isinstance(contexts, Candidates) else contexts
 
 
+def check_one_kind(n_features: Any, one_hot: Any) -> ContextKind:
+    """Return the kind of contexts of a policy that takes features or ids; raise unless it is exactly one."""
+    if check_flag("one_hot", one_hot) == (n_features is not None):
+        raise ParameterError(
+            f"n_features is {n_features!r} and one_hot is {one_hot!r}, expected exactly one kind of context: "
+            "n_features=25 for feature vectors, or one_hot=True for item ids"
+        )
+    return check_kind(n_features, one_hot)
+
+
 def check_kind(n_features: Any, one_hot: Any) -> ContextKind:
     """Return the kind of contexts, or raise if a parameter is not valid or there is no kind."""
     kind = ContextKind(

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, Protocol, final
 import numpy as np
 
 from coterie.errors import CoterieError
+from coterie.models.batches import names_of
 from coterie.models.candidates import Candidates
 from coterie.models.checks import check_number, check_user, read_payoff
 from coterie.models.context_kind import check_kind
@@ -229,7 +230,7 @@ class Hierarchical(Policy):
         """Return a block in which the changes of these users are sent together."""
         if self._remote is None:
             return nullcontext()
-        return self._remote.in_bulk(users.tolist() if isinstance(users, np.ndarray) else users)
+        return self._remote.in_bulk(names_of(users))
 
     def run(self, batch: Batch) -> Outcome:
         """Play many rounds in a compiled loop."""

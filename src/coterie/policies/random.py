@@ -7,6 +7,7 @@ from typing import Any, final
 import numpy as np
 
 from coterie.models import make_models
+from coterie.models.batches import names_of
 from coterie.models.checks import check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.protocol import TIE
@@ -69,7 +70,7 @@ class Random(KnownUsers):
             score = self.rng.random((min(CHUNK, n - start), width))  # the same random numbers as `decide`
             choice[start : start + CHUNK] = np.argmax(score.max(axis=1, keepdims=True) - score < TIE, axis=1)
         kept = (served < 0) | (choice == served)
-        users = batch.users.tolist() if isinstance(batch.users, np.ndarray) else batch.users
+        users = names_of(batch.users)
         self._known |= dict.fromkeys(compress(users, kept.tolist()))
         self.learned += int(kept.sum())
         return Outcome(choice, kept, np.ones(n, dtype=np.int64), np.zeros(n, dtype=np.int64))

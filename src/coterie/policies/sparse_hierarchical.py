@@ -33,6 +33,7 @@ from typing import Any, final
 import numpy as np
 
 from coterie.errors import ContextError, ParameterError, UserError
+from coterie.models.batches import names_of
 from coterie.models.checks import (
     check_count,
     check_flag,
@@ -169,7 +170,7 @@ class SparseHierarchical(Policy):
         if not (self.one_hot or self.n_features) or not len(batch.users):
             return run_one_by_one(self, batch)
         log, encoded = read_batch(batch), self.read(batch.items)
-        users = batch.users.tolist() if isinstance(batch.users, np.ndarray) else list(batch.users)
+        users = list(names_of(batch.users))
         settings, draws = Settings(self.explore, self.gap, self.floor), self.rng.random(len(users))
         rounds = self.effects.play(users, encoded, log, draws, settings, self.learned)
         self.learned += int(rounds.kept.sum())

@@ -24,6 +24,7 @@ from urllib.parse import quote
 import numpy as np
 
 from coterie.errors import FileError, MissingExtraError, ParameterError
+from coterie.models.batches import names_of
 from coterie.models.candidates import Candidates
 from coterie.models.checks import check_user, read_payoff
 from coterie.models.context_kind import check_kind
@@ -172,7 +173,7 @@ class VW(KnownUsers):
         n, known = len(candidates), self._known
         choice, members = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
         kept = np.zeros(n, dtype=np.bool_)
-        users = batch.users.tolist() if isinstance(batch.users, np.ndarray) else batch.users
+        users = names_of(batch.users)
         for t, (user, row, place) in enumerate(zip(users, candidates.tolist(), served.tolist(), strict=True)):
             for item in row:
                 if item not in lines:

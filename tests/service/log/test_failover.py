@@ -69,6 +69,14 @@ async def _coordinator(url: str) -> Coordinator:
     return coordinator
 
 
+def _abandon(coordinator: Coordinator) -> None:
+    """End the tasks of a service whose store is closed."""
+    assert coordinator.sequencer.committer is not None
+    coordinator.sequencer.committer.abandon()
+    for task in coordinator._tasks:
+        task.cancel()
+
+
 def _break_connections(store: Any, url: str) -> None:
     """End the sessions of a store on the server, as a network or a proxy may."""
     with psycopg.connect(url) as connection:
@@ -262,10 +270,7 @@ def test_a_takeover_reads_only_what_was_not_followed(database: str, monkeypatch:
         assert snapshot.dump(bandit) == truth
         assert bandit.names == first.bandit.names
         standby.store.close()
-        assert first.sequencer.committer is not None
-        first.sequencer.committer.abandon()
-        for task in first._tasks:
-            task.cancel()
+        _abandon(first)
 
     asyncio.run(go())
 
@@ -321,10 +326,7 @@ def test_a_user_may_be_scrubbed_between_two_looks(database: str, looks: int) -> 
         assert bandit.statistics.total.learned == 1
         assert snapshot.dump(bandit) == truth == snapshot.dump(recover(standby.store, from_empty=True))
         standby.store.close()
-        assert first.sequencer.committer is not None
-        first.sequencer.committer.abandon()
-        for task in first._tasks:
-            task.cancel()
+        _abandon(first)
 
     asyncio.run(go())
 

@@ -45,7 +45,7 @@ def open_workers(
             )
         from coterie.engines.address import open_engine
 
-        device = open_engine(engine).device
+        device = open_engine(engine).device  # tells if JAX is missing
         from coterie.experiments.run.on_device import on_device
 
         yield on_device(device)

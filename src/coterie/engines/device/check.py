@@ -9,9 +9,7 @@ from coterie.arrays import Floats
 from coterie.engines.device import sweep
 from coterie.engines.device.blocks import Asked, Blocks, Question
 from coterie.engines.device.plain import Plain
-from coterie.engines.device.sweep import Rounds, Rules
-
-ROUNDING, TIE = 1e-12, 1e-9  # as in the models' protocol, which needs the compiler
+from coterie.engines.device.sweep import ROUNDING, TIE, Rounds, rules
 
 
 class World(NamedTuple):
@@ -31,11 +29,6 @@ def make_world(runs: int, users: int, features: int, candidates: int, rounds: in
     shown = rng.integers(len(table), size=(rounds, runs, candidates)).astype(np.int32)
     payoffs = likes[shown, (who % 10)[..., None]].astype(np.float64)
     return World(table, Rounds(who, shown, payoffs, np.full(who.shape, -1, np.int32)))
-
-
-def rules(alpha: Floats, gamma: Floats, rounds: int) -> Rules:
-    """Return the settings of each run."""
-    return Rules(alpha, gamma / 4, np.float64(ROUNDING), np.float64(TIE), sweep.growth(rounds))
 
 
 def check(device: Any, rounds: int = 2_000, users: int = 300) -> str:

@@ -18,13 +18,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.engines.device import check, sweep
 from coterie.engines.device.blocks import Asked, Blocks, Question, find_device, ready
 from coterie.engines.device.kernels import Block
-
-Floats = NDArray[np.float64]
 
 FEATURES, CANDIDATES, BATCH = 25, 25, 64
 RUNS, RUN_USERS = 105, 1892  # 21 values of α, five times, on LastFM
@@ -178,7 +176,7 @@ def joint(device: Any, sizes: Sizes, speed: float) -> Iterator[Cost]:
     alpha = np.float64(0.01) * (np.arange(sizes.runs, dtype=np.float64) % 21)
     reading = sizes.runs * sizes.run_users * 8 * (FEATURES * (FEATURES + 1) // 2 + FEATURES) / speed
     with jax.enable_x64(True):
-        rules = check.rules(alpha, np.full(sizes.runs, 0.2), sizes.joint_rounds)
+        rules = sweep.rules(alpha, np.full(sizes.runs, 0.2), sizes.joint_rounds)
         table = jax.device_put(world.table, device)
         with jax.default_device(device):
             models = jax.device_put(sweep.start(sizes.runs, sizes.run_users, FEATURES), device)

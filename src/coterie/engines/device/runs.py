@@ -8,35 +8,23 @@ from typing import Any, NamedTuple, final
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats, Ints
 from coterie.engines.device import sweep
 from coterie.engines.device.kernels import Block
-from coterie.models.protocol import ROUNDING, TIE
+from coterie.models.batches import Batch
 
 STEP = 250  # rounds in one call of the device; shorter batches are filled up with rounds that teach nothing
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
 
 class Setting(NamedTuple):
-    """What decides a run beside its rounds."""
+    """The parameters of one run."""
 
     alpha: float
     gamma: float
 
 
-class Rounds(NamedTuple):
-    """The rounds of one run."""
-
-    users: Ints  # (rounds,): rows
-    candidates: Ints  # (rounds, candidates): rows of the table
-    table: Floats  # (items, features)
-    payoffs: Floats  # (rounds, candidates), or (rounds, 1) with `served`
-    served: Ints  # (rounds,): the candidate whose payoff a log knows, or -1 where all are known
-
-
+@final
 class Runs:
     """The models of several runs."""
 
@@ -49,21 +37,18 @@ class Runs:
         self._tables = _Tables(device)
         with jax.enable_x64(True), jax.default_device(device):
             self._models = jax.device_put(sweep.start(self._count, users, n_features), device)
-            given = sweep.Rules(
-                np.array([setting.alpha for setting in settings]),
-                np.array([setting.gamma / 4 for setting in settings]),
-                np.float64(ROUNDING),
-                np.float64(TIE),
-                sweep.growth(payoffs),
-            )
-            self._rules = jax.device_put(given, device)
+            alpha, gamma = (np.array(values) for values in zip(*settings, strict=True))
+            self._rules = jax.device_put(sweep.rules(alpha, gamma, payoffs), device)
 
-    def play(self, asked: Mapping[int, tuple[Rounds, int]]) -> dict[int, sweep.Played]:
-        """Play the rounds of some runs, each after so many payoffs learned; return what happened, by run."""
+    def play(self, asked: Mapping[int, tuple[Batch, int]]) -> dict[int, sweep.Played]:
+        """Play checked batches of some runs, each after so many payoffs learned; return what happened, by run.
+
+        The users of a batch are rows, its items are feature vectors.
+        """
         length = max(len(rounds.users) for rounds, _ in asked.values())
         width = max(rounds.candidates.shape[1] for rounds, _ in asked.values())
         filled = -(-length // STEP) * STEP
-        table, first = self._tables.joined([rounds.table for rounds, _ in asked.values()])
+        table, first = self._tables.joined([rounds.items for rounds, _ in asked.values()])
         joint = sweep.Rounds(
             np.zeros((filled, self._count), np.int32),
             np.zeros((filled, self._count, width), np.int32),
@@ -132,14 +117,10 @@ class _Tables:
     def joined(self, tables: Sequence[Floats]) -> tuple[Any, list[int]]:
         """Return all tables in one, and where each begins in it."""
         different = list({id(table): table for table in tables}.values())
-        if not _same(different, self._kept):
+        if [*map(id, different)] != [*map(id, self._kept)]:
             self._kept = different
             with jax.enable_x64(True):
                 self._sent = jax.device_put(np.concatenate(different), self._device)
         begins = np.cumsum([0, *map(len, self._kept)])[:-1].tolist()
         begin = dict(zip(map(id, self._kept), begins, strict=True))
         return self._sent, [begin[id(table)] for table in tables]
-
-
-def _same(some: list[Floats], others: list[Floats]) -> bool:
-    return len(some) == len(others) and all(map(lambda one, other: one is other, some, others))

@@ -17,12 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from coterie.arrays import Floats
 from coterie.engines.device import fused_sweep
 from coterie.engines.device.kernels import EXACT, Array, compensated, places, products, sums
 
 LEARNERS = 2048  # rows that learn in one step; more of them take more steps
 WHOLE = 16  # widths are multiples of it
 TILE = 128  # the number of users is a multiple of it
+ROUNDING, TIE = 1e-12, 1e-9  # as in the models' protocol, which needs the compiler
 
 
 class Models(NamedTuple):
@@ -206,6 +208,7 @@ def _learn_rows(models: Models, run: Array, user: Array, x: Array, payoff: Array
     )
 
 
-def growth(payoffs: int) -> Any:
-    """Return √log(1+t) for t − 1 = 0 … payoffs payoffs learned before."""
-    return np.sqrt(np.log1p(np.arange(1, payoffs + 2, dtype=np.float64)))
+def rules(alpha: Floats, gamma: Floats, payoffs: int) -> Rules:
+    """Return the settings of runs of at most so many payoffs."""
+    growth = np.sqrt(np.log1p(np.arange(1, payoffs + 2, dtype=np.float64)))
+    return Rules(alpha, gamma / 4, np.float64(ROUNDING), np.float64(TIE), growth)

@@ -14,10 +14,11 @@ import numpy as np
 
 from coterie.data.datasets import Part
 from coterie.engines.device.kernels import Block
-from coterie.engines.device.runs import Rounds, Runs, Setting
+from coterie.engines.device.runs import Runs, Setting
 from coterie.experiments.run import parallel
 from coterie.experiments.run.parallel import StoppedError, Task, Told, Work, Workers
 from coterie.experiments.run.runs import Run
+from coterie.models.batches import names_of
 from coterie.models.files import pack_ids, unpack_ids
 from coterie.policies import CAB
 from coterie.policies.base.batch import Batch, Outcome, read_batch
@@ -69,21 +70,21 @@ def shape_of(run: Run) -> tuple[int, int] | None:
 def _play_together(
     device: Any, shape: tuple[int, int], tasks: Sequence[Task], told: Told, work: Work
 ) -> None:
-    meeting = _Meeting(device, shape, tasks)
+    barrier = _Barrier(device, shape, tasks)
     counts = [0] * len(tasks)
 
     def record(number: int, task: Task) -> None:
         def tick(done: int) -> None:
             counts[number] = done
-            meeting.check()
+            barrier.check()
 
         run, path = task
         try:
-            work(run, path, tick=tick, placed=lambda policy: OnDeviceCAB(policy, meeting, number))
+            work(run, path, tick=tick, placed=lambda policy: OnDeviceCAB(policy, barrier, number))
             counts[number] = run.n_rounds
         except BaseException as error:
-            meeting.stop(error)
-        meeting.leave()
+            barrier.stop(error)
+        barrier.leave()
 
     threads = [Thread(target=record, args=pair, daemon=True) for pair in enumerate(tasks)]
     try:
@@ -94,15 +95,15 @@ def _play_together(
                 thread.join(PAUSE)
                 told(counts)
     finally:
-        meeting.stop()
+        barrier.stop()
         for thread in threads:
             thread.join()
-    if meeting.error is not None:
-        raise meeting.error
+    if barrier.error is not None:
+        raise barrier.error
 
 
 @final
-class _Meeting:
+class _Barrier:
     """Where the runs' threads wait for each other."""
 
     def __init__(self, device: Any, shape: tuple[int, int], tasks: Sequence[Task]) -> None:
@@ -111,12 +112,12 @@ class _Meeting:
         self.runs = Runs(device, settings, users, n_features, max(run.n_rounds for run, _ in tasks))
         self.changed = Condition()
         self._present = len(tasks)
-        self._asked: dict[int, tuple[Rounds, int]] = {}
+        self._asked: dict[int, tuple[Batch, int]] = {}
         self._answers: dict[int, Any] = {}
         self._stopped = False
         self.error: BaseException | None = None  # the first that stopped the runs
 
-    def play(self, run: int, rounds: Rounds, learned: int) -> Any:
+    def play(self, run: int, rounds: Batch, learned: int) -> Any:
         """Play a batch of one run, together with those of the others."""
         with self.changed:
             self._asked[run] = rounds, learned
@@ -157,8 +158,8 @@ class _Meeting:
 class OnDeviceCAB:
     """CAB for `record`: what the run has learned is on the device, among other runs."""
 
-    def __init__(self, policy: CAB, meeting: _Meeting, number: int) -> None:
-        self._policy, self._meeting, self._number = policy, meeting, number
+    def __init__(self, policy: CAB, barrier: _Barrier, number: int) -> None:
+        self._policy, self._barrier, self._number = policy, barrier, number
         self._learned = policy.learned
         learned = policy.tensors()  # of an interrupted run that goes on
         self._rows: dict[Hashable, int] = {
@@ -166,29 +167,26 @@ class OnDeviceCAB:
         }
         if self._rows:
             block = Block(*(learned[name] for name in Block._fields))
-            with meeting.changed:
-                meeting.runs.write(number, block)
+            with barrier.changed:
+                barrier.runs.write(number, block)
 
     def run(self, batch: Batch) -> Outcome:
         """Play many rounds; see `Policy.run`."""
         candidates, payoffs, served = read_batch(batch)
-        users = batch.users.tolist() if isinstance(batch.users, np.ndarray) else batch.users
+        users = names_of(batch.users)
         rows = np.array([self._rows.setdefault(user, len(self._rows)) for user in users], np.int64)
-        rounds = Rounds(rows, candidates, self._policy.models.read(batch.items), payoffs, served)
-        played = self._meeting.play(self._number, rounds, self._learned)
+        rounds = Batch(rows, candidates, self._policy.models.read(batch.items), payoffs, served)
+        played = self._barrier.play(self._number, rounds, self._learned)
         self._learned += int(played.kept.sum())
-        kept = played.kept.astype(np.bool_)
-        return Outcome(
-            played.choice.astype(np.int64),
-            kept,
-            played.members.astype(np.int64),
-            played.updated.astype(np.int64),
+        choice, members, updated = (
+            part.astype(np.int64) for part in (played.choice, played.members, played.updated)
         )
+        return Outcome(choice, played.kept, members, updated)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Save the policy as if it had learned in this process."""
-        with self._meeting.changed:
-            rows, block = self._meeting.runs.read(self._number)
+        with self._barrier.changed:
+            rows, block = self._barrier.runs.read(self._number)
         names = list(self._rows)
         updated = pack_ids([names[row] for row in rows])
         self._policy.restore({"updated": updated, "idle": pack_ids([]), **block._asdict()})

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias, final
 import numpy as np
 
 from coterie.arrays import Floats
-from coterie.models import make_models
 from coterie.models._kernels.rows.sums import add_outer
 from coterie.models.checks import read_items, read_vectors
+from coterie.models.context_kind import check_one_kind
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.protocol import View
 from coterie.models.rows.tables import solve_view
@@ -21,8 +21,8 @@ from coterie.models.rows.tables import solve_view
 
 def make_sums(n_features: int | None, one_hot: bool) -> "Sums":
     """Return the columns for vectors of `n_features`, or for item ids."""
-    make_models(n_features, one_hot)  # checks both
-    return VectorSums(n_features) if n_features is not None else ItemSums()
+    kind = check_one_kind(n_features, one_hot)
+    return ItemSums() if kind.n_features is None else VectorSums(kind.n_features)
 
 
 @final

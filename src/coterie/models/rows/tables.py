@@ -12,9 +12,9 @@ import numpy as np
 
 from coterie.arrays import Floats, Ints
 from coterie.errors import FileError
-from coterie.models import make_models
 from coterie.models._kernels.rows.sums import total
 from coterie.models.checks import read_items, read_vectors
+from coterie.models.context_kind import check_one_kind
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.protocol import View
 from coterie.models.rows.ridge_rows import SOUND
@@ -25,8 +25,8 @@ NOTHING: Column = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.
 
 def make_table(n_features: int | None, one_hot: bool) -> "Table":
     """Return an empty table for vectors of `n_features`, or for item ids."""
-    make_models(n_features, one_hot)  # checks both
-    return VectorTable(n_features) if n_features is not None else ItemTable()
+    kind = check_one_kind(n_features, one_hot)
+    return ItemTable() if kind.n_features is None else VectorTable(kind.n_features)
 
 
 def solve_view(gram: Floats, moment: Floats, contexts: Floats) -> View:

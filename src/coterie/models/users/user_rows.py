@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from coterie.arrays import Floats, Ints
 from coterie.errors import FileError
+from coterie.models.batches import names_of
 from coterie.models.checks import check_user
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.protocol import NOBODY, ROUNDING, Eligible, View
@@ -116,7 +117,7 @@ class UserRows:
 
     def number(self, users: Sequence[Hashable]) -> Numbered:
         """Return the users of some rounds, and all idle users, as arrays."""
-        asked = users.tolist() if isinstance(users, np.ndarray) else users
+        asked = names_of(users)
         names = list(self._idle | dict.fromkeys(asked))
         place = {name: k for k, name in enumerate(names)}
         return Numbered(

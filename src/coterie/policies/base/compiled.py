@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from coterie.models import RidgeRows
-from coterie.models.batches import outcome_of
+from coterie.models.batches import names_of, outcome_of
 from coterie.models.rows.chunks import Chunk, Items
 from coterie.policies.base.batch import Batch, Outcome, read_batch, run_one_by_one
 
@@ -38,7 +38,7 @@ def play_chunks(
     batch: Batch, items: Items, row: Callable[[Hashable], int], play: Callable[[Chunk, Items], None]
 ) -> Outcome:
     """Play a checked batch in chunks, as `run_chunks` does."""
-    users = batch.users.tolist() if isinstance(batch.users, np.ndarray) else batch.users
+    users = names_of(batch.users)
     parts = []
     for piece in batch._replace(users=users).pieces(0, len(users), CHUNK):
         chunk = Chunk(piece, row)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.random import Generator
 
 from coterie.errors import FileError, ParameterError
+from coterie.models.batches import names_of
 from coterie.models.checks import check_count, check_pairs, read_items
 from coterie.models.files import State, Tensors, read_file, write_file
 from coterie.models.forget import without_item
@@ -234,7 +235,7 @@ class Policy(ABC):
             return 0
         if self.runs_compiled and not self.draws:
             return int(self.run(batch).updated.sum())
-        users = batch.users.tolist() if isinstance(batch.users, np.ndarray) else batch.users
+        users = names_of(batch.users)
         rows = zip(users, batch.candidates[:, 0].tolist(), payoffs[:, 0].tolist(), strict=True)
         return sum(self.learn(user, batch.items[place], payoff) for user, place, payoff in rows)
 

@@ -25,8 +25,8 @@ import numpy as np
 
 from coterie.arrays import Floats
 from coterie.errors import ParameterError
-from coterie.models import make_models
 from coterie.models.checks import check_count, check_number
+from coterie.models.context_kind import check_one_kind
 from coterie.models.rows.joint import Block, Joint
 from coterie.policies.base.exploration import Alpha, check_alpha
 from coterie.policies.social.joint_policy import JointPolicy
@@ -82,7 +82,7 @@ class CoLin(JointPolicy):
         ridge: float = 1.0,
         limit: int = 5000,
     ) -> None:
-        make_models(n_features, one_hot)  # checks both
+        check_one_kind(n_features, one_hot)
         self.n_features = n_features
         self.one_hot = one_hot
         self.alpha = check_alpha(alpha)

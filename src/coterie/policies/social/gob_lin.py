@@ -31,8 +31,8 @@ from scipy.sparse import csr_array
 
 from coterie.arrays import Floats
 from coterie.errors import ParameterError
-from coterie.models import make_models
 from coterie.models.checks import check_count
+from coterie.models.context_kind import check_one_kind
 from coterie.models.rows.joint import Block, Joint
 from coterie.policies.base.exploration import Alpha, check_alpha
 from coterie.policies.base.seed import Seed, make_rng
@@ -102,7 +102,7 @@ class GOBLin(JointPolicy):
         limit: int = 5000,
         seed: Seed = 0,
     ) -> None:
-        make_models(n_features, one_hot)  # checks both
+        check_one_kind(n_features, one_hot)
         self.n_features = n_features
         self.one_hot = one_hot
         self.alpha = check_alpha(alpha)
