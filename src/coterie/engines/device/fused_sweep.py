@@ -1,4 +1,4 @@
-"""A joint round of many runs on a GPU: everybody is read once, and who learns is changed in place.
+"""A joint round of many runs on a GPU: each row is read once, and updated in place.
 
 Loops compiled by Triton, as in `fused`. See `sweep` for how models are kept.
 """
@@ -16,8 +16,8 @@ from coterie.engines.device import fused
 from coterie.engines.device.fused import shaped
 from coterie.engines.device.kernels import Array, places
 
-USERS = 64  # of one program that looks
-LEARNERS = 64  # users among whom one program finds those who learn
+USERS = 64  # per program of `look`
+LEARNERS = 64  # users per program of `learn`, which updates some of them
 CHUNK = 16
 WARPS, STAGES = 4, 4
 
@@ -25,7 +25,7 @@ WARPS, STAGES = 4, 4
 def look(
     known: Array, squared: Array, x: Array, estimate: Array, reach: Array, scale: Array, limit: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Sum over neighbours, and find the sure ones. See `sweep._look`."""
+    """Sum over neighbours, and find the certain ones. See `sweep._look`."""
     runs, users, width = known.shape
     candidates, pairs, d = x.shape[1], squared.shape[-1], x.shape[-1]
     rows = max(16, 1 << (candidates - 1).bit_length())
@@ -92,7 +92,7 @@ def _look_loop(
 
 
 def learn(models: Any, learns: Array, context: Array, payoff: Array) -> Any:
-    """Let users learn, in place. See `sweep._learn`."""
+    """Update users in place. See `sweep._learn`."""
     runs, users, width = models.known.shape
     d = context.shape[1]
     side = 1 << (d - 1).bit_length()

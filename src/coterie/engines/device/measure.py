@@ -1,7 +1,7 @@
-"""What decisions cost on a device: `python -m coterie.engines.device.measure`, where NumPy and JAX are all there is.
+"""What decisions cost on a device: `python -m coterie.engines.device.measure`, which needs NumPy and JAX only.
 
-Times are by the clock, from numbers on the host to numbers on the host, medians of many calls on a device
-that has been busy for half a second; compiling is told apart.
+Times are elapsed times from numbers on the host to numbers on the host: medians of many calls, after half a second of
+calls that do not count. Compiling is measured apart.
 Beside each stands the time in which the device's memory could be read, at the speed of a copy in the same run.
 """
 

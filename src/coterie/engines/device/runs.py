@@ -1,4 +1,4 @@
-"""Runs of CAB side by side on a device: each hands in a batch of rounds, and all batches are played together.
+"""Runs of CAB side by side on a device: each run gives a batch of rounds, and all batches are played together.
 
 See `sweep` for the arithmetic. Every run has its own users, alpha and gamma.
 """
@@ -14,7 +14,7 @@ from coterie.engines.device import sweep
 from coterie.engines.device.kernels import Block
 from coterie.models.batches import Batch
 
-STEP = 250  # rounds in one call of the device; shorter batches are filled up with rounds that teach nothing
+STEP = 250  # rounds in one call of the device; shorter batches are filled up with rounds without a payoff
 
 
 class Setting(NamedTuple):
@@ -41,7 +41,7 @@ class Runs:
             self._rules = jax.device_put(sweep.rules(alpha, gamma, payoffs), device)
 
     def play(self, asked: Mapping[int, tuple[Batch, int]]) -> dict[int, sweep.Played]:
-        """Play checked batches of some runs, each after so many payoffs learned; return what happened, by run.
+        """Play checked batches of some runs, each after so many payoffs learned; return the outcomes by run.
 
         The users of a batch are rows, its items are feature vectors.
         """
@@ -61,7 +61,9 @@ class Runs:
             # A list that is too short repeats its last candidate: of equal scores the first is chosen.
             shown = np.pad(rounds.candidates, ((0, 0), (0, width - rounds.candidates.shape[1])), "edge")
             joint.users[here], joint.candidates[here] = rounds.users, shown + offset
-            joint.payoffs[here][:, : rounds.candidates.shape[1]] = rounds.payoffs  # one payoff is every one's
+            joint.payoffs[here][:, : rounds.candidates.shape[1]] = (
+                rounds.payoffs
+            )  # a log's payoff stands for all
             joint.served[here] = rounds.served
             learned[number] = before
         played = self._play(joint, learned, table)
@@ -94,7 +96,7 @@ class Runs:
         )
 
     def write(self, run: int, block: Block) -> None:
-        """Take over the models of the first rows of a run."""
+        """Set the models of the first rows of a run."""
         count, pairs = block.inverses.shape
         inside = slice(count), slice(pairs + self._features)
         known = np.concatenate([block.inverses, block.weights], axis=1)
@@ -111,7 +113,7 @@ class _Tables:
 
     def __init__(self, device: Any) -> None:
         self._device = device
-        self._kept: list[Floats] = []  # what was sent
+        self._kept: list[Floats] = []  # the tables on the device
         self._sent: Any = None
 
     def joined(self, tables: Sequence[Floats]) -> tuple[Any, list[int]]:

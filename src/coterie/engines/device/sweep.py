@@ -1,12 +1,12 @@
-"""Many runs of dense CAB side by side: one joint round is one batch of products, and the choices are each run's own.
+"""Many runs of dense CAB side by side: in a joint round every run decides and learns once, with its own choices.
 
-All users of a run have a row from the start, one after the other:
+Each user of a run has a row from the start:
 
 known   (runs, users, width)            M⁻¹, its upper triangle row by row, then w = M⁻¹b, then zeros
 lost    (runs, users, width), float32   what rounding took from each entry, to be added back (Kahan)
 
-w is NaN until the user is updated: nobody's neighbour. A decision and the payoff it earns see the same models, so who
-is near for the chosen candidate is also who learns with the user: everybody is read once a round.
+w is NaN until the user is updated, so that the user is not a neighbour. A decision and its payoff see the same models:
+the neighbours found for the decision are those of the update, and each row is read once per round.
 """
 
 from functools import partial
@@ -28,14 +28,14 @@ ROUNDING, TIE = 1e-12, 1e-9  # as in the models' protocol, which needs the compi
 
 
 class Models(NamedTuple):
-    """What all runs have learned."""
+    """The models of all runs."""
 
     known: Array
     lost: Array
 
 
 class Rules(NamedTuple):
-    """What decides a run beside its rounds."""
+    """The settings of each run."""
 
     alpha: Array  # (runs,)
     limit: Array  # (runs,): γ/4
@@ -45,7 +45,7 @@ class Rules(NamedTuple):
 
 
 class Rounds(NamedTuple):
-    """What is played: the same number of rounds in every run."""
+    """The rounds to play: the same number in every run."""
 
     users: Array  # (rounds, runs), int32
     candidates: Array  # (rounds, runs, candidates), int32: rows of the table
@@ -54,7 +54,7 @@ class Rounds(NamedTuple):
 
 
 class Played(NamedTuple):
-    """What happened, (rounds, runs) each."""
+    """The outcome of each round, (rounds, runs) each."""
 
     choice: Array
     kept: Array
@@ -63,7 +63,7 @@ class Played(NamedTuple):
 
 
 def start(runs: int, users: int, n_features: int) -> Models:
-    """Return runs in which nobody has learned."""
+    """Return the models of runs without any payoff."""
     at = places(n_features)
     pairs = len(at.row)
     width = (
@@ -81,7 +81,7 @@ def play(
     models: Models, learned: Array, rounds: Rounds, table: Array, rules: Rules, code: Any = None,
     learners: int = LEARNERS,
 ) -> tuple[Models, Array, Played]:  # fmt: skip
-    """Play rounds in every run; return the models, how many payoffs each run has learned, and what happened.
+    """Play rounds in every run; return the models, the number of payoffs each run has learned, and the outcome.
 
     `code` is None, or `fused_sweep` on a GPU.
     """
@@ -96,7 +96,7 @@ def play(
 
 
 def code_for(device: Any) -> Any:
-    """Return what `play` takes as code on a device."""
+    """Return the argument `code` of `play` for a device."""
     return fused_sweep if device.platform == "gpu" else None
 
 
@@ -111,7 +111,7 @@ def _round(
     squared = products(x)
     scale = (rules.alpha * rules.growth[learned])[:, None]  # (runs, 1)
 
-    # The user's own opinion.
+    # The user's own estimate and spread.
     own = models.known[runs, now.users]  # (runs, width)
     w = own[:, pairs : pairs + d]
     new = jnp.isnan(w[:, :1])  # (runs, 1): never updated, M = I
@@ -120,7 +120,7 @@ def _round(
     square = (squared * own[:, None, :pairs]).sum(-1)
     spread = jnp.where(new, bare, jnp.sqrt(jnp.maximum(square, 0.0)))
 
-    # The sums over neighbours.
+    # Sums over neighbours.
     reach = scale * spread + rules.rounding
     members, total, widths, sure = look(models.known, squared, x, estimate, reach, scale, rules.limit)
     members, widths = members + new, widths + jnp.where(new, bare, 0.0)
@@ -142,7 +142,7 @@ def _round(
 
 
 def _chosen(array: Array, choice: Array) -> Array:
-    """Return what an array (runs, candidates, …) says of the chosen candidate of each run."""
+    """Return the entries of an array (runs, candidates, …) for the chosen candidate of each run."""
     places = choice.reshape(-1, *[1] * (array.ndim - 1))
     return jnp.take_along_axis(array, places, axis=1)[:, 0]
 
@@ -150,9 +150,9 @@ def _chosen(array: Array, choice: Array) -> Array:
 def _look(
     known: Array, squared: Array, x: Array, estimate: Array, reach: Array, scale: Array, limit: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Return members, estimates and spreads of neighbours (runs, candidates), and which of them are sure.
+    """Return members, estimates and spreads of neighbours (runs, candidates), and which neighbours are certain.
 
-    The last is (runs, candidates, users): near, with a bound below the limit.
+    The last is (runs, candidates, users): a neighbour whose bound is below the limit.
     """
     pairs, d = squared.shape[-1], x.shape[-1]
     squares = jnp.einsum("rcp,rup->rcu", squared, known[..., :pairs], precision=EXACT)
@@ -165,13 +165,13 @@ def _look(
 
 
 def _learn(models: Models, learns: Array, context: Array, payoff: Array, learners: int) -> Models:
-    """Let users learn, `learners` of them at a time; the others are neither read nor written."""
+    """Update users, `learners` at a time; the rows of other users are neither read nor written."""
     runs, users = learns.shape
     flags = learns.ravel()
     place = jnp.cumsum(flags, dtype=jnp.int32)
     count = place[-1]
     room = -(-runs * users // learners) * learners
-    rows = jnp.full(room, runs * users, jnp.int32)  # beyond the last: nobody
+    rows = jnp.full(room, runs * users, jnp.int32)  # one beyond the last row: no user
     rows = rows.at[jnp.where(flags, place - 1, room)].set(lax.iota(jnp.int32, runs * users), mode="drop")
 
     def some(first: Array, models: Models) -> Models:
@@ -188,7 +188,7 @@ def _learn(models: Models, learns: Array, context: Array, payoff: Array, learner
 
 
 def _learn_rows(models: Models, run: Array, user: Array, x: Array, payoff: Array) -> Models:
-    """Let some rows learn, each its own payoff; a run beyond the last is nobody."""
+    """Update some rows, each with its own payoff; a run beyond the last is skipped."""
     d = x.shape[1]
     at = places(d)
     pairs = len(at.row)

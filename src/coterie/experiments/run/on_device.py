@@ -1,7 +1,7 @@
 """Records many runs of CAB over feature vectors side by side on a GPU; the other runs are played in processes.
 
-Each run is played by its own thread, which writes the same files as ever. A thread that has a batch of rounds waits
-until the other threads have one too; then the device plays all batches together.
+Each run has its own thread, which writes the usual files. A thread with a batch of rounds waits until all other
+threads have one too; then the device plays all batches together.
 """
 
 from collections.abc import Hashable, Sequence
@@ -127,7 +127,7 @@ class _Barrier:
             return self._answers.pop(run)
 
     def leave(self) -> None:
-        """Go on without one of the runs."""
+        """Continue without one of the runs."""
         with self.changed:
             self._present -= 1
             self._play_if_all_ask()
@@ -156,12 +156,12 @@ class _Barrier:
 
 @final
 class OnDeviceCAB:
-    """CAB for `record`: what the run has learned is on the device, among other runs."""
+    """CAB for `record`, with its models on the device, beside those of other runs."""
 
     def __init__(self, policy: CAB, barrier: _Barrier, number: int) -> None:
         self._policy, self._barrier, self._number = policy, barrier, number
         self._learned = policy.learned
-        learned = policy.tensors()  # of an interrupted run that goes on
+        learned = policy.tensors()  # of an interrupted run that continues
         self._rows: dict[Hashable, int] = {
             user: row for row, user in enumerate(unpack_ids(learned, "updated"))
         }
