@@ -5,8 +5,8 @@ Each user of a run has a row from the start:
 known   (runs, users, width)            M⁻¹, its upper triangle row by row, then w = M⁻¹b, then zeros
 lost    (runs, users, width), float32   what rounding took from each entry, to be added back (Kahan)
 
-w is NaN until the user is updated, so that the user is not a neighbour. A decision and its payoff see the same models:
-the neighbours found for the decision are those of the update, and each row is read once per round.
+w is NaN until the user is updated, so that the user is not a neighbour. A decision and its payoff see the same
+models: the neighbours found for the decision are those of the update, and each row is read once per round.
 """
 
 from functools import partial
