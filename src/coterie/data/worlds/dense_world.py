@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.arrays import Floats
-from coterie.data.worlds.world import FamilyWorld, check_count
+from coterie.data.worlds.world import FamilyWorld
 from coterie.errors import ContextError, ParameterError
 
 # The rotation rounds payoffs, so gaps and lengths keep this distance from their limits.
@@ -39,8 +39,7 @@ class DenseWorld(FamilyWorld):
     noise: float = 0.2
 
     def __post_init__(self) -> None:
-        self.check()
-        check_count("n_features", self.n_features, least=1)
+        self.check("n_features")
         if self.n_features < self._n_axes:
             raise ParameterError(
                 f"n_features is {self.n_features}, expected at least {self._n_axes}: one for each of "

@@ -10,7 +10,7 @@ import numpy as np
 
 from coterie.arrays import Floats
 from coterie.data.worlds.population import is_whole
-from coterie.data.worlds.world import FamilyWorld, check_count
+from coterie.data.worlds.world import FamilyWorld
 from coterie.errors import ContextError, ParameterError
 
 # Values are whole multiples of 2⁻³⁰: floats hold them and their differences without rounding.
@@ -40,8 +40,7 @@ class OneHotWorld(FamilyWorld):
     noise: float | Literal["clicks"] = "clicks"
 
     def __post_init__(self) -> None:
-        self.check()
-        check_count("n_items", self.n_items, least=1)
+        self.check("n_items")
         for name, wanted in (("n_families", self.n_families), ("n_candidates", self.n_candidates)):
             if wanted > self.n_items:
                 raise ParameterError(

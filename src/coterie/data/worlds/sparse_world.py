@@ -9,7 +9,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from coterie.arrays import Floats
-from coterie.data.worlds.world import World, check_count, check_number, check_popularity
+from coterie.data.worlds.world import World, check_number
 from coterie.errors import ContextError, ParameterError
 
 # Noise is normal, clipped at this many standard deviations so that payoffs stay in [-1, 1].
@@ -36,9 +36,7 @@ class SparseWorld(World):
     n_candidates: int = 20
 
     def __post_init__(self) -> None:
-        for name in ("n_users", "n_features", "sparsity", "clusters_per_family", "n_candidates"):
-            check_count(name, getattr(self, name), least=1)
-        check_count("seed", self.seed, least=0)
+        self.check("n_features", "sparsity")
         for name, limit in (("sparsity", "n_features"), ("clusters_per_family", "n_users")):
             if getattr(self, name) > getattr(self, limit):
                 raise ParameterError(
@@ -46,8 +44,6 @@ class SparseWorld(World):
                     f"expected at most as many"
                 )
         check_number("noise", self.noise, lambda noise: 0 <= noise < 1 / CUT, "a number from 0 to below 0.25")
-        check_popularity(self)
-        check_number("turnover", self.turnover, lambda turnover: 0 <= turnover <= 1000, "from 0 to 1000")
 
     @cached_property
     def _models(self) -> Floats:
