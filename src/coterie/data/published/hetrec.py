@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from coterie.arrays import Floats, Ints
-from coterie.data.files import parse_integers, sha256
+from coterie.data.files import sha256
 from coterie.data.published.catalogue import read_known
+from coterie.data.published.stream import Layout, parse, refuse
 from coterie.data.published.tags import Tagging
 from coterie.errors import FileError
 
@@ -18,7 +19,19 @@ def read_published(
 ) -> tuple[Any, str]:
     """Return some columns of a file, as a Polars frame, and the hash of its content."""
     path, content = read_known(dataset, name, folder, verify)
-    table = parse_integers(path, content, columns)
+    header = content.partition(b"\n")[0].decode("latin-1").split("\t")
+    missing = [name for name in columns if name not in header]
+    if missing:
+        raise FileError(
+            f"{path}, line 1: no column {missing[0]!r}, found {', '.join(header)[:120]}; "
+            "this is not the file it is named for"
+        )
+    n_lines = content.count(b"\n") + (not content.endswith(b"\n"))
+    is_even = content.count(b"\t") == n_lines * (len(header) - 1)  # a short line has fewer tabs
+    layout, numbers = Layout("\t", header, True), dict.fromkeys(columns, "number")
+    table = parse(path, content, 1, layout, numbers)
+    if not is_even:
+        refuse(path, content, 1, layout, numbers)
     if not len(table):
         raise FileError(f"{path} holds no rows; it was cut short, fetch it again")
     return table, sha256(content)

@@ -38,7 +38,6 @@ class Ratings(NamedTuple):
     rated: Ints  # (ratings,) positions of movies, by user
     liked: Floats  # (ratings,) 1 for a rating of at least LIKED, else 0
     movies: Candidates  # (n_items,) ids ascending
-    feature_names: tuple[str, ...]
     fingerprint: str  # of the files
 
 
@@ -149,7 +148,7 @@ def _prepare(folder: Path, verify: bool) -> Ratings:
             f"ratings.csv rates movie {missing[0]}, which movies.csv does not list; fetch both files again with "
             "`coterie data get movielens`"
         )
-    vectors, names = features(listed["title"].to_list(), listed["genres"].to_list())
+    vectors, _ = features(listed["title"].to_list(), listed["genres"].to_list())
     user_ids, first = np.unique(ratings["userId"].to_numpy(), return_index=True)
     return Ratings(
         user_ids,
@@ -157,7 +156,6 @@ def _prepare(folder: Path, verify: bool) -> Ratings:
         np.searchsorted(ids, movies),
         (ratings["rating"].to_numpy() >= LIKED).astype(np.float64),
         Candidates.trusted(ids.tolist(), vectors),
-        names,
         sha256(f"{own}{other}".encode())[:16],
     )
 
