@@ -33,6 +33,14 @@ VERSION = 1  # of records
 FORMAT = "1"  # of the Parquet export
 SQLITE = b"SQLite format 3\0"
 RULES = ("wait", "default_reward", "max_events")  # the settings that say when a reward is final
+NOTES = {  # what is counted in `left_out`
+    "waiting": "{:,} decisions could still get a reward when the log ended; they count with what they had by then.",
+    "deferred": "{:,} decisions were never shown, and were left out.",
+    "forgotten": "{:,} decisions for forgotten users were left out.",
+    "holdback": "{:,} decisions for users who were held back were left out: they were shown the baseline whatever "
+    "the policy preferred. Chance decided who is held back, so the others stand for all.",
+    "slots": SLOTS,
+}
 
 Record = Mapping[str, Any]
 
@@ -50,10 +58,8 @@ def is_export(path: Path) -> bool:
 
 def columns_of(path: Path) -> list[str]:
     """Return the columns of a Parquet file; empty if it cannot be read."""
-    try:
-        return list(_parquet().read_schema(path).names)
-    except (OSError, ValueError):
-        return []
+    schema = _schema(path)
+    return [] if schema is None else list(schema.names)
 
 
 def read_store(path: Path) -> InteractionLog:
@@ -142,24 +148,8 @@ def from_records(
     found = [*_settled(where, records, names, left_out)]
     if not found:
         raise FileError(f"{where} has no decision that was shown; there is nothing to evaluate")
-    notes = []
-    if left_out["waiting"]:
-        notes.append(
-            f"{left_out['waiting']:,} decisions could still get a reward when the log ended; they count with what "
-            "they had by then."
-        )
-    if left_out["deferred"]:
-        notes.append(f"{left_out['deferred']:,} decisions were never shown, and were left out.")
-    if left_out["forgotten"]:
-        notes.append(f"{left_out['forgotten']:,} decisions for forgotten users were left out.")
-    if left_out["holdback"]:
-        notes.append(
-            f"{left_out['holdback']:,} decisions for users who were held back were left out: they were shown the "
-            "baseline whatever the policy preferred. Chance decided who is held back, so the others stand for all."
-        )
-    if left_out["slots"]:
-        notes.append(SLOTS.format(left_out["slots"]))
-    return InteractionLog(Path(where).name, found, tuple(notes))
+    notes = tuple(note.format(left_out[why]) for why, note in NOTES.items() if left_out[why])
+    return InteractionLog(Path(where).name, found, notes)
 
 
 def _settled(
@@ -254,12 +244,16 @@ def _bytes(value: Any) -> bytes:
 
 def _export_format(path: Path) -> str | None:
     """Return the log format that a Parquet file names; None if it names none or cannot be read."""
+    schema = _schema(path)
+    found: bytes | None = None if schema is None else (schema.metadata or {}).get(b"coterie-log")
+    return None if found is None else found.decode()
+
+
+def _schema(path: Path) -> Any:
     try:
-        metadata = _parquet().read_schema(path).metadata or {}
+        return _parquet().read_schema(path)
     except (OSError, ValueError):
         return None
-    found: bytes | None = metadata.get(b"coterie-log")
-    return None if found is None else found.decode()
 
 
 def _parquet() -> Any:
