@@ -1,9 +1,16 @@
 """The rows of a benchmark: a ratio measured in one run, against a known reference."""
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
+
+import numpy as np
+
+from coterie.arrays import Floats
+from coterie.policies import Policy
+from coterie.policies.base.batch import Batch
 
 
 @dataclass(frozen=True)
@@ -51,3 +58,27 @@ def best_of(times: int, work: Callable[[], Any], clock: Callable[[], float] = ti
         work()
         shortest = min(shortest, clock() - start)
     return shortest
+
+
+def one_by_one(policy: Policy, batch: Batch) -> float:
+    """Play a batch with one call of `choose` and one of `learn` per round; return the seconds per round."""
+    shown = [batch.items[row] for row in batch.candidates]
+    start = time.thread_time()
+    for t, user in enumerate(batch.users):
+        k = policy.choose(user, shown[t])
+        policy.learn(user, shown[t][k], batch.payoffs[t, k])
+    return (time.thread_time() - start) / len(batch.users)
+
+
+def unit_vectors(rng: np.random.Generator, n: int, n_features: int) -> Floats:
+    """Draw `n` vectors of norm 1."""
+    drawn = rng.normal(size=(n, n_features))
+    drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
+    return drawn
+
+
+def peak_resident() -> int:
+    """Return the peak resident memory of this process, in bytes."""
+    import resource  # not on Windows
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -7,7 +7,6 @@ import asyncio
 import gc
 import multiprocessing
 import random
-import resource
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -16,6 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from coterie.bench.rows import peak_resident
 from coterie.bench.service.loadtest import CONTEXTS, action_features, context_features
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.bandit import Bandit
@@ -129,7 +129,7 @@ async def _figures(path: str, users: int, seconds: float) -> Figures:
     await load.ask()
     await coordinator.snapshot()
     part = _bytes(store, store.pieces() - before)
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    memory = peak_resident()
     model: Any = coordinator.bandit.policies.model
     effects = model.effects.used
     await coordinator.stop()

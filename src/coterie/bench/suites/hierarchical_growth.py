@@ -13,8 +13,6 @@ renews variances and judges a trial, and another renews means and starts a trial
 
 import gc
 import os
-import resource
-import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -26,7 +24,7 @@ import numpy as np
 from coterie import Hierarchical
 from coterie.bench.crowd import CANDIDATES, FEATURES, Crowd, name
 from coterie.bench.fit import fit
-from coterie.bench.rows import Row, at_most, best_of, no_limit
+from coterie.bench.rows import Row, at_most, best_of, no_limit, peak_resident
 from coterie.models.hierarchy.refit import split
 from coterie.models.roster import Roster
 
@@ -90,13 +88,13 @@ def fill(policy: Hierarchical, crowd: Crowd, size: int, told: Callable[[str], No
 def seconds_of_a_round(policy: Hierarchical, crowd: Crowd) -> float:
     """Return the seconds per round of the compiled loop, for random users, during a trial."""
     population, n_users = policy._model.many, len(policy.users)
-    shortest = float("inf")
+    taken = []
     for _ in range(REPEATS):
         batch = crowd.batch(crowd.rng.integers(n_users, size=TIMED), CANDIDATES)
         if not population.model.place[population.positions.TRIAL]:
             split(population)
-        shortest = min(shortest, best_of(1, partial(policy.run, batch)))
-    return shortest / TIMED
+        taken.append(best_of(1, partial(policy.run, batch)))
+    return min(taken) / TIMED
 
 
 def growth(sizes: tuple[int, ...], costs: list[float], limited: bool) -> Iterator[Row]:
@@ -182,8 +180,3 @@ def resident() -> int:
     if path.exists():
         return int(path.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return peak_resident()
-
-
-def peak_resident() -> int:
-    """Return the peak resident memory of this process, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

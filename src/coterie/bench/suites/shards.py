@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coterie import CAB
-from coterie.bench.rows import Row, best_of, no_limit
+from coterie.bench.rows import Row, best_of, no_limit, unit_vectors
 from coterie.bench.suites import people_shards
 from coterie.engines.placement import slot_of
 from coterie.engines.shard import Change, Kind
@@ -68,10 +68,8 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
             for name, one, wall in zip(names, alone, walls, strict=True):
                 what = f"{case.title}: {name}, {n_users:,} users"
                 yield Row(SUITE, f"{what}, one process", 1e6 * one, "µs", "", **no_limit(1.0))
-                against = "one process"
-                yield Row(
-                    SUITE, f"{what}, {SHARDS} shards", 1e6 * wall, "µs", against, **no_limit(wall / one)
-                )
+                ratio = no_limit(wall / one)
+                yield Row(SUITE, f"{what}, {SHARDS} shards", 1e6 * wall, "µs", "one process", **ratio)
             what = f"{case.title}: memory of {SHARDS} shards, {n_users:,} users"
             yield Row(SUITE, what, memory / 2**20, "MiB", "empty shards", **no_limit(memory / empty))
         yield from _break_even(case, sizes, costs, messages)
@@ -189,8 +187,7 @@ def _median(times: int, work: Callable[[], Any]) -> float:
 def _candidates(case: Case, rng: np.random.Generator) -> Any:
     if case.kind.one_hot:
         return rng.choice(case.n_items, case.n_candidates, replace=False).tolist()
-    vectors = rng.normal(size=(case.n_candidates, case.kind.n_features or 0))
-    return vectors / (1.0001 * np.linalg.norm(vectors, axis=1, keepdims=True))
+    return unit_vectors(rng, case.n_candidates, case.kind.n_features or 0) / 1.0001
 
 
 def _parts(case: Case, users: Sequence[int]) -> Iterator[Tensors]:

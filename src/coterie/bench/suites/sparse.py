@@ -41,11 +41,8 @@ class Played:
 
 def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
     """Play 10,000 rounds at d = 2,000, or 1,500 at d = 400, and yield the results. CAB takes long."""
-    world = (
-        SparseWorld(n_features=400, n_users=8, clusters_per_family=2, n_candidates=10)
-        if quick
-        else SparseWorld()
-    )
+    small: dict[str, Any] = {"n_features": 400, "n_users": 8, "clusters_per_family": 2, "n_candidates": 10}
+    world = SparseWorld(**small) if quick else SparseWorld()
     play(contestants(world), world.rounds(3))  # compiles
     played = contestants(world)
     n_rounds = 1_500 if quick else 10_000
@@ -93,9 +90,8 @@ def compared(played: dict[str, Played], time_limit: float | None) -> Iterator[Ro
     keeps = no_limit(ratio) if time_limit is None else at_most(time_limit, ratio)
     yield Row(SUITE, "time of SparseCAB", ours.seconds, "s", "CAB", **keeps)
     for name, one in rivals.items():
-        yield Row(
-            SUITE, f"time of {name}", one.seconds, "s", "SparseCAB", **no_limit(one.seconds / ours.seconds)
-        )
+        ratio = one.seconds / ours.seconds
+        yield Row(SUITE, f"time of {name}", one.seconds, "s", "SparseCAB", **no_limit(ratio))
 
     held = {name: one.megabytes for name, one in played.items()}
     ratio = held["SparseCAB"] / held["CAB"]
