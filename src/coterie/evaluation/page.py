@@ -59,19 +59,11 @@ def ranking(evaluation: Evaluation) -> str:
         for place, result in enumerate(results):
             value, low, high = result.best_estimate
             colour = FAINT if result.name == LOGGED else SERIES[0] if place == 0 else SERIES[1]
-            axes.plot(
-                [low, high], [place, place], color=colour, linewidth=7, alpha=0.3, solid_capstyle="round"
-            )
+            wide: dict[str, Any] = {"linewidth": 7, "alpha": 0.3, "solid_capstyle": "round"}
+            axes.plot([low, high], [place, place], color=colour, **wide)
             axes.plot([value], [place], "o", color=colour, markersize=9)
-            axes.annotate(
-                f"{value:.3f}",
-                (value, place),
-                xytext=(0, 9),
-                textcoords="offset points",
-                ha="center",
-                color=INK,
-                fontsize=9,
-            )
+            beside: dict[str, Any] = {"xytext": (0, 9), "textcoords": "offset points", "ha": "center"}
+            axes.annotate(f"{value:.3f}", (value, place), color=INK, fontsize=9, **beside)
         axes.set_yticks(range(len(results)), [_short(result) for result in results])
         axes.set_ylim(len(results) - 0.4, -0.7)
         axes.tick_params(axis="y", length=0, labelcolor=INK)
@@ -91,9 +83,7 @@ def over_time(evaluation: Evaluation) -> str:
     def plot(axes: Any) -> None:
         for result, colour in zip(shown, SERIES, strict=False):
             times = [place(k) for k in range(len(result.windows))]
-            value = [window.value.value for window in result.windows]
-            low = [window.value.low for window in result.windows]
-            high = [window.value.high for window in result.windows]
+            value, low, high = zip(*(window.value for window in result.windows), strict=True)
             axes.fill_between(times, low, high, color=colour, alpha=0.13, linewidth=0)
             axes.plot(times, value, "o-", color=colour, linewidth=2, markersize=4, label=_short(result))
         axes.set_xlabel(label)

@@ -7,13 +7,8 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from coterie.report import page
-from coterie.report.page import FAINT, GRID, INK, as_element
+from coterie.report.page import as_element
 
-# Figures are drawn in these placeholders, which become variables of the style sheet, for light and dark.
-SERIES = ["#0400a1", "#0400a2", "#0400a3", "#0400a4", "#0400a5", "#0400a6", "#0400a7"]
-VARIABLES = {INK: "--ink", FAINT: "--faint", GRID: "--grid"} | {
-    colour: f"--series-{number}" for number, colour in enumerate(SERIES)
-}
 STYLE: dict[Any, Any] = {
     **page.STYLE,
     "font.sans-serif": ["DejaVu Sans"],
@@ -27,4 +22,4 @@ def as_svg(figure: Figure, title: str) -> str:
     out = io.StringIO()
     with rc_context({**STYLE, "svg.hashsalt": title}):
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
-    return as_element(out.getvalue(), title, VARIABLES)
+    return as_element(out.getvalue(), title)

@@ -3,19 +3,18 @@
 import json
 import os
 import shlex
+from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
-import coterie
 from coterie.experiments.report.captions import picture_words, setting
 from coterie.experiments.report.figures import curves_figure, neighbourhood_figures
 from coterie.experiments.report.table import table
 from coterie.experiments.report.template import from_template
 from coterie.experiments.report.words import about, headline, lead, reasons, reasons_title
+from coterie.experiments.run.specs import Spec
 from coterie.experiments.study.compare import Comparison
-from coterie.models.files import written_whole
-from coterie.report.page import plain_table
-from coterie.report.svg import SERIES
+from coterie.report.page import SERIES, plain_table, write_html
 
 LOST = (
     "The curves show what each program has lost so far by not showing the best candidate, which only we "
@@ -33,11 +32,7 @@ WHY = (
 
 def write_report(comparison: Comparison, path: str | os.PathLike[str]) -> Path:
     """Write the report to `path`, and return it."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with written_whole(path) as draft:
-        draft.write_text(report(comparison), encoding="utf-8")
-    return path
+    return write_html(path, report(comparison))
 
 
 def report(comparison: Comparison) -> str:
@@ -45,23 +40,21 @@ def report(comparison: Comparison) -> str:
     plan = comparison.plan
     return from_template(
         "report.html",
+        plan,
         title=escape(headline(comparison)),
         kicker=escape(f"{len(plan.specs)} ways to choose, compared on {plan.name}"),
         lead=escape(lead(comparison)),
         setting=escape(setting(comparison)),
-        policies=_policies(comparison),
+        policies=_list(comparison, [(spec, about(spec)) for spec in plan.specs]),
         curves_words=PAID if plan.is_log else LOST,
         curves=curves_figure(comparison),
         curves_narrow=curves_figure(comparison, narrow=True),
         reasons_title=escape(reasons_title(comparison)),
-        reasons=_reasons(comparison),
+        reasons=_list(comparison, [pair for pair in reasons(comparison) if pair[1]]),
         picture=_picture(comparison),
         table=plain_table(*table(comparison)),
-        command=escape(command(comparison)),
+        command=command(comparison),
         world=escape(json.dumps(plan.world.parameters())),
-        version=escape(coterie.__version__),
-        runs=f"{plan.n_runs} {'run' if plan.n_runs == 1 else 'runs'}",
-        seeds=escape(", ".join(map(str, plan.seeds))),
         traces=escape(str(plan.out / "traces")),
     )
 
@@ -85,19 +78,12 @@ def _swatch(place: int) -> str:
     return f'<i class="swatch" style="background: var(--series-{place % len(SERIES)})"></i>'
 
 
-def _policies(comparison: Comparison) -> str:
-    return "\n".join(
-        f"<li>{_swatch(place)}<b>{escape(spec.title)}</b> {escape(about(spec))}</li>"
-        for place, spec in enumerate(comparison.plan.specs)
-    )
-
-
-def _reasons(comparison: Comparison) -> str:
+def _list(comparison: Comparison, texts: Iterable[tuple[Spec, str]]) -> str:
+    """Return a line per policy, with its colour in the figures."""
     specs = comparison.plan.specs
     return "\n".join(
         f"<li>{_swatch(specs.index(spec))}<b>{escape(spec.title)}</b> {escape(text)}</li>"
-        for spec, text in reasons(comparison)
-        if text
+        for spec, text in texts
     )
 
 
