@@ -1,10 +1,8 @@
 """The number of groups of users per item, and their distance, estimated by splitting the data.
 
-Each user's records are split into two random halves. On one half, users are put into k groups by their
-expected payoffs for the item; on the other half, each user's value is predicted by the mean of the other
-members of the group. Too few groups mix users who differ, too many fit noise. The result is the k that
-predicts best, or the smallest k within one standard error of it. There may be more groups than the data can
-distinguish.
+On one random half of each user's records, users are put into k groups by their expected payoffs for the item; on the
+other half, each user's value is predicted by the mean of the other members of the group. Too few groups mix users
+who differ, too many fit noise. The result is the smallest k within one standard error of the best.
 """
 
 from dataclasses import dataclass
@@ -94,8 +92,7 @@ def _items(records: Records, rng: np.random.Generator) -> Ints:
     seen = np.flatnonzero(counts)
     if records.vectors is None:
         return seen[np.argsort(-counts[seen], kind="stable")][:MOST_ITEMS]
-    drawn: Ints = rng.choice(seen, min(MOST_ITEMS, len(seen)), replace=False)
-    return drawn
+    return rng.choice(seen, min(MOST_ITEMS, len(seen)), replace=False)
 
 
 def _values(fitted: Fitted, item: int) -> tuple[Floats, Floats]:

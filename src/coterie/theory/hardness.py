@@ -120,10 +120,7 @@ def hardness(
 def _read(
     users: Sequence[Hashable], contexts: Sequence[Any], everyone: Iterable[Hashable] | None
 ) -> tuple[list[_Visitor], int, Hashable | None]:
-    if len(users) != len(contexts):
-        raise ParameterError(
-            f"there are {len(users)} users and {len(contexts)} candidate lists; expected one of each per round"
-        )
+    _check_lengths(users, contexts)
     if not len(users):
         return [], 0, None
     first = np.asarray(contexts[0], dtype=np.float64)
@@ -139,6 +136,13 @@ def _read(
         for user, when in times.items()
     ]
     return visitors, len(users), absent
+
+
+def _check_lengths(users: Sequence[Hashable], lists: Sequence[Any]) -> None:
+    if len(users) != len(lists):
+        raise ParameterError(
+            f"there are {len(users)} users and {len(lists)} candidate lists; expected one of each per round"
+        )
 
 
 def _witnesses(lists: Lists, limit: float, rng: np.random.Generator, sparsity: int | None) -> Floats:
@@ -225,10 +229,7 @@ def one_hot_hardness(
     """
     check_number("eta", eta)
     check_count("n_items", n_items)
-    if len(users) != len(items):
-        raise ParameterError(
-            f"there are {len(users)} users and {len(items)} candidate lists; expected one of each per round"
-        )
+    _check_lengths(users, items)
     n_rounds = len(users)
     seen = {item for rows in items for item in read_items(rows)}
     if len(seen) > n_items:

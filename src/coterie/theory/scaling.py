@@ -5,8 +5,9 @@ that of n. Its first term, paid once at the start, grows up to n²; with few rou
 are upper bounds up to logarithms. Slopes depend on the setting: docs/theory.md lists those that were tried.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -78,25 +79,17 @@ def measure_scaling(
         values = [max(1, value * rounds // 4) for value in values]
     if policy not in ("cab", "linucb"):
         raise ParameterError(f'policy is {policy!r}, expected "cab" or "linucb"')
-    make: Callable[[], Policy]
-    if policy == "cab":
-
-        def make() -> Policy:
-            return CAB(one_hot=True, alpha=alpha, gamma=BASE["gap"])
-    else:
-
-        def make() -> Policy:
-            return LinUCB(one_hot=True, alpha=alpha)
-
+    make = partial(CAB, gamma=BASE["gap"]) if policy == "cab" else LinUCB
+    made = partial(make, one_hot=True, alpha=alpha)
     lost = np.zeros((runs, len(values)))
     for run in range(runs):
         if varied == "rounds":
-            curve = _regret(make(), OneHotWorld(**BASE, seed=seed + run), max(values), seed + run)
+            curve = _regret(made(), OneHotWorld(**BASE, seed=seed + run), max(values), seed + run)
             lost[run] = [curve[value - 1] for value in values]
             continue
         for column, value in enumerate(values):
             world = OneHotWorld(**{**BASE, NAMES[varied]: value}, seed=seed + run)
-            lost[run, column] = _regret(make(), world, rounds, seed + run)[-1]
+            lost[run, column] = _regret(made(), world, rounds, seed + run)[-1]
     return Scaling(varied, policy, tuple(values), lost, predicted)
 
 

@@ -1,16 +1,10 @@
 """Does sharing pay? Measures on held-out records whether users' feedback helps to predict each other.
 
-Each user's records are put into random order. From the first r records of every user, three predictors are
-fitted: one regression per user (LinUCB-MULTIPLE), one for all users (LinUCB-SINGLE), and the average of the
-user's neighbours by CAB's rule at some α. They are tested on pairs of held-out records of the same user with
-different payoffs: which paid more? The score is the share of correct answers; chance is 0.5. Sharing pays if
-other users' records raise the score while a user has few records.
-
-The best way of sharing is chosen on one half of the users and scored on the other, which avoids selection
-bias.
-
-`Hierarchical` learns the same records and is tested on the same pairs. It is not part of the verdict on
-sharing; `coterie.theory.standings` chooses the policy to start with.
+From the first r records of every user, in random order, three predictors are fitted: one regression per user, one
+for all users, and the average of the user's neighbours by CAB's rule at some α. They are tested on pairs of held-out
+records of the same user with different payoffs: which paid more? `docs/theory.md` explains the verdict. The best way
+of sharing is chosen on one half of the users and scored on the other, which avoids selection bias. `Hierarchical` is
+tested on the same pairs, but is not part of the verdict; `standings` chooses the policy to start with.
 """
 
 import math

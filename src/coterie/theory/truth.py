@@ -149,9 +149,8 @@ def watch(
     policy = CAB(n_features=world.n_features, one_hot=world.one_hot, alpha=alpha, gamma=gamma, eligible="all")
     for user in world.users():
         policy.add(user)
-    columns: dict[str, list[float]] = {
-        name: [] for name in ("regret", "precision", "recall", "same", "size", "updated")
-    }
+    names = ("regret", "precision", "recall", "same", "size", "updated")
+    columns: dict[str, list[Any]] = {name: [] for name in names}
     users, lists, clusters, n_sent = [], [], 0.0, 0
     for sent in world.rounds(n_rounds, seed):
         k = policy.choose(sent.user, sent.contexts)
@@ -176,12 +175,7 @@ def watch(
         n_candidates=max(len(rows) for rows in lists),
         gamma=gamma,
         alpha=last,
-        regret=np.array(columns["regret"]),
-        precision=np.array(columns["precision"]),
-        recall=np.array(columns["recall"]),
-        same=np.array(columns["same"], dtype=np.bool_),
-        size=np.array(columns["size"], dtype=np.int64),
-        updated=np.array(columns["updated"], dtype=np.int64),
+        **{name: np.array(column) for name, column in columns.items()},
         clusters=clusters / n_sent,
         hard=_hardness(world, users, lists, last, gamma, d, effort) if measure_hardness else None,
         largest_loss=1.0 if getattr(world, "noise", None) == "clicks" else 2.0,

@@ -24,11 +24,7 @@ MOST = 20  # candidates, unless there are few items
 
 
 def open_log(
-    log: Any,
-    *,
-    candidates: int | None = None,
-    draw: str = "balanced",
-    sha256: str | None = None,
+    log: Any, *, candidates: int | None = None, draw: str = "balanced", sha256: str | None = None
 ) -> Logged:
     """Open a log: a CSV or Parquet file, or any table with the Arrow interface, in time order.
 

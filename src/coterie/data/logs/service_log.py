@@ -17,13 +17,7 @@ from urllib.parse import quote
 import numpy as np
 
 from coterie.arrays import Floats
-from coterie.data.logs.interactions import (
-    SHARED,
-    SLOTS,
-    Interaction,
-    InteractionLog,
-    check_interaction,
-)
+from coterie.data.logs.interactions import SHARED, SLOTS, Interaction, InteractionLog, check_interaction
 from coterie.data.logs.pending import Pending, Settled
 from coterie.errors import ContextError, FileError, MissingExtraError
 from coterie.models.features import flatten

@@ -120,7 +120,7 @@ def write_scaling(found: Sequence[Scaling], path: str | os.PathLike[str]) -> Pat
                 "Each line is a policy's regret while one quantity is doubled repeatedly. On these axes a slope "
                 "of 1/2 is growth with the square root. Corollary 1 allows at most 1/2 in time and in groups of "
                 "users. Users cost at the start, where it allows up to 2; in the long run their number should not "
-                "matter.",
+                "matter."
             ]
         )
     ]
