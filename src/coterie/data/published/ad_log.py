@@ -50,13 +50,7 @@ def ad_log(
     counts = np.bincount(items, minlength=selection.n_items)
     return Logged(
         name=name,
-        described={
-            "kind": name,
-            "file": plain_name,
-            **chosen,
-            "n_candidates": n_candidates,
-            "draw": draw,
-        },
+        described={"kind": name, "file": plain_name, **chosen, "n_candidates": n_candidates, "draw": draw},
         provenance="real" if is_whole else "real, partial",
         items=list(range(selection.n_items)),
         shares=counts / counts.sum(),

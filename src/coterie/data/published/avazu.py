@@ -1,9 +1,7 @@
 """Avazu: mobile ads, the `train` file of the Kaggle competition, 40 million records in time order.
 
-There is no user id. As usual for this dataset, a user is the device_id, or device_ip with device_model if the
-device_id is the one that means "none". The paper does not say what an ad is, nor how its 48,723 users and
-5,099 ads were chosen. C14 is usually read as the ad, but has fewer values than that; so an ad here is C14 in
-a place (site and app), and `ad="C14"` uses C14 alone. The users and ads with the most records are kept.
+There is no user id: a user is the device_id, or device_ip with device_model if the device_id means "none". C14 is
+usually read as the ad, but has fewer values than the paper has ads; so an ad here is C14 in a place (site and app).
 """
 
 import os

@@ -1,8 +1,7 @@
 """Delicious: who bookmarked which URL, and how URLs were tagged (HetRec 2011 Delicious 2k).
 
-The published files are read if they exist: an item's tags are those of `bookmark_tags.dat`, with their
-counts. Otherwise a partial reconstruction is read, and results say so: 97,351 of the 104,799 likes, tags
-without counts, and an inferred link from tags to URLs.
+If the published files are missing, a partial reconstruction is read, and results say so: 97,351 of the 104,799
+likes, tags without counts, and an inferred link from tags to URLs.
 """
 
 from pathlib import Path

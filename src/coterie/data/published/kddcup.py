@@ -1,10 +1,7 @@
 """KDD Cup 2012, track 2: ads served by a search engine, `training.txt`, 150 million records.
 
-A line is what the paper calls an instance: clicks and impressions of one ad for one user and query. Its
-payoff is 1 if there was any click. Users have a UserID (0 means unknown, and is left out), ads an AdID. The
-file has no times, so its order is used as the time order. The paper does not say how its 10,333 users and
-6,780 ads were chosen: here they are the ads with the most instances, then the users with the most instances
-of those ads.
+A line has the clicks and impressions of one ad for one user and query; it pays 1 if there was any click. User 0
+means unknown, and is left out. `docs/reproduce.md` says how users and ads are chosen, and why.
 """
 
 import os

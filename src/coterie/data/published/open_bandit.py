@@ -22,10 +22,7 @@ USER = tuple(f"user_feature_{k}" for k in range(4))
 
 
 def open_bandit(
-    *,
-    folder: str | os.PathLike[str] | None = None,
-    campaign: str = "all",
-    fingerprint: str | None = None,
+    *, folder: str | os.PathLike[str] | None = None, campaign: str = "all", fingerprint: str | None = None
 ) -> Logged:
     """Return the log of a campaign under the uniform policy."""
     check_choice("campaign", campaign, CAMPAIGNS)

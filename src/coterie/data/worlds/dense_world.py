@@ -91,12 +91,10 @@ class DenseWorld(FamilyWorld):
 
     def truth(self, user: Hashable) -> Floats:
         plain = np.zeros(self.n_features)
-        plain[np.arange(self.n_families) * self.clusters_per_family + self.population.clusters(user)] = (
-            self._r
-        )
+        axes = np.arange(self.n_families) * self.clusters_per_family + self.population.clusters(user)
+        plain[axes] = self._r
         plain[self._n_axes :] = self._ground
-        turned: Floats = self._rotation @ plain
-        return turned
+        return self._rotation @ plain
 
     def expected(self, user: Hashable, contexts: Any) -> Floats:
         plain = self._plain(contexts)

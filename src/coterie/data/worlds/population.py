@@ -51,15 +51,13 @@ class Population:
         table = self._generations.get(generation)
         if table is None:
             table = self._generations[generation] = self._assign(generation)
-        row: NDArray[np.int64] = table[:, place]
-        return row
+        return table[:, place]
 
     def _assign(self, generation: int) -> NDArray[np.int64]:
         """Assign `n_users` users to clusters of equal size (to within one), independently for each family."""
         rng = np.random.default_rng([self.seed, 1, generation])
         order = np.tile(np.arange(self.n_users), (self.n_families, 1))
-        assigned: NDArray[np.int64] = rng.permuted(order, axis=1) % self.clusters_per_family
-        return assigned  # (n_families, n_users)
+        return rng.permuted(order, axis=1) % self.clusters_per_family  # (n_families, n_users)
 
     def visits(self, rng: np.random.Generator) -> Iterator[Visit]:
         """Yield visits without end."""
@@ -91,10 +89,8 @@ class Population:
 
 def _draw_slot(cumulative: NDArray[np.float64], rng: np.random.Generator) -> int:
     """Draw a slot, given the cumulative sum of the slots' weights."""
-    # By rounding, the product may equal the last sum; that would be one past the last slot.
-    return min(
-        int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right")), len(cumulative) - 1
-    )
+    slot = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
+    return min(slot, len(cumulative) - 1)  # by rounding, the product may equal the last sum
 
 
 def is_whole(value: Any) -> bool:

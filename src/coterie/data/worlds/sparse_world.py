@@ -19,8 +19,7 @@ CUT = 4.0
 @final
 @dataclass(frozen=True, kw_only=True)
 class SparseWorld(World):
-    """Items with many features: u_i has `sparsity` nonzeros of equal size, and is the same for all users of a
-    cluster.
+    """Items with many features: u_i has `sparsity` nonzeros of equal size, the same for all users of a cluster.
 
     Contexts are uniform over the sphere ‖x‖ = 1 (normal features, normalised) and never repeat; payoffs add
     noise of standard deviation `noise`; ‖u_i‖ is as large as payoffs in [-1, 1] allow. There is one family of

@@ -74,8 +74,7 @@ WORLDS: dict[str, Recipe] = {
         {"kind": "one-hot", "n_users": 40, "n_families": 2, "gap": 0.4, "noise": 0.2, "drift": 0.25},
     ),
     "zipf": Recipe(
-        "clicks where a few users come often and most come rarely",
-        {"kind": "one-hot", "popularity": "zipf"},
+        "clicks where a few users come often and most come rarely", {"kind": "one-hot", "popularity": "zipf"}
     ),
     "lonely": Recipe(
         "every user a cluster of its own, where sharing does not help: 40 users, 20 items",

@@ -1,14 +1,9 @@
 """Generated twins of the paper's advertising datasets: the same sizes, and clicks with known probabilities.
 
-Tuenti was never public, and the files of KDD Cup and Avazu need an account. A twin has the same number of
-users, ads, candidates and records. Reports say that it is generated: results on a twin are not results about
-the real data.
-
-Ads belong to families. Users are assigned to groups independently for each family, and each group has its own
-click rate for every ad; so whether two users agree depends on the ad. A few users visit often and most rarely
-(lognormal), and a few ads are served often (a power law, limited to below 1/candidates). Visits, served ads
-and clicks are drawn block by block, each block from its own seed, so any part of a log can be made without
-the rest.
+Tuenti was never public, and the files of KDD Cup and Avazu need an account. Reports say that a twin is generated.
+Users are assigned to groups independently for each family of ads, so whether two users agree depends on the ad.
+Visits, served ads and clicks are drawn block by block, each block from its own seed, so any part of a log can be
+made without the rest. `docs/reproduce.md` has the distributions.
 """
 
 from dataclasses import asdict, dataclass
