@@ -1,11 +1,4 @@
-"""Four estimates of a policy's mean reward per decision, each with an interval.
-
-| estimate | formula | interval |
-|---|---|---|
-| IPS | mean of w·r | Clopper–Pearson |
-| SNIPS | Σ w·r / Σ w | Cressie–Read |
-| direct method | mean of Σ_a π(a)·q̂(a) | the doubly robust one, wide enough to hold the estimate |
-| doubly robust | mean of Σ_a π(a)·q̂(a) + w·(r − q̂) | the direct method's mean, plus Cressie–Read of the residuals |
+"""Four estimates of a policy's mean reward per decision, each with an interval; `docs/evaluate.md` has the formulas.
 
 The direct method has no valid interval of its own: only the residuals show how wrong its model is, and with
 them it becomes the doubly robust estimate.

@@ -1,8 +1,7 @@
 """Off-policy evaluation: what other policies would have earned on a log, from its actions and propensities.
 
-The log is replayed in order. For each record, every policy first gives its probabilities of the actions; then
-learning policies learn the shown action's reward. So a policy is evaluated only on records that it had not
-seen.
+The log is replayed in order: every policy first gives its probabilities of a record's actions, and then learns the
+shown action's reward. So a policy is evaluated only on records that it had not seen.
 """
 
 import math

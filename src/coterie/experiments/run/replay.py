@@ -40,13 +40,7 @@ class Replay:
     def curve(self) -> NDArray[np.float64]:
         """Return the click-through curve: the mean payoff of the first 1, 2, … records that count."""
         paid = self.payoffs[self.kept]
-        mean: NDArray[np.float64] = np.cumsum(paid) / np.arange(1, len(paid) + 1)
-        return mean
-
-    @property
-    def click_through(self) -> float:
-        """The mean payoff of the records that count; NaN if there are none."""
-        return float(self.payoffs[self.kept].mean()) if self.kept.any() else float("nan")
+        return np.cumsum(paid) / np.arange(1, len(paid) + 1)
 
 
 def replay(

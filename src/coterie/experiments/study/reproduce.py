@@ -133,6 +133,7 @@ def statistics(evidence: Evidence) -> dict[str, Any]:
 def numbers(evidence: Evidence) -> dict[str, Any]:
     """Return all results as JSON values."""
     protocol = evidence.protocol
+    chosen = protocol.specs, evidence.comparison.plan.specs
     found = as_json(evidence.comparison)
     for policy in found["policies"]:
         policy["traces"] = [Path(path).name for path in policy["traces"]]
@@ -143,14 +144,10 @@ def numbers(evidence: Evidence) -> dict[str, Any]:
         "notes": list(getattr(protocol.data, "notes", ())),
         "quick": protocol.quick,
         "left_out": protocol.left_out(),
-        "tuned": {spec.text: best.text for spec, best in _chosen(evidence)},
+        "tuned": {spec.text: best.text for spec, best in zip(*chosen, strict=True)},
         "grid": protocol.grid._asdict(),
         "comparison": found,
     }
-
-
-def _chosen(evidence: Evidence) -> list[tuple[Any, Any]]:
-    return list(zip(evidence.protocol.specs, evidence.comparison.plan.specs, strict=True))
 
 
 def runs_table(comparison: Comparison) -> pl.DataFrame:
@@ -171,11 +168,11 @@ def write_numbers(evidence: Evidence) -> None:
     (out / "numbers.json").write_text(json.dumps(numbers(evidence), indent=2) + "\n")
     runs_table(evidence.comparison).write_parquet(out / "runs.parquet")
     points = [
-        {"policy": line.title, "figure": name, "time": t, "mean": mean, "spread": spread}
+        (line.title, name, *point)
         for name, sheet in evidence.sheets.items()
         for lines in sheet.panels
         for line in lines
-        for t, mean, spread in zip(*(part.tolist() for part in line.curve), strict=True)
+        for point in zip(*(part.tolist() for part in line.curve), strict=True)
     ]
-    pl.DataFrame(points, schema=CURVES).write_parquet(out / "curves.parquet")
+    pl.DataFrame(points, schema=CURVES, orient="row").write_parquet(out / "curves.parquet")
     evidence.protocol.tuning_table().write_parquet(out / "tuning.parquet")
