@@ -4,6 +4,7 @@ import json
 import os
 import platform
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -55,4 +56,4 @@ def describe_machine() -> dict[str, Any]:
 def write_rows(rows: list[Row], path: Path) -> None:
     """Write rows as a JSON list."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps([row.as_dict() for row in rows], indent=2) + "\n")
+    path.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")

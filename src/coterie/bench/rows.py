@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,10 +25,6 @@ class Row:
     ratio: float  # value divided by the reference, or the inverse; `name` says which is better
     limit: str | None  # the ratio's limit, such as "<= 1.6"; None without one
     holds: bool | None  # whether the ratio keeps the limit
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the row ready for JSON."""
-        return asdict(self)
 
 
 def at_most(limit: float, ratio: float) -> dict[str, Any]:

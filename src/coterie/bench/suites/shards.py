@@ -8,7 +8,8 @@ time.
 import time
 import timeit
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from coterie.bench.suites import people_shards
 from coterie.engines.placement import slot_of
 from coterie.engines.shard import Change, Kind
 from coterie.engines.sharded import Sharded
-from coterie.models import UserModels, make_models
+from coterie.models import make_models
 from coterie.models.files import Tensors, pack_ids
 
 SUITE = "shards"
@@ -50,7 +51,7 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
     sizes = (1_000, 10_000) if quick else (10_000, 100_000, 1_000_000)
     for case in CASES:
         costs = []
-        with _Cluster(case) as cluster:
+        with closing(_Cluster(case)) as cluster:
             told(f"{case.title}: messages")
             messages, empty = cluster.walls(0), cluster.memory()
             names = ("a decision", f"a decision, in batches of {BATCH}")
@@ -62,7 +63,7 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
             alone = _alone(case, n_users)
             costs.append(alone)
             told(f"{case.title}: {n_users:,} users in {SHARDS} shards")
-            with _Cluster(case) as cluster:
+            with closing(_Cluster(case)) as cluster:
                 cluster.fill(n_users)
                 walls, memory = cluster.walls(n_users), cluster.memory()
             for name, one, wall in zip(names, alone, walls, strict=True):
@@ -121,16 +122,6 @@ class _Asker:
         self.policy.choose_many(self.users, self.contexts)
 
 
-class _Made:
-    """An engine that returns existing models."""
-
-    def __init__(self, made: UserModels) -> None:
-        self.made = made
-
-    def models(self, *_: object) -> UserModels:
-        return self.made
-
-
 class _Cluster:
     """Shards on Ray, filled without the change log, as no shard fails here."""
 
@@ -143,15 +134,11 @@ class _Cluster:
         self._leaving.enter_context(connect(None))
         self.backend = Actors(timeout=600)
         self.models = Sharded(self.backend, case.kind, SHARDS, "wait", 10**9)
-        self.policy = CAB(
-            n_features=case.kind.n_features, one_hot=case.kind.one_hot, engine=_Made(self.models)
-        )
+        engine: Any = SimpleNamespace(models=lambda *_: self.models)
+        self.policy = CAB(n_features=case.kind.n_features, one_hot=case.kind.one_hot, engine=engine)
         self.count = 0
 
-    def __enter__(self) -> "_Cluster":
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self.models.close()
         self._leaving.close()
 

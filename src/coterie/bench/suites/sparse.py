@@ -1,10 +1,8 @@
 """SparseCAB against CAB and LinUCB-MULTIPLE where few of 2,000 features matter: regret, time and memory.
 
-All play the same rounds, one after the other within each round, and only `choose` and `learn` are timed, in
-seconds of processor time.
-Each has its best alpha of 0, 0.001, 0.01 and 0.1 in this world, and updates are not shared (gamma = 0): the
-clusters' payoffs differ by about 0.03 here, and with gamma = 0.2 both CAB and SparseCAB would treat all users
-as one cluster from the first rounds on.
+Only `choose` and `learn` are timed. Each policy has its best alpha of 0, 0.001, 0.01 and 0.1 in this world, and
+updates are not shared (gamma = 0): the clusters' payoffs differ by about 0.03 here, and with gamma = 0.2 both CAB and
+SparseCAB would treat all users as one cluster from the first rounds on.
 """
 
 import gc
