@@ -210,6 +210,8 @@ def test_what_cuda_does_not_take_is_refused() -> None:
         Cuda("tpu")
     with pytest.raises(ParameterError, match="one_hot is True"):
         CAB(one_hot=True, engine=Cuda("cpu"))
+    with pytest.raises(ParameterError, match=r"compensate is False, .* leave out `compensate` or `engine`"):
+        CAB(n_features=2, compensate=False, engine=Cuda("cpu"))
     assert open_engine("cuda?device=cpu&most-users=7").most_users == 7
     with pytest.raises(ParameterError, match="cannot be read"):
         open_engine("cuda?shards=2")
