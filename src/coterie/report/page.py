@@ -34,22 +34,25 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def draw(title: str, plot: Callable[[Any], None], size: tuple[float, float] = (6.6, 3.4)) -> str:
-    """Return what `plot` draws on matplotlib axes as an `<svg>` element; `title` is for screen readers."""
+def figure(
+    title: str, plot: Callable[[Any, Any], None], about: Any, caption: str, *, height: float = 3.4
+) -> str:
+    """Return what `plot(axes, about)` draws on matplotlib axes, with a caption; `title` is for screen readers."""
     if find_spec("matplotlib") is None:
         raise MissingExtraError("figures need matplotlib: pip install 'coterie[experiments]'")
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     with rc_context(STYLE):
-        figure = Figure(figsize=size, layout="constrained")
-        axes = figure.add_subplot()
+        drawn = Figure(figsize=(6.6, height), layout="constrained")
+        axes = drawn.add_subplot()
         axes.grid(axis="y", color=GRID, linewidth=0.8)
         axes.set_axisbelow(True)
-        plot(axes)
+        plot(axes, about)
         out = io.StringIO()
-        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
-    return as_element(out.getvalue(), title)
+        drawn.savefig(out, format="svg", transparent=True, metadata={"Date": None})
+    svg = as_element(out.getvalue(), title)
+    return f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
 def as_element(svg: str, label: str) -> str:
@@ -60,11 +63,6 @@ def as_element(svg: str, label: str) -> str:
     for colour, variable in VARIABLES.items():
         text = text.replace(colour, f"var({variable})")
     return text.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1).strip()
-
-
-def figure(svg: str, caption: str) -> str:
-    """Return a figure with its caption."""
-    return f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
 def paragraphs(lines: Iterable[str]) -> str:
