@@ -1,8 +1,6 @@
 """Interactions: a user, the actions offered, the shown action with its propensity, and its reward.
 
 Off-policy evaluation needs such a log, because it contains the propensity of the shown action.
-`open_interactions` reads the service's store and exports, Vowpal Wabbit's dsjson, tables of decisions, and the
-bandit feedback of the Open Bandit Pipeline.
 """
 
 import math

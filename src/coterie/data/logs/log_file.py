@@ -1,8 +1,4 @@
-"""Log files: reads and checks all columns first, so that no run fails midway.
-
-`compare`, `reproduce` and `advise` all read a log through `read_log_file`. Messages name the record, its line
-in a CSV file, the columns found, and the fix.
-"""
+"""Log files: reads and checks all columns first, so that no run fails midway."""
 
 import csv
 import re

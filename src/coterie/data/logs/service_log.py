@@ -10,6 +10,7 @@ import sqlite3
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -60,16 +61,13 @@ def read_store(path: Path) -> InteractionLog:
     """Read a service's SQLite store. It is opened read-only; a service may continue to write to it."""
     names: dict[int, str] = {}
     try:
-        connection = sqlite3.connect(_address(path), uri=True)
-        try:
+        with closing(sqlite3.connect(_address(path), uri=True)) as connection:
             connection.execute("BEGIN")  # one view of all tables
             if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
                 raise FileError(f"{path} is a database of something else, not a coterie store")
             names.update(connection.execute("SELECT number, id FROM users"))
             rows = connection.execute("SELECT first, count, version, checksum, body FROM log ORDER BY first")
             return from_records(str(path), _unpacked(path, rows), names)
-        finally:
-            connection.close()
     except sqlite3.Error as error:
         raise FileError(f"{path} cannot be read as a coterie store: {error}") from error
 

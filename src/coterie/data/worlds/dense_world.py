@@ -108,12 +108,7 @@ class DenseWorld(FamilyWorld):
 
     def _plain(self, contexts: Any) -> Floats:
         """Undo the rotation: (candidates, n_features)."""
-        rows = np.asarray(contexts, dtype=np.float64)
-        if rows.ndim != 2 or rows.shape[1] != self.n_features:
-            raise ContextError(
-                f"contexts have the shape {rows.shape}, this world's have (candidates, {self.n_features})"
-            )
-        return rows @ self._rotation
+        return self._rows(contexts) @ self._rotation
 
     def _families(self, plain: Floats) -> NDArray[np.int64]:
         """Return the family of each context, the one whose axes it uses: (candidates,)."""

@@ -1,6 +1,6 @@
 """The users of a world: who is present, who visits next, and each user's cluster per family of items."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, final
@@ -45,9 +45,11 @@ class Population:
     def _generations(self) -> dict[int, NDArray[np.int64]]:
         return {}
 
-    def clusters(self, user: Hashable) -> NDArray[np.int64]:
+    def clusters(self, user: Any) -> NDArray[np.int64]:
         """Return the user's initial cluster in each family: (n_families,)."""
-        generation, place = divmod(checked_user(user), self.n_users)
+        if not (is_whole(user) and user >= 0):
+            raise UserError(f"user is {user!r}, this world's users are the integers 0, 1, 2, …")
+        generation, place = divmod(int(user), self.n_users)
         table = self._generations.get(generation)
         if table is None:
             table = self._generations[generation] = self._assign(generation)
@@ -96,10 +98,3 @@ def _draw_slot(cumulative: NDArray[np.float64], rng: np.random.Generator) -> int
 def is_whole(value: Any) -> bool:
     """Return whether `value` is a Python or NumPy integer."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def checked_user(user: Any) -> int:
-    """Return the user as an int, or raise UserError."""
-    if is_whole(user) and user >= 0:
-        return int(user)
-    raise UserError(f"user is {user!r}, this world's users are the integers 0, 1, 2, …")

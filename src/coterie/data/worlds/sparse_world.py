@@ -10,7 +10,7 @@ import numpy as np
 
 from coterie.arrays import Floats
 from coterie.data.worlds.world import World, check_number
-from coterie.errors import ContextError, ParameterError
+from coterie.errors import ParameterError
 
 # Noise is normal, clipped at this many standard deviations so that payoffs stay in [-1, 1].
 CUT = 4.0
@@ -60,12 +60,7 @@ class SparseWorld(World):
         return model.copy()
 
     def expected(self, user: Hashable, contexts: Any) -> Floats:
-        rows = np.asarray(contexts, dtype=np.float64)
-        if rows.ndim != 2 or rows.shape[1] != self.n_features:
-            raise ContextError(
-                f"contexts have the shape {rows.shape}, this world's have (candidates, {self.n_features})"
-            )
-        paid: Floats = rows @ self._models[self.population.clusters(user)[0]]
+        paid: Floats = self._rows(contexts) @ self._models[self.population.clusters(user)[0]]
         return paid
 
     def family(self, context: Any) -> int:

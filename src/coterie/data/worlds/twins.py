@@ -102,10 +102,8 @@ class Twin:
         """Return the records from `first` up to `last`."""
         parts = [self._block(b) for b in range(first // BLOCK, -(-last // BLOCK))]
         skip = first // BLOCK * BLOCK
-        users, items, payoffs = (
-            np.concatenate(column)[first - skip : last - skip] for column in zip(*parts, strict=True)
-        )
-        return Records(users, items, payoffs)
+        whole = map(np.concatenate, zip(*parts, strict=True))
+        return Records(*(column[first - skip : last - skip] for column in whole))
 
     def _block(self, number: int) -> Records:
         rng = np.random.default_rng([self.seed, 4, number])

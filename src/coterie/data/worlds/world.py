@@ -13,7 +13,7 @@ import numpy as np
 from coterie.arrays import Floats
 from coterie.data.rounds import Round
 from coterie.data.worlds.population import POPULARITIES, Population, is_whole
-from coterie.errors import ParameterError
+from coterie.errors import ContextError, ParameterError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +107,15 @@ class World(ABC):
         """Return m(x): how many values u_i·x takes over `users` (default: all present at the start)."""
         family = self.family(context)
         return len({int(self.population.clusters(j)[family]) for j in self._or_start(users)})
+
+    def _rows(self, contexts: Any) -> Floats:
+        """Return contexts as an array (candidates, n_features)."""
+        rows = np.asarray(contexts, dtype=np.float64)
+        if rows.ndim != 2 or rows.shape[1] != self.n_features:
+            raise ContextError(
+                f"contexts have the shape {rows.shape}, this world's have (candidates, {self.n_features})"
+            )
+        return rows
 
     def _or_start(self, users: Iterable[Hashable] | None) -> Iterable[Hashable]:
         return self.users() if users is None else users
