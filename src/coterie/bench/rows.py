@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,3 +78,21 @@ def peak_resident() -> int:
     import resource  # not on Windows
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def fit(sizes: Sequence[int], costs: Sequence[float]) -> float:
+    """Return the exponent of the power law fitted to the costs."""
+    slope, _ = np.polyfit(np.log(sizes), np.log(costs), 1)
+    return float(slope)
+
+
+def growth_rows(
+    what: str, name: str, sizes: Sequence[int], costs: Sequence[float], unit: str, limit: float | None
+) -> Iterator[Row]:
+    """Yield a row for each size, then one for the exponent, which must keep `limit` if there is one."""
+    for size, cost in zip(sizes, costs, strict=True):
+        against = f"{name} = {sizes[0]:,}"
+        yield Row("growth", f"{what}: {name} = {size:,}", cost, unit, against, **no_limit(cost / costs[0]))
+    exponent = fit(sizes, costs)
+    promise = no_limit(exponent) if limit is None else at_most(limit, exponent)
+    yield Row("growth", f"{what}: cost ~ {name} ** exponent", exponent, "", "1", **promise)

@@ -1,8 +1,7 @@
 """The quality of decisions: the service's bandit with its defaults against Vowpal Wabbit on the same rounds.
 
-`coterie bench decisions` plays digits (64 pixels as context, ten actions by id), MovieLens in lists that are
-new and in lists that repeat, and two worlds like Personalizer's quickstarts. Vowpal Wabbit gets the same
-information as a request: user and context in the namespace U, the action's id and features in A.
+Vowpal Wabbit gets the same information as a request: user and context in the namespace U, the action's id and
+features in A.
 """
 
 import csv

@@ -12,6 +12,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -190,9 +191,8 @@ async def press(url: str, plan: Plan, tally: Tally | None = None) -> Tally:
                 if plan.rewards and rng.random() < plan.rewards:
                     value = b'{"value":%d}' % (rng.random() < 0.3)
                     reward = f"/v1/events/{event}/reward"
-                    status, answer = await client.ask(
-                        request_bytes("POST", reward, value, f"{host}:{port}", plan.key)
-                    )
+                    request = request_bytes("POST", reward, value, f"{host}:{port}", plan.key)
+                    status, answer = await client.ask(request)
                     if status == 200 and b'"applied"' in answer:
                         tally.rewarded.add(event)
                     elif status != 200:
@@ -223,17 +223,14 @@ def check_plan(url: str | None, plan: Plan, anywhere: bool) -> None:
 
 def lost(store: Path, tally: Tally) -> tuple[set[str], set[str]]:
     """Return the acknowledged decisions and rewards that are missing in the log of a stopped service."""
-    opened = SqliteStore(str(store))
-    try:
-        decided, rewarded = set(tally.decided), set(tally.rewarded)
+    decided, rewarded = set(tally.decided), set(tally.rewarded)
+    with closing(SqliteStore(str(store))) as opened:
         for _, record in flatten(opened.read()):
             if isinstance(record, Rank):
                 decided.discard(record.event)
             elif isinstance(record, Reward) and record.outcome == "applied":
                 rewarded.discard(record.event)
-        return decided, rewarded
-    finally:
-        opened.close()
+    return decided, rewarded
 
 
 class Server:
@@ -288,17 +285,13 @@ def warm_store(path: Path, plan: Plan, payoffs: int) -> None:
         value = float(rng.random() < tastes[user % 4][item])
         hashed = None
         if plan.features:
-            hashed = encode_action(
-                f"item-{item}", action_features(item), context_features(rng.randrange(CONTEXTS))
-            )
+            context = context_features(rng.randrange(CONTEXTS))
+            hashed = encode_action(f"item-{item}", action_features(item), context)
         bandit.observe(f"user-{user}", value, 0, f"item-{item}", hashed=hashed)
-    store = SqliteStore(str(path))
-    try:
+    with closing(SqliteStore(str(path))) as store:
         records, named, gone, _ = bandit.drain()
         store.append(Append(pack(0, records), named, gone))
         save_now(bandit, store)
-    finally:
-        store.close()
 
 
 def summary(tally: Tally) -> dict[str, object]:
@@ -336,9 +329,8 @@ def run(plan: Plan, durability: str = "lose-nothing", rounds: int = 3, warm: int
                     server.wait()
                     asyncio.run(press(server.url, msgspec.structs.replace(part, seconds=0.5)))
                     before = server.cpu_seconds()
-                    tally = asyncio.run(
-                        press(server.url, msgspec.structs.replace(part, rewards=0.0) if bare else part)
-                    )
+                    sent = msgspec.structs.replace(part, rewards=0.0) if bare else part
+                    tally = asyncio.run(press(server.url, sent))
                     cpu[kind] += server.cpu_seconds() - before
                 finally:
                     server.kill()

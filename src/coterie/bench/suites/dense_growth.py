@@ -6,8 +6,7 @@ from functools import partial
 import numpy as np
 
 from coterie import CAB, Batch
-from coterie.bench.fit import growth_rows
-from coterie.bench.rows import Row, at_most, best_of, unit_vectors
+from coterie.bench.rows import Row, at_most, best_of, growth_rows, unit_vectors
 from coterie.bench.suites.dense import CANDIDATES, FEATURES, USERS, random_batch
 
 SAMPLE, DECISIONS = 4096, 20

