@@ -56,7 +56,6 @@ def estimate(
     made = Sums(*(reduce(add, part) for part in zip(*windows, strict=True))) if windows else sums(evidence)
     direct = float(evidence.direct.mean())
     double = float(evidence.terms.mean())
-    found = {"ips": _by_library(ips.Estimator(), evidence), "snips": _by_library(snips.Estimator(), evidence)}
     by_weights = clopper_pearson_interval(evidence.weights, evidence.rewards, evidence.largest, span, alpha)
     largest = evidence.largest / _kept(evidence)
     # The unobserved share could have any reward between the least and the largest.
@@ -65,8 +64,8 @@ def estimate(
     left = cressie_read_interval(made.residuals, largest, _residual_span(span), alpha)
     by_residuals = Interval(direct + left.low, direct + left.high).wider(unseen, span)
     shown = {
-        "ips": (found["ips"], by_weights),
-        "snips": (found["snips"], by_rewards),
+        "ips": (_by_library(ips.Estimator(), evidence), by_weights),
+        "snips": (_by_library(snips.Estimator(), evidence), by_rewards),
         "dm": (direct, by_residuals),
         "dr": (double, by_residuals),
     }

@@ -65,10 +65,7 @@ class Evaluation:
 
     def __getitem__(self, name: str) -> Result:
         """Return the result of one policy."""
-        for result in self.results:
-            if result.name == name:
-                return result
-        raise KeyError(name)
+        return {result.name: result for result in self.results}[name]
 
     def __str__(self) -> str:
         from coterie.evaluation.words import as_text
@@ -124,8 +121,7 @@ def evaluate(
     targets = {name: make_target(policy, draws, seed) for name, policy in named.items()}
     missing: list[str] | None = [] if skip_unsupported else None
     found = _replay(opened, targets, span, clip, told, missing)
-    alpha = 1 - level
-    results = [_result(opened, name, evidence, alpha) for name, evidence in found.items()]
+    results = [_result(opened, name, evidence, 1 - level) for name, evidence in found.items()]
     results.sort(key=lambda result: -result.best_estimate.value)
     return Evaluation(opened, results, level, [*_notes(opened, results, named, clip), *(missing or ())])
 

@@ -102,19 +102,13 @@ def _values(fitted: Fitted, item: int) -> tuple[Floats, Floats]:
         return fitted.sums[:, item] / np.maximum(counts, 1), counts
     x = fitted.records.vectors[item]
     # Shrink to the model of all users instead of 0, so that users with few records do not form a group.
-    pooled = fitted.everyone()
-    one = np.array([item])
-    square = fitted.spread(one, np.arange(fitted.records.n_users))[0] ** 2
-    value = fitted.weights @ x + _pull(fitted, x, pooled)
+    pooled, (a, b) = fitted.everyone(), fitted.upper
+    square = fitted.spread(np.array([item]), np.arange(fitted.records.n_users))[0] ** 2
+    # A prior mean of `pooled` adds xᵀM⁻¹·pooled. Packed inverses hold off-diagonal entries doubled, so each
+    # pair takes the mean of its two products.
+    value = fitted.weights @ x + fitted.inverses @ ((x[a] * pooled[b] + x[b] * pooled[a]) / 2)
     weight = np.where(fitted.n_records > 0, 1 / np.maximum(square, 1e-12), 0)
     return value, weight
-
-
-def _pull(fitted: Fitted, x: Floats, pooled: Floats) -> Floats:
-    """Return xᵀM⁻¹·pooled for each user: what a prior mean of `pooled` adds to xᵀM⁻¹b."""
-    a, b = fitted.upper
-    # Packed inverses hold off-diagonal entries doubled, so each pair takes the mean of its two products.
-    return np.asarray(fitted.inverses @ ((x[a] * pooled[b] + x[b] * pooled[a]) / 2), dtype=np.float64)
 
 
 def _one_item(first: Fitted, second: Fitted, item: int) -> tuple[int, float] | None:
@@ -140,12 +134,9 @@ def _one_item(first: Fitted, second: Fitted, item: int) -> tuple[int, float] | N
         if excess.sum() <= np.sqrt(len(excess)) * excess.std(ddof=1):
             chosen = k
             break
-    means = _means(groupings[chosen], other, sure)
+    group = groupings[chosen]
+    means = np.bincount(group, other * sure) / np.maximum(np.bincount(group, sure), 1e-300)
     return chosen + 1, float(np.abs(np.diff(means)).mean()) if chosen else 0.0
-
-
-def _means(group: Ints, value: Floats, weight: Floats) -> Floats:
-    return np.asarray(np.bincount(group, value * weight) / np.maximum(np.bincount(group, weight), 1e-300))
 
 
 def _losses(group: Ints, value: Floats, weight: Floats) -> Floats:

@@ -5,10 +5,8 @@ HD({i_t, C_t}, η)                       hardness(users, contexts, eta)
 spHD({i_t, C_t}, η), s*                 hardness(users, contexts, eta, sparsity=s)
 min over k of λ_min(I + Σ x x^T)        ridge + min over z of G(z), see `sphere`
 
-HD is the last round t at which some user j could still have a matrix with an eigenvalue of at most η, if all of
-j's rounds up to t had chosen the worst candidates. More rounds only add to a matrix, so each user has a
-number of visits up to which the worst choices keep the eigenvalue small. HD is the last round before the next
-visit; it is T if some user never gets that far, or never visits.
+More rounds only add to a matrix, so each user has a number of visits up to which the worst choices keep an
+eigenvalue of at most η. HD is the last round before the next visit; it is T if some user never gets that far.
 """
 
 from collections.abc import Hashable, Iterable, Sequence

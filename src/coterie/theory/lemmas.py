@@ -1,8 +1,7 @@
-"""Checks the paper's inequalities in the code, in thousands of random worlds, round by round.
+"""Checks the paper's inequalities in thousands of small random worlds, round by round.
 
-A world is small and drawn from its seed: users, contexts, noise, gap, candidates. CAB plays it with the α(t)
-of the confidence lemma. The matrices are computed here, separately from CAB's models, so that the code itself
-is tested.
+CAB plays with the α(t) of the confidence lemma. The matrices are computed here, separately from CAB's models, so
+that the code itself is tested.
 """
 
 import math

@@ -57,9 +57,8 @@ class Records:
         code[chosen] = np.arange(most)
         kept = code[self.users] >= 0
         names = [self.names[user] for user in chosen]
-        return Records(
-            code[self.users[kept]], self.items[kept], self.payoffs[kept], names, self.vectors, self.notes
-        )
+        users = code[self.users[kept]]
+        return Records(users, self.items[kept], self.payoffs[kept], names, self.vectors, self.notes)
 
 
 def make_records(users: Any, items: Any, payoffs: Any, vectors: Any = None) -> Records:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -117,12 +118,8 @@ def theory_alpha(world: World, delta: float = DELTA) -> Alpha:
     d = world.n_features or len(world.truth(0))
     norm = float(np.linalg.norm(world.truth(0))) if world.one_hot else 1.0
 
-    def alpha(t: int) -> float:
-        return confidence(
-            t, n_features=d, n_users=world.population.n_users, delta=delta, noise=sigma, norm=max(1.0, norm)
-        )
-
-    return alpha
+    n_users = world.population.n_users
+    return partial(confidence, n_features=d, n_users=n_users, delta=delta, noise=sigma, norm=max(1.0, norm))
 
 
 def watch(

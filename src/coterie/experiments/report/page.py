@@ -74,17 +74,14 @@ def command(comparison: Comparison) -> str:
     return shlex.join(["coterie", "compare", *words])
 
 
-def _swatch(place: int) -> str:
-    return f'<i class="swatch" style="background: var(--series-{place % len(SERIES)})"></i>'
-
-
 def _list(comparison: Comparison, texts: Iterable[tuple[Spec, str]]) -> str:
     """Return a line per policy, with its colour in the figures."""
-    specs = comparison.plan.specs
-    return "\n".join(
-        f"<li>{_swatch(specs.index(spec))}<b>{escape(spec.title)}</b> {escape(text)}</li>"
-        for spec, text in texts
-    )
+    lines = []
+    for spec, text in texts:
+        colour = f"background: var(--series-{comparison.plan.specs.index(spec) % len(SERIES)})"
+        swatch = f'<i class="swatch" style="{colour}"></i>'
+        lines.append(f"<li>{swatch}<b>{escape(spec.title)}</b> {escape(text)}</li>")
+    return "\n".join(lines)
 
 
 def _picture(comparison: Comparison) -> str:

@@ -83,9 +83,8 @@ def replay(
         with _whole():
             ids, rows = (table, lists[part]) if table is not None else distinct(lists[part])
             shown = ids.tolist() if table is None else ids
-            outcome = policy.run(
-                Batch(names[part], rows.astype(np.int64, copy=False), shown, paid[part], places[part])
-            )
+            rows = rows.astype(np.int64, copy=False)
+            outcome = policy.run(Batch(names[part], rows, shown, paid[part], places[part]))
             result.choice[part], result.kept[part] = outcome.choice, outcome.kept
         done = part.stop
         if progress is not None:

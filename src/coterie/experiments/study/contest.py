@@ -74,16 +74,15 @@ def read_contest(folders: Sequence[Path]) -> list[Line]:
         group["n_runs"] = max(group["n_runs"], len(comparison["seeds"]))
         group["scores"] |= _scores(comparison)
     order = [*TITLES, *WORLDS]
-    ordered = sorted(
-        groups.values(),
-        key=lambda group: (
-            order.index(group["numbers"]["dataset"]) if group["numbers"]["dataset"] in order else len(order),
-            -group["numbers"]["statistics"]["rounds"],
-        ),  # else as named
-    )
+
+    def place(group: dict[str, Any]) -> tuple[int, int]:
+        name = group["numbers"]["dataset"]
+        known = order.index(name) if name in order else len(order)
+        return known, -group["numbers"]["statistics"]["rounds"]  # else as named
+
     first: dict[str, dict[str, Any]] = {}
     lines = []
-    for group in ordered:
+    for group in sorted(groups.values(), key=place):
         numbers = group["numbers"]
         lines += _lines(group, _apart(numbers, first.setdefault(numbers["dataset"], numbers)))
     return lines

@@ -71,9 +71,8 @@ def score(
     if path.exists():
         read_score(path, run)
         return
-    policy, parts = placed(run.make_policy()), []
-    for _, table in tables(policy, run, 0, STEP, tick):
-        parts.append(table)
+    policy = placed(run.make_policy())
+    parts = [table for _, table in tables(policy, run, 0, STEP, tick)]
     trace = pl.DataFrame(pa.concat_tables(parts))
     content = {"run": run.header(), "summary": summarise(trace)._asdict()}
     path.parent.mkdir(parents=True, exist_ok=True)
