@@ -21,7 +21,6 @@ VARIABLES = {INK: "--ink", FAINT: "--faint", GRID: "--grid"} | {
 }
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: it can be searched, and uses the page's font
-    "svg.hashsalt": "coterie",
     "font.family": "sans-serif",
     "font.size": 10,
     "axes.edgecolor": GRID,
@@ -49,20 +48,26 @@ def figure(
         axes.grid(axis="y", color=GRID, linewidth=0.8)
         axes.set_axisbelow(True)
         plot(axes, about)
-        out = io.StringIO()
-        drawn.savefig(out, format="svg", transparent=True, metadata={"Date": None})
-    svg = as_element(out.getvalue(), title)
-    return f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>"
+    return f"<figure>{as_svg(drawn, title, STYLE)}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
-def as_element(svg: str, label: str) -> str:
-    """Return an SVG file as an `<svg>` element: without metadata and size, its colours as CSS variables."""
+def as_svg(figure: Any, title: str, style: dict[Any, Any]) -> str:
+    """Return a matplotlib figure as an `<svg>` element, the same bytes every time; `title` is for screen readers.
+
+    It has no metadata and no size, and its colours are CSS variables.
+    """
+    from matplotlib import rc_context
+
+    out = io.StringIO()
+    with rc_context({**style, "svg.hashsalt": title}):
+        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
+    svg = out.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r' xmlns(:xlink)?="[^"]*"| (width|height)="[\d.]+pt"', "", text)
     text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)
     for colour, variable in VARIABLES.items():
         text = text.replace(colour, f"var({variable})")
-    return text.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1).strip()
+    return text.replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1).strip()
 
 
 def paragraphs(lines: Iterable[str]) -> str:

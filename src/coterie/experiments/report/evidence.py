@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from coterie.experiments.report.page import from_template
 from coterie.experiments.report.paper_figures import in_page
 from coterie.experiments.report.table import paid
-from coterie.experiments.report.template import from_template
 from coterie.experiments.report.words import is_clear
 from coterie.experiments.study.compare import Comparison, Result
 from coterie.experiments.study.metrics import shown

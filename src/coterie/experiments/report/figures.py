@@ -14,10 +14,9 @@ from matplotlib.path import Path
 from matplotlib.ticker import StrMethodFormatter
 from numpy.typing import NDArray
 
-from coterie.experiments.report.paper_figures import DASHES, PLAIN
+from coterie.experiments.report.paper_figures import DASHES, PLAIN, STYLE
 from coterie.experiments.study.compare import Comparison
-from coterie.report.page import FAINT, GRID, INK, SERIES, VARIABLES
-from coterie.report.svg import STYLE, as_svg
+from coterie.report.page import FAINT, GRID, INK, SERIES, VARIABLES, as_svg
 
 
 def curves_figure(comparison: Comparison, *, narrow: bool = False) -> str:
@@ -55,7 +54,7 @@ def curves_figure(comparison: Comparison, *, narrow: bool = False) -> str:
         axes.locator_params(axis="x", nbins=2 if narrow else 5)
         axes.locator_params(axis="y", nbins=6)
         _label_ends(axes, ends)
-        return as_svg(figure, f"Curves over time, one for each policy{' (narrow)' if narrow else ''}")
+        return as_svg(figure, f"Curves over time, one for each policy{' (narrow)' if narrow else ''}", STYLE)
 
 
 def write_curves(comparison: Comparison, path: str | os.PathLike[str]) -> FilePath:
@@ -141,7 +140,7 @@ def _matrix(
             _note(axes, f"family {chr(65 + number % 26)}", middle, (0, 8), INK)
         _note(axes, "items, surest first →", (width / 2, n_users), (0, -16), FAINT)
         _note(axes, "users →", (0, n_users / 2), (-12, 0), FAINT, rotation=90, va="center")
-        return as_svg(figure, caption)
+        return as_svg(figure, caption, STYLE)
 
 
 def _note(

@@ -5,16 +5,18 @@ import os
 import shlex
 from collections.abc import Iterable
 from html import escape
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 
+import coterie
 from coterie.experiments.report.captions import picture_words, setting
 from coterie.experiments.report.figures import curves_figure, neighbourhood_figures
 from coterie.experiments.report.table import table
-from coterie.experiments.report.template import from_template
 from coterie.experiments.report.words import about, headline, lead, reasons, reasons_title
 from coterie.experiments.run.specs import Spec
-from coterie.experiments.study.compare import Comparison
-from coterie.report.page import SERIES, plain_table, write_html
+from coterie.experiments.study.compare import Comparison, Plan
+from coterie.report.page import SERIES, frame, plain_table, write_html
 
 LOST = (
     "The curves show what each program has lost so far by not showing the best candidate, which only we "
@@ -28,6 +30,7 @@ WHY = (
     "Who can help to decide for a user? Whoever reacts to the item at hand as that user does, and for another "
     "item that may be somebody else. Below, for one user, is who counts as such a neighbour after the run."
 )
+AGAIN = "<h2>Do it again</h2>\n<p>The same command gives the same numbers.</p>\n<pre>{}</pre>"
 
 
 def write_report(comparison: Comparison, path: str | os.PathLike[str]) -> Path:
@@ -57,6 +60,20 @@ def report(comparison: Comparison) -> str:
         world=escape(json.dumps(plan.world.parameters())),
         traces=escape(str(plan.out / "traces")),
     )
+
+
+def from_template(name: str, plan: Plan, *, title: str, command: str, **values: str) -> str:
+    """Return the page whose body is the template `name`, filled in; `title` and `values` are HTML."""
+    folder = files("coterie.experiments.report")
+    template = Template(folder.joinpath(name).read_text("utf-8"))
+    values |= {
+        "again": AGAIN.format(escape(command)),
+        "runs": f"{plan.n_runs} {'run' if plan.n_runs == 1 else 'runs'}",
+        "seeds": ", ".join(map(str, plan.seeds)),
+        "version": escape(coterie.__version__),
+    }
+    body = template.substitute(title=title, **values)
+    return frame(title, folder.joinpath("style.css").read_text("utf-8"), body, "; img-src data:")
 
 
 def command(comparison: Comparison) -> str:
