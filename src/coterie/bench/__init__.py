@@ -4,7 +4,6 @@ import json
 import os
 import platform
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -51,4 +50,4 @@ def describe_machine() -> dict[str, Any]:
 def write_rows(rows: list[Row], path: Path) -> None:
     """Write rows as a JSON list."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
+    path.write_text(json.dumps([row._asdict() for row in rows], indent=2) + "\n")

@@ -3,8 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,8 +12,7 @@ from coterie.policies import Policy
 from coterie.policies.base.batch import Batch
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """One line of the table."""
 
     suite: str

@@ -10,12 +10,13 @@ import random
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-from coterie.bench.rows import peak_resident
+from coterie.bench.rows import best_of, peak_resident
 from coterie.bench.service.loadtest import CONTEXTS, action_features, context_features
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.bandit import Bandit
@@ -179,14 +180,8 @@ def _costs(bandit: Bandit, users: int, n: int = 3000) -> tuple[float, float]:
     """Return the processor time of a rank and of a reward by the bandit, the median of many."""
     chance = random.Random(2)
     questions = [question(f"cost-{k}", chance.randrange(users)) for k in range(n)]
-    at, ranks, rewards = bandit.now, [], []
-    for one in questions:
-        begin = time.thread_time()
-        bandit.rank(one, at)
-        ranks.append(time.thread_time() - begin)
-    for one in questions:
-        begin = time.thread_time()
-        bandit.reward(one.event, 1.0, at)
-        rewards.append(time.thread_time() - begin)
+    at = bandit.now
+    ranks = [best_of(1, partial(bandit.rank, one, at)) for one in questions]
+    rewards = [best_of(1, partial(bandit.reward, one.event, 1.0, at)) for one in questions]
     bandit.drain()
     return sorted(ranks)[n // 2], sorted(rewards)[n // 2]

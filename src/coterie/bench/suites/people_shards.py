@@ -6,13 +6,14 @@ one caller more memory, not more decisions per second.
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie import Hierarchical
-from coterie.bench.rows import Row, no_limit
+from coterie.bench.rows import Row, best_of, no_limit
 
 SHARDS = (1, 2, 4)
 FEATURES, CANDIDATES, BATCH = 25, 25, 64
@@ -89,9 +90,5 @@ def _some(items: NDArray[np.float64], rng: np.random.Generator, n: int) -> NDArr
 
 def _rate(clock: Callable[[], float], work: Callable[[int], Any], times: int) -> float:
     """Return calls per second, from the fastest tenth, because other programs may run on the machine."""
-    taken = []
-    for k in range(times):
-        start = clock()
-        work(k)
-        taken.append(clock() - start)
+    taken = [best_of(1, partial(work, k), clock) for k in range(times)]
     return float(1 / np.quantile(taken, 0.1))

@@ -20,6 +20,7 @@ from coterie.data.worlds.sparse_world import SparseWorld
 from coterie.policies import CAB, LinUCB, Policy, SparseCAB
 
 SUITE = "sparse"
+OURS = "SparseCAB"
 
 
 @final
@@ -55,7 +56,7 @@ def contestants(world: SparseWorld) -> dict[str, Played]:
     """Return the policies, untrained."""
     d = world.n_features
     return {
-        "SparseCAB": Played(SparseCAB(n_features=d, sparsity=world.sparsity, alpha=0.01, gamma=0.0)),
+        OURS: Played(SparseCAB(n_features=d, sparsity=world.sparsity, alpha=0.01, gamma=0.0)),
         "CAB": Played(CAB(n_features=d, alpha=0.001, gamma=0.0)),
         "LinUCB-MULTIPLE": Played(LinUCB(n_features=d, alpha=0.0)),
     }
@@ -74,29 +75,23 @@ def play(played: dict[str, Played], rounds: Iterable[Round]) -> None:
 
 def compared(played: dict[str, Played], time_limit: float | None) -> Iterator[Row]:
     """Yield all results, SparseCAB's as ratios to the others'. The saving in time grows with d."""
-    ours = played["SparseCAB"]
-    rivals = {name: one for name, one in played.items() if one is not ours}
-    best = min(rivals, key=lambda name: rivals[name].regret)
-
-    ratio = ours.regret / rivals[best].regret
-    yield Row(SUITE, "regret of SparseCAB", ours.regret, "regret", best, **at_most(0.5, ratio))
-    for name, one in rivals.items():
-        ratio = one.regret / ours.regret
-        yield Row(SUITE, f"regret of {name}", one.regret, "regret", "SparseCAB", **no_limit(ratio))
-
-    ratio = ours.seconds / rivals["CAB"].seconds
-    keeps = no_limit(ratio) if time_limit is None else at_most(time_limit, ratio)
-    yield Row(SUITE, "time of SparseCAB", ours.seconds, "s", "CAB", **keeps)
-    for name, one in rivals.items():
-        ratio = one.seconds / ours.seconds
-        yield Row(SUITE, f"time of {name}", one.seconds, "s", "SparseCAB", **no_limit(ratio))
-
-    held = {name: one.megabytes for name, one in played.items()}
-    ratio = held["SparseCAB"] / held["CAB"]
-    yield Row(SUITE, "memory of SparseCAB", held["SparseCAB"], "MB", "CAB", **at_most(1.0, ratio))
-    for name in rivals:
-        ratio = held[name] / held["SparseCAB"]
-        yield Row(SUITE, f"memory of {name}", held[name], "MB", "SparseCAB", **no_limit(ratio))
+    rivals = [name for name in played if name != OURS]
+    regret, seconds, memory = (
+        {name: getattr(one, what) for name, one in played.items()}
+        for what in ("regret", "seconds", "megabytes")
+    )
+    best = min(rivals, key=lambda name: regret[name])
+    for what, unit, found, against, limit in (
+        ("regret", "regret", regret, best, 0.5),
+        ("time", "s", seconds, "CAB", time_limit),
+        ("memory", "MB", memory, "CAB", 1.0),
+    ):
+        ratio = found[OURS] / found[against]
+        keeps = no_limit(ratio) if limit is None else at_most(limit, ratio)
+        yield Row(SUITE, f"{what} of {OURS}", found[OURS], unit, against, **keeps)
+        for name in rivals:
+            ratio = found[name] / found[OURS]
+            yield Row(SUITE, f"{what} of {name}", found[name], unit, OURS, **no_limit(ratio))
 
 
 def held_bytes(root: Any) -> int:
