@@ -169,11 +169,10 @@ def _replay(
         if t % 256 == 0:
             told(t, records)
     told(records, records)
-    rewards = np.array([one.reward for one in log.interactions])
     found: dict[str, Evidence] = {}
     for name, rows in weighed.items():
         try:
-            found[name] = _evidence(log, name, rows, rewards, predicted, span, clip)
+            found[name] = _evidence(log, name, rows, predicted, span, clip)
         except ParameterError as error:
             if missing is None:
                 raise
@@ -182,13 +181,7 @@ def _replay(
 
 
 def _evidence(
-    log: InteractionLog,
-    name: str,
-    rows: list[Weighed],
-    rewards: Any,
-    predicted: Any,
-    span: Span,
-    clip: float | None,
+    log: InteractionLog, name: str, rows: list[Weighed], predicted: Any, span: Span, clip: float | None
 ) -> Evidence:
     columns = {name: np.array([getattr(row, name) for row in rows]) for name in Weighed._fields}
     weights = columns["weight"]
@@ -207,7 +200,7 @@ def _evidence(
         )
     return Evidence(
         weights=weights,
-        rewards=rewards,
+        rewards=np.array([one.reward for one in log.interactions]),
         direct=columns["direct"],
         predicted=predicted,
         largest=_largest(log, float(columns["largest"].max()), clip),

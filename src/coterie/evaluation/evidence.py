@@ -105,9 +105,8 @@ def weigh(
     weight = min(raw, top)
     direct = float(policy @ guess)
     if chances is None:
-        return Weighed(
-            weight, direct, min(float(policy.max()) / probability, top), raw > top, raw - weight, 0.0
-        )
+        largest = min(float(policy.max()) / probability, top)
+        return Weighed(weight, direct, largest, raw > top, raw - weight, 0.0)
     known = chances > 0
     ratio = policy[known] / chances[known]
     unsupported = float(policy[~known].sum())

@@ -15,11 +15,6 @@ from coterie.models.features import hash_flat
 from coterie.policies import Policy
 
 FIXED = ("uniform", "baseline", "logged")
-ABOUT = {
-    "uniform": "shows every action equally often",
-    "baseline": "always shows what the application would have shown",
-    "logged": "is what was shown",
-}
 DRAWS = 20  # of a policy that cannot give its probabilities
 
 
@@ -77,8 +72,7 @@ class Learner:
 
     def __init__(self, policy: Policy, draws: int, seed: int) -> None:
         self.policy, self.draws, self.seed = policy, draws, seed
-        n_features = getattr(policy, "n_features", None)
-        self.n_features: int | None = n_features
+        self.n_features: int | None = getattr(policy, "n_features", None)
         self.one_hot = bool(getattr(policy, "one_hot", False))
 
     def probabilities(self, t: int, one: Interaction, encoded: Encoded) -> Floats:

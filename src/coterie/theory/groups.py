@@ -5,15 +5,14 @@ other half, each user's value is predicted by the mean of the other members of t
 who differ, too many fit noise. The result is the smallest k within one standard error of the best.
 """
 
-from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple
 
 import numpy as np
 
 from coterie.arrays import Floats, Ints
 from coterie.errors import ParameterError
 from coterie.theory.models import Fitted
-from coterie.theory.records import Records
+from coterie.theory.records import Records, shuffled
 
 MOST_GROUPS = 8
 MOST_ITEMS = 40
@@ -22,9 +21,7 @@ BINS = 120
 FEWEST = 6  # users with records in both halves
 
 
-@final
-@dataclass(frozen=True)
-class Groups:
+class Groups(NamedTuple):
     """Groups of users per item: means over items, and the range over splits."""
 
     number: float  # the mean number of groups
@@ -59,24 +56,15 @@ def count_groups(records: Records, *, splits: int = 5, seed: int = 0) -> Groups:
         raise ParameterError(
             f"no item was shown to {FEWEST} users twice or more; without features groups cannot be estimated"
         )
-    return Groups(
-        float(np.mean(numbers)),
-        min(numbers),
-        max(numbers),
-        float(np.mean(gaps)),
-        min(gaps),
-        max(gaps),
-        all_counts,
-        looked,
-    )
+    number, gap = float(np.mean(numbers)), float(np.mean(gaps))
+    ends = min(numbers), max(numbers), gap, min(gaps), max(gaps)
+    return Groups(number, *ends, all_counts, looked)
 
 
 def halves(records: Records, rng: np.random.Generator, *, by_item: bool = False) -> tuple[Fitted, Fitted]:
     """Return models from two random halves of each user's records, or of each user's records of each item."""
-    order = rng.permutation(len(records.users))
     key = records.users * records.n_items + records.items if by_item else records.users
-    order = order[np.argsort(key[order], kind="stable")]
-    rank = np.arange(len(order)) - np.searchsorted(key[order], key[order])
+    order, rank = shuffled(key, rng)
     # With an odd number of records, the odd one goes to a random half.
     coin = rng.integers(2, size=int(key.max()) + 1)[key[order]] if key.max() < 10**7 else 0
     odd = (rank + coin) % 2 == 1

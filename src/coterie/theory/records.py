@@ -61,6 +61,13 @@ class Records:
         return Records(users, self.items[kept], self.payoffs[kept], names, self.vectors, self.notes)
 
 
+def shuffled(key: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """Return all positions sorted by `key`, those of equal keys in random order, and each one's rank among these."""
+    order = rng.permutation(len(key))
+    order = order[np.argsort(key[order], kind="stable")]
+    return order, np.arange(len(order)) - np.searchsorted(key[order], key[order])
+
+
 def make_records(users: Any, items: Any, payoffs: Any, vectors: Any = None) -> Records:
     """Return records from users, items and payoffs.
 

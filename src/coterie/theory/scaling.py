@@ -6,9 +6,8 @@ are upper bounds up to logarithms. Slopes depend on the setting: docs/theory.md 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, final
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,9 +35,7 @@ ROUNDS = 4000
 NAMES = {"rounds": "n_rounds", "clusters": "clusters_per_family", "users": "n_users"}
 
 
-@final
-@dataclass(frozen=True)
-class Scaling:
+class Scaling(NamedTuple):
     """Regret at each value of the varied quantity, and the fitted slope of its logarithm."""
 
     varied: str
@@ -96,13 +93,9 @@ def measure_scaling(
 def _regret(policy: Policy, world: OneHotWorld, n_rounds: int, seed: int) -> Floats:
     """Return the cumulative regret after each round."""
     sent = list(world.rounds(n_rounds, seed))
-    batch = Batch(
-        [one.user for one in sent],
-        np.array([one.contexts for one in sent]),
-        list(range(world.n_items)),
-        np.array([one.payoffs for one in sent]),
-    )
-    choice = policy.run(batch).choice
+    users, lists = [one.user for one in sent], np.array([one.contexts for one in sent])
+    payoffs = np.array([one.payoffs for one in sent])
+    choice = policy.run(Batch(users, lists, list(range(world.n_items)), payoffs)).choice
     expected = np.array([one.expected for one in sent])
     return np.cumsum(expected.max(axis=1) - expected[np.arange(n_rounds), choice])
 

@@ -8,8 +8,7 @@ tested on the same pairs, but is not part of the verdict; `standings` chooses th
 """
 
 import math
-from dataclasses import dataclass
-from typing import Literal, final
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,18 +16,16 @@ from numpy.typing import NDArray
 from coterie.arrays import Floats, Ints
 from coterie.errors import ParameterError
 from coterie.theory.models import Fitted
-from coterie.theory.records import Records
+from coterie.theory.records import Records, shuffled
 from coterie.theory.standings import WORTH, Learner, Standing, rank_policies
 
 ALPHAS = (0.02, 0.05, 0.1, 0.2, 0.4)
-OWN, EVERYONE = "own", "everyone"
+EVERYONE = "everyone"
 MOST_USERS, MOST_ASKED, MOST_HELD = 600, 250, 30
 MOST_FIRST = 64
 
 
-@final
-@dataclass(frozen=True)
-class Sharing:
+class Sharing(NamedTuple):
     """The scores and the verdict."""
 
     first: Ints  # (sizes,) r: how many records per user were learned
@@ -118,10 +115,8 @@ def _one_split(records: Records, sizes: Ints, rng: np.random.Generator) -> tuple
     """
     per_user = records.per_user
     chosen = rng.permutation(np.flatnonzero(per_user >= 2))[:MOST_USERS]
-    order = rng.permutation(len(records.users))
-    order = order[np.argsort(records.users[order], kind="stable")]
+    order, rank = shuffled(records.users, rng)
     users = records.users[order]
-    rank = np.arange(len(order)) - np.searchsorted(users, users)
     held_out = rank >= per_user[users] - per_user[users] // 2
     ours = np.isin(users, chosen)
     asked = _asked(records, order, users, held_out & ours, chosen)[:MOST_ASKED]
@@ -131,9 +126,8 @@ def _one_split(records: Records, sizes: Ints, rng: np.random.Generator) -> tuple
     for column, size in enumerate(sizes):
         new = np.flatnonzero(ours & ~held_out & (rank >= learned) & (rank < size))
         fitted.add(order[new])
-        learner.add(
-            order[new[np.lexsort((order[new], rank[new]))]]
-        )  # the first record of every user, then the second, …
+        in_turn = np.lexsort((order[new], rank[new]))  # the first record of every user, then the second, …
+        learner.add(order[new[in_turn]])
         fitted.solve()
         learned = int(size)
         known = chosen[fitted.n_records[chosen] > 0]
