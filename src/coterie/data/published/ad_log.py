@@ -47,15 +47,10 @@ def ad_log(
             )
         users, items, clicks = users[keep], items[keep], clicks[keep]
     counts = np.bincount(items, minlength=selection.n_items)
+    described = {"kind": name, "file": path.name.removesuffix(".gz"), **chosen}
     return Logged(
         name=name,
-        described={
-            "kind": name,
-            "file": path.name.removesuffix(".gz"),
-            **chosen,
-            "n_candidates": n_candidates,
-            "draw": draw,
-        },
+        described={**described, "n_candidates": n_candidates, "draw": draw},
         provenance="real" if is_whole else "real, partial",
         items=list(range(selection.n_items)),
         shares=counts / counts.sum(),

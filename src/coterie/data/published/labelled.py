@@ -84,7 +84,7 @@ class Labelled(DrawnSource):
 
     def parameters(self) -> dict[str, Any]:
         """Return all parameters needed to make the same rounds again, without the folder of the files."""
-        names = (
+        names = [
             "components",
             "centre",
             "scale",
@@ -94,7 +94,7 @@ class Labelled(DrawnSource):
             "n_candidates",
             "n_rounds",
             "verify",
-        )
+        ]
         settings = {name: getattr(self, name) for name in names}
         return {"kind": self.name, **settings, "fingerprint": self.prepared.fingerprint}
 

@@ -158,14 +158,8 @@ def select(
     if table is None or not len(table):
         raise FileError("no records are left after selecting users and ads; select more of them")
     used, codes = np.unique(table["item_row"].to_numpy(), return_inverse=True)
-    return Selection(
-        table["user_row"].to_numpy(),
-        codes.astype(np.uint32),
-        table["click"].to_numpy(),
-        len(users),
-        len(used),
-        n_read,
-    )
+    rows, clicks = table["user_row"].to_numpy(), table["click"].to_numpy()
+    return Selection(rows, codes.astype(np.uint32), clicks, len(users), len(used), n_read)
 
 
 def _most(pl: Any, frames: Iterator[Any], column: str, n: int) -> tuple[Any, int]:

@@ -20,14 +20,8 @@ from coterie.errors import ParameterError
 # The number of records is chosen so that replay keeps about the paper's number: one in `n_candidates`.
 TWINS: dict[str, dict[str, Any]] = {
     "tuenti": {"n_users": 14_612, "n_items": 105, "n_candidates": 15, "n_records": 15_000_000},
-    "kddcup-twin": {"n_users": 10_333, "n_items": 6_780, "n_candidates": 20, "n_records": 2_000_000},
-    "avazu-twin": {
-        "n_users": 48_723,
-        "n_items": 5_099,
-        "n_candidates": 20,
-        "n_records": 22_000_000,
-        "mean_ctr": 0.17,
-    },
+    "kddcup-twin": {"n_users": 10_333, "n_items": 6_780, "n_records": 2_000_000},
+    "avazu-twin": {"n_users": 48_723, "n_items": 5_099, "n_records": 22_000_000, "mean_ctr": 0.17},
 }
 
 
@@ -38,7 +32,7 @@ class Twin:
 
     n_users: int
     n_items: int
-    n_candidates: int
+    n_candidates: int = 20
     n_records: int
     n_families: int = 5
     groups_per_family: int = 4

@@ -127,15 +127,8 @@ class Protocol:
 
     def plan(self) -> Plan:
         """Return the comparison of the tuned policies on the reported part."""
-        return Plan(
-            self.name,
-            part_of(self.data, self.n_tuned),
-            [self.best(spec) for spec in self.specs],
-            self.n_reported,
-            self.n_runs,
-            self.seed,
-            self.out,
-        )
+        rest, specs = part_of(self.data, self.n_tuned), [self.best(spec) for spec in self.specs]
+        return Plan(self.name, rest, specs, self.n_reported, self.n_runs, self.seed, self.out)
 
     def tuning_table(self) -> pl.DataFrame:
         """Return every setting tried and its merit."""

@@ -1,9 +1,8 @@
 """All of the paper's section 5 for one dataset: tuning, runs, figures, tables, numbers and a report."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -31,18 +30,11 @@ TITLES = {
     "open-bandit": "Open Bandit",
 }
 DISTANT = ("lastfm", "delicious")  # the two panels of Figure 3
-CURVES = {
-    "policy": pl.String,
-    "figure": pl.String,
-    "time": pl.Int64,
-    "mean": pl.Float64,
-    "spread": pl.Float64,
-}
+NAMED = {"policy": pl.String, "figure": pl.String}
+CURVES = {**NAMED, "time": pl.Int64, "mean": pl.Float64, "spread": pl.Float64}
 
 
-@final
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(NamedTuple):
     """The results for one dataset."""
 
     protocol: Protocol

@@ -19,8 +19,7 @@ runs. With two or three runs, the lead must be many times the spread.
 """
 
 import math
-from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,9 +37,7 @@ class Kept(NamedTuple):
     payoffs: Floats  # (kept,)
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Rate:
+class Rate(NamedTuple):
     """A policy's click-through rate on a log, and the records that it comes from."""
 
     value: float  # the mean over the runs that kept anything; NaN if none did
