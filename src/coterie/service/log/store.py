@@ -88,9 +88,8 @@ class Changes:
         """Write rows, each in the place of the one with the same key."""
         marks = ", ".join("?" * (1 + len(columns)))
         new = ", ".join(f"{name} = EXCLUDED.{name}" for name in columns)
-        self.executemany(
-            f"INSERT INTO @{table} VALUES ({marks}) ON CONFLICT ({key}) DO UPDATE SET {new}", rows
-        )
+        statement = f"INSERT INTO @{table} VALUES ({marks}) ON CONFLICT ({key}) DO UPDATE SET {new}"
+        self.executemany(statement, rows)
 
 
 class Store(ABC):
@@ -148,17 +147,15 @@ class Store(ABC):
                 "INSERT INTO @log VALUES (?, ?, ?, ?, ?)",
                 (batch.first, batch.count, batch.version, batch.checksum, batch.body),
             )
-            moved = changes.execute(
-                "UPDATE @head SET next = ? WHERE next = ?", (batch.first + batch.count, batch.first)
-            )
+            ends = (batch.first + batch.count, batch.first)
+            moved = changes.execute("UPDATE @head SET next = ? WHERE next = ?", ends)
             if moved.rowcount != 1:
                 raise BrokenError(f"the log does not end at {batch.first}: another process wrote to it")
             names = [self._pack_name(number, name) for number, name in appends.named.items()]
             changes.put("users", "number", ["id", "checksum"], names)
             changes.executemany("DELETE FROM @users WHERE number = ?", [(n,) for n in appends.forgotten])
-            changes.executemany(
-                "INSERT INTO @scrubs VALUES (?) ON CONFLICT DO NOTHING", [(n,) for n in appends.scrub]
-            )
+            scrubs = [(number,) for number in appends.scrub]
+            changes.executemany("INSERT INTO @scrubs VALUES (?) ON CONFLICT DO NOTHING", scrubs)
 
     @abstractmethod
     def sync(self) -> None:
@@ -208,9 +205,8 @@ class Store(ABC):
     def users(self, first: int = 0) -> dict[int, str]:
         """Return the names of the users that were not forgotten, from the number `first` on."""
         found = {}
-        for number, name, checksum in self._rows(
-            "SELECT number, id, checksum FROM @users WHERE number >= ?", first
-        ):
+        query = "SELECT number, id, checksum FROM @users WHERE number >= ?"
+        for number, name, checksum in self._rows(query, first):
             text = self._unpack_name(number, name, checksum)
             if text is None:
                 raise FileError(f"the name of user {number} in {self.where} is damaged; restore a backup")
@@ -260,11 +256,9 @@ class Store(ABC):
         rows = [bytes(state) for (state,) in self._rows("SELECT state FROM @snapshots")]
         unused = pieces.unused(self.pieces(), rows)
         for start in range(0, len(unused), AT_ONCE):
+            some = [(name,) for name in unused[start : start + AT_ONCE]]
             with self._changing() as changes:
-                changes.executemany(
-                    "DELETE FROM @pieces WHERE name = ?",
-                    [(name,) for name in unused[start : start + AT_ONCE]],
-                )
+                changes.executemany("DELETE FROM @pieces WHERE name = ?", some)
 
     def piece(self, name: bytes) -> bytes | None:
         """Return a piece of a snapshot, if it is there."""
@@ -316,16 +310,10 @@ class Store(ABC):
             if changed.rowcount != 1:
                 raise StoreError(f"there is no batch at {batch.first} with {batch.count} records")
 
-    def compact(self, before: int) -> int:
-        """Remove batches that end before a position, and return how many records were removed."""
-        start, _ = self.bounds()
+    def compact(self, before: int) -> None:
+        """Remove batches that end before a position."""
         with self._changing() as changes:
             changes.execute("DELETE FROM @log WHERE first + count <= ?", (before,))
-        return self.bounds()[0] - start
-
-    @abstractmethod
-    def size(self) -> int:
-        """Return the bytes used."""
 
     def keys(self) -> list[KeyRow]:
         """Return the kept keys."""
