@@ -33,9 +33,8 @@ def new(
     console = Console(stderr=True)
     if toml:
         console.print("Put this under \\[keys] in the settings:")
-        console.print(
-            f'"{row.name}:{"+".join(row.scopes)}" = "{row.hash.hex()}"', highlight=False, soft_wrap=True
-        )
+        line = f'"{row.name}:{"+".join(row.scopes)}" = "{row.hash.hex()}"'
+        console.print(line, highlight=False, soft_wrap=True)
     else:
         with _opened(store) as opened:
             opened.save_key(row)

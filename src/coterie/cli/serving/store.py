@@ -1,6 +1,5 @@
 """`coterie store`: checks, exports, imports and repairs a service's store."""
 
-import json
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +8,7 @@ import typer
 
 from coterie.cli.shared.extras import need_service
 from coterie.cli.shared.options import JsonOption, SettingsOption, StoreOption, split_settings, warn_old
+from coterie.cli.shared.tables import print_result
 from coterie.errors import ParameterError
 
 store = typer.Typer(
@@ -28,14 +28,11 @@ def check(store: StoreOption = "coterie.db", as_json: JsonOption = False) -> Non
 
     with closing(open_store(store, create=False)) as opened:
         found = check_store(opened)
-    if as_json:
-        shown = {"first": found.first, "end": found.end, "users": found.users, "same": found.same}
-        typer.echo(json.dumps(shown, indent=2))
-    else:
-        records = f"{found.end - found.first} records from {found.first} to {found.end}"
-        typer.echo(f"{records}, {found.users} users, no damage")
-        if found.same is not None:
-            typer.echo(f"replay from empty equals the snapshot and its tail: {'yes' if found.same else 'NO'}")
+    records = f"{found.end - found.first} records from {found.first} to {found.end}"
+    text = f"{records}, {found.users} users, no damage"
+    if found.same is not None:
+        text += f"\nreplay from empty equals the snapshot and its tail: {'yes' if found.same else 'NO'}"
+    print_result(found, as_json, text)
     if found.same is False:
         raise typer.Exit(1)
 
@@ -51,24 +48,19 @@ def upgrade(
     Stores of all versions can be served as they are; an older coterie refuses one that was upgraded.
     """
     need_service()
-    import msgspec
-
     from coterie.service.log.store import open_store
     from coterie.service.log.upgrade import upgrade as upgrade_store
 
     with closing(open_store(store, create=False)) as opened:
         if not yes:
-            typer.confirm(
-                f"Upgrade {store}? Make a backup with `coterie backup` first.", abort=True, err=True
-            )
+            question = f"Upgrade {store}? Make a backup with `coterie backup` first."
+            typer.confirm(question, abort=True, err=True)
         found = upgrade_store(opened)
-    if as_json:
-        typer.echo(json.dumps(msgspec.to_builtins(found), indent=2))
-    elif found.before == found.now:
-        typer.echo(f"store version {found.now} is the newest; nothing was changed")
-    else:
-        holds = f"{found.records} records, {found.users} users"
-        typer.echo(f"store version {found.before} is now {found.now}: {holds}")
+    holds = f"{found.records} records, {found.users} users"
+    text = f"store version {found.before} is now {found.now}: {holds}"
+    if found.before == found.now:
+        text = f"store version {found.now} is the newest; nothing was changed"
+    print_result(found, as_json, text)
 
 
 @store.command()
@@ -128,8 +120,7 @@ def import_(
             bandit = coordinator.bandit
             bandit.policies.check_items(items, bandit.config.max_items)  # all or nothing
             for start in range(0, len(payoffs), 1000):
-                part = payoffs[start : start + 1000]
-                await coordinator.observe([(row.user, row.paid, row.value) for row in part])
+                await coordinator.observe(payoffs[start : start + 1000])
             return len(payoffs)
         finally:
             await coordinator.stop()
