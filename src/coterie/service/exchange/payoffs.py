@@ -1,8 +1,7 @@
 """Payoffs to learn from, for a warm start: those that an exported log learned."""
 
 from collections.abc import Iterable, Iterator, Mapping
-
-from msgspec import Struct
+from typing import NamedTuple
 
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.events import Paid
@@ -10,7 +9,7 @@ from coterie.service.core.records import Record
 from coterie.service.settings import Config
 
 
-class Payoff(Struct, frozen=True):
+class Payoff(NamedTuple):
     """A payoff to learn."""
 
     user: str
