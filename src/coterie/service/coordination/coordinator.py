@@ -32,7 +32,6 @@ from coterie.service.settings import Config, Settings
 
 T = TypeVar("T")
 Check = Callable[[], None]  # raises what is wrong
-MOVED = object()  # when all users are in their shards
 
 
 class Coordinator:
@@ -112,7 +111,7 @@ class Coordinator:
 
     # Requests that write.
 
-    async def rank(self, question: Question, check: Check | None = None) -> Rank:
+    async def rank(self, question: Question, check: Check = lambda: None) -> Rank:
         """Decide; a retry of the same event gets the same answer. `check` may refuse when its turn comes."""
         sequencer = self.sequencer
         if self._microbatch is None:
@@ -120,16 +119,14 @@ class Coordinator:
             found: Any = await sequencer.write(lambda: self._rank(question, check), long)
         else:
             sequencer.accept()
-            if check is not None:
-                check()
+            check()
             with sequencer.refusals():
                 found = await self._microbatch.ask(question)
         await sequencer.durable()
         return found if isinstance(found, Rank) else await self.decision(found)
 
-    def _rank(self, question: Question, check: Check | None) -> Rank | Event:
-        if check is not None:
-            check()
+    def _rank(self, question: Question, check: Check) -> Rank | Event:
+        check()
         return self.sequencer.bandit.rank(question, self.clock())
 
     async def _rank_many(self, questions: Sequence[Question]) -> list[Answer]:
@@ -139,17 +136,16 @@ class Coordinator:
         """Return what would be decided now; nothing is recorded."""
         return await self.look(lambda: self.bandit.what_if(question)[0])
 
-    async def rank_slots(self, questions: Sequence[Question], check: Check | None = None) -> list[Rank]:
+    async def rank_slots(self, questions: Sequence[Question], check: Check = lambda: None) -> list[Rank]:
         """Decide the slots of one page, durable together; an action chosen for one is not open to the next."""
         work = sum(DECIDING + question.work for question in questions)
         long = long_to_decide(self.bandit, work, sum(len(question.actions) for question in questions))
         found = await self._write(lambda: self._rank_slots(questions, check), long)
         return found if found is not None else await self._slots_again(questions)
 
-    def _rank_slots(self, questions: Sequence[Question], check: Check | None) -> list[Rank] | None:
+    def _rank_slots(self, questions: Sequence[Question], check: Check) -> list[Rank] | None:
         """Decide all slots, then keep all, so that either all are refused or none. Returns None for a retry."""
-        if check is not None:
-            check()
+        check()
         if questions[0].event in self.bandit.events:
             return None
         found: list[Rank] = []
@@ -212,7 +208,7 @@ class Coordinator:
             sharded: list[Any] = list(bandit.policies.made().values())
             for policy in sharded:
                 moves = policy.models.rebalance(shards)
-                while await self.sequencer.write(partial(next, moves, MOVED), long=True) is not MOVED:
+                while await self.sequencer.write(partial(next, moves, None), long=True) is not None:
                     if bandit is not self.bandit:
                         raise Problem(503, "not_accepting", "the service went back to its log; try again", 1)
         finally:

@@ -77,7 +77,7 @@ def point(sums: Minute, around: Minute | None = None) -> Point:
         earned=sums.earned,
         payoff=_ratio(sums.earned, sums.learned),
         payoff_interval=interval(payoffs, _least(sums.losses)) if sums.summed == sums.learned else None,
-        share_rate=_ratio(sums.updates - sums.all_learned, sums.updates),
+        share_rate=_ratio(sums.updates - sums.in_all_arms("learned"), sums.updates),
         agreement=_ratio(sums.agreed, sums.judged),
         would_earn=would.value,
         would_earn_interval=would.interval,

@@ -77,9 +77,9 @@ class Metrics:
             ("coterie_events_waiting", "Events that may still get a reward", bandit.remembered.open),
             ("coterie_log_position", "Records in the log so far", bandit.position),
             ("coterie_payoffs_learned", "Payoffs learned by the model", bandit.policies.learned),
-            ("coterie_decisions", "Decisions made", total.all_decisions),
+            ("coterie_decisions", "Decisions made", total.in_all_arms("decisions")),
             ("coterie_decisions_explored", "Decisions by chance", total.explored),
-            ("coterie_earned", "Sum of payoffs learned", total.all_earned),
+            ("coterie_earned", "Sum of payoffs learned", total.in_all_arms("earned")),
             (
                 "coterie_model_updates",
                 "Users' models updated; beyond payoffs learned it is sharing",

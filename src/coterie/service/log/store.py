@@ -84,8 +84,9 @@ class Changes:
         if rows:
             self._cursor.executemany(self._translate(statement), rows)
 
-    def put(self, table: str, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    def put(self, table: str, rows: Sequence[Sequence[Any]]) -> None:
         """Write rows, each in the place of the one with the same key."""
+        key, *columns = COLUMNS[table].split(", ")
         marks = ", ".join("?" * (1 + len(columns)))
         new = ", ".join(f"{name} = EXCLUDED.{name}" for name in columns)
         statement = f"INSERT INTO @{table} VALUES ({marks}) ON CONFLICT ({key}) DO UPDATE SET {new}"
@@ -152,7 +153,7 @@ class Store(ABC):
             if moved.rowcount != 1:
                 raise BrokenError(f"the log does not end at {batch.first}: another process wrote to it")
             names = [self._pack_name(number, name) for number, name in appends.named.items()]
-            changes.put("users", "number", ["id", "checksum"], names)
+            changes.put("users", names)
             changes.executemany("DELETE FROM @users WHERE number = ?", [(n,) for n in appends.forgotten])
             scrubs = [(number,) for number in appends.scrub]
             changes.executemany("INSERT INTO @scrubs VALUES (?) ON CONFLICT DO NOTHING", scrubs)
@@ -237,8 +238,7 @@ class Store(ABC):
         with self._saving:
             with self._changing(len(row) + sum(map(len, (new or {}).values()))) as changes:
                 self._insert_pieces(changes, new or {})
-                kept = (position, zlib.crc32(row), row)
-                changes.put("snapshots", "position", ["checksum", "state"], [kept])
+                changes.put("snapshots", [(position, zlib.crc32(row), row)])
                 changes.execute(
                     "DELETE FROM @snapshots WHERE position NOT IN "
                     "(SELECT position FROM @snapshots ORDER BY position DESC LIMIT ?)",
@@ -324,7 +324,7 @@ class Store(ABC):
         """Keep a key."""
         row = (key.name, " ".join(key.scopes), key.hash, key.created)
         with self._changing() as changes:
-            changes.put("keys", "name", ["scopes", "hash", "created"], [row])
+            changes.put("keys", [row])
 
     def drop_key(self, name: str) -> bool:
         """Remove a key, and return whether there was one."""
@@ -344,8 +344,7 @@ class Store(ABC):
         """Keep an evaluation, in the place of the one of that name."""
         with self._changing(len(body)) as changes:
             changes.execute(OPTIONAL["evaluations"])
-            row = (as_bytes(name), zlib.crc32(body), body)
-            changes.put("evaluations", "name", ["checksum", "body"], [row])
+            changes.put("evaluations", [(as_bytes(name), zlib.crc32(body), body)])
 
     def drop_evaluation(self, name: str) -> None:
         """Remove an evaluation."""
