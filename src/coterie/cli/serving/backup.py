@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from coterie.cli.shared.extras import need_service
 from coterie.cli.shared.options import JsonOption, ReplaceOption, StoreOption
 from coterie.cli.shared.tables import print_result
 
@@ -20,7 +19,6 @@ def backup(
 
     The copy is of one moment, is checked, and can be read by its owner alone.
     """
-    need_service()
     from coterie.service.log.backup import back_up
 
     made = back_up(store, path, replace)

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from coterie.cli.shared.extras import need_service
 from coterie.cli.shared.options import JsonOption, ReplaceOption, StoreOption
 from coterie.cli.shared.tables import print_result
 
@@ -21,7 +20,6 @@ def restore(
 
     Nothing is changed unless checksums, hash and replay agree. A backup of a file can go to PostgreSQL, and back.
     """
-    need_service()
     from coterie.service.log.backup import restore as put_back
 
     found = put_back(path, store, replace, not quick)

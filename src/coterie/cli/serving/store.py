@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from coterie.cli.shared.extras import need_service
 from coterie.cli.shared.options import JsonOption, SettingsOption, StoreOption, split_settings, warn_old
 from coterie.cli.shared.tables import print_result
 from coterie.errors import ParameterError
@@ -22,7 +21,6 @@ def check(store: StoreOption = "coterie.db", as_json: JsonOption = False) -> Non
 
     The two must be equal bit for bit; exit code 1 if they are not.
     """
-    need_service()
     from coterie.service.log.checking import check as check_store
     from coterie.service.log.store import open_store
 
@@ -47,7 +45,6 @@ def upgrade(
 
     Stores of all versions can be served as they are; an older coterie refuses one that was upgraded.
     """
-    need_service()
     from coterie.service.log.store import open_store
     from coterie.service.log.upgrade import upgrade as upgrade_store
 
@@ -72,7 +69,6 @@ def export(
 
     Parquet is whole and can be replayed; dsjson has a line per decision.
     """
-    need_service()
     from coterie.service.core.records import flatten
     from coterie.service.exchange.dsjson import write_dsjson
     from coterie.service.exchange.parquet import write_parquet
@@ -93,7 +89,6 @@ def import_(
     settings: SettingsOption = None,
 ) -> None:
     """Learn what a file's decisions earned, before the service starts."""
-    need_service()
     import asyncio
 
     from coterie.service.coordination.coordinator import Coordinator
@@ -138,7 +133,6 @@ def cut(
 
     The service then starts with what comes before.
     """
-    need_service()
     from coterie.service.log.store import open_store
 
     with closing(open_store(store, create=False)) as opened:
@@ -157,7 +151,6 @@ def repair(
 
     Keeps what comes before the damage, and puts the damaged file aside.
     """
-    need_service()
     if path is not None:
         warn_old(f"coterie store repair {path}", f"coterie store repair --store {path}")
         store = str(path)
