@@ -1,7 +1,4 @@
-"""Engines as text, for command lines.
-
-`ray?shards=8`, `ray://host:10001?shards=16`, `local?shards=4`, `cuda`, `cuda?device=cuda:1`.
-"""
+"""Engines as text: `ray?shards=8`, `ray://host:10001?shards=16`, `local?shards=4`, `cuda`, `cuda?device=cuda:1`."""
 
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit

@@ -1,7 +1,4 @@
-"""Users' models on a device, with the same protocol as in one process.
-
-The host knows the row of each user; the numbers are on the device.
-"""
+"""Users' models on a device, with the protocol of one process. The host knows only the row of each user."""
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, final

@@ -97,10 +97,7 @@ class Supervisor:
     # Questions.
 
     def ask(self, calls: Mapping[int, tuple[Any, ...]], anyway: bool = False) -> dict[int, Any]:
-        """Ask shards and return their answers. If answers may be partial, lost shards are left out.
-
-        With `anyway`, wait for all answers, whatever `when_down` is.
-        """
+        """Ask shards and return their answers; without `anyway`, `when_down` says if lost shards are left out."""
         if not self.is_whole():
             self._wait_or_not(anyway)
         tickets = {s: self.backend.ask(s, *call) for s, call in calls.items() if s not in self._rebuilding}
@@ -137,10 +134,7 @@ class Supervisor:
     def change(
         self, method: str, calls: Mapping[int, tuple[Any, ...]], weight: Mapping[int, int] | None = None
     ) -> dict[int, Any]:
-        """Log a change, then make it on its shards, once on each, and return their answers.
-
-        `weight` is how many changes it counts as on each shard; the default is one.
-        """
+        """Log a change, make it once on each of its shards, and return their answers; `weight` is its size there."""
         if not self.is_whole():
             self._wait_or_not(anyway=self.when_down != "refuse")
         self._number += 1

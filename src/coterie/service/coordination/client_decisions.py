@@ -1,7 +1,4 @@
-"""Decisions that a client made with its own model, kept with the client's probabilities.
-
-They wait for their rewards and are learned like the service's own, and off-policy estimates can use them.
-"""
+"""Decisions that clients made with their own model: kept with their probabilities, and learned like the service's."""
 
 from collections.abc import Sequence
 

@@ -64,10 +64,7 @@ class Sequencer:
         return await self.do(accepted, long)
 
     async def do(self, work: Callable[[], T], long: bool = False) -> T:
-        """Do work on the bandit when its turn comes, and hand its records to the log.
-
-        Work that is `long`, or may be, is done beside the event loop.
-        """
+        """Do work on the bandit in its turn, beside the event loop if it may be `long`; its records go to the log."""
         async with self.turns:
             try:
                 with self.refusals():

@@ -20,10 +20,7 @@ class Payoff(NamedTuple):
 def payoffs_of(
     records: Iterable[Record], names: Mapping[int, str] | None = None, config: Config | None = None
 ) -> Iterator[Payoff]:
-    """Yield the payoffs that an exported log learned, default rewards included.
-
-    With `config` they are encoded as its policy learns them, whatever policy the log had.
-    """
+    """Yield the payoffs that an exported log learned, with default rewards, as the policy of `config` learns them."""
     bandit = Bandit()
     bandit.fixed = config
     known = dict(names or {})

@@ -1,7 +1,4 @@
-"""Evaluations and feature importances as Personalizer's versions answer them.
-
-The versions in the path have one form of results (`policyResults`), the last version another (`content`).
-"""
+"""Evaluations and feature importances in two forms: `policyResults` of old versions, `content` of the last one."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

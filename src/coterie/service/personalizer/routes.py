@@ -1,7 +1,4 @@
-"""Personalizer's rank, reward and activate, in all published forms of the path.
-
-The answer to a reward is the contract's empty 204; the header `x-coterie-reward` has the outcome.
-"""
+"""Personalizer's rank, reward and activate. The answer to a reward is empty; `x-coterie-reward` has the outcome."""
 
 import asyncio
 from typing import Any
