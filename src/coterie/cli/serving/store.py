@@ -106,7 +106,7 @@ def import_(
         await coordinator.start()
         try:
             if path.suffix == ".parquet":
-                payoffs = list(payoffs_of(read_parquet(path), config=coordinator.bandit.config))
+                payoffs = list(payoffs_of(read_parquet(path), coordinator.bandit.config))
             elif path.suffix == ".dsjson":
                 payoffs = list(read_dsjson(path, coordinator.bandit.config, read.user_path))
             else:

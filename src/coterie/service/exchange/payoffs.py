@@ -1,6 +1,6 @@
 """Payoffs to learn from, for a warm start: those that an exported log learned."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from coterie.service.core.bandit import Bandit
@@ -17,17 +17,14 @@ class Payoff(NamedTuple):
     value: float
 
 
-def payoffs_of(
-    records: Iterable[Record], names: Mapping[int, str] | None = None, config: Config | None = None
-) -> Iterator[Payoff]:
+def payoffs_of(records: Iterable[Record], config: Config | None = None) -> Iterator[Payoff]:
     """Yield the payoffs that an exported log learned, with default rewards, as the policy of `config` learns them."""
     bandit = Bandit()
     bandit.fixed = config
-    known = dict(names or {})
     learned: list[Payoff] = []
 
     def heard(user: int, paid: Paid, value: float) -> None:
-        learned.append(Payoff(known.get(user, f"imported-{user}"), paid, value))
+        learned.append(Payoff(f"imported-{user}", paid, value))
 
     bandit.policies.on_learn = heard
     for record in records:
