@@ -22,6 +22,7 @@ class Kind(NamedTuple):
     n_features: int | None
     one_hot: bool
     eligible: Eligible
+    compensate: bool = True
 
 
 class Change(NamedTuple):

@@ -38,7 +38,7 @@ def check_config(config: Config, shards: Shards | None = None) -> None:
     check_shares(config)
     other = challenger_of(config)
     if shards is not None:
-        check_sharding(config)
+        check_sharding(config, shards)
         if other is not None:
             raise ParameterError("a challenger is not possible while users are kept in shards; leave out one")
     possible(config)
@@ -46,7 +46,7 @@ def check_config(config: Config, shards: Shards | None = None) -> None:
         possible(other)
 
 
-def check_sharding(config: Config) -> None:
+def check_sharding(config: Config, shards: Shards) -> None:
     """Raise if the policy cannot be kept in shards."""
     known = POLICIES.get(config.policy)
     if known is not None and "engine" not in known.not_saved:
@@ -54,6 +54,8 @@ def check_sharding(config: Config) -> None:
         raise ParameterError(f"the policy {config.policy!r} cannot be kept in shards, {others}")
     if config.parameters.get("thompson"):
         raise ParameterError("thompson=true draws from one random stream, which shards do not have")
+    if config.parameters.get("compensate") is False and getattr(shards, "vectors_only", False):
+        raise ParameterError("compensate=false, but a GPU always corrects rounding errors; leave it out")
 
 
 def possible(config: Config) -> list[Kind]:
@@ -91,7 +93,7 @@ def make_policy(config: Config, kind: Kind, shards: Shards | None = None) -> Pol
         if name in config.parameters:
             raise ParameterError(f"{name!r} cannot be a parameter of the policy: {why}")
     if shards is not None:
-        check_sharding(config)
+        check_sharding(config, shards)
         if kind != "items" or not getattr(shards, "vectors_only", False):
             given["engine"] = shards
     try:
