@@ -302,7 +302,7 @@ def test_a_shard_that_cannot_be_rebuilt_is_given_up() -> None:
 
 
 def test_a_change_is_applied_once_by_its_number() -> None:
-    shard = Shard(None, True, "updated")
+    shard = Shard(Kind(None, True, "updated"))
     change = Change(5, "update", ("ada", "news", 1.0))
     assert shard.change(change) == 1
     before = shard.models.view("ada", ["news"])

@@ -145,9 +145,9 @@ class AnyShard(ABC):
 class Shard(AnyShard):
     """Some users' models."""
 
-    def __init__(self, n_features: int | None, one_hot: bool, eligible: Eligible) -> None:
+    def __init__(self, kind: Kind) -> None:
         super().__init__()
-        self.models = make_models(n_features, one_hot, eligible)
+        self.models = make_models(*kind)
 
     # Questions.
 

@@ -35,7 +35,7 @@ class Sharded(InShards):
     def __init__(
         self, backend: Backend, kind: Kind, shards: int, when_down: WhenDown, snapshot_every: int
     ) -> None:
-        super().__init__(backend, shards, when_down, snapshot_every, Shard, *kind)
+        super().__init__(backend, shards, when_down, snapshot_every, Shard, kind)
         self._kind = kind
         self._blank = make_models(*kind)  # reads candidates, and has the estimates of unknown users
         self.waiting: deque[Step] = deque()  # the payoffs that wait for a lost shard
