@@ -14,6 +14,7 @@ from coterie.errors import FileError
 from coterie.models._kernels.rows import means
 from coterie.models.checks import read_items
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
+from coterie.models.protocol import View
 from coterie.models.rows.ridge_rows import SOUND, RidgeRows
 
 
@@ -75,9 +76,35 @@ class Means(RidgeRows):
         names = dict(items)
         self.items.clear()
         self.items.update(names)
-        self.rows = self._kernels.make(max(16, n_rows))
+        self.rows = self._make(n_rows)
+
+    def _make(self, n_rows: int, entries: int = 0) -> Any:
+        """Return `n_rows` empty rows, with room for these entries."""
+        fresh = self._kernels.make(max(16, n_rows), 1 << max(4, (entries - 1).bit_length()))
         for _ in range(n_rows):
-            self._kernels.take(self.rows)
+            self._kernels.take(fresh)
+        return fresh
+
+    def keep(self, rows: Ints) -> None:
+        """Forget all rows but these."""
+        fresh = self._make(len(rows), self.entries)
+        self._kernels.fill(fresh, *self._kernels.dump(self.rows, rows))
+        for old, new in ((self.rows.square, fresh.square), (self.rows.times, fresh.times)):
+            new[: len(rows)] = old[rows]
+        self.rows = fresh
+
+    def views(self, rows: Ints | slice, items: Ints) -> View:
+        """Return the estimates and spreads of several rows."""
+        chosen = np.arange(len(self.rows.head))[rows]
+        found = View(np.empty((len(chosen), len(items))), np.empty((len(chosen), len(items))))
+        self._kernels.views(self.rows, chosen, items, *found)
+        return found
+
+    def pooled(self, rows: Ints, items: Ints) -> View:
+        """Return the estimates and spreads of the sum of some rows."""
+        found = View(np.empty(len(items)), np.empty(len(items)))
+        self._kernels.pooled(self.rows, rows, items, *found)
+        return found
 
     def tensors(self, prefix: str, rows: Ints) -> Tensors:
         """Return rows as arrays: one entry per row and item with data."""
@@ -113,9 +140,7 @@ class Means(RidgeRows):
         agree = (counted <= times + SOUND if faded else counted == times) & (
             np.abs(np.bincount(row, weights * weights, n_rows) - square) <= SOUND
         )
-        fresh = self._kernels.make(max(16, n_rows), 1 << max(4, (len(row) - 1).bit_length()))
-        for _ in range(n_rows):
-            self._kernels.take(fresh)
+        fresh = self._make(n_rows, len(row))
         differ = self._kernels.fill(fresh, row, item, count.astype(np.float64), total.astype(np.float64))
         if not (agree.all() and differ):
             raise FileError(f"the models under {prefix!r} in the file contradict each other")

@@ -1,4 +1,4 @@
-"""Numbered ridge regressions that can be pooled: the models of LinUCB, CLUB, SCLUB, DynUCB and fading CAB.
+"""Numbered ridge regressions that can be pooled: the models of LinUCB, CLUB, SCLUB, DynUCB, COFIBA and fading CAB.
 
 Every row starts from the prior M = I, b = 0, and row -1 is the prior itself. `read` checks contexts, and
 `numbers` converts them to the kernels' format. The rows are arrays of compiled code. This base class is the same
@@ -69,6 +69,18 @@ class RidgeRows(ABC):
     @abstractmethod
     def fit(self, n_rows: int, entries: int) -> None:
         """Make room for this total of rows and, for items, entries."""
+
+    @abstractmethod
+    def keep(self, rows: Ints) -> None:
+        """Forget all rows but these, which get the numbers from 0 on."""
+
+    @abstractmethod
+    def views(self, rows: Ints | slice, items: NDArray[Any]) -> View:
+        """Return the estimates and spreads of several rows: (rows, candidates) each."""
+
+    @abstractmethod
+    def pooled(self, rows: Ints, items: NDArray[Any]) -> View:
+        """Return the estimates and spreads of the sum of some rows: M = I + Σ (M_j − I), b = Σ b_j."""
 
     @abstractmethod
     def tensors(self, prefix: str, rows: Ints) -> Tensors:

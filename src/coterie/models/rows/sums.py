@@ -16,7 +16,7 @@ from coterie.models.checks import read_items, read_vectors
 from coterie.models.context_kind import check_one_kind
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.protocol import View
-from coterie.models.rows.tables import solve_view
+from coterie.models.rows.ridges import packing, solve_view
 
 
 def make_sums(n_features: int | None, one_hot: bool) -> "Sums":
@@ -32,9 +32,6 @@ class VectorSums:
     def __init__(self, n_features: int) -> None:
         self.n_features = n_features
         self._upper = np.triu_indices(n_features)
-        # The position of (a, b) in a flat row.
-        self._square = np.zeros((n_features, n_features), dtype=np.intp)
-        self._square[self._upper] = self._square.T[self._upper] = np.arange(len(self._upper[0]))
 
     @property
     def widths(self) -> tuple[int, int]:
@@ -56,11 +53,11 @@ class VectorSums:
 
     def view(self, gram: Floats, moment: Floats, contexts: Floats) -> View:
         """Return estimates and spreads of M = I + gram and b = moment, one row of each."""
-        return solve_view(gram[self._square], moment, contexts)
+        return solve_view(gram, moment, contexts)
 
     def weights(self, gram: Floats, moment: Floats) -> Floats:
         """Return w = M⁻¹b of one row."""
-        M = np.eye(self.n_features) + gram[self._square]
+        M = np.eye(self.n_features) + gram[packing(self.n_features)]
         return np.asarray(np.linalg.solve(M, moment), dtype=np.float64)
 
     def tensors(self) -> Tensors:
