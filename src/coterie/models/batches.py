@@ -56,10 +56,7 @@ class Outcome(NamedTuple):
 def as_rounds(batch: Batch, who: Ints) -> Rounds:
     """Return a checked batch in the format of compiled loops. `who` is a number for each round's user."""
     assert batch.served is not None
-    plain: tuple[Literal["C", "W"], ...] = (
-        "C",
-        "W",
-    )  # contiguous and writeable: loops are compiled for such arrays
+    plain: tuple[Literal["C", "W"], ...] = ("C", "W")  # what loops are compiled for
     n = len(who)
     return Rounds(
         who,

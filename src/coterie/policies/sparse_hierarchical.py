@@ -169,13 +169,12 @@ class SparseHierarchical(Policy):
         """Play many rounds; compiled for ids and vectors."""
         if not (self.one_hot or self.n_features) or not len(batch.users):
             return run_one_by_one(self, batch)
-        log, encoded = read_batch(batch), self.read(batch.items)
-        users = list(names_of(batch.users))
-        settings, draws = Settings(self.explore, self.gap, self.floor), self.rng.random(len(users))
-        rounds = self.effects.play(users, encoded, log, draws, settings, self.learned)
-        self.learned += int(rounds.kept.sum())
-        alone = np.ones(len(users), dtype=np.int64)
-        return Outcome(rounds.choice, rounds.kept, alone, rounds.kept.astype(np.int64))
+        candidates, payoffs, served = read_batch(batch)
+        checked = Batch(names_of(batch.users), candidates, self.read(batch.items), payoffs, served)
+        settings, draws = Settings(self.explore, self.gap, self.floor), self.rng.random(len(candidates))
+        outcome = self.effects.play(checked, draws, settings, self.learned)
+        self.learned += int(outcome.kept.sum())
+        return outcome
 
     def read(self, contexts: Any) -> Encoded:
         """Check candidates, and return them in the model's format."""
@@ -188,7 +187,6 @@ class SparseHierarchical(Policy):
         return encode(*_named(contexts))
 
     def add(self, user: Hashable) -> None:
-        """Register a user."""
         check_user(user)
         self.effects.add(user)
 
@@ -201,7 +199,6 @@ class SparseHierarchical(Policy):
 
     @property
     def users(self) -> Sequence[Hashable]:
-        """The known users."""
         return list(self.effects.users)
 
     @property
@@ -210,11 +207,9 @@ class SparseHierarchical(Policy):
         return self.effects.variances
 
     def tensors(self) -> Tensors:
-        """Return all that was learned, as arrays."""
         return self.effects.tensors()
 
     def restore(self, tensors: Tensors) -> None:
-        """Restore what `tensors` returned."""
         self.effects.restore(tensors)
 
     def parts(self) -> dict[str, Parts]:

@@ -121,19 +121,15 @@ class HierarchicalModel:
         loop.learn_alone(self._arrays, row, contexts, 0, payoff)
 
     def play(
-        self, chunk: Chunk, contexts: Contexts, items: Items, learned: int, explore: float, rng: Generator
+        self, chunk: Chunk, features: Floats, items: Items, learned: int, explore: float, rng: Generator
     ) -> int:
         """Play rounds in the compiled loop; return `learned` plus the number of payoffs learned."""
-        so_far, factor = np.array([0, learned]), self.exploration(explore)
-        contexts = Contexts(contexts.features, items.numbers)
-        while so_far[0] < len(chunk.rounds.who):
+        game, factor = chunk.game(items, learned), self.exploration(explore)
+        while not chunk.is_over(game):
             self.make_room(n_items=int(items.named[0]))
-            loop.play(
-                self._arrays, contexts, items.named, chunk.rounds, chunk.people, so_far, factor,
-                not self.ids_alone, rng,
-            )  # fmt: skip
+            loop.play(self._arrays, game, features, factor, not self.ids_alone, rng)
             self.refit_if_due(int(items.named[0]))
-        return int(so_far[1])
+        return int(game.so_far[1])
 
     def refit_if_due(self, n_items: int) -> None:
         """Compute new parameters of each model whose pass over the users is complete."""

@@ -12,6 +12,7 @@ import numpy as np
 from coterie.arrays import Ints
 from coterie.errors import FileError
 from coterie.models._kernels.rows import means
+from coterie.models._kernels.rows.dispatch import take as take_row
 from coterie.models.checks import read_items
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.protocol import View
@@ -30,11 +31,9 @@ class Means(RidgeRows):
         self.rows = self._kernels.make(16)
 
     def sibling(self) -> Self:
-        """Return empty rows for the same items."""
         return type(self)(self.items)
 
     def read(self, contexts: Any) -> list[Hashable]:
-        """Check candidates and return them as a list of ids."""
         return read_items(contexts)
 
     def numbers(self, contexts: Sequence[Hashable]) -> Ints:
@@ -53,17 +52,14 @@ class Means(RidgeRows):
         return np.array([self.items.setdefault(item, len(self.items)) for item in contexts], dtype=np.int64)
 
     def items_named(self, names: list[Hashable]) -> None:
-        """Give these items the next numbers."""
         for name in names:
             self.items[name] = len(self.items)
 
     @property
     def entries(self) -> int:
-        """How many (row, item) pairs there are."""
         return int(self.rows.size[4])
 
     def fit(self, n_rows: int, entries: int) -> None:
-        """Make room for this total of rows and entries."""
         rows, room = len(self.rows.head), len(self.rows.row)
         if rows >= n_rows and room >= entries:
             return
@@ -82,11 +78,10 @@ class Means(RidgeRows):
         """Return `n_rows` empty rows, with room for these entries."""
         fresh = self._kernels.make(max(16, n_rows), 1 << max(4, (entries - 1).bit_length()))
         for _ in range(n_rows):
-            self._kernels.take(fresh)
+            take_row(fresh)
         return fresh
 
     def keep(self, rows: Ints) -> None:
-        """Forget all rows but these."""
         fresh = self._make(len(rows), self.entries)
         self._kernels.fill(fresh, *self._kernels.dump(self.rows, rows))
         for old, new in ((self.rows.square, fresh.square), (self.rows.times, fresh.times)):
@@ -94,14 +89,12 @@ class Means(RidgeRows):
         self.rows = fresh
 
     def views(self, rows: Ints | slice, items: Ints) -> View:
-        """Return the estimates and spreads of several rows."""
         chosen = np.arange(len(self.rows.head))[rows]
         found = View(np.empty((len(chosen), len(items))), np.empty((len(chosen), len(items))))
         self._kernels.views(self.rows, chosen, items, *found)
         return found
 
     def pooled(self, rows: Ints, items: Ints) -> View:
-        """Return the estimates and spreads of the sum of some rows."""
         found = View(np.empty(len(items)), np.empty(len(items)))
         self._kernels.pooled(self.rows, rows, items, *found)
         return found

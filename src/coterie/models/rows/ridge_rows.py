@@ -7,7 +7,6 @@ for vectors and items; the subclasses define contexts and the format of files.
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
-from importlib import import_module
 from typing import Any, Self
 
 import numpy as np
@@ -15,23 +14,11 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from coterie.arrays import Floats, Ints
+from coterie.models._kernels.rows import dispatch
 from coterie.models.files import Tensors
 from coterie.models.protocol import View
 
 SOUND = 1e-6  # a file whose numbers contradict each other by more than this is damaged
-
-
-class Compiled:
-    """Holds a module of compiled functions. Copies and pickles hold its name instead."""
-
-    def __init__(self, kind: str) -> None:
-        self._kernels = kernels(kind)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_kernels": self._kernels.__name__}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _kernels=import_module(state["_kernels"]))
 
 
 class RidgeRows(ABC):
@@ -93,11 +80,11 @@ class RidgeRows(ABC):
     def take(self) -> int:
         """Return an unused row."""
         self.fit(int(self.rows.size[0]) + 1, 0)
-        return int(self._kernels.take(self.rows))
+        return int(dispatch.take(self.rows))
 
     def release(self, row: int) -> None:
         """Release a row and clear it."""
-        self._kernels.release(self.rows, row)
+        dispatch.release(self.rows, row)
 
     def replace(self, row: int) -> None:
         """Forget a row and move the last one into its place; for rows that are never released."""
@@ -151,8 +138,3 @@ class RidgeRows(ABC):
     def distance(self, row: int, others: Self, other: int) -> float:
         """Return ‖w − w'‖ of two rows, 0 up to rounding if they are equal."""
         return float(self._kernels.distance(self.rows, row, others.rows, other))
-
-
-def kernels(name: str) -> Any:
-    """Return a module of compiled functions."""
-    return import_module(f"coterie.models._kernels.{name}")

@@ -48,11 +48,9 @@ class Ridges(RidgeRows):
         self.rows = self._kernels.make(n_features, 16)
 
     def sibling(self) -> Self:
-        """Return empty rows for the same features."""
         return type(self)(self.n_features)
 
     def read(self, contexts: Any) -> Floats:
-        """Check candidates and return them as (candidates, n_features)."""
         return read_vectors(contexts, self.n_features)
 
     def numbers(self, contexts: Floats) -> Floats:
@@ -70,12 +68,10 @@ class Ridges(RidgeRows):
         return 0
 
     def fit(self, n_rows: int, entries: int) -> None:
-        """Make room for this total of rows."""
         if len(self.rows.times) < n_rows:
             self.rows = self._kernels.grown(self.rows, max(n_rows, 2 * len(self.rows.times)), entries)
 
     def keep(self, rows: Ints) -> None:
-        """Forget all rows but these."""
         fresh = self._kernels.make(self.n_features, max(16, len(rows)))
         for old, new in zip(self.rows[:5], fresh[:5], strict=True):
             new[: len(rows)] = old[rows]
@@ -83,7 +79,6 @@ class Ridges(RidgeRows):
         self.rows = fresh
 
     def views(self, rows: Ints | slice, items: Floats) -> View:
-        """Return the estimates and spreads of several rows."""
         # One matrix product for all rows and contexts: xᵀM⁻¹x is M⁻¹ times x xᵀ, both packed.
         a, b = np.triu_indices(self.n_features)
         pairs = items[:, a] * items[:, b] * np.where(a == b, 1.0, 2.0)
@@ -91,7 +86,6 @@ class Ridges(RidgeRows):
         return View(self.rows.weight[rows] @ items.T, np.sqrt(np.maximum(squares, 0)))
 
     def pooled(self, rows: Ints, items: Floats) -> View:
-        """Return the estimates and spreads of the sum of some rows."""
         return solve_view(total(self.rows.gram, rows), total(self.rows.moment, rows), items)
 
     def tensors(self, prefix: str, rows: Ints) -> Tensors:

@@ -77,11 +77,9 @@ class ItemSums:
 
     @property
     def widths(self) -> tuple[int, int]:
-        """Items, twice."""
         return len(self.items), len(self.items)
 
     def read(self, contexts: Any) -> list[Hashable]:
-        """Check candidates and return them as a list of ids."""
         return read_items(contexts)
 
     def column(self, context: Hashable) -> Floats:
@@ -89,27 +87,22 @@ class ItemSums:
         return np.array([self.items.setdefault(context, len(self.items))], dtype=np.float64)
 
     def add(self, gram: Floats, moment: Floats, share: Floats, column: Floats, payoff: float) -> None:
-        """Add a payoff to rows."""
         gram[:, int(column[0])] += share
         moment[:, int(column[0])] += payoff * share
 
     def view(self, gram: Floats, moment: Floats, contexts: Sequence[Hashable]) -> View:
-        """Return estimates and spreads."""
         columns = [self.items.get(item, -1) for item in contexts]
         times = np.array([gram[k] if k >= 0 else 0.0 for k in columns])
         total = np.array([moment[k] if k >= 0 else 0.0 for k in columns])
         return View(total / (1 + times), 1 / np.sqrt(1 + times))
 
     def weights(self, gram: Floats, moment: Floats) -> Floats:
-        """Return w."""
         return moment / (1 + gram)
 
     def tensors(self) -> Tensors:
-        """Return the items."""
         return {"items": pack_ids(self.items)}
 
     def restore(self, tensors: Tensors) -> None:
-        """Restore saved items."""
         self.items = {item: k for k, item in enumerate(unpack_ids(tensors, "items"))}
 
 

@@ -27,8 +27,7 @@ from coterie.models._kernels.rows.means_entries import (
 
 __all__ = [
     "Table", "add_facts", "clear", "distance", "draw", "dump", "fade", "fill", "find", "fits", "grown", "make",
-    "name", "pool", "pooled", "refresh", "release", "replace_by_last", "squared_distance", "take", "update", "used",
-    "view", "views",
+    "name", "pool", "pooled", "refresh", "replace_by_last", "squared_distance", "update", "used", "view", "views",
 ]  # fmt: skip
 
 FORGOTTEN = 1e-6  # payoffs with a smaller total weight have no visible effect
@@ -70,29 +69,6 @@ def clear(table: Table, row: int) -> None:
         remove(table, table.head[row])
     table.square[row] = 0.0
     table.times[row] = 0
-
-
-@jit
-def take(table: Table) -> int:
-    """Return an unused row. There must be room."""
-    if table.size[1] > 0:
-        table.size[1] -= 1
-        row = table.free[table.size[1]]
-    else:
-        row = table.size[0]
-        table.size[0] += 1
-    table.head[row] = -1
-    table.square[row] = 0.0
-    table.times[row] = 0
-    return row  # type: ignore[no-any-return]
-
-
-@jit
-def release(table: Table, row: int) -> None:
-    """Release a row and clear it."""
-    clear(table, row)
-    table.free[table.size[1]] = row
-    table.size[1] += 1
 
 
 @jit
