@@ -91,5 +91,4 @@ class Random(KnownUsers):
         return {"known": pack_ids(self._known)}
 
     def restore(self, tensors: Tensors) -> None:
-        """Restore what `tensors` returned."""
         self._known = dict.fromkeys(unpack_ids(tensors, "known"))

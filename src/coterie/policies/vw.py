@@ -249,7 +249,6 @@ class VW(KnownUsers):
         return {"known": pack_ids(self._known), "model": model}
 
     def restore(self, tensors: Tensors) -> None:
-        """Restore what `tensors` returned."""
         known = dict.fromkeys(unpack_ids(tensors, "known"))
         model = take(tensors, "model", "u", (None,)).tobytes()
         # A model file holds options, which could name files to write: only our own options are allowed.

@@ -89,9 +89,7 @@ class COFIBA(NumberedUsers):
         self.rows = make_rows(self.n_features, self.one_hot)
         self._roster = Roster()
         self._user_graph = LayeredGraph()
-        self._layers: dict[int, Alive] = {
-            0: ALL_ALIVE
-        }  # which edges between users are alive, by item cluster
+        self._layers: dict[int, Alive] = {0: ALL_ALIVE}  # the live edges between users, by item cluster
         self._labels: dict[int, Ints] = {}  # the users' components on a layer, until it loses edges
         self._item: dict[Hashable, int] = {}  # items: ids, or the bytes of vectors
         self._item_keys: list[Hashable] = []
@@ -244,7 +242,6 @@ class COFIBA(NumberedUsers):
         return [list(self._contexts_of(np.flatnonzero(self._cluster == c).tolist())) for c in order]
 
     def tensors(self) -> Tensors:
-        """Return all that was learned, as arrays."""
         used = list(self._layers)
         deleted = [np.flatnonzero(~layer) for layer in self._layers.values()]
         items = (
@@ -266,7 +263,6 @@ class COFIBA(NumberedUsers):
         }
 
     def restore(self, tensors: Tensors) -> None:
-        """Restore what `tensors` returned."""
         names = unpack_ids(tensors, "users")
         if self.one_hot:
             keys = unpack_ids(tensors, "items")

@@ -40,13 +40,11 @@ class NumberedUsers(Policy):
         """Return the known users whose models decide for the user of `row`, on the first of `contexts`."""
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
-        """Choose among `contexts` for `user`, and return the reasons. Changes only the random stream."""
         check_user(user)
         contexts = self._read(contexts)
         return self._decide(user, self._roster.row(user), contexts, scale_at(self.alpha, self.learned))
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
-        """Learn the `payoff` of `user` for `context`, and return how many users' models were updated: 1."""
         check_user(user)
         contexts = self._read([context])
         payoff = read_payoff(payoff)
@@ -66,7 +64,6 @@ class NumberedUsers(Policy):
 
     @property
     def users(self) -> Sequence[Hashable]:
-        """The known users."""
         return list(self._roster.names)
 
 

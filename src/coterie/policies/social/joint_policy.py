@@ -66,7 +66,6 @@ class JointPolicy(Policy):
 
     @property
     def users(self) -> Sequence[Hashable]:
-        """The known users."""
         return self.models.users
 
     def tensors(self) -> Tensors:
@@ -74,6 +73,5 @@ class JointPolicy(Policy):
         return {**pack_graph(self.users, self.graph, self.clusters), **self.models.tensors()}
 
     def restore(self, tensors: Tensors) -> None:
-        """Restore what `tensors` returned."""
         self.models.restore(tensors)
         self.graph, self.clusters = unpack_graph(self.users, tensors)
