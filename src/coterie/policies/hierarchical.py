@@ -20,17 +20,17 @@ With `engine`, the statistics of a user are fetched for each decision (`models/h
 import copy
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
 
 from coterie.models.batches import names_of
-from coterie.models.candidates import Candidates
 from coterie.models.checks import check_number, check_user, read_payoff
 from coterie.models.context_kind import check_kind
 from coterie.models.files import Tensors, pack_ids, unpack_ids
-from coterie.models.hierarchy.model import Contexts, HierarchicalModel
+from coterie.models.hierarchy.model import HierarchicalModel
 from coterie.models.hierarchy.remote_users import ROWS, RemoteUsers, StoredUser, UserStore
 from coterie.models.roster import Roster
 from coterie.models.rows.chunks import Chunk, Items
@@ -61,6 +61,7 @@ class Engine(Protocol):
 
 
 @final
+@dataclass(kw_only=True, eq=False, repr=False)
 class Hierarchical(Policy):
     """Learns the prior of the population together with each user's weights, so new users start with a good estimate.
 
@@ -97,31 +98,26 @@ class Hierarchical(Policy):
     takes_both = True
     not_saved = ("engine",)
     finds_neighbours = True
-    rng: np.random.Generator
 
-    def __init__(
-        self,
-        *,
-        n_features: int | None = None,
-        one_hot: bool = False,
-        explore: float = 1.0,
-        half_life: float | None = None,
-        seed: Seed = 0,
-        engine: Engine | None = None,
-    ) -> None:
-        self._kind = check_kind(n_features, one_hot)
+    n_features: int | None = None
+    one_hot: bool = False
+    explore: float = 1.0
+    half_life: float | None = None
+    seed: Seed = 0
+    engine: Engine | None = None
+
+    def __post_init__(self) -> None:
+        self._kind = check_kind(self.n_features, self.one_hot)
         self.n_features, self.one_hot = self._kind
-        self.explore = check_number("explore", explore)
-        self.half_life = check_half_life(half_life)
-        self.seed = seed
-        self.rng = make_rng(seed)
+        self.explore = check_number("explore", self.explore)
+        self.half_life = check_half_life(self.half_life)
+        self.rng: np.random.Generator = make_rng(self.seed)
         self._roster = Roster()
-        self._model = HierarchicalModel(self.n_features, one_hot, keep_of(self.half_life))
-        self.engine = engine
+        self._model = HierarchicalModel(self._kind, keep_of(self.half_life))
         self.models: Any = None  # the store of users' statistics, with `engine`
         self._remote: RemoteUsers | None = None
-        if engine is not None:
-            self.models = engine.user_store()
+        if self.engine is not None:
+            self.models = self.engine.user_store()
             self._remote = RemoteUsers(self.models, self._model)
             self._model.pairs.hold({}, ROWS)
 
@@ -135,7 +131,9 @@ class Hierarchical(Policy):
         check_user(user)
         contexts = self._kind.read(contexts)
         row = self._find(user)
-        parts, chance = self._model.view(row, self._contexts(contexts), self.rng if self.draws else None)
+        parts, chance = self._model.view(
+            row, self._model.contexts(contexts), self.rng if self.draws else None
+        )
         score, width = self._model.scores(parts, self.explore)
         members = np.full(len(parts), self._model.n_rows + (row < 0), dtype=np.int64)
         with_items = self.one_hot and not self._model.few_decides
@@ -175,7 +173,7 @@ class Hierarchical(Policy):
         if self._remote is not None:
             return self._remote.in_turn(partial(self._learn_remote, user, copy.deepcopy(one), payoff))
         self.add(user)
-        self._model.learn(self._roster.row(user), self._learnable(one), payoff)
+        self._model.learn(self._roster.row(user), self._model.learnable(one), payoff)
         self.learned += 1
         return 1
 
@@ -185,7 +183,7 @@ class Hierarchical(Policy):
         stored = remote.find_to_learn(user)
         if stored is None:
             return False
-        remote.learn(user, stored, self._learnable(one), payoff)
+        remote.learn(user, stored, self._model.learnable(one), payoff)
         self.learned += 1
         return True
 
@@ -218,7 +216,7 @@ class Hierarchical(Policy):
         names = self._kind.ids(contexts)
         if not len(candidates) or len(set(names)) < len(names):
             return run_one_by_one(self, batch)
-        features = self._contexts(contexts).features
+        features = self._model.contexts(contexts).features
 
         def play(chunk: Chunk, items: Items) -> None:
             self.learned = self._model.play(chunk, features, items, self.learned, self.explore, self.rng)
@@ -264,7 +262,7 @@ class Hierarchical(Policy):
         Two users differ clearly if their estimates differ by more than the sum of their standard deviations.
         """
         check_user(user)
-        one = self._contexts(self._kind.read_one(context))
+        one = self._model.contexts(self._kind.read_one(context))
 
         def seen(row: int) -> tuple[float, float]:
             parts, _ = self._model.view(row, one, None)
@@ -335,14 +333,3 @@ class Hierarchical(Policy):
         names = enumerate(whole._roster.names)
         remote.reset([(name, StoredUser(row, whole._model.read_row(row))) for row, name in names])
         self._model.take_over(whole._model, ROWS)
-
-    def _learnable(self, one: Any) -> Contexts:
-        """Return one checked context in the format of the compiled loops, after giving its item a number."""
-        if self.one_hot:
-            self._model.pairs.learnable(self._kind.ids(one))
-        return self._contexts(one)
-
-    def _contexts(self, contexts: Any) -> Contexts:
-        """Return checked contexts in the format of the compiled loops."""
-        features = contexts.features if isinstance(contexts, Candidates) else contexts
-        return self._model.contexts(self._kind.ids(contexts), features)

@@ -15,6 +15,7 @@ import os
 import tempfile
 from bisect import bisect_right
 from collections.abc import Hashable
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import accumulate
@@ -61,6 +62,7 @@ class LastDecision(NamedTuple):
 
 
 @final
+@dataclass(kw_only=True, eq=False, repr=False)
 class VW(KnownUsers):
     """Vowpal Wabbit: one linear model over pairs of users and items, with random exploration.
 
@@ -90,24 +92,19 @@ class VW(KnownUsers):
     reference = "Vowpal Wabbit, https://vowpalwabbit.org"
     takes_both: ClassVar[bool] = True
     replays: ClassVar[bool] = False  # a payoff is learned with the list it was chosen from
-    rng: np.random.Generator
 
-    def __init__(
-        self,
-        *,
-        n_features: int | None = None,
-        one_hot: bool = False,
-        setting: str = "squarecb",
-        seed: Seed = 0,
-    ) -> None:
-        if setting not in SETTINGS:
-            raise ParameterError(f"setting is {setting!r}, expected one of: {', '.join(SETTINGS)}")
-        self._kind = check_kind(n_features, one_hot)
+    n_features: int | None = None
+    one_hot: bool = False
+    setting: str = "squarecb"
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        if self.setting not in SETTINGS:
+            raise ParameterError(f"setting is {self.setting!r}, expected one of: {', '.join(SETTINGS)}")
+        self._kind = check_kind(self.n_features, self.one_hot)
         self.n_features, self.one_hot = self._kind
-        self.setting = setting
-        self.seed = seed
-        self.rng = make_rng(seed)
-        self._vw = _open([*SETTINGS[setting].split(), *FIXED])
+        self.rng = make_rng(self.seed)
+        self._vw = _open([*SETTINGS[self.setting].split(), *FIXED])
         self._label_type = self._vw.get_label_type().value
         self._known: dict[Hashable, None] = {}
         self._last: LastDecision | None = None

@@ -71,11 +71,6 @@ class Effects:
         return self.numbers.users
 
     @property
-    def used(self) -> int:
-        """How many effects are known."""
-        return int(self.table.counts[effect_table.USED] - self.table.counts[effect_table.FREED])
-
-    @property
     def variances(self) -> dict[str, float]:
         """The fitted prior variance of each kind of effect that was seen."""
         seen = self.figures[:, kernel.TIMES] > 0

@@ -6,7 +6,6 @@ import numpy as np
 
 from coterie.errors import FileError
 from coterie.models.files import Tensors, pack_ids, take
-from coterie.models.rows.means import Means
 from coterie.models.rows.ridge_rows import RidgeRows
 from coterie.models.rows.ridges import Ridges, packing
 
@@ -19,7 +18,6 @@ def rows_as_tensors(rows: RidgeRows, n_rows: int) -> Tensors:
     if isinstance(rows, Ridges):
         square = packing(rows.n_features)
         return {**found, "gram": found["gram"][:, square], "inverse": found["inverse"][:, square]}
-    assert isinstance(rows, Means)
     names, order = list(rows.items), np.argsort(found["item"], kind="stable")
     known, found["item"] = np.unique(found["item"], return_inverse=True)
     return {

@@ -27,7 +27,7 @@ class Means(RidgeRows):
     _kernels = means
 
     def __init__(self, items: dict[Hashable, int] | None = None) -> None:
-        self.items = {} if items is None else items  # each learned item and its number; shared by siblings
+        self.items = {} if items is None else items
         self.rows = self._kernels.make(16)
 
     def sibling(self) -> Self:
@@ -50,10 +50,6 @@ class Means(RidgeRows):
     def learnable(self, contexts: Sequence[Hashable]) -> Ints:
         """Return the items' numbers; new items get one."""
         return np.array([self.items.setdefault(item, len(self.items)) for item in contexts], dtype=np.int64)
-
-    def items_named(self, names: list[Hashable]) -> None:
-        for name in names:
-            self.items[name] = len(self.items)
 
     @property
     def entries(self) -> int:

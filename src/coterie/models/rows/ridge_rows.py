@@ -27,6 +27,7 @@ class RidgeRows(ABC):
     one_hot: bool
     _kernels: Any  # the module of compiled functions
     rows: Any  # the kernels' arrays
+    items: dict[Hashable, int]  # each learned item and its number, shared by siblings; vectors have none
 
     @abstractmethod
     def sibling(self) -> Self:
@@ -40,18 +41,14 @@ class RidgeRows(ABC):
     def numbers(self, contexts: Any) -> NDArray[Any]:
         """Return checked candidates in the format of the methods below. Changes nothing."""
 
-    @abstractmethod
     def learnable(self, contexts: Any) -> NDArray[Any]:
         """The same for contexts to be learned: new items get a number."""
-
-    @abstractmethod
-    def items_named(self, names: list[Hashable]) -> None:
-        """Give these items the next numbers."""
+        return self.numbers(contexts)
 
     @property
-    @abstractmethod
     def entries(self) -> int:
         """The total number of entries of all rows; vectors have none."""
+        return 0
 
     @abstractmethod
     def fit(self, n_rows: int, entries: int) -> None:
@@ -130,10 +127,6 @@ class RidgeRows(ABC):
     def clear(self, row: int) -> None:
         """Reset a row to the prior."""
         self._kernels.clear(self.rows, row)
-
-    def squared_distance(self, row: int, others: Self, other: int) -> float:
-        """Return ‖w − w'‖² of two rows."""
-        return float(self._kernels.squared_distance(self.rows, row, others.rows, other))
 
     def distance(self, row: int, others: Self, other: int) -> float:
         """Return ‖w − w'‖ of two rows, 0 up to rounding if they are equal."""

@@ -3,7 +3,6 @@
 A row's facts are M − I and b; M⁻¹ and w are caches, updated by rank-one updates and recomputed by `refresh`.
 """
 
-from collections.abc import Hashable
 from functools import cache
 from typing import Any, Self, final
 
@@ -45,6 +44,7 @@ class Ridges(RidgeRows):
 
     def __init__(self, n_features: int) -> None:
         self.n_features = n_features
+        self.items = {}
         self.rows = self._kernels.make(n_features, 16)
 
     def sibling(self) -> Self:
@@ -56,16 +56,6 @@ class Ridges(RidgeRows):
     def numbers(self, contexts: Floats) -> Floats:
         """Return the vectors, contiguous in memory."""
         return np.require(contexts, requirements=["C", "W"])
-
-    learnable = numbers
-
-    def items_named(self, names: list[Hashable]) -> None:
-        """Do nothing: vectors need no numbers."""
-
-    @property
-    def entries(self) -> int:
-        """None: vectors have no entries."""
-        return 0
 
     def fit(self, n_rows: int, entries: int) -> None:
         if len(self.rows.times) < n_rows:

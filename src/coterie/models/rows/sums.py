@@ -1,6 +1,7 @@
 """DCCB's statistics, which can be added and averaged like numbers: Σ x xᵀ and Σ y x, laid out flat.
 
 Not rows of `ridge_rows`: every round averages every peer's statistics, so a stored inverse would never be used twice.
+A peer's own statistics have the same layout, because the peer restarts from them.
 Over vectors a row of `gram` is the upper triangle of Σ x xᵀ. Over items Σ x xᵀ is diagonal, and a row has one number
 per item: how often it was shown.
 """

@@ -1,7 +1,7 @@
 """COFIBA: collaborative filtering bandits (Li, Karatzoglou, Gentile, 2016, Figure 1).
 
 paper                    here
-M_i, b_i, w_i            a row of `rows`
+M_i, b_i, w_i            a row of `user_rows`
 G^I_t, Î_{h,t}           `_item_graph` and `_cluster`, the cluster h of each item
 G^U_{t,h}                `_user_graph` on layer h of `_layers`
 N_k, M̄_{N_k}, b̄_{N_k}    the user's connected component on the layer of candidate k's cluster, its pooled rows
@@ -86,7 +86,7 @@ class COFIBA(NumberedUsers):
         self.alpha2 = check_number("alpha2", self.alpha2)
         check_flag("complete", self.complete)
         self.rng = make_rng(self.seed)
-        self.rows = make_rows(self.n_features, self.one_hot)
+        self.user_rows = make_rows(self.n_features, self.one_hot)
         self._roster = Roster()
         self._user_graph = LayeredGraph()
         self._layers: dict[int, Alive] = {0: ALL_ALIVE}  # the live edges between users, by item cluster
@@ -97,24 +97,21 @@ class COFIBA(NumberedUsers):
         self._items_alive = ALL_ALIVE
         self._cluster: Ints = np.empty(0, dtype=np.int64)  # of each item
 
-    def _read(self, contexts: Any) -> Any:
-        return self.rows.read(contexts)
-
     def _decide(self, user: Hashable, row: int, contexts: Any, scale: float) -> Decision:
         """Score each candidate by the pooled users of the user's component, on the candidate's layer."""
-        items = self.rows.numbers(contexts)
-        own = self.rows.view(row, items)
+        items = self.user_rows.numbers(contexts)
+        own = self.user_rows.view(row, items)
         estimate, spread = own.estimate.copy(), own.spread.copy()
         members = np.ones(len(estimate), dtype=np.int64)
         if row < 0 and len(self._roster):
-            estimate, spread = self.rows.pooled(np.arange(len(self._roster)), items)
+            estimate, spread = self.user_rows.pooled(np.arange(len(self._roster)), items)
             members += len(self._roster)
         elif row >= 0:
             layers = [self._layer_of(cluster) for cluster in self._clusters_of(contexts)]
             for layer in dict.fromkeys(layers):
                 shown = [k for k, other in enumerate(layers) if other == layer]
                 rows = self._component(row, layer)
-                estimate[shown], spread[shown] = self.rows.pooled(rows, items[shown])
+                estimate[shown], spread[shown] = self.user_rows.pooled(rows, items[shown])
                 members[shown] = len(rows)
         width = scale * spread
         return Decision(
@@ -125,7 +122,7 @@ class COFIBA(NumberedUsers):
         """Update the user, then the users' graph of the item's cluster, then the items' graph."""
         scale = scale_at(self.alpha2, self.learned)
         item = self._add_item(contexts[0])
-        self.rows.update(row, self.rows.learnable(contexts), payoff)
+        self.user_rows.update(row, self.user_rows.learnable(contexts), payoff)
         self._part_users(row, item, contexts, scale)
         self._part_items(row, item, scale)
 
@@ -161,8 +158,8 @@ class COFIBA(NumberedUsers):
 
     def _agreeing(self, row: int, contexts: Any, scale: float, others: Ints | None = None) -> Bools:
         """Return which of the others, or of all, agree with a user on each context: (users, contexts)."""
-        items, rows = self.rows.numbers(contexts), slice(len(self._roster)) if others is None else others
-        found: Bools = is_near(*self.rows.views(rows, items), *self.rows.view(row, items), scale)
+        items, rows = self.user_rows.numbers(contexts), slice(len(self._roster)) if others is None else others
+        found: Bools = is_near(*self.user_rows.views(rows, items), *self.user_rows.view(row, items), scale)
         return found
 
     def _layer_of(self, cluster: int) -> int:
@@ -214,13 +211,13 @@ class COFIBA(NumberedUsers):
         if user not in self._roster:
             self._user_graph.arrive(None if self.complete else self.rng)
             self._roster.join(user)
-            self.rows.take()
+            self.user_rows.take()
 
     def drop(self, user: Hashable) -> None:
         """Forget a user: payoffs and edges."""
         check_user(user)
         row = self._roster.leave_in_order(user)
-        self.rows.keep(np.delete(np.arange(len(self._roster) + 1), row))
+        self.user_rows.keep(np.delete(np.arange(len(self._roster) + 1), row))
         full = {cluster: self._user_graph.alive(layer) for cluster, layer in self._layers.items()}
         stays = self._user_graph.leave(row)
         self._layers = {
@@ -259,7 +256,7 @@ class COFIBA(NumberedUsers):
             "deleted": np.concatenate([np.empty(0, dtype=np.int64), *deleted]),
             **self._user_graph.tensors("users"),
             **self._item_graph.tensors("items"),
-            **rows_as_tensors(self.rows, len(self._roster)),
+            **rows_as_tensors(self.user_rows, len(self._roster)),
         }
 
     def restore(self, tensors: Tensors) -> None:
@@ -282,7 +279,7 @@ class COFIBA(NumberedUsers):
                 raise FileError("the model file deletes edges that are not there")
         if len(set(keys)) != len(keys) or not set(cluster.tolist()) <= set(used):
             raise FileError("the items in the model file contradict each other")
-        self.rows.rows = read_rows(self.rows, tensors, len(names))
+        self.user_rows.rows = read_rows(self.user_rows, tensors, len(names))
         self._roster = Roster(names)
         self._item, self._item_keys = {key: item for item, key in enumerate(keys)}, keys
         self._user_graph, self._item_graph, self._cluster = user_graph, item_graph, cluster

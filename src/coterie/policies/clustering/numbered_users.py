@@ -21,11 +21,12 @@ class NumberedUsers(Policy):
     finds_neighbours = True
     alpha: Alpha
     rng: np.random.Generator
+    user_rows: RidgeRows
     _roster: Roster
 
-    @abstractmethod
     def _read(self, contexts: Any) -> Any:
         """Check candidates and return them in the format of decisions."""
+        return self.user_rows.read(contexts)
 
     @abstractmethod
     def _decide(self, user: Hashable, row: int, contexts: Any, scale: float) -> Decision:
@@ -71,7 +72,6 @@ class PooledRows(NumberedUsers):
     """Has a row of ridge regression per user, and decides by the pooled row of several users."""
 
     thompson: bool = False
-    user_rows: RidgeRows
 
     @abstractmethod
     def _pool(self, row: int) -> tuple[RidgeRows, int, int]:
@@ -80,9 +80,6 @@ class PooledRows(NumberedUsers):
     @abstractmethod
     def _update(self, row: int, items: Ints, payoff: float) -> None:
         """Learn a payoff; `items` has one entry, in the format of rows."""
-
-    def _read(self, contexts: Any) -> Any:
-        return self.user_rows.read(contexts)
 
     def _decide(self, user: Hashable, row: int, contexts: Any, scale: float) -> Decision:
         """Score each candidate by the pool's estimate and bound, or by a draw."""
