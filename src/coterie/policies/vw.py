@@ -25,7 +25,7 @@ from urllib.parse import quote
 import numpy as np
 
 from coterie.errors import FileError, MissingExtraError, ParameterError
-from coterie.models.batches import names_of
+from coterie.models.batches import names_of, no_outcome
 from coterie.models.candidates import Candidates
 from coterie.models.checks import check_user, read_payoff
 from coterie.models.context_kind import check_kind
@@ -167,10 +167,7 @@ class VW(KnownUsers):
         candidates, payoffs, served = read_batch(batch)
         lines: dict[int, str] = {}
         table = self._kind.read(batch.items) if len(candidates) else batch.items
-        n, known = len(candidates), self._known
-        choice, members = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
-        kept = np.zeros(n, dtype=np.bool_)
-        users = names_of(batch.users)
+        outcome, known, users = no_outcome(len(candidates)), self._known, names_of(batch.users)
         for t, (user, row, place) in enumerate(zip(users, candidates.tolist(), served.tolist(), strict=True)):
             for item in row:
                 if item not in lines:
@@ -180,16 +177,16 @@ class VW(KnownUsers):
             examples = self._parse(texts) if place < 0 else self._own(texts)
             chances = self._predict(examples)
             k = _draw(chances, self.rng.random())
-            choice[t], members[t] = k, self._members(user)
+            outcome.choice[t], outcome.members[t] = k, self._members(user)
             self._last = LastDecision(user, texts[1:], chances, k)
             if place in (-1, k):
                 if place >= 0:
                     examples = self._parse(texts)
                 self._teach(examples, k, float(payoffs[t, k if place < 0 else 0]), chances[k])
-                kept[t] = True
+                outcome.kept[t], outcome.updated[t] = True, 1
                 known.setdefault(user)
                 self.learned += 1
-        return Outcome(choice, kept, members, kept.astype(np.int64))
+        return outcome
 
     def _members(self, user: Hashable) -> int:
         return len(self._known) + (user not in self._known)
