@@ -129,9 +129,8 @@ class Bandit:
             arm = assign(self.config, question.user, question.parent or question.event)
         if self.challenger is not None:
             decider, other = (self.challenger, self) if arm.name == "challenger" else (self, self.challenger)
-            read_candidates(
-                question, other.config, other.policies
-            )  # it will learn from it, so it may refuse it
+            # The other one will learn from it, so it may refuse it.
+            read_candidates(question, other.config, other.policies)
             ahead = None
         record, made = decide(question, digest, at, user, arm, decider.config, decider.policies, ahead)
         if made.seen is not None and self.refuse_partial:
@@ -388,6 +387,5 @@ class Bandit:
 
 def _compared(config: Config) -> Config:
     """Return what a comparison depends on: if any of it changes, the sums start from zero."""
-    return msgspec.structs.replace(
-        same_model(Config(), config), holdback=config.holdback, challenger=config.challenger
-    )
+    model = same_model(Config(), config)
+    return msgspec.structs.replace(model, holdback=config.holdback, challenger=config.challenger)

@@ -65,16 +65,16 @@ class SqliteStore(Store):
             self._read = self._connect()
             self._read.execute("PRAGMA query_only = ON")
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # its message may quote damaged text
-            self._let_go()
+            self.close()
             raise FileError(
                 f"{self.path} cannot be opened as a coterie store ({error}); restore a backup, or move it away "
                 "to start with an empty one"
             ) from error
         except BaseException:
-            self._let_go()
+            self.close()
             raise
 
-    def _let_go(self) -> None:
+    def close(self) -> None:
         """Close what is open, SQLite's connections first: closing them releases its locks."""
         while self._connections:
             self._connections.pop().close()
@@ -110,27 +110,16 @@ class SqliteStore(Store):
         if busy:
             raise StoreError(f"the write-ahead log of {self.path} is in use by another process; try again")
 
-    def compact(self, before: int) -> int:
-        """Remove old batches, and give their pages back."""
-        removed = super().compact(before)
-        self._give_back()
-        return removed
-
-    def _give_back(self) -> None:
-        """Return free pages to the file system, some at a time, so that commits need not wait for all."""
+    def compact(self, before: int) -> None:
+        """Remove old batches, and return their pages, some at a time, so that commits need not wait for all."""
+        super().compact(before)
         while self._rows("PRAGMA freelist_count")[0][0]:
             # Under the lock, because commits use the same connection. As a script, because Python stops a statement
             # without columns after its first step, which frees one page.
             with self._lock:
                 self._write.executescript(f"PRAGMA incremental_vacuum({PAGES})")
 
-    def size(self) -> int:
-        """Return the bytes of the file and its write-ahead log."""
-        files = (self.path, Path(f"{self.path}-wal"))
-        return sum(file.stat().st_size for file in files if file.exists())
-
     def version(self) -> int:
-        """Return the version of the file's format."""
         return int(self._rows("PRAGMA user_version")[0][0])
 
     def own(self) -> bool:
@@ -143,10 +132,6 @@ class SqliteStore(Store):
 
     def reconnect(self) -> None:
         """Do nothing: there is no connection to lose."""
-
-    def close(self) -> None:
-        """Write the write-ahead log into the file, and release it."""
-        self._let_go()
 
     def _make_private(self) -> None:
         """Let no other user read the file, nor the files that SQLite puts beside it with the same rights."""
