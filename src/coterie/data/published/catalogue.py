@@ -19,7 +19,7 @@ class File(NamedTuple):
 
     name: str
     rows: int | None = None  # without the header; None if unknown
-    sha256: str | None = None  # its first half, 128 bits; None if unknown: then only the rows are checked
+    sha256: str | None = None  # None if unknown: then only the rows are checked
     needed: bool = True  # whether coterie reads it
     editions: tuple[int, ...] = ()  # rows of other published editions, whose hashes are unknown
 
@@ -41,11 +41,29 @@ SOURCES: dict[str, Source] = {
         "HetRec 2011 Last.fm 2k",
         ("lastfm", "hetrec2011-lastfm-2k"),
         (
-            File("user_artists.dat", 92_834, "254272fa721c3935e8be286d28c051b2"),
-            File("user_taggedartists.dat", 186_479, "c4a9ffae9ab47a9f9b2f0678ab1f7e5c"),
-            File("tags.dat", 11_946, "c815d7216101fd0ba9b9c59fa2a01199"),
-            File("artists.dat", 17_632, "c173881362c6b28551368fecb3c0be5a", False),
-            File("user_friends.dat", 25_434, "0360883a3557776e04fdebda851f2e5d", False),
+            File(
+                "user_artists.dat",
+                92_834,
+                "254272fa721c3935e8be286d28c051b206844307128698ab4eaa41d483379416",
+            ),
+            File(
+                "user_taggedartists.dat",
+                186_479,
+                "c4a9ffae9ab47a9f9b2f0678ab1f7e5c1db4ca818837d8cddd1f5699c5bbf048",
+            ),
+            File("tags.dat", 11_946, "c815d7216101fd0ba9b9c59fa2a011998d2fd076e0064d281ec4153d95ae8095"),
+            File(
+                "artists.dat",
+                17_632,
+                "c173881362c6b28551368fecb3c0be5a6a30a6cd859e1f5775413dfe46d48648",
+                False,
+            ),
+            File(
+                "user_friends.dat",
+                25_434,
+                "0360883a3557776e04fdebda851f2e5dd23e796cad7059b968acdebd528d13fa",
+                False,
+            ),
         ),
         archive=GROUPLENS + "hetrec2011-lastfm-2k.zip",
         terms=TERMS,
@@ -56,16 +74,33 @@ SOURCES: dict[str, Source] = {
         (
             File("user_taggedbookmarks.dat", 437_593),
             File("bookmark_tags.dat", 487_131),
-            File("tags.dat", 53_388, "9604c1b543cf2ba6edf829077ecbc526"),
-            File("user_contacts-timestamps.dat", 15_328, "67bb2d462bd794a331f501d7d480fc02", False),
+            File("tags.dat", 53_388, "9604c1b543cf2ba6edf829077ecbc52660d8e74c10aa050c8345a86179d21b0c"),
+            File(
+                "user_contacts-timestamps.dat",
+                15_328,
+                "67bb2d462bd794a331f501d7d480fc02eef196548f51a5a23a28e2e50736968c",
+                False,
+            ),
         ),
         archive=GROUPLENS + "hetrec2011-delicious-2k.zip",
         terms=TERMS,
         partial=(
-            File("user_bookmarks_partial.tsv", 97_351, "dafad869cc4c24f231f96b980e2934a9"),
-            File("bookmark_tags_noweight.tsv", 487_131, "5dbd0c873de47b114c2cad8bed9f350e"),
-            File("bookmark_index.tsv", 69_226, "2fe35b5dcaa4527f416d9d8f80288622"),
-            File("tags.dat", 53_388, "9604c1b543cf2ba6edf829077ecbc526"),
+            File(
+                "user_bookmarks_partial.tsv",
+                97_351,
+                "dafad869cc4c24f231f96b980e2934a9649f6a06666b762ff2dc784c4a86e615",
+            ),
+            File(
+                "bookmark_tags_noweight.tsv",
+                487_131,
+                "5dbd0c873de47b114c2cad8bed9f350eac8251a4fa55479c782587e0c7cb47dc",
+            ),
+            File(
+                "bookmark_index.tsv",
+                69_226,
+                "2fe35b5dcaa4527f416d9d8f80288622c9eaa8aeb5486a219a857b10e0d91470",
+            ),
+            File("tags.dat", 53_388, "9604c1b543cf2ba6edf829077ecbc52660d8e74c10aa050c8345a86179d21b0c"),
         ),
     ),
     "movielens": Source(
@@ -73,8 +108,18 @@ SOURCES: dict[str, Source] = {
         ("ml-latest-small", "movielens"),
         (
             # The hashes are of the edition of October 2016; the URL gives that of September 2018.
-            File("ratings.csv", 100_004, "b4239649fbf90ebf405c56c3ae1d929d", editions=(100_836,)),
-            File("movies.csv", 9_125, "43d1736d3c688eb5b7856473c36d86a1", editions=(9_742,)),
+            File(
+                "ratings.csv",
+                100_004,
+                "b4239649fbf90ebf405c56c3ae1d929d9e7c86fc1a3a80cbef1c884df593ef73",
+                editions=(100_836,),
+            ),
+            File(
+                "movies.csv",
+                9_125,
+                "43d1736d3c688eb5b7856473c36d86a1c345676cab256c91720c1f6984d263b5",
+                editions=(9_742,),
+            ),
         ),
         archive="https://files.grouplens.org/datasets/movielens/ml-latest-small.zip",
         terms="for research; no commercial use without permission; cite Harper and Konstan 2015",
@@ -84,24 +129,40 @@ SOURCES: dict[str, Source] = {
         ("kddcup", "kddcup2012_track2"),
         (File("training.txt", 149_639_105),),
         by_hand="it needs a Kaggle account: https://www.kaggle.com/c/kddcup2012-track2, file training.txt",
-        partial=(File("Click_prediction_small.csv", 39_948, "af2b6acc196de0dcbdb97d3c305fa2c2"),),
+        partial=(
+            File(
+                "Click_prediction_small.csv",
+                39_948,
+                "af2b6acc196de0dcbdb97d3c305fa2c29fa01cbdb3b7ff347d5f13cc13e299ab",
+            ),
+        ),
     ),
     "avazu": Source(
         "Avazu click-through rate prediction",
         ("avazu",),
         (File("train", 40_428_967),),
         by_hand="it needs a Kaggle account: https://www.kaggle.com/c/avazu-ctr-prediction, file train.gz",
-        partial=(File("train_sample_8999.csv", 8_999, "0ad2f8bc25d000a4e5120413ccb1a1b3"),),
+        partial=(
+            File(
+                "train_sample_8999.csv",
+                8_999,
+                "0ad2f8bc25d000a4e5120413ccb1a1b329387091ba0ceb5a342ea0ffe236dad4",
+            ),
+        ),
     ),
     "open-bandit": Source(
         "Open Bandit Dataset, logged by the uniform policy",
-        tuple(f"open_bandit_dataset/random/{campaign}" for campaign in ("all", "men", "women")),
+        (
+            "open_bandit_dataset/random/all",
+            "open_bandit_dataset/random/men",
+            "open_bandit_dataset/random/women",
+        ),
         (),
         by_hand="https://research.zozo.com/data.html, or the small version of https://github.com/st-tech/zr-obp",
         partial=(
-            File("all.csv", 10_000, "7168295b6e0a9eabcf3392320a5dd434"),
-            File("men.csv", 10_000, "ede6d08c6877f99cd3770f7d09e26c73"),
-            File("women.csv", 10_000, "e65f3bd3beb17664fa69cc129bf7bf85"),
+            File("all.csv", 10_000, "7168295b6e0a9eabcf3392320a5dd434e542b68e705d5cd9491499af589812f1"),
+            File("men.csv", 10_000, "ede6d08c6877f99cd3770f7d09e26c738e6aa6de4445ccccfb1356ba5d06b1eb"),
+            File("women.csv", 10_000, "e65f3bd3beb17664fa69cc129bf7bf852a775f8ffa630506e505fc905315bb34"),
         ),
     ),
 }
@@ -170,7 +231,7 @@ def _check_file(dataset: str, known: Source, file: File, folder: Path) -> Findin
 def mismatch(file: File, content: bytes) -> str | None:
     """Return how `content` differs from the published file; None if no difference is known."""
     rows = content.count(b"\n") - 1 + (not content.endswith(b"\n"))
-    if rows in file.editions or (file.sha256 is not None and sha256(content).startswith(file.sha256)):
+    if rows in file.editions or (file.sha256 is not None and sha256(content) == file.sha256):
         return None
     if file.rows is not None and rows != file.rows:
         return f"{rows:,} rows, the published file has {file.rows:,}" + (
