@@ -118,8 +118,8 @@ def test_every_policy_of_the_registry_has_a_spec_and_a_title() -> None:
         ("cat", "unknown policy 'cat'; choose among cab, club, cofiba, "),
         (
             "cab:beta=1",
-            "unknown setting 'beta=1' in 'cab:beta=1'; write name=value with alpha, eligible, gamma, half_life, "
-            "items, sample",
+            "unknown setting 'beta=1' in 'cab:beta=1'; write name=value with alpha, compensate, eligible, gamma, "
+            "half_life, items, sample",
         ),
         ("cab:alpha", "unknown setting 'alpha'"),
         ("linucb-single:shared=false", "unknown setting 'shared=false'"),

@@ -1,5 +1,6 @@
-"""Many runs at once: the order in which processes begin them."""
+"""Many runs at once: the order in which processes begin them, and their threads."""
 
+import os
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from coterie.data import make_world
 from coterie.experiments import Run, parse_spec
 from coterie.experiments.run import parallel
 from coterie.experiments.run.parallel import Task, in_turns, record_all
+from coterie.models.threads import thread_count
 
 
 def tasks(*policies: str) -> list[Task]:
@@ -45,3 +47,18 @@ def test_processes_begin_with_different_policies(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(parallel, "ProcessPoolExecutor", Pool)
     record_all(tasks("cab", "cab", "random", "random"), workers=2)
     assert begun == [0, 2, 1, 3]
+
+
+def say_threads(run: Run, path: Path, tick: Any) -> None:
+    """Take the place of a run: write how many threads its process would use."""
+    path.write_text(str(thread_count()))
+
+
+def test_processes_of_several_runs_use_one_thread_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COTERIE_THREADS", "7")
+    work = [(run, tmp_path / path) for run, path in tasks("random", "random")]
+    record_all(work, workers=2, work=say_threads)
+    assert [path.read_text() for _, path in work] == ["1", "1"]
+    assert os.environ["COTERIE_THREADS"] == "7"

@@ -27,6 +27,12 @@ def _pool(process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(thread_count(), thread_name_prefix="coterie")
 
 
+# Each of these variables, set to "1", keeps one library of a process in one thread.
+ONE_THREAD = (
+    "COTERIE_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"
+)  # fmt: skip
+
+
 def in_chunks(work: Callable[[int, int], Answer], size: int, chunk: int) -> Iterable[Answer]:
     """Return work(first, last) for the chunks of range(size), in order, computed side by side.
 

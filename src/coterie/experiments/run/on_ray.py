@@ -15,10 +15,11 @@ from typing import Any, final
 
 from coterie.engines import connect
 from coterie.errors import ClusterError
-from coterie.experiments.run.parallel import ONE_THREAD, Task, Told, Work, Workers
+from coterie.experiments.run.parallel import Task, Told, Work, Workers
 from coterie.experiments.run.runs import Run
 from coterie.experiments.run.worlds import make_world, preload, whole_of
 from coterie.models.files import written_whole
+from coterie.models.threads import ONE_THREAD
 
 RETRIES = 3  # of a run whose worker failed
 PAUSE = 0.2  # seconds between two checks for results

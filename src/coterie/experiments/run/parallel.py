@@ -13,6 +13,7 @@ from typing import Any
 
 from coterie.experiments.run.record import record
 from coterie.experiments.run.runs import Run
+from coterie.models.threads import ONE_THREAD
 
 Task = tuple[Run, Path]
 Told = Callable[[Sequence[int]], None]
@@ -21,7 +22,6 @@ Workers = Callable[[Sequence[Task], Told, Work], None]  # records runs elsewhere
 STOP = -1  # instead of a count: workers must stop
 
 # Several workers with several BLAS threads each would compete for the cores.
-ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 def record_all(

@@ -11,12 +11,12 @@ from typing import final
 
 import msgspec
 
+from coterie.models.threads import ONE_THREAD
 from coterie.service.evaluations.batches import write_batches
 from coterie.service.evaluations.jobs import WorkerAnswer, WorkerInput
 from coterie.service.log.store import Store
 
 log = logging.getLogger("coterie.service")
-ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 @final
