@@ -104,7 +104,7 @@ def do(work: WorkerInput, batches: Iterable[Batch]) -> dict[str, Any]:
     by_name = {one.name: one for one in found.results}
     for part in result["policies"]:
         _complete(part, by_name[part["policy"]])
-    return {**result, "better": better(found, work.job)}
+    return {**result, "better": better(found, work.job), "features": scores(log, told)}
 
 
 def _complete(part: dict[str, Any], result: Result) -> None:
