@@ -37,7 +37,7 @@ from coterie.service.core.remembered import Remembered, User
 from coterie.service.figures.statistics import Statistics
 from coterie.service.problems import Problem
 from coterie.service.settings import Config
-from coterie.service.trial.assignment import NAMES, OUTSIDE, alone, assign, challenger_of, shares
+from coterie.service.trial.assignment import NAMES, OUTSIDE, alone, assign, challenger_of, salt_of, shares
 from coterie.service.trial.lift import Sums, Trial
 
 Answer = Rank | Event | CoterieError  # to a question: a new decision, the event of a retry, or what is wrong
@@ -78,7 +78,10 @@ class Bandit:
         check_config(config)
         kept = self.contract if contract is None else dict(contract)
         if self.position == 0 or (config, kept) != (self.config, self.contract):
-            self._emit(Configure(self._at(at), config, kept))
+            at = self._at(at)
+            running = None if self.trial is None else self.trial.salt
+            salt = salt_of(self.config, config, running, f"{at}-{self.position}")
+            self._emit(Configure(at, config, kept, salt))
 
     def rank(
         self, question: Question, at: int, ahead: tuple[Candidates, Decision] | None = None
@@ -126,7 +129,8 @@ class Bandit:
         """Let the policy decide, or the challenger's for a user in its arm."""
         user, arm, decider = self.number_of(question.user), OUTSIDE, self
         if self.trial is not None:
-            arm = assign(self.config, question.user, question.parent or question.event)
+            drawn_by = question.parent or question.event
+            arm = assign(self.config, question.user, drawn_by, self.trial.salt)
         if self.challenger is not None:
             decider, other = (self.challenger, self) if arm.name == "challenger" else (self, self.challenger)
             read_candidates(
@@ -310,7 +314,7 @@ class Bandit:
         if self.fixed is not None:
             new = alone(same_model(new, self.fixed))
         self.config, self.contract = new, record.contract
-        self._begin_trial(old, new, record.at)
+        self._begin_trial(old, new, record)
         if same_model(old, new) == old:
             return
         if self.relearn is None:
@@ -320,7 +324,7 @@ class Bandit:
         self.policies.take(other.policies)
         self.remembered.take_events(list(other.events.values()))
 
-    def _begin_trial(self, old: Config, new: Config, at: int) -> None:
+    def _begin_trial(self, old: Config, new: Config, record: Configure) -> None:
         """Start, continue or end the comparison of arms that the new rules ask for."""
         wanted = challenger_of(new)
         if wanted is None:
@@ -330,7 +334,7 @@ class Bandit:
         if not any(shares(new)):
             self.trial = None
         elif self.trial is None or _compared(old) != _compared(new):
-            self.trial = Trial(self.position, at, {name: Sums() for name in NAMES})
+            self.trial = Trial(self.position, record.at, {name: Sums() for name in NAMES}, record.salt)
 
     def _new_challenger(self, config: Config) -> "Bandit":
         """Return a bandit that learned the log so far with another model, or an empty one if there is no log."""
