@@ -29,7 +29,7 @@ from coterie.service.log.errors import InUseError
 from coterie.service.log.sqlite_owner import Owned
 from coterie.service.log.sqlite_store import APPLICATION, SCHEMA, TABLES, SqliteStore
 from coterie.service.log.sqlite_wal import check_wal
-from coterie.service.log.store import COLUMNS, READ, is_postgres
+from coterie.service.log.store import READ, is_postgres
 from coterie.service.private import open_private
 from coterie.service.snapshots.pieces import name_of
 
@@ -174,7 +174,7 @@ def _check_database(made: sqlite3.Connection, path: Path) -> None:
 def _describe(made: sqlite3.Connection) -> Made:
     """Return the description of a copy, after checking every row that has a checksum."""
     digest = hashlib.sha256()
-    count = dict.fromkeys(COLUMNS, 0)
+    count = dict.fromkeys(postgres_copy.COLUMNS, 0)
     for table, row in _all_rows(made):
         _check_row(table, row)
         digest.update(msgspec.msgpack.encode((table, row)))
@@ -187,7 +187,7 @@ def _describe(made: sqlite3.Connection) -> Made:
 
 def _all_rows(made: sqlite3.Connection) -> Iterator[tuple[str, tuple[Any, ...]]]:
     there = {name for (name,) in made.execute("SELECT name FROM sqlite_master").fetchall()}
-    for table, columns in COLUMNS.items():  # in the order of the hash
+    for table, columns in postgres_copy.COLUMNS.items():  # in the order of the hash
         if table in there:
             for row in made.execute(f"SELECT {columns} FROM {table} ORDER BY 1"):
                 yield table, row

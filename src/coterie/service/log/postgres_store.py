@@ -139,8 +139,9 @@ class PostgresStore(Store):
     def reconnect(self) -> None:
         """Close the old connections, and connect again; by then the server has recovered."""
         with self._lock, self._reading:
+            self._check_open()
             self._standby = True  # there may be another owner now
-            self.close()
+            self._release()
             self._connect()
 
     def sync(self) -> None:
@@ -169,7 +170,7 @@ class PostgresStore(Store):
         """Return the version of the tables' format."""
         return int(self._rows("SELECT version FROM coterie_version")[0][0])
 
-    def close(self) -> None:
+    def _release(self) -> None:
         """Release the database."""
         self._read.close()
         self._write.close()
@@ -200,6 +201,7 @@ class PostgresStore(Store):
     def _rows(self, query: str, *values: Any) -> list[Any]:
         try:
             with self._reading:
+                self._check_open()
                 return self._read.execute(_translated(query), values).fetchall()
         except psycopg.Error as error:
             if self._read.closed:
@@ -219,6 +221,7 @@ class PostgresStore(Store):
     @contextmanager
     def _changing(self, size: int = 0, urgent: bool = False) -> Iterator[Changes]:
         with self._lock:
+            self._check_open()
             try:
                 with self._write.transaction(), self._write.cursor() as cursor:
                     if not self._beside_owner:

@@ -122,6 +122,7 @@ class SqliteStore(Store):
             # Under the lock, because commits use the same connection. As a script, because Python stops a statement
             # without columns after its first step, which frees one page.
             with self._lock:
+                self._check_open()
                 self._write.executescript(f"PRAGMA incremental_vacuum({PAGES})")
 
     def size(self) -> int:
@@ -144,9 +145,10 @@ class SqliteStore(Store):
     def reconnect(self) -> None:
         """Do nothing: there is no connection to lose."""
 
-    def close(self) -> None:
+    def _release(self) -> None:
         """Write the write-ahead log into the file, and release it."""
-        self._let_go()
+        with self._folding:
+            self._let_go()
 
     def _make_private(self) -> None:
         """Let no other user read the file, nor the files that SQLite puts beside it with the same rights."""
@@ -218,6 +220,7 @@ class SqliteStore(Store):
     def _rows(self, query: str, *values: Any) -> list[Any]:
         try:
             with self._reading:
+                self._check_open()
                 return self._read.execute(plain(query), values).fetchall()
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise FileError(f"{self.path} cannot be read: {error}; restore a backup") from error
@@ -231,6 +234,7 @@ class SqliteStore(Store):
         with self._lock:
             if urgent:
                 self._waiting = False
+            self._check_open()
             try:
                 cursor = self._write.cursor()
                 cursor.execute("BEGIN IMMEDIATE")
@@ -251,6 +255,8 @@ class SqliteStore(Store):
             return  # another thread is doing it
         try:
             self._written = 0
+            if self._closed:
+                return  # which has written it
             self._fold.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except sqlite3.Error as error:
             raise _named(error) from error

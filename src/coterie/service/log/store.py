@@ -24,16 +24,6 @@ VERSION = 3  # 1 has no pieces, 2 has pieces of 1 MB; a store becomes 3 with its
 READ = (1, 2, 3)
 AT_ONCE = 4  # pieces removed in one transaction
 PAGE_OF_LOG = 64  # batches read at a time
-COLUMNS = {  # of each table, the key first
-    "log": "first, count, version, checksum, body",
-    "users": "number, id, checksum",
-    "snapshots": "position, checksum, state",
-    "keys": "name, scopes, hash, created",
-    "scrubs": "number",
-    "head": "one, next",
-    "pieces": "name, body",
-    "evaluations": "name, checksum, body",
-}
 OPTIONAL = {  # tables that are made when they are first needed
     "pieces": "CREATE TABLE IF NOT EXISTS @pieces (name BLOB PRIMARY KEY, body BLOB NOT NULL)",
     "evaluations": "CREATE TABLE IF NOT EXISTS @evaluations "
@@ -104,6 +94,7 @@ class Store(ABC):
         self._lock = threading.Lock()  # of the writing connection
         self._reading = threading.Lock()  # of the reading one
         self._saving = threading.Lock()  # one snapshot at a time
+        self._closed = False
 
     @abstractmethod
     def _rows(self, query: str, *values: Any) -> list[Any]:
@@ -343,9 +334,18 @@ class Store(ABC):
         with self._changing() as changes:
             return bool(changes.execute("DELETE FROM @keys WHERE name = ?", (name,)).rowcount)
 
-    @abstractmethod
     def close(self) -> None:
-        """Release the store."""
+        """Release the store, once no thread reads or writes it; threads that come later get a StoreError."""
+        with self._lock, self._reading:
+            self._closed = True
+            self._release()
+
+    @abstractmethod
+    def _release(self) -> None: ...
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreError(f"{self.where} is closed")
 
     def evaluations(self) -> list[bytes]:
         """Return the kept evaluations. Damaged ones are skipped."""
