@@ -10,13 +10,14 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from coterie.errors import CoterieError, FileError
-from coterie.models.files import Tensors, pack_ids, unpack_ids
+from coterie.models.files import Tensors, check_content, pack_ids, unpack_ids, with_checksum
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.policy_config import Kind, make_policy
 from coterie.service.ids import RULE, is_id
 from coterie.service.settings import Config
 
 VERSION = "1"
+MODEL = "coterie-model"  # the name of the header in the file's metadata
 KINDS: tuple[Kind, ...] = ("items", "vectors", "model")
 
 
@@ -43,15 +44,16 @@ def export_model(bandit: Bandit) -> bytes:
         tensors |= {f"{kind}.{k}": np.ascontiguousarray(v) for k, v in policy.tensors().items()}
     names = {str(number): bandit.ids[number] for number in bandit.ids.keys() & numbers}
     header = Header(VERSION, config.policy, config.parameters, config.dimensions, learned, names)
-    return save(tensors, metadata={"coterie-model": msgspec.json.encode(header).decode()})
+    return save(tensors, with_checksum({MODEL: msgspec.json.encode(header).decode()}, tensors))
 
 
 def import_model(content: bytes, bandit: Bandit, at: int) -> None:
     """Replace the bandit's model by that of a file. The file is checked before anything changes."""
-    header = _header(content)
+    header, metadata = _header(content)
     _check_same(header, bandit.config)
     try:
         tensors = load(content)
+        check_content(metadata, tensors)
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise FileError(f"the model file is damaged: {error}") from error
     number_of = _numbers(header.names, bandit)
@@ -60,18 +62,19 @@ def import_model(content: bytes, bandit: Bandit, at: int) -> None:
     bandit.replace_model(names, parts, at)
 
 
-def _header(content: bytes) -> Header:
+def _header(content: bytes) -> tuple[Header, dict[str, str]]:
+    """Return the header, and the metadata that it is a part of."""
     try:
         size = int.from_bytes(content[:8], "little")
         if not 0 < size <= len(content) - 8:
             raise ValueError("it is cut short, or something else")
         told = msgspec.json.decode(content[8 : 8 + size], type=dict[str, Any]).get("__metadata__", {})
-        header = msgspec.json.decode(told["coterie-model"], type=Header)
+        header = msgspec.json.decode(told[MODEL], type=Header)
     except (ValueError, KeyError, TypeError) as error:
         raise FileError(f"this is not a model file that coterie wrote ({error})") from error
     if header.version != VERSION:
         raise FileError(f"the model file has version {header.version!r}, this coterie reads {VERSION!r}")
-    return header
+    return header, told
 
 
 def _check_same(header: Header, config: Config) -> None:
