@@ -320,9 +320,9 @@ def test_what_cannot_be_compared_is_refused_before_anything_changes(config: Conf
     assert (made.position, made.config) == (position, Config())
 
 
-def test_a_challenger_is_refused_in_shards() -> None:
+def test_a_challenger_that_cannot_be_kept_in_shards_is_refused() -> None:
     shards: Any = object()
-    with pytest.raises(ParameterError, match="while users are kept in shards"):
+    with pytest.raises(ParameterError, match="'linucb' cannot be kept in shards"):
         check_config(Config(policy="cab", challenger=LINUCB), shards)
     check_config(Config(policy="cab", holdback=0.1), shards)
 

@@ -8,8 +8,6 @@ only: a wait ends with a Tick, and a uniform choice is drawn from the event's id
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from coterie.errors import CoterieError
 from coterie.policies import Decision
 from coterie.policies.cab import Engine as Shards
@@ -37,7 +35,17 @@ from coterie.service.core.remembered import Remembered, User
 from coterie.service.figures.statistics import Statistics
 from coterie.service.problems import Problem
 from coterie.service.settings import Config
-from coterie.service.trial.assignment import NAMES, OUTSIDE, alone, assign, challenger_of, salt_of, shares
+from coterie.service.trial.assignment import (
+    NAMES,
+    OUTSIDE,
+    Arm,
+    alone,
+    assign,
+    challenger_of,
+    compared,
+    salt_of,
+    shares,
+)
 from coterie.service.trial.lift import Sums, Trial
 
 Answer = Rank | Event | CoterieError  # to a question: a new decision, the event of a retry, or what is wrong
@@ -110,7 +118,7 @@ class Bandit:
         """Call `rank` for each, with one call to the models for all; an error is returned in its place."""
         at = self._at(at)
         users = [self.number_of(question.user) for question in questions]
-        ahead = decide_ahead(questions, users, self.config, self.policies)
+        ahead = decide_ahead(questions, users, [self._decider(question)[1] for question in questions])
         found: list[Answer] = []
         for question, decided in zip(questions, ahead, strict=True):
             try:
@@ -127,22 +135,24 @@ class Bandit:
         self, question: Question, digest: bytes, at: int, ahead: tuple[Candidates, Decision] | None = None
     ) -> tuple[Rank, Decision]:
         """Let the policy decide, or the challenger's for a user in its arm."""
-        user, arm, decider = self.number_of(question.user), OUTSIDE, self
-        if self.trial is not None:
-            drawn_by = question.parent or question.event
-            arm = assign(self.config, question.user, drawn_by, self.trial.salt)
+        user, (arm, decider) = self.number_of(question.user), self._decider(question)
         if self.challenger is not None:
-            decider, other = (self.challenger, self) if arm.name == "challenger" else (self, self.challenger)
-            read_candidates(
-                question, other.config, other.policies
-            )  # it will learn from it, so it may refuse it
-            ahead = None
+            other = self if decider is self.challenger else self.challenger
+            # It will learn from it, so it may refuse it.
+            read_candidates(question, other.config, other.policies)
         record, made = decide(question, digest, at, user, arm, decider.config, decider.policies, ahead)
         if made.seen is not None and self.refuse_partial:
             missing = made.seen.of - made.seen.shards
             message = f"{missing} of {made.seen.of} shards are being rebuilt; try again in a moment"
             raise Problem(503, "shards_down", message, 1)
         return record, made
+
+    def _decider(self, question: Question) -> "tuple[Arm, Bandit]":
+        """Return the arm of a decision, and whose policy decides in it."""
+        if self.trial is None:
+            return OUTSIDE, self
+        arm = assign(self.config, question.user, question.parent or question.event, self.trial.salt)
+        return arm, self.challenger if arm.name == "challenger" and self.challenger is not None else self
 
     def reward(self, event: str, value: float, at: int, name: str | None = None) -> Outcome:
         """Learn a reward, or say why it was not learned."""
@@ -333,14 +343,14 @@ class Bandit:
             self.challenger = self._new_challenger(wanted)
         if not any(shares(new)):
             self.trial = None
-        elif self.trial is None or _compared(old) != _compared(new):
+        elif self.trial is None or compared(old) != compared(new):
             self.trial = Trial(self.position, record.at, {name: Sums() for name in NAMES}, record.salt)
 
     def _new_challenger(self, config: Config) -> "Bandit":
         """Return a bandit that learned the log so far with another model, or an empty one if there is no log."""
         if self.relearn is not None:
             return self.relearn(config)
-        made = Bandit()
+        made = Bandit(self.policies.shards)
         made.position, made.now = self.position, self.now
         made.fixed = made.config = config
         return made
@@ -388,10 +398,3 @@ class Bandit:
         self.remembered.drop_user(number)
         self.policies.drop(number)
         self.user_names.drop(number)
-
-
-def _compared(config: Config) -> Config:
-    """Return what a comparison depends on: if any of it changes, the sums start from zero."""
-    return msgspec.structs.replace(
-        same_model(Config(), config), holdback=config.holdback, challenger=config.challenger
-    )

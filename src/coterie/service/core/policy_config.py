@@ -39,11 +39,8 @@ def check_config(config: Config, shards: Shards | None = None) -> None:
     check_shares(config)
     other = challenger_of(config)
     if shards is not None:
-        check_sharding(config)
-        if other is not None:
-            raise ParameterError(
-                "a challenger cannot be compared while users are kept in shards; leave out one of both"
-            )
+        for one in (config, other) if other is not None else (config,):
+            check_sharding(one)
     possible(config)
     if other is not None:
         possible(other)

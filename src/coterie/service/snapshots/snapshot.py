@@ -290,7 +290,7 @@ def _restore(state: State, shards: Shards | None, find: pieces.Find | None) -> B
         own = {
             name.removeprefix(RIVAL): parts for name, parts in state.parts.items() if name.startswith(RIVAL)
         }
-        bandit.challenger = _restore(msgspec.structs.replace(state.rival, parts=own), None, find)
+        bandit.challenger = _restore(msgspec.structs.replace(state.rival, parts=own), shards, find)
         bandit.challenger.fixed = bandit.challenger.config
     bandit.kept = {} if find is None else state.parts
     return bandit

@@ -63,10 +63,15 @@ def salt_of(old: Config, new: Config, running: str | None, fresh: str) -> str:
     """
     if not any(shares(new)):
         return ""
-    return running if running is not None and _compared(old) == _compared(new) else fresh
+    return running if running is not None and _policies(old) == _policies(new) else fresh
 
 
-def _compared(config: Config) -> list[object]:
+def compared(config: Config) -> list[object]:
+    """Return what a comparison depends on: if any of it changes, the sums start from zero."""
+    return [*_policies(config), config.holdback, config.challenger]
+
+
+def _policies(config: Config) -> list[object]:
     """Return the policies that a trial compares."""
     other = None if config.challenger is UNSET else (config.challenger.policy, config.challenger.parameters)
     return [config.policy, config.parameters, config.dimensions, other]
