@@ -1,5 +1,7 @@
 # Everything runs in .venv, which is made on first use from the pins in constraints.txt. `make run` installs only what it needs.
 export PYTHON ?= python3
+# The tests start hundreds of processes. Without bytecode, each would first compile all modules that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 READY := .venv/.everything
 READY_TO_RUN := .venv/.experiments
@@ -13,17 +15,16 @@ run: $(READY_TO_RUN)
 	$(BIN)/coterie compare
 
 test: check
-	@# All tests of a file run in one process: two processes would compile the same loops and start the same servers.
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadgroup
 
 slow: $(READY)
-	$(BIN)/python -m pytest -n auto -m slow
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m slow
 
 # Compiled loops are invisible to the tracer, so the tests of models and policies run a second time with the compiler off.
 # Tests that need the compiler are skipped there; the two files left out are about the compiler itself.
 coverage: $(READY)
-	$(BIN)/python -m pytest -n auto --dist loadfile --cov=coterie --cov-report= $(TESTS)
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n auto --dist loadfile --cov=coterie --cov-append --cov-report= \
+	$(BIN)/python -m pytest -n auto --dist loadgroup --cov=coterie --cov-report= $(TESTS)
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n auto --dist loadgroup --cov=coterie --cov-append --cov-report= \
 		-W 'ignore:overflow encountered:RuntimeWarning' \
 		--ignore=tests/models/test_cache.py --ignore=tests/models/test_registers.py $(INTERPRETED)
 	$(BIN)/python -m coverage html --quiet --directory build/coverage

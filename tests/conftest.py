@@ -16,6 +16,20 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run all tests of a file, all of the policies, and all with Ray in one process each.
+
+    Two processes would compile the same loops and start the same servers.
+    """
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            file = item.nodeid.partition("::")[0]
+            group = "policies" if "/policies/" in file else file
+            with_ray = "ray_cluster" in getattr(item, "fixturenames", ())
+            item.add_marker(pytest.mark.xdist_group("ray" if with_ray else group))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, Any, Any]:
     """With NUMBA_DISABLE_JIT=1, skip tests of loops that run only when compiled."""

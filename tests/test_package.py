@@ -48,14 +48,16 @@ def test_every_supported_python_is_tested() -> None:
             assert f'"{version}"' in (ROOT / page).read_text(), f"{page} leaves out Python {version}"
 
 
-def test_importing_does_not_wait_for_the_compiler_or_the_extras() -> None:
-    heavy = ("numba", "polars", "litestar", "sklearn", "ray")
-    code = f"import sys, coterie; print([m for m in {heavy} if m in sys.modules])"
-    told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert told.strip() == "[]"
-    code = (
-        "import sys; from coterie import CAB; print([m for m in ('polars', 'sklearn') if m in sys.modules])"
-    )
+@pytest.mark.parametrize(
+    ("what", "heavy"),
+    [
+        ("import coterie", ["numba", "polars", "litestar", "sklearn", "ray"]),
+        ("from coterie import CAB", ["polars", "sklearn", "scipy.stats"]),
+        ("import coterie.service.serve", ["polars", "sklearn", "ray", "jax", "scipy.stats"]),
+    ],
+)
+def test_importing_does_not_wait_for_what_is_not_needed_yet(what: str, heavy: list[str]) -> None:
+    code = f"{what}; import sys; print([m for m in {heavy} if m in sys.modules])"
     told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert told.strip() == "[]"
 

@@ -203,13 +203,18 @@ def test_the_sweep_for_gpus_chooses_as_a_run_alone(monkeypatch: pytest.MonkeyPat
     assert check._check_sweep(jax.devices("cpu")[0], check.make_world(2, 20, 4, 5, 25, seed=5), 20) > 5
 
 
-def test_what_cuda_does_not_take_is_refused() -> None:
+def test_what_cuda_does_not_take_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="block is 12, expected a power of two"):
         Cuda("cpu", block=12)
     with pytest.raises(ParameterError, match="device is 'tpu'"):
         Cuda("tpu")
     with pytest.raises(ParameterError, match="one_hot is True"):
         CAB(one_hot=True, engine=Cuda("cpu"))
+    with pytest.raises(ParameterError, match=r"compensate is False, .* leave out `compensate` or `engine`"):
+        CAB(n_features=2, compensate=False, engine=Cuda("cpu"))
+    CAB(n_features=2, compensate=False).save(tmp_path / "file")
+    with pytest.raises(ParameterError, match="compensate is False, but Cuda always"):
+        CAB.load(tmp_path / "file", engine=Cuda("cpu"))
     assert open_engine("cuda?device=cpu&most-users=7").most_users == 7
     with pytest.raises(ParameterError, match="cannot be read"):
         open_engine("cuda?shards=2")

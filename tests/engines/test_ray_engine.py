@@ -44,10 +44,14 @@ def kill(policy: CAB, shard: int) -> None:
     os.kill(backend.take(backend.ask(shard, "process")), signal.SIGKILL)
 
 
-ONE_IS_SLOW = [pytest.param(KINDS[0], marks=pytest.mark.slow), KINDS[1]]
+ONE_IS_FAST = [
+    pytest.param(KINDS[0], marks=pytest.mark.slow),
+    KINDS[1],
+    pytest.param({**KINDS[1], "compensate": False}, marks=pytest.mark.slow),
+]
 
 
-@pytest.mark.parametrize("kind", ONE_IS_SLOW, ids=["one-hot", "dense"])
+@pytest.mark.parametrize("kind", ONE_IS_FAST, ids=["one-hot", "dense", "plain steps"])
 def test_actors_decide_and_learn_as_one_process(engine: Ray, kind: dict[str, Any]) -> None:
     one, other = CAB(**kind, alpha=0.02), CAB(**kind, alpha=0.02, engine=engine)
     play(one, other, 60, seed=1)

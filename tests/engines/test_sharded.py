@@ -192,8 +192,10 @@ class Engine:
         self.backend = Frail()
         self.rest = (shards, when_down, snapshot_every)
 
-    def models(self, n_features: int | None, one_hot: bool, eligible: Eligible) -> Sharded:
-        return Sharded(self.backend, Kind(n_features, one_hot, eligible), *self.rest)
+    def models(
+        self, n_features: int | None, one_hot: bool, eligible: Eligible, compensate: bool = True
+    ) -> Sharded:
+        return Sharded(self.backend, Kind(n_features, one_hot, eligible, compensate), *self.rest)
 
     def user_store(self) -> ShardedUsers:
         return ShardedUsers(self.backend, *self.rest)

@@ -36,6 +36,8 @@ def cases() -> Iterator[Case]:
             switches.append({"half_life": 7.5})
         if "sample" in accepted:
             switches.append({"sample": 3})
+        if "compensate" in accepted:
+            switches.append({"compensate": False})
         for given in switches:
             if "alpha" in accepted:
                 given = {**given, "alpha": 0.3}
@@ -45,13 +47,13 @@ def cases() -> Iterator[Case]:
                     *(
                         switch
                         for switch, on in given.items()
-                        if on is True or switch in ("half_life", "sample")
+                        if on is True or switch in ("half_life", "sample", "compensate")
                     ),
                 ]
             )
             if "n_features" in accepted:
                 yield f"{label}-vectors", lambda k=kind, g=given: k(n_features=D, **g), False  # type: ignore[misc]
-            if "one_hot" in accepted and "sample" not in given:
+            if "one_hot" in accepted and not {"sample", "compensate"} & given.keys():
                 yield f"{label}-items", lambda k=kind, g=given: k(one_hot=True, **g), True  # type: ignore[misc]
 
 

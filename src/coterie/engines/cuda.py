@@ -40,12 +40,18 @@ class Cuda:
 
     vectors_only = True  # over item ids a decision does not grow with the number of users
 
-    def models(self, n_features: int | None, one_hot: bool, eligible: Eligible) -> OnDevice:
+    def models(
+        self, n_features: int | None, one_hot: bool, eligible: Eligible, compensate: bool = True
+    ) -> OnDevice:
         """Return empty models over vectors of `n_features`."""
         if one_hot or n_features is None:
             raise ParameterError(
                 "Cuda keeps models over feature vectors, but one_hot is True; leave out `engine`: over item ids a "
                 "decision does not grow with the number of users"
+            )
+        if not compensate:
+            raise ParameterError(
+                "compensate is False, but Cuda always corrects rounding errors; leave out `compensate` or `engine`"
             )
         check_count("n_features", n_features)
         return OnDevice(n_features, eligible, Blocks(n_features, self.device, self.block, self.most_users))

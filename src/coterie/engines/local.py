@@ -19,9 +19,11 @@ class Local:
     when_down: WhenDown = "wait"
     snapshot_every: int = 100_000
 
-    def models(self, n_features: int | None, one_hot: bool, eligible: Eligible) -> Sharded:
+    def models(
+        self, n_features: int | None, one_hot: bool, eligible: Eligible, compensate: bool = True
+    ) -> Sharded:
         """Return empty models."""
-        kind = Kind(n_features, one_hot, eligible)
+        kind = Kind(n_features, one_hot, eligible, compensate)
         return Sharded(InProcess(), kind, self.shards, self.when_down, self.snapshot_every)
 
     def user_store(self) -> ShardedUsers:

@@ -47,9 +47,11 @@ class Ray:
         self._leaving = ExitStack()
         self._leaving.enter_context(connect(address))
 
-    def models(self, n_features: int | None, one_hot: bool, eligible: Eligible) -> Sharded:
+    def models(
+        self, n_features: int | None, one_hot: bool, eligible: Eligible, compensate: bool = True
+    ) -> Sharded:
         """Return empty models, in new actors."""
-        kind = Kind(n_features, one_hot, eligible)
+        kind = Kind(n_features, one_hot, eligible, compensate)
         made = Sharded(Actors(self.timeout), kind, self.shards, self.when_down, self.snapshot_every)
         self._made.add(made)
         return made

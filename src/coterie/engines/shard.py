@@ -22,6 +22,7 @@ class Kind(NamedTuple):
     n_features: int | None
     one_hot: bool
     eligible: Eligible
+    compensate: bool = True
 
     def shard(self) -> type["Shard"]:
         """Return the class of a shard with such models."""

@@ -21,12 +21,18 @@ __all__ = [
 
 
 def make_models(
-    n_features: int | None, one_hot: bool, eligible: Any = "updated", sample: int | None = None
+    n_features: int | None,
+    one_hot: bool,
+    eligible: Any = "updated",
+    compensate: bool = True,
+    sample: int | None = None,
 ) -> Shardable:
     """Return models for vectors of `n_features`, where `sample` users may be neighbours, or for item ids."""
     _check_eligible(eligible)
     kind = check_one_kind(n_features, one_hot)
-    return OneHot(eligible) if kind.n_features is None else Dense(kind.n_features, eligible, sample)
+    if kind.n_features is None:
+        return OneHot(eligible)
+    return Dense(kind.n_features, eligible, compensate, sample)
 
 
 def make_fading(n_features: int | None, one_hot: bool, eligible: Any, keep: float) -> UserModels:

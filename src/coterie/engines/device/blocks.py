@@ -139,14 +139,12 @@ class Blocks:
             [self.code.gather(block.inverses, block.weights, table, first, own) for block, first in blocks]
             for table, own in zip(tables, views, strict=True)
         ]
-        answers = [[np.asarray(part) for part in own] for own in parts]  # faster than device_get
-        count = sum(len(question.contexts) for question in questions)
-        own = [part[0][:2] if part else view for view, part in zip(views, answers, strict=True)]
-        sums = [
-            sum((one[2:] for one in part), np.zeros((3, view.shape[1])))
-            for view, part in zip(own, answers, strict=True)
+        answers = [
+            _total(view, [np.asarray(one) for one in part])  # faster than device_get
+            for view, part in zip(views, parts, strict=True)
         ]
-        return _joined(own, count), _joined(sums, count)
+        found = _joined(answers, sum(len(question.contexts) for question in questions))
+        return found[:2], found[2:]
 
     @on_device
     def view(self, questions: Sequence[Question]) -> Floats:
@@ -299,6 +297,14 @@ def product_widths(columns: int) -> Iterator[int]:
 def ready(arrays: Any) -> Any:
     """Wait for arrays, and return them."""
     return jax.block_until_ready(arrays)  # type: ignore[no-untyped-call]
+
+
+def _total(view: Any, parts: Sequence[Floats]) -> Floats:
+    """Return views and sums (5, candidates) over all blocks. With one block they are its answer."""
+    if len(parts) == 1:
+        return parts[0]
+    sums = sum((part[2:] for part in parts), np.zeros((3, view.shape[1])))
+    return np.concatenate([np.asarray(view), sums])
 
 
 def _joined(parts: Sequence[Floats], count: int) -> Floats:

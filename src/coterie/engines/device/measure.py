@@ -119,11 +119,12 @@ def decisions(
         return Cost(f"{name}, {who}", seconds, compiling=compiling - seconds * each, users=users, **given)
 
     yield timed(
-        "a decision", sizes.times, lambda: decide(blocks, rows[:1], shown[:1]),
+        "a decision", sizes.times, lambda: decide(blocks, users, rows[:1], shown[:1]),
         limit=1.3e-3 if full else None, memory=reading,
     )  # fmt: skip
     yield timed(
-        f"a decision, in batches of {BATCH}", max(3, sizes.times // 10), lambda: decide(blocks, rows, shown), BATCH,
+        f"a decision, in batches of {BATCH}", max(3, sizes.times // 10),
+        lambda: decide(blocks, users, rows, shown), BATCH,
         limit=0.65e-3 if full else None, memory=reading / BATCH,
     )  # fmt: skip
 
@@ -146,12 +147,13 @@ def decisions(
     )  # fmt: skip
 
 
-def decide(blocks: Blocks, rows: list[int], shown: list[Floats]) -> list[int]:
-    """Decide for some users, as `CAB.choose_many` does."""
+def decide(blocks: Blocks, users: int, rows: list[int], shown: list[Floats]) -> list[int]:
+    """Decide for some of `users`, as `CAB.choose_many` does."""
     questions = [Question(row, x, np.zeros((2, len(x)))) for row, x in zip(rows, shown, strict=True)]
-    _, (members, estimates, spreads) = blocks.look(questions, SCALE, 1e-12, blocks.room)
-    scores = np.split((estimates + SCALE * spreads) / members, len(rows))
-    return [int(np.argmax(score.max() - score < 1e-9)) for score in scores]
+    _, (members, estimates, spreads) = blocks.look(questions, SCALE, 1e-12, users)
+    scores = ((estimates + SCALE * spreads) / members).reshape(len(rows), -1)
+    best: list[int] = (scores.max(1, keepdims=True) - scores < 1e-9).argmax(1).tolist()
+    return best
 
 
 def growth(blocks: Blocks, users: int) -> Cost:

@@ -5,7 +5,7 @@ row, and x becomes the row of products xₐ·x_b (a ≤ b), the off-diagonal one
 updated, has M = I and w = 0 and no row.
 
 Rounding errors would add up over many updates, so each update stores what it lost and the next adds it back (see the
-kernels).
+kernels). Without `compensate` they add up, and a user takes a third less memory.
 
 With `sample`, rows are in random order: a new row changes places with a row drawn by a hash of how many rows came
 before. So the first `sample` rows are a uniform sample of the updated users, and they are contiguous. The place of a
@@ -40,13 +40,16 @@ class Dense:
     With `sample`, only that many updated users, drawn at random, may be neighbours of others.
     """
 
-    def __init__(self, n_features: int, eligible: Eligible, sample: int | None = None) -> None:
+    def __init__(
+        self, n_features: int, eligible: Eligible, compensate: bool = True, sample: int | None = None
+    ) -> None:
         self.n_features = n_features
         self.eligible = eligible
+        self.compensate = compensate
         self.sample = sample
         self._joined = 0  # how many users ever got a row, if there is a sample
         self._known = UserRows(eligible)
-        self._panels = empty_panels(0, n_features)
+        self._panels = empty_panels(0, n_features, compensate)
 
     def read(self, contexts: Any) -> Floats:
         """Check candidates and return them as (candidates, n_features)."""
@@ -209,7 +212,7 @@ class Dense:
 
     def restore(self, tensors: Tensors) -> None:
         """Replace all users."""
-        fresh = Dense(self.n_features, self.eligible, self.sample)
+        fresh = Dense(self.n_features, self.eligible, self.compensate, self.sample)
         fresh.put(tensors)
         rows = fresh._known.n_rows
         joined = rows if self.sample is None else int(take(tensors, "joined", "i", (1,))[0])
@@ -273,17 +276,18 @@ class Dense:
         """Make room for this many rows, at least doubling."""
         have, need = len(self._panels.weights), -(-rows // PANEL)
         if need > have:
-            wider = empty_panels(max(need, 2 * have), self.n_features)
+            wider = empty_panels(max(need, 2 * have), self.n_features, self.compensate)
             for name, old in self._panels._asdict().items():
                 getattr(wider, name)[:have] = old
             self._panels = wider
 
 
-def empty_panels(n_panels: int, n_features: int) -> Panels:
+def empty_panels(n_panels: int, n_features: int, compensate: bool) -> Panels:
     """Return panels of zeros."""
     pairs = n_features * (n_features + 1) // 2
-    wide, narrow = (n_panels, pairs, PANEL), (n_panels, n_features, PANEL)
-    return Panels(np.zeros(wide), np.zeros(narrow), np.zeros(wide, np.float32), np.zeros(narrow, np.float32))
+    wide, narrow = np.zeros((n_panels, pairs, PANEL)), np.zeros((n_panels, n_features, PANEL))
+    lengths = (pairs, n_features) if compensate else (0, 0)
+    return Panels(wide, narrow, *(np.zeros((n_panels, length, PANEL), np.float32) for length in lengths))
 
 
 def place_of(joined: int, rows: int) -> int:

@@ -335,6 +335,8 @@ class Policy(ABC):
             if policy.rng is not None:
                 policy.rng.bit_generator.state = state.progress["stream"]
         except (ParameterError, TypeError, ValueError, KeyError) as error:
+            if given and isinstance(error, ParameterError):
+                raise  # the file does not go with what is given
             raise FileError(f"{path} is damaged ({error}); use an older copy") from error
         return policy
 

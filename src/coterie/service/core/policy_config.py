@@ -40,13 +40,13 @@ def check_config(config: Config, shards: Shards | None = None) -> None:
     other = challenger_of(config)
     if shards is not None:
         for one in (config, other) if other is not None else (config,):
-            check_sharding(one)
+            check_sharding(one, shards)
     possible(config)
     if other is not None:
         possible(other)
 
 
-def check_sharding(config: Config) -> None:
+def check_sharding(config: Config, shards: Shards) -> None:
     """Raise if the policy cannot be kept in shards."""
     known = POLICIES.get(config.policy)
     if known is not None and "engine" not in known.not_saved:
@@ -55,6 +55,8 @@ def check_sharding(config: Config) -> None:
         )
     if config.parameters.get("thompson"):
         raise ParameterError("thompson=true draws from one random stream, which shards do not have")
+    if config.parameters.get("compensate") is False and getattr(shards, "vectors_only", False):
+        raise ParameterError("compensate=false, but a GPU always corrects rounding errors; leave it out")
 
 
 def possible(config: Config) -> list[Kind]:
@@ -93,7 +95,7 @@ def make_policy(config: Config, kind: Kind, shards: Shards | None = None) -> Pol
         if name in config.parameters:
             raise ParameterError(f"{name!r} cannot be a parameter of the policy: {why}")
     if shards is not None:
-        check_sharding(config)
+        check_sharding(config, shards)
         if kind != "items" or not getattr(shards, "vectors_only", False):
             given["engine"] = shards
     try:

@@ -11,8 +11,8 @@ from typing import final
 
 import msgspec
 
+from coterie.service.evaluations.batches import write_batches
 from coterie.service.evaluations.jobs import WorkerAnswer, WorkerInput
-from coterie.service.evaluations.worker import write_batches
 from coterie.service.log.store import Store
 
 log = logging.getLogger("coterie.service")

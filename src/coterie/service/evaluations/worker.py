@@ -5,11 +5,10 @@ It cannot access the store, and knows users only by number.
 
 import os
 import signal
-import struct
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
-from typing import IO, Any
+from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,29 +19,14 @@ from coterie.errors import CoterieError, FileError
 from coterie.evaluation import Evaluation, Result, as_json, evaluate
 from coterie.evaluation.verdict import FEW, LEVEL, chance
 from coterie.service.core.records import Batch
+from coterie.service.evaluations.batches import read_batches
 from coterie.service.evaluations.importance import scores
 from coterie.service.evaluations.jobs import ALWAYS, Job, WorkerAnswer, WorkerInput
 from coterie.service.evaluations.served_policy import ServedPolicy
 from coterie.service.evaluations.time_series import time_series
 
-FRAME = struct.Struct(">qqIqi")  # first, count, bytes, checksum and version of a batch
 NUMBERS = {-1: ""}  # no names: users have only numbers
 WHERE = "the log"
-
-
-def write_batches(batches: Iterable[Batch], file: IO[bytes]) -> None:
-    """Write the log's batches, and close the file."""
-    for batch in batches:
-        file.write(FRAME.pack(batch.first, batch.count, len(batch.body), batch.checksum, batch.version))
-        file.write(batch.body)
-    file.close()
-
-
-def read_batches(file: IO[bytes]) -> Iterator[Batch]:
-    """Yield the batches that `write_batches` wrote."""
-    while head := file.read(FRAME.size):
-        first, count, size, checksum, version = FRAME.unpack(head)
-        yield Batch(first, count, file.read(size), checksum, version)
 
 
 def log_of(batches: Iterable[Batch], work: WorkerInput) -> InteractionLog:

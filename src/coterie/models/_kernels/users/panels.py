@@ -5,6 +5,8 @@ weights    (panels, features, 8)   w = M⁻¹b
 lost       like inverses, float32  what rounding took from each entry, to be added back (Kahan)
 missed     like weights, float32   the same for w
 
+Without compensation the last two have no entries: (panels, 0, 8).
+
 Why compensate: a rank-one update rounds every entry of M⁻¹, and in directions that no context explores nothing
 corrects the error. After a million updates the error, relative to the largest entry, is up to 6e-14; inverting a
 summed M is far worse (1e-5: the sum is rounded too, and M is ill-conditioned); with compensation M⁻¹ is right to the
@@ -191,20 +193,23 @@ def learn_panel(
     Rank one (Sherman–Morrison), for eight users at once: v = M⁻¹x, s = 1 + x·v, M⁻¹ −= v vᵀ/s,
     w += v (y − w·x)/s: O(d²), where inverting again would be O(d³).
     """
-    d = v.shape[0]
+    d, compensate = v.shape[0], lost.shape[1] > 0
     for a in range(d):
         for j in range(PANEL):
             gain[a, j] = v[a, j] / (1.0 + squares[j])
             if on[j]:
                 old = weights[panel, a, j]
-                step = gain[a, j] * (payoff - estimates[j]) + missed[panel, a, j]
+                step = gain[a, j] * (payoff - estimates[j])
+                if compensate:
+                    step += missed[panel, a, j]
                 new = old + step
                 weights[panel, a, j] = new
-                missed[panel, a, j] = step - (new - old)
+                if compensate:
+                    missed[panel, a, j] = step - (new - old)
     at = panel * inverses.shape[1] * PANEL
     subtract_outer(
         inverses.ctypes.data + 8 * at,
-        lost.ctypes.data + 4 * at,
+        lost.ctypes.data + 4 * at if compensate else 0,
         v.ctypes.data,
         gain.ctypes.data,
         on.ctypes.data,
@@ -235,10 +240,10 @@ def open_row(inverses: Floats, weights: Floats, lost: Residues, missed: Residues
     """Set a row to M = I, w = 0."""
     panel, lane = row // PANEL, row % PANEL
     d = weights.shape[1]
+    lost[panel, :, lane] = missed[panel, :, lane] = 0.0
     p = 0
     for a in range(d):
-        weights[panel, a, lane] = missed[panel, a, lane] = 0.0
+        weights[panel, a, lane] = 0.0
         for b in range(a, d):
             inverses[panel, p, lane] = 1.0 if a == b else 0.0
-            lost[panel, p, lane] = 0.0
             p += 1

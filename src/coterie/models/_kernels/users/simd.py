@@ -61,7 +61,7 @@ def apply_symmetric(typing: Any, packed: Any, vector: Any, out: Any, size: Any) 
 def subtract_outer(typing: Any, packed: Any, lost: Any, left: Any, right: Any, on: Any, size: Any) -> Any:
     """P_j −= left_j right_jᵀ for the users with on[j] ≠ 0, compensated: lost (pairs, 8; float32) is added back.
 
-    left and right are (size, 8), on is (8,).
+    left and right are (size, 8), on is (8,). If `lost` is 0, the step is plain.
     """
     return types.void(*[types.intp] * 6), _subtract_outer
 
@@ -215,6 +215,15 @@ def _apply_symmetric(context: Any, builder: Any, signature: Any, arguments: Any)
 
 
 def _subtract_outer(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    lost = arguments[1]
+    with builder.if_else(builder.icmp_signed("!=", lost, ir.Constant(lost.type, 0))) as branches:
+        for branch, compensate in zip(branches, (True, False), strict=True):
+            with branch:
+                _subtract_rows(builder, arguments, compensate)
+    return context.get_dummy_value()
+
+
+def _subtract_rows(builder: Any, arguments: Any, compensate: bool) -> None:
     packed, lost, left, right, on, size = arguments
     nothing = ir.Constant(_users, [0.0] * PANEL)
     learns = builder.fcmp_ordered("!=", _load_users(builder, on), nothing)
@@ -224,15 +233,18 @@ def _subtract_outer(context: Any, builder: Any, signature: Any, arguments: Any) 
         factor = _load_users(builder, _offset(builder, left, a, 8 * PANEL))
         with cgutils.for_range_slice(builder, a, size, ir.Constant(_word, 1), _word) as (b, _):
             entry = _at(builder, _offset(builder, row, b, 8 * PANEL), _users)
-            residue = _at(builder, _offset(builder, residue_row, b, 4 * PANEL), _residues)
-            old, was = builder.load(entry, align=8), builder.load(residue, align=4)
+            old = builder.load(entry, align=8)
             product = builder.fmul(factor, _load_users(builder, _offset(builder, right, b, 8 * PANEL)))
-            step = builder.fsub(builder.fpext(was, _users), product)
-            new = builder.fadd(old, step)
-            left_over = builder.fptrunc(builder.fsub(step, builder.fsub(new, old)), _residues)
+            if compensate:
+                residue = _at(builder, _offset(builder, residue_row, b, 4 * PANEL), _residues)
+                was = builder.load(residue, align=4)
+                step = builder.fsub(builder.fpext(was, _users), product)
+                new = builder.fadd(old, step)
+                left_over = builder.fptrunc(builder.fsub(step, builder.fsub(new, old)), _residues)
+                builder.store(builder.select(learns, left_over, was), residue, align=4)
+            else:
+                new = builder.fsub(old, product)
             builder.store(builder.select(learns, new, old), entry, align=8)
-            builder.store(builder.select(learns, left_over, was), residue, align=4)
-    return context.get_dummy_value()
 
 
 def _add_scaled(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
