@@ -90,6 +90,7 @@ def test_evaluations_are_listed_and_shown_with_their_intervals(watched: Watched)
     assert page.get_by_text("failed").is_visible()
     for route in ("#/evaluations", f"#/evaluation/{quoted('a/b')}", "#/evaluation/two"):
         page = watched.go(route)
+        page.evaluate("for (const more of document.querySelectorAll('details')) more.open = true")
         assert (
             page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
         )

@@ -11,7 +11,7 @@ const called = (name) => (Object.hasOwn(NAMES, name) ? NAMES[name] : name);
 const STATES = {
   waiting: ["It waits for its turn", "Evaluations run one at a time. The result appears here."],
   running: ["It runs", "The policies are replayed on the log, in a process beside the service; decisions are not delayed. The result appears here."],
-  failed: ["It failed", "Nothing was changed. Start another one when the reason is gone."],
+  failed: ["It failed", "Nothing was changed. You can start another one that avoids this."],
   timeout: ["It took too long", "Nothing was changed. Start one with a shorter time or fewer policies."],
 };
 const PLACES = { action: "the action", context: "the context" };
@@ -74,7 +74,7 @@ function outcome(one, again) {
 // Which features matter: those that change the differences between the actions' estimates most.
 function importances(features) {
   if (!features) return card("half", "Features that matter", el("p", { class: "empty" }, "An earlier version made this evaluation, without the importance of features."));
-  const rows = features.slice(0, SHOWN).map((one) => ({ cells: [one.name, PLACES[one.namespace] || one.namespace, el("span", { class: "measure" }, meter(one.score / 100), one.score.toFixed(1))] }));
+  const rows = features.slice(0, SHOWN).map((one) => ({ cells: [one.name, PLACES[one.namespace] || one.namespace, el("span", { class: "measure" }, meter(one.score / 100), el("span", { class: "amount" }, one.score.toFixed(1)))] }));
   return card("half", "Features that matter",
     table([["Feature", "id"], ["Of", ""], ["Importance", ""]], rows, "The decisions of this time have no features.", "Features"),
     features.length > SHOWN ? note(`and ${count(features.length - SHOWN)} more, which matter less`) : null,
