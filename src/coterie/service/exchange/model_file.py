@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from coterie.errors import CoterieError, FileError
-from coterie.models.files import Tensors, check_content, pack_ids, unpack_ids, with_checksum
+from coterie.models.files import Tensors, content_checksum, pack_ids, unpack_ids
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.policy_config import Kind, make_policy
 from coterie.service.ids import RULE, is_id
@@ -30,6 +30,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dimensions: int
     learned: dict[str, int]
     names: dict[str, str]  # number, as text, to name
+    checksum: str = ""  # of all else; files of earlier versions have none
 
 
 def export_model(bandit: Bandit) -> bytes:
@@ -44,16 +45,23 @@ def export_model(bandit: Bandit) -> bytes:
         tensors |= {f"{kind}.{k}": np.ascontiguousarray(v) for k, v in policy.tensors().items()}
     names = {str(number): bandit.ids[number] for number in bandit.ids.keys() & numbers}
     header = Header(VERSION, config.policy, config.parameters, config.dimensions, learned, names)
-    return save(tensors, with_checksum({MODEL: msgspec.json.encode(header).decode()}, tensors))
+    header = msgspec.structs.replace(header, checksum=_checksum(header, tensors))
+    return save(tensors, metadata={MODEL: msgspec.json.encode(header).decode()})
+
+
+def _checksum(header: Header, tensors: Tensors) -> str:
+    rest = msgspec.json.encode(msgspec.structs.replace(header, checksum=""))
+    return content_checksum({MODEL: rest.decode()}, tensors)
 
 
 def import_model(content: bytes, bandit: Bandit, at: int) -> None:
     """Replace the bandit's model by that of a file. The file is checked before anything changes."""
-    header, metadata = _header(content)
+    header = _header(content)
     _check_same(header, bandit.config)
     try:
         tensors = load(content)
-        check_content(metadata, tensors)
+        if header.checksum and header.checksum != _checksum(header, tensors):
+            raise ValueError("its checksum does not fit its content")
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise FileError(f"the model file is damaged: {error}") from error
     number_of = _numbers(header.names, bandit)
@@ -62,8 +70,7 @@ def import_model(content: bytes, bandit: Bandit, at: int) -> None:
     bandit.replace_model(names, parts, at)
 
 
-def _header(content: bytes) -> tuple[Header, dict[str, str]]:
-    """Return the header, and the metadata that it is a part of."""
+def _header(content: bytes) -> Header:
     try:
         size = int.from_bytes(content[:8], "little")
         if not 0 < size <= len(content) - 8:
@@ -74,7 +81,7 @@ def _header(content: bytes) -> tuple[Header, dict[str, str]]:
         raise FileError(f"this is not a model file that coterie wrote ({error})") from error
     if header.version != VERSION:
         raise FileError(f"the model file has version {header.version!r}, this coterie reads {VERSION!r}")
-    return header, told
+    return header
 
 
 def _check_same(header: Header, config: Config) -> None:
