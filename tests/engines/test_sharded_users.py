@@ -14,7 +14,7 @@ from coterie.bench.suites.people_shards import measure
 from coterie.engines import Local
 from coterie.engines.shard import Change
 from coterie.engines.sharded_users import ShardedUsers
-from coterie.engines.users_shard import UsersKind, UsersShard
+from coterie.engines.users_shard import UsersShard
 from coterie.errors import ParameterError, PayoffError, UnavailableError, UserError
 from coterie.models._kernels.hierarchy.arrays import TRIED
 from coterie.models.files import read_file
@@ -258,14 +258,14 @@ def test_a_shard_that_cannot_be_rebuilt_is_given_up() -> None:
 
 
 def test_a_change_is_applied_once_by_its_number() -> None:
-    shard = UsersShard(UsersKind())
+    shard = UsersShard()
     shard.change(Change(5, "put", ([("ada", StoredUser(0, b"12345678"))],)))
     shard.change(Change(4, "drop", ("ada",)))
     assert shard.find(["ada", "bob"]) == [StoredUser(0, b"12345678"), None]
-    again = UsersShard(UsersKind())
+    again = UsersShard()
     again.rebuild(shard.snapshot(), [Change(6, "put", ([("bob", StoredUser(1, b""))],))])
     assert again.between(0, 9) == [("ada", StoredUser(0, b"12345678")), ("bob", StoredUser(1, b""))]
-    assert again.count() == 2
+    assert len(again.users()) == 2
 
 
 def test_logs_are_cut_by_snapshots() -> None:

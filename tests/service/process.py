@@ -24,7 +24,7 @@ def free_port() -> int:
 
 
 class Process:
-    """`python -m coterie.service.serve`, started and ready."""
+    """`coterie serve`, started and ready."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Process:
     ) -> None:
         self.port = free_port()
         self.url = f"http{'s' if trusting else ''}://127.0.0.1:{self.port}"
-        command = [sys.executable, "-m", "coterie.service.serve", "--port", str(self.port), *options]
+        command = [sys.executable, "-m", "coterie.cli", "serve", "--port", str(self.port), *options]
         path = f"{SOURCE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
         self.process = subprocess.Popen(
             command,

@@ -60,10 +60,8 @@ def _rows(result: Any) -> pl.DataFrame:
     for kind, make in MAKERS.items():
         if isinstance(result, kind):
             return make(result)
-    names = ", ".join(kind.__name__ for kind in MAKERS)
-    raise ParameterError(
-        f"result is a {type(result).__name__}, expected one of: {names}, or the path of a trace"
-    )
+    names, given = ", ".join(kind.__name__ for kind in MAKERS), type(result).__name__
+    raise ParameterError(f"result is a {given}, expected one of: {names}, or the path of a trace")
 
 
 def _curves(comparison: Comparison) -> pl.DataFrame:

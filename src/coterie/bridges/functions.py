@@ -1,7 +1,7 @@
 """A policy from functions, so that any agent that can choose and learn can be used as a policy."""
 
 from collections.abc import Callable, Hashable
-from typing import Any, NoReturn, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,10 @@ from coterie.policies.base.known_users import KnownUsers
 from coterie.policies.base.seed import Seed, make_rng
 
 ROUNDING = 1e-6  # tolerance for the sum of probabilities
+NOT_SAVED = (
+    "a policy made from functions cannot be saved or loaded: make it again from the functions, and teach it with "
+    "learn_many or fit"
+)
 
 
 @final
@@ -125,14 +129,8 @@ class FromFunction(KnownUsers):
 
     def tensors(self) -> Tensors:
         """Raise FileError: a file cannot hold functions."""
-        self._refuse()
+        raise FileError(NOT_SAVED)
 
     def restore(self, tensors: Tensors) -> None:
         """Raise FileError: a file cannot hold functions."""
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
-        raise FileError(
-            "a policy made from functions cannot be saved or loaded: make it again from the functions, and teach it "
-            "with learn_many or fit"
-        )
+        raise FileError(NOT_SAVED)

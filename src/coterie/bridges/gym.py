@@ -4,9 +4,8 @@ A step is a round. The observation is a dict: `user`, a number, and `contexts`, 
 items have ids only, each candidate's number. The action is the position of a candidate. As in any contextual bandit,
 rounds do not depend on earlier actions, so an episode is truncated, never terminated.
 
-A log has payoffs of shown items only. The environment replays it by rejection (Li et al., 2011): an action other than
-the logged one earns 0, and `info["kept"]` is False; such steps should be neither learned nor counted. The mean reward
-of the kept steps is an unbiased estimate; `coterie.data.logs.lists` says why.
+A log is replayed by rejection (Li et al., 2011): an action other than the logged one earns 0, and `info["kept"]` is
+False; such steps should be neither learned nor counted. `coterie.data.logs.lists` says why.
 """
 
 from collections.abc import Hashable, Iterator
@@ -70,11 +69,11 @@ class BanditEnvironment(gymnasium.Env[Observation, Any]):
         self._seed: int | None = seed
         self._users = _user_numbers(place)
         self._items = _item_numbers(place)
-        n_candidates = int(_ask(place, "n_candidates"))
+        whole = _whole(place)
+        n_candidates = getattr(whole, "n_candidates", None) or whole.parameters()["n_candidates"]
         self.action_space = spaces.Discrete(n_candidates)
-        self.observation_space = spaces.Dict(
-            {"user": self._user_space(), "contexts": self._contexts_space(n_candidates)}
-        )
+        user, contexts = self._user_space(), self._contexts_space(n_candidates)
+        self.observation_space = spaces.Dict({"user": user, "contexts": contexts})
         self._rounds: Iterator[Round] = iter(())
         self._round: Round | None = None
         self._left = 0  # rounds of the episode
@@ -101,16 +100,15 @@ class BanditEnvironment(gymnasium.Env[Observation, Any]):
         self._rounds = iter(self.place.rounds(self.n_rounds, chosen))
         self._left = self.n_rounds
         self._round = next(self._rounds)
-        return self._observed(self._round), _info(self._round)
+        return self.observe(self._round.user, self._round.contexts), _info(self._round)
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Show the candidate at the position `action`; return the next round's observation and the reward."""
         if self._round is None or not self._left:
             raise ParameterError("the episode is over, or has not begun; call reset first")
         if not self.action_space.contains(action):
-            raise ParameterError(
-                f"action is {action!r}, expected a position from 0 to {len(self._round.payoffs) - 1}"
-            )
+            last = len(self._round.payoffs) - 1
+            raise ParameterError(f"action is {action!r}, expected a position from 0 to {last}")
         now = self._round
         earned = float(now.payoffs[action])
         kept = earned == earned
@@ -118,14 +116,9 @@ class BanditEnvironment(gymnasium.Env[Observation, Any]):
         if not getattr(self.place, "is_log", False):
             outcome |= {"expected": float(now.expected[action]), "best": float(now.expected.max())}
         self._left -= 1
-        self._round = next(self._rounds, now)
-        return (
-            self._observed(self._round),
-            earned if kept else 0.0,
-            False,
-            not self._left,
-            _info(self._round) | outcome,
-        )
+        self._round = then = next(self._rounds, now)
+        seen = self.observe(then.user, then.contexts)
+        return seen, earned if kept else 0.0, False, not self._left, _info(then) | outcome
 
     def observe(self, user: Hashable, contexts: Any) -> Observation:
         """Return the observation of a user and candidates, to use an agent that was trained here elsewhere."""
@@ -139,9 +132,6 @@ class BanditEnvironment(gymnasium.Env[Observation, Any]):
             shown = np.clip(project(contexts, "features"), -1, 1).astype(np.float32)
         return {"user": np.int64(number) if self._users is not None else np.array(number), "contexts": shown}
 
-    def _observed(self, now: Round) -> Observation:
-        return self.observe(now.user, now.contexts)
-
 
 def _opened(place: Any) -> World:
     if hasattr(place, "rounds"):
@@ -151,14 +141,12 @@ def _opened(place: Any) -> World:
 
         return open_log(place)
     if not isinstance(place, str | Path):
-        raise ParameterError(
-            f"place is a {type(place).__name__}, expected a world, a log, a table, or the name of one"
-        )
+        kind = type(place).__name__
+        raise ParameterError(f"place is a {kind}, expected a world, a log, a table, or the name of one")
     return open_world(str(place))
 
 
 def _info(now: Round) -> dict[str, Any]:
-    """Return the info of a round."""
     return {"user": now.user, "contexts": now.contexts, "joined": list(now.joined), "left": list(now.left)}
 
 
@@ -167,11 +155,6 @@ def _whole(place: Any) -> Any:
     while "of" in vars(place) or "world" in vars(place):
         place = vars(place).get("of") or vars(place)["world"]
     return place
-
-
-def _ask(place: Any, name: str) -> Any:
-    whole = _whole(place)
-    return getattr(whole, name) if hasattr(whole, name) else whole.parameters()[name]
 
 
 def _user_numbers(place: Any) -> dict[Hashable, int] | None:

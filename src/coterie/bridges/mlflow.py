@@ -65,10 +65,9 @@ def log_to_mlflow(
         client.log_batch(run, params=_params(settings))
         for result in comparison.results:
             child = client.create_run(where, tags={PARENT: run, NAME: result.spec.title}).info.run_id
-            described = {"policy": result.spec.text, **result.spec.parameters}
-            client.log_batch(
-                child, metrics=_metrics(result), params=_params(described), tags=[RunTag("world", plan.name)]
-            )
+            params = _params({"policy": result.spec.text, **result.spec.parameters})
+            tags = [RunTag("world", plan.name)]
+            client.log_batch(child, metrics=_metrics(result), params=params, tags=tags)
             client.set_terminated(child)
         for file in files:
             client.log_artifact(run, str(file))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.arrays import Floats
-from coterie.data.logs.interactions import Interaction, InteractionLog, open_interactions
+from coterie.data.logs.interactions import InteractionLog, open_interactions
 from coterie.errors import ParameterError
 from coterie.evaluation.targets import DRAWS, encode_interaction, make_target
 
@@ -103,7 +103,8 @@ def _features(log: InteractionLog, place: Mapping[str, int]) -> tuple[Floats, ND
     """Return the features of each action as a row, and the names of the columns."""
     known: dict[str, Mapping[str, float]] = {}
     for t, one in enumerate(log.interactions):
-        for action, own in _own(one):
+        features = one.features if one.features is not None else ({},) * len(one.actions)
+        for action, own in zip(one.actions, features, strict=True):
             if known.setdefault(action, own) != own:
                 raise ParameterError(
                     f"the features of action {action!r} change in record {t} of {log.name}, and obp has one row of "
@@ -115,8 +116,3 @@ def _features(log: InteractionLog, place: Mapping[str, int]) -> tuple[Floats, ND
         for name, value in own.items():
             table[place[action], names[name]] = value
     return table, np.array(list(names), dtype=np.str_)
-
-
-def _own(one: Interaction) -> Iterable[tuple[str, Mapping[str, float]]]:
-    features = one.features if one.features is not None else ({},) * len(one.actions)
-    return zip(one.actions, features, strict=True)

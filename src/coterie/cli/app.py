@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from typing import Annotated, Any, NamedTuple
 
 from coterie import __version__
+from coterie.cli.shared.extras import need_service
 from coterie.errors import MissingExtraError
 
 if find_spec("typer") is None:
@@ -63,6 +64,8 @@ class Commands(TyperGroup):
             warn_old(f"coterie {args[0]}", f"coterie {OLD[args[0]]}")
             args = [OLD[args[0]], *args[1:]]
         name, command, rest = super().resolve_command(ctx, args)
+        if command and COMMANDS[str(name)].extra == "service" and not {"-h", "--help"} & {*rest}:
+            need_service()
         return name, command and read_command(str(name)), rest
 
 

@@ -1,7 +1,4 @@
-"""Engines as text, for command lines.
-
-`ray?shards=8`, `ray://host:10001?shards=16`, `local?shards=4`, `cuda`, `cuda?device=cuda:1`.
-"""
+"""Engines as text: `ray?shards=8`, `ray://host:10001?shards=16`, `local?shards=4`, `cuda`, `cuda?device=cuda:1`."""
 
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -19,9 +16,8 @@ EXPECTED = (
 def open_engine(text: str, when_down: WhenDown = "wait") -> Any:
     """Return the engine that a text describes."""
     try:
-        parts = urlsplit(
-            text if "://" in text else text.replace("?", "://?", 1) if "?" in text else f"{text}://"
-        )
+        kind, question, rest = text.partition("?")
+        parts = urlsplit(text if "://" in text else f"{kind}://{question}{rest}")
         given = dict(parse_qsl(parts.query, strict_parsing=True)) if parts.query else {}
         known: dict[str, type] = {"shards": int, "snapshot-every": int}
         if parts.scheme == "ray":

@@ -51,9 +51,8 @@ def read_address(address: str | None) -> str:
         return "local"
     found = ADDRESS.fullmatch(address)
     if address != "auto" and (found is None or not 0 < int(found["port"]) < 65536):
-        raise ParameterError(
-            f"ray address {address!r} cannot be read; expected local, auto, host:port or ray://host:port"
-        )
+        expected = "local, auto, host:port or ray://host:port"
+        raise ParameterError(f"ray address {address!r} cannot be read; expected {expected}")
     return address
 
 
@@ -81,15 +80,12 @@ class _Held:
         with self._lock:
             if self._holders:
                 if asked not in (self._asked, self.address):
-                    raise ClusterError(
-                        f"this process is in the Ray cluster {self.address}; leave it before going to {asked}"
-                    )
+                    here = f"this process is in the Ray cluster {self.address}"
+                    raise ClusterError(f"{here}; leave it before going to {asked}")
             elif ray.is_initialized():  # by other code, which also ends it
                 self.address = str(ray.get_runtime_context().gcs_address)
                 if asked not in ("local", "auto", self.address):
-                    raise ClusterError(
-                        f"Ray is in use already, for {self.address}; end that to go to {asked}"
-                    )
+                    raise ClusterError(f"Ray is in use for {self.address}; end that to go to {asked}")
             else:
                 with ExitStack() as stack:
                     self.address = _start(stack, cpus) if asked == "local" else _join(stack, asked)
@@ -160,10 +156,9 @@ def _reach(address: str) -> None:
     found = ADDRESS.fullmatch(address)
     if found is None:  # auto
         return
+    host, port = found["host"].strip("[]"), int(found["port"])
     try:
-        socket.create_connection(
-            (found["host"].strip("[]"), int(found["port"])), timeout=PATIENCE / 2
-        ).close()
+        socket.create_connection((host, port), timeout=PATIENCE / 2).close()
     except OSError as error:
         reason = error.strerror or error
         raise ClusterError(f"nothing answers at {address} ({reason}); is the Ray cluster up?") from error
@@ -174,25 +169,22 @@ def _ask(address: str) -> dict[str, Any]:
     package = str(Path(__file__).parents[2])
     paths = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-P", "-m", "coterie.engines.probe", address]
+    env = {**os.environ, "PYTHONPATH": paths}
     try:
-        said = subprocess.run(
-            command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=PATIENCE
-        )
+        said = subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE)
         found: dict[str, Any] = json.loads(said.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
         raise ClusterError(f"what listens at {address} does not answer as a Ray cluster does") from None
     except (IndexError, ValueError) as error:
         last = (said.stderr.strip() or "it said nothing").splitlines()[-1]
         raise ClusterError(f"asking the Ray cluster {address} failed: {last}") from error
-    wrong = found.get("wrong")
+    wrong, text = found.get("wrong"), found.get("said")
     if wrong == "none":
         raise ClusterError("no Ray cluster runs on this machine; start one, or give its address as host:port")
     if wrong == "token":
         raise ClusterError(f"the Ray cluster {address} refused our token; give that of the cluster")
     if wrong:
-        raise ClusterError(
-            f"what listens at {address} does not answer as a Ray cluster does: {found['said']}"
-        )
+        raise ClusterError(f"what listens at {address} does not answer as a Ray cluster does: {text}")
     return found
 
 
@@ -242,10 +234,7 @@ def _read_again() -> None:
 
 
 def _on_loopback() -> AbstractContextManager[None]:
-    """Make Ray use 127.0.0.1 as this machine's address; else it uses an outer address and listens on all.
-
-    After its import, Ray has no setting for this.
-    """
+    """Make Ray use 127.0.0.1 instead of an outer address; after its import, Ray has no setting for this."""
     return _with("ray._private.ray_constants", "ENABLE_RAY_CLUSTER", False)
 
 

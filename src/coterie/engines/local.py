@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, final
 
-from coterie.engines.shard import AnyKind, Kind, Snapshot
+from coterie.engines.shard import AnyShard, Kind, Snapshot
 from coterie.engines.sharded import Sharded
 from coterie.engines.sharded_users import ShardedUsers
 from coterie.engines.supervisor import WhenDown
@@ -36,31 +36,25 @@ class Local:
 
 @final
 class InProcess:
-    """A backend whose shards answer immediately."""
+    """A backend whose shards answer immediately: the ticket is the answer itself."""
 
     def __init__(self) -> None:
         self.shards: dict[int, Any] = {}
 
-    def start(self, shard: int, kind: AnyKind) -> None:
-        """Start an empty shard."""
-        self.shards[shard] = kind.shard()(kind)
+    def start(self, shard: int, kind: type[AnyShard], *parameters: Any) -> None:
+        self.shards[shard] = kind(*parameters)
 
     def stop(self, shard: int) -> None:
-        """End a shard."""
         del self.shards[shard]
 
     def ask(self, shard: int, method: str, *arguments: Any) -> Any:
-        """Call a method. The ticket is the answer itself."""
         return getattr(self.shards[shard], method)(*arguments)
 
     def is_done(self, ticket: Any) -> bool:
-        """Return True."""
         return True
 
     def take(self, ticket: Any, patient: bool = False) -> Any:
-        """Return the answer."""
         return ticket
 
     def keep(self, snapshot: Snapshot) -> Snapshot:
-        """Return it."""
         return snapshot

@@ -1,7 +1,4 @@
-"""Users' models on a device, with the same protocol as in one process.
-
-The host knows the row of each user; the numbers are on the device.
-"""
+"""Users' models on a device, with the protocol of one process. The host knows only the row of each user."""
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, final
@@ -32,16 +29,13 @@ class OnDevice:
     # Questions.
 
     def read(self, contexts: Any) -> Any:
-        """Check candidates."""
         return self._blank.read(contexts)
 
     def view(self, user: Hashable, contexts: Floats) -> View:
-        """Return the user's own estimates and spreads."""
         (question,) = self._questions([user], [contexts])
         return View(*(question.view if question.row < 0 else self.blocks.view([question])))
 
     def gather(self, user: Hashable, contexts: Floats, view: View, scale: float) -> Near:
-        """Sum over each candidate's neighbours."""
         return self._look([user], [Question(-1, contexts, np.stack(view))], scale)[0].near
 
     def look_many(self, users: Sequence[Hashable], contexts: Sequence[Floats], scale: float) -> list[Look]:
@@ -74,7 +68,6 @@ class OnDevice:
         ]  # fmt: skip
 
     def neighbours(self, user: Hashable, contexts: Floats, view: View, scale: float) -> list[Hashable]:
-        """Return the neighbours for the first candidate."""
         first = View(view.estimate[:1], view.spread[:1])
         near = self.blocks.near(_asked(contexts[:1], first, scale))
         idle, _ = self._idle_near(user, contexts[:1], first, scale)
@@ -86,18 +79,9 @@ class OnDevice:
         """The known users: the updated ones first."""
         return self._known.users
 
-    def __contains__(self, user: Hashable) -> bool:
-        """Return whether a user is known."""
-        return user in self._known
-
-    def __len__(self) -> int:
-        """Return how many users are known."""
-        return len(self._known)
-
     # Changes. Room is made before anything is changed.
 
     def update(self, user: Hashable, context: Floats, payoff: float) -> int:
-        """Update one user."""
         row = self._known.row(user)
         if row < 0:
             row = self._known.n_rows
@@ -111,7 +95,6 @@ class OnDevice:
     def share(
         self, user: Hashable, context: Floats, payoff: float, view: View, scale: float, limit: float
     ) -> int:
-        """Update the certain neighbours."""
         contexts = context[None, :]
         idle, spread = self._idle_near(user, contexts, view, scale)
         fresh = self._known.without_row(user) if idle[0] and scale * spread[0] < limit else []
@@ -124,7 +107,6 @@ class OnDevice:
         return learners + len(fresh)
 
     def add(self, user: Hashable) -> None:
-        """Register a user."""
         self._known.add(user)
 
     def drop(self, user: Hashable) -> None:
@@ -143,7 +125,6 @@ class OnDevice:
         return {**names, **self.blocks.read(rows)._asdict()}
 
     def put(self, part: Tensors) -> None:
-        """Add users with their rows."""
         names, idle = self._known.unpack(part)
         pairs, features = self.n_features * (self.n_features + 1) // 2, self.n_features
         wide, narrow = (len(names), pairs), (len(names), features)
@@ -154,7 +135,6 @@ class OnDevice:
         self._known.put(names, idle)
 
     def tensors(self) -> Tensors:
-        """Return all users."""
         return self.part(self.users)
 
     def restore(self, tensors: Tensors) -> None:

@@ -5,8 +5,8 @@ The hash is the same on every machine and never changes. Users are moved by movi
 
 import hashlib
 import json
-from collections.abc import Hashable
-from typing import NamedTuple, final
+from collections.abc import Hashable, Sequence
+from typing import TypeVar, final
 
 import numpy as np
 
@@ -15,13 +15,7 @@ from coterie.models.files import to_json
 
 SLOTS = 4096
 
-
-class Move(NamedTuple):
-    """A slot that moves to another shard."""
-
-    slot: int
-    source: int
-    target: int
+T = TypeVar("T")
 
 
 def slot_of(user: Hashable) -> int:
@@ -55,8 +49,15 @@ class Placement:
         """Return the shard that has the user."""
         return self.table[slot_of(user)]
 
-    def moves_to(self, shards: int) -> list[Move]:
-        """Return the fewest moves after which `shards` shards have equal numbers of slots, up to one."""
+    def group(self, users: Sequence[Hashable], things: Sequence[T]) -> dict[int, list[T]]:
+        """Return the things of users by the shards that have the users."""
+        found: dict[int, list[T]] = {}
+        for user, thing in zip(users, things, strict=True):
+            found.setdefault(self.shard_of(user), []).append(thing)
+        return found
+
+    def moves_to(self, shards: int) -> list[tuple[int, int, int]]:
+        """Return the fewest moves (slot, source, target) that give `shards` shards equal shares, up to one slot."""
         wanted = [SLOTS // shards + (shard < SLOTS % shards) for shard in range(shards)]
         moving = []
         for slot, shard in enumerate(self.table):
@@ -65,4 +66,4 @@ class Placement:
             else:
                 moving.append(slot)
         room = [shard for shard, count in enumerate(wanted) for _ in range(count)]
-        return [Move(slot, self.table[slot], target) for slot, target in zip(moving, room, strict=True)]
+        return [(slot, self.table[slot], target) for slot, target in zip(moving, room, strict=True)]

@@ -5,7 +5,7 @@ from typing import Any, final
 from weakref import WeakSet
 
 from coterie.engines.cluster import connect, need_ray
-from coterie.engines.shard import AnyKind, Kind, Snapshot
+from coterie.engines.shard import AnyShard, Kind, Snapshot
 from coterie.engines.sharded import Sharded
 from coterie.engines.sharded_users import ShardedUsers
 from coterie.engines.supervisor import LostError, WhenDown
@@ -85,27 +85,22 @@ class Actors:
         # No restart by Ray: it would start an empty shard. No CPUs: a shard works only when it is called.
         self._remote = ray.remote(num_cpus=0, max_restarts=0, scheduling_strategy="SPREAD")
 
-    def start(self, shard: int, kind: AnyKind) -> None:
-        """Start an actor; it replaces the one with this number."""
+    def start(self, shard: int, kind: type[AnyShard], *parameters: Any) -> None:
         if shard in self.actors:
             self.stop(shard)
-        self.actors[shard] = self._remote(kind.shard()).remote(kind)
+        self.actors[shard] = self._remote(kind).remote(*parameters)
 
     def stop(self, shard: int) -> None:
-        """End an actor."""
         ray.kill(self.actors.pop(shard))
 
     def ask(self, shard: int, method: str, *arguments: Any) -> Any:
-        """Call an actor."""
         return getattr(self.actors[shard], method).remote(*arguments)
 
     def is_done(self, ticket: Any) -> bool:
-        """Return whether an answer has arrived."""
         done, _ = ray.wait([ticket], timeout=0)
         return bool(done)
 
     def take(self, ticket: Any, patient: bool = False) -> Any:
-        """Wait for an answer."""
         try:
             return ray.get(ticket, timeout=None if patient else self.timeout)
         except RayTaskError:

@@ -8,7 +8,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, final
+from typing import Any, NamedTuple, final
 
 from coterie.engines.placement import slot_of
 from coterie.models import Near, View, make_models
@@ -23,17 +23,6 @@ class Kind(NamedTuple):
     one_hot: bool
     eligible: Eligible
     compensate: bool = True
-
-    def shard(self) -> type["Shard"]:
-        """Return the class of a shard with such models."""
-        return Shard
-
-
-class AnyKind(Protocol):
-    """What a shard is made from."""
-
-    def shard(self) -> type[Any]:
-        """Return the class of the shard; its only argument is the kind."""
 
 
 class Change(NamedTuple):
@@ -158,7 +147,6 @@ class Shard(AnyShard):
 
     def __init__(self, kind: Kind) -> None:
         super().__init__()
-        self.kind = kind
         self.models = make_models(*kind)
 
     # Questions.
@@ -179,15 +167,9 @@ class Shard(AnyShard):
         return self.models.neighbours(user, asked.contexts, asked.view, scale)
 
     def users(self) -> list[Hashable]:
-        """Return the known users."""
         return list(self.models.users)
 
-    def count(self) -> int:
-        """Return how many users are known."""
-        return len(self.models)
-
     def knows(self, user: Hashable) -> bool:
-        """Return whether a user is known."""
         return user in self.models
 
     def all_users(self) -> Tensors:
@@ -199,11 +181,9 @@ class Shard(AnyShard):
         return self.models.part(self._in_slot(slot))
 
     def tensors(self) -> Tensors:
-        """Return all models."""
         return self.models.tensors()
 
     def restore(self, tensors: Tensors) -> None:
-        """Replace all models."""
         self.models.restore(tensors)
 
     # Changes.

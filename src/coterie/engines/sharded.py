@@ -1,22 +1,20 @@
 """Users' models in several shards, with the same protocol as in one process.
 
-`view` asks the shard of the user, `gather` is a sum over shards in a fixed order, and `share` goes to all shards. No
-user is kept on this side: it knows which shard has which slot, and the supervisor rebuilds lost shards.
+No user is kept on this side: it knows which shard has which slot, and the supervisor rebuilds lost shards.
 
 While a shard is lost and `when_down` is "partial", decisions use the other shards, and payoffs wait here. They are
 learned in their order as soon as all shards answer again.
 """
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, final
 
 import numpy as np
 
-from coterie.engines.moving import move_slots
-from coterie.engines.placement import Placement
-from coterie.engines.shard import Asked, Kind
-from coterie.engines.supervisor import Backend, Supervisor, WhenDown
+from coterie.engines.in_shards import InShards
+from coterie.engines.shard import Asked, Kind, Shard
+from coterie.engines.supervisor import Backend, WhenDown
 from coterie.errors import UserError
 from coterie.models import Models, Near, Shardable, View, make_models
 from coterie.models.checks import check_user
@@ -31,24 +29,18 @@ class IncompleteError(Exception):
 
 
 @final
-class Sharded:
+class Sharded(InShards):
     """Models in shards. See `coterie.models.protocol` for what each call means."""
 
     def __init__(
         self, backend: Backend, kind: Kind, shards: int, when_down: WhenDown, snapshot_every: int
     ) -> None:
-        self._supervisor = Supervisor(backend, kind, shards, when_down, snapshot_every)
+        super().__init__(backend, shards, when_down, snapshot_every, Shard, kind)
         self._kind = kind
         self._blank = make_models(*kind)  # reads candidates, and has the estimates of unknown users
-        self.placement = Placement(shards)
         self.waiting: deque[Step] = deque()  # the payoffs that wait for a lost shard
         self._in_step = False  # whether a payoff is being learned, which needs all shards
         self._counts: dict[int, int] = {}  # users of each shard, by its last answer
-
-    @property
-    def shards(self) -> int:
-        """How many shards there are."""
-        return len(self._supervisor)
 
     # Payoffs that wait.
 
@@ -89,11 +81,9 @@ class Sharded:
     # Questions.
 
     def read(self, contexts: Any) -> Any:
-        """Check candidates."""
         return self._blank.read(contexts)
 
     def view(self, user: Hashable, contexts: Any) -> View:
-        """Ask the shard of the user."""
         if not self._in_step:
             self._catch_up()
         (view,), seen = self._views([user], [contexts])
@@ -102,7 +92,6 @@ class Sharded:
         return view
 
     def gather(self, user: Hashable, contexts: Any, view: View, scale: float) -> Near:
-        """Sum over shards."""
         (near,), _ = self._sums([user], [contexts], [view], scale)
         return near
 
@@ -115,12 +104,10 @@ class Sharded:
 
     def _views(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> tuple[list[View], Seen | None]:
         """Ask the shard of each user once. If a shard is lost, its users count as unknown."""
-        owners = [self.placement.shard_of(user) for user in users]
-        where = {shard: [k for k, o in enumerate(owners) if o == shard] for shard in sorted(set(owners))}
-        calls = {
-            shard: ("view_many", [users[k] for k in own], [contexts[k] for k in own])
-            for shard, own in where.items()
-        }
+        where = self.placement.group(users, range(len(users)))
+        calls: dict[int, tuple[Any, ...]] = {}
+        for shard, own in where.items():
+            calls[shard] = ("view_many", [users[k] for k in own], [contexts[k] for k in own])
         views: list[View | None] = [None] * len(users)
         for shard, found in self._supervisor.ask(calls).items():
             for k, view in zip(where[shard], found, strict=True):
@@ -136,10 +123,8 @@ class Sharded:
         asked = [Asked(*one) for one in zip(users, contexts, views, strict=True)]
         owners = [self.placement.shard_of(user) for user in users]
         shards = range(self.shards)
-        calls = {
-            shard: ("gather_many", asked, [owner == shard for owner in owners], scale) for shard in shards
-        }
-        answers = self._supervisor.ask(calls)
+        here = {shard: [owner == shard for owner in owners] for shard in shards}
+        answers = self._supervisor.ask({s: ("gather_many", asked, here[s], scale) for s in shards})
         sums = [[answers[shard].near[k] for shard in shards if shard in answers] for k in range(len(users))]
         for k, owner in enumerate(owners):
             if owner not in answers:  # the user counts as unknown
@@ -150,58 +135,37 @@ class Sharded:
         return [_total(parts) for parts in sums], seen
 
     def neighbours(self, user: Hashable, contexts: Any, view: View, scale: float) -> list[Hashable]:
-        """Ask all shards."""
         owner, asked = self.placement.shard_of(user), Asked(user, contexts, view)
-        shards = range(self.shards)
-        found = self._supervisor.ask(
-            {shard: ("neighbours", asked, shard == owner, scale) for shard in shards}
-        )
+        calls = {shard: ("neighbours", asked, shard == owner, scale) for shard in range(self.shards)}
+        found = self._supervisor.ask(calls)
         own = [] if owner in found else [user]
         return [name for shard in sorted(found) for name in found[shard]] + own
 
     @property
     def users(self) -> Sequence[Hashable]:
-        """The known users, shard by shard."""
         found = self._supervisor.ask_all("users")
         return [name for shard in sorted(found) for name in found[shard]]
-
-    def __contains__(self, user: Hashable) -> bool:
-        """Ask the shard of the user."""
-        owner = self.placement.shard_of(user)
-        return bool(self._supervisor.ask({owner: ("knows", user)}).get(owner, False))
-
-    def __len__(self) -> int:
-        """Return how many users are known."""
-        return sum(self._supervisor.ask_all("count").values())
 
     # Changes.
 
     def update(self, user: Hashable, context: Any, payoff: float) -> int:
-        """Update one user."""
         self._supervisor.change("update", {self.placement.shard_of(user): (user, context, payoff)})
         return 1
 
     def share(
         self, user: Hashable, context: Any, payoff: float, view: View, scale: float, limit: float
     ) -> int:
-        """Update the certain neighbours of every shard."""
         owner = self.placement.shard_of(user)
         asked = Asked(user, self.read([context]), view)
-        shards = range(self.shards)
-        rule = (payoff, scale, limit)
-        answers = self._supervisor.change(
-            "share", {shard: (asked, shard == owner, *rule) for shard in shards}
-        )
-        return sum(answers.values())
+        calls = {shard: (asked, shard == owner, payoff, scale, limit) for shard in range(self.shards)}
+        return sum(self._supervisor.change("share", calls).values())
 
     def add(self, user: Hashable) -> None:
-        """Register a user."""
         check_user(user)
         self._learn_all()
         self._supervisor.change("add", {self.placement.shard_of(user): (user,)})
 
     def drop(self, user: Hashable) -> None:
-        """Forget a user."""
         check_user(user)
         self._learn_all()
         owner = self.placement.shard_of(user)
@@ -209,68 +173,32 @@ class Sharded:
             raise UserError(f"user {user!r} is not known, so cannot be dropped")
         self._supervisor.change("drop", {owner: (user,)})
 
-    # All users at once.
-
-    def part(self, users: Sequence[Hashable]) -> Tensors:
-        """Return some users as arrays."""
-        return self._whole().part(users)
-
-    def put(self, part: Tensors) -> None:
-        """Add users."""
-        newcomers = make_models(*self._kind)
-        newcomers.put(part)
-        known = set(self.users)
-        for user in newcomers.users:
-            if user in known:
-                raise UserError(f"user {user!r} is known already, so cannot be taken over")
-        by_shard = self._by_shard(newcomers.users)
-        self._supervisor.change("put", {shard: (newcomers.part(users),) for shard, users in by_shard.items()})
-
     def tensors(self) -> Tensors:
         """Return the whole state, in the format of one process."""
         self._learn_all()
-        return self._whole().tensors()
+        return self.whole().tensors()
 
     def restore(self, tensors: Tensors) -> None:
-        """Replace the whole state."""
         whole = make_models(*self._kind)
         whole.restore(tensors)
         self.waiting.clear()
-        by_shard = self._by_shard(whole.users)
+        by_shard = self.placement.group(whole.users, whole.users)
         for shard in range(self.shards):
             own = make_models(*self._kind)
             own.put(whole.part(by_shard.get(shard, [])))
             self._supervisor.reset(shard, own.tensors())
         self.settle()
 
-    def rebalance(self, shards: int) -> Iterator[tuple[int, int]]:
-        """Move users, slot by slot, until `shards` shards have equal shares; yields (slots moved, of how many).
-
-        Other calls may come between two steps: `for done, total in models.rebalance(8): …`.
-        """
-        return move_slots(self._supervisor, self.placement, shards)
-
-    def close(self) -> None:
-        """End all shards."""
-        while self.shards:
-            self._supervisor.close()
-
     def _seen(self, shards: Sequence[int]) -> Seen:
         """Return how many users these shards have."""
         return Seen(sum(self._counts.get(s, 0) for s in shards), len(shards), self.shards)
 
-    def _whole(self) -> Shardable:
+    def whole(self) -> Shardable:
         """Return all models, in this process."""
         whole = make_models(*self._kind)
         for shard in range(self.shards):  # one at a time, to hold only one of them twice
             whole.put(self._supervisor.ask({shard: ("all_users",)}, anyway=True)[shard])
         return whole
-
-    def _by_shard(self, users: Sequence[Hashable]) -> dict[int, list[Hashable]]:
-        found: dict[int, list[Hashable]] = {}
-        for user in users:
-            found.setdefault(self.placement.shard_of(user), []).append(user)
-        return found
 
 
 def _total(parts: Sequence[Near]) -> Near:

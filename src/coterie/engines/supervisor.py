@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol, final
 
-from coterie.engines.shard import AnyKind, Change, Snapshot
+from coterie.engines.shard import AnyShard, Change, Snapshot
 from coterie.errors import ParameterError, UnavailableError
 from coterie.models.checks import check_count
 from coterie.models.files import Tensors
@@ -27,8 +27,8 @@ class LostError(Exception):
 class Backend(Protocol):
     """Runs shards, in this process or others."""
 
-    def start(self, shard: int, kind: AnyKind) -> None:
-        """Start an empty shard; it replaces the one with this number, if any."""
+    def start(self, shard: int, kind: type[AnyShard], *parameters: Any) -> None:
+        """Start an empty shard of a class with these parameters; it replaces the one with this number, if any."""
 
     def stop(self, shard: int) -> None:
         """End a shard."""
@@ -51,14 +51,14 @@ class Supervisor:
     """Asks shards, changes them, and rebuilds lost ones."""
 
     def __init__(
-        self, backend: Backend, kind: AnyKind, shards: int, when_down: WhenDown, snapshot_every: int
+        self, backend: Backend, shards: int, when_down: WhenDown, snapshot_every: int, *kind: Any
     ) -> None:
         if when_down not in WHEN_DOWN:
             raise ParameterError(f"when_down is {when_down!r}, expected one of {', '.join(WHEN_DOWN)}")
         self.when_down = when_down
         self.snapshot_every = check_count("snapshot_every", snapshot_every)
         self.backend = backend
-        self._kind = kind
+        self._kind = kind  # the class of the shards, and its parameters
         self._number = 0  # of the last change
         self._log: list[deque[Change]] = []  # for each shard, the changes after its snapshot
         self._weight: list[int] = []  # of each log
@@ -97,10 +97,7 @@ class Supervisor:
     # Questions.
 
     def ask(self, calls: Mapping[int, tuple[Any, ...]], anyway: bool = False) -> dict[int, Any]:
-        """Ask shards and return their answers. If answers may be partial, lost shards are left out.
-
-        With `anyway`, wait for all answers, whatever `when_down` is.
-        """
+        """Ask shards and return their answers; without `anyway`, `when_down` says if lost shards are left out."""
         if not self.is_whole():
             self._wait_or_not(anyway)
         tickets = {s: self.backend.ask(s, *call) for s, call in calls.items() if s not in self._rebuilding}
@@ -137,10 +134,7 @@ class Supervisor:
     def change(
         self, method: str, calls: Mapping[int, tuple[Any, ...]], weight: Mapping[int, int] | None = None
     ) -> dict[int, Any]:
-        """Log a change, then make it on its shards, once on each, and return their answers.
-
-        `weight` is how many changes it counts as on each shard; the default is one.
-        """
+        """Log a change, make it once on each of its shards, and return their answers; `weight` is its size there."""
         if not self.is_whole():
             self._wait_or_not(anyway=self.when_down != "refuse")
         self._number += 1
@@ -171,7 +165,7 @@ class Supervisor:
 
     def open(self) -> None:
         """Add an empty shard."""
-        self.backend.start(len(self._log), self._kind)
+        self.backend.start(len(self._log), *self._kind)
         self._log.append(deque())
         self._weight.append(0)
         self._kept.append(None)
@@ -212,7 +206,7 @@ class Supervisor:
     def _rebuild(self, shard: int) -> None:
         """Start a shard again and replay its log, without waiting for it."""
         self._snapping.pop(shard, None)
-        self.backend.start(shard, self._kind)
+        self.backend.start(shard, *self._kind)
         changes = list(self._log[shard])
         self._rebuilding[shard] = self.backend.ask(shard, "rebuild", self._kept[shard], changes)
 

@@ -1,7 +1,7 @@
 """One shard of users whose state is used in another process: it keeps their parts and returns them."""
 
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple, final
+from typing import final
 
 import numpy as np
 
@@ -13,25 +13,14 @@ from coterie.models.hierarchy.remote_users import StoredUser
 Known = tuple[Hashable, StoredUser]
 
 
-class UsersKind(NamedTuple):
-    """A shard of parts has no parameters."""
-
-    def shard(self) -> type["UsersShard"]:
-        """Return the class of the shard."""
-        return UsersShard
-
-
 @final
 class UsersShard(AnyShard):
     """Some users' parts, by name and by row."""
 
-    def __init__(self, kind: UsersKind) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.kind = kind
         self.parts: dict[Hashable, StoredUser] = {}
         self._at: dict[int, Hashable] = {}  # the user of each row of this shard
-
-    # Questions.
 
     def find(self, users: Sequence[Hashable]) -> list[StoredUser | None]:
         """Return users' parts, None for unknown users."""
@@ -48,23 +37,16 @@ class UsersShard(AnyShard):
         return sorted(self._at.items())
 
     def users(self) -> list[Hashable]:
-        """Return all users."""
         return list(self.parts)
 
     def knows(self, user: Hashable) -> bool:
-        """Return whether a user is known."""
         return user in self.parts
-
-    def count(self) -> int:
-        """Return how many users there are."""
-        return len(self.parts)
 
     def in_slot(self, slot: int) -> list[Known]:
         """Return the users of a slot."""
         return [(name, self.parts[name]) for name in self._in_slot(slot)]
 
     def tensors(self) -> Tensors:
-        """Return all parts as arrays."""
         parts = list(self.parts.values())
         return {
             "users": pack_ids(self.parts),
@@ -74,7 +56,6 @@ class UsersShard(AnyShard):
         }
 
     def restore(self, tensors: Tensors) -> None:
-        """Replace all parts."""
         names = unpack_ids(tensors, "users")
         rows = take(tensors, "rows", "i", (len(names),)).tolist()
         ends = np.cumsum(take(tensors, "lengths", "i", (len(names),)))
@@ -84,8 +65,6 @@ class UsersShard(AnyShard):
         starts = [0, *ends.tolist()]
         self.parts, self._at, self._by_slot = {}, {}, None
         self._put([(n, StoredUser(rows[k], facts[starts[k] : starts[k + 1]])) for k, n in enumerate(names)])
-
-    # Changes.
 
     def _put(self, parts: Sequence[Known]) -> None:
         for user, part in parts:

@@ -11,16 +11,6 @@ from typing import Protocol, final
 JUMP = 2_000  # milliseconds; less is an ordinary correction of a clock
 
 
-def time_of_day() -> int:
-    """Return milliseconds since 1970, by the system's clock."""
-    return time.time_ns() // 1_000_000
-
-
-def steady_time() -> int:
-    """Return milliseconds since some moment; never runs backwards."""
-    return time.monotonic_ns() // 1_000_000
-
-
 class Clock(Protocol):
     """What the service needs of a clock."""
 
@@ -33,9 +23,13 @@ class Clock(Protocol):
 
 @final
 class SteadyClock:
-    """A clock that applies jumps only in `follow`."""
+    """A clock that applies jumps only in `follow`; `day` and `steady` return milliseconds."""
 
-    def __init__(self, day: Callable[[], int] = time_of_day, steady: Callable[[], int] = steady_time) -> None:
+    def __init__(
+        self,
+        day: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        steady: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,  # never runs backwards
+    ) -> None:
         self._day = day
         self._steady = steady
         self._ahead = day() - steady()  # of the steady time

@@ -38,10 +38,7 @@ class Crowd:
 
 
 async def live(coordinator: Coordinator, rate: float = 40.0, seed: int = 0) -> None:
-    """Simulate at most `rate` visitors per second, until cancelled.
-
-    In a new store some visitors are held back, unless the settings say otherwise, so that the page can show a lift.
-    """
+    """Simulate at most `rate` visitors per second; in a new store some are held back, so that there is a lift."""
     if coordinator.bandit.next_user == 0 and not coordinator.settings.names("config.holdback"):
         await coordinator.configure(msgspec.structs.replace(coordinator.bandit.config, holdback=HELD_BACK))
     crowd = Crowd(seed)

@@ -62,10 +62,8 @@ def encoded_path(scope: Any) -> str:
     path = raw.partition(b"?")[0].decode("latin-1")
     if "%" not in path:
         return str(path)
-    return "/".join(
-        quote(unquote(part, errors="surrogateescape"), _PLAIN, errors="surrogateescape")
-        for part in path.split("/")
-    )
+    parts = [unquote(part, errors="surrogateescape") for part in path.split("/")]
+    return "/".join(quote(part, _PLAIN, errors="surrogateescape") for part in parts)
 
 
 def decode_id(segment: str) -> str:
@@ -73,9 +71,8 @@ def decode_id(segment: str) -> str:
     try:
         text = unquote(segment, errors="strict")
     except UnicodeDecodeError as error:
-        raise Problem(
-            400, "invalid_id", f"the id {segment[:80]!r} in the path is not UTF-8: {error}"
-        ) from error
+        message = f"the id {segment[:80]!r} in the path is not UTF-8: {error}"
+        raise Problem(400, "invalid_id", message) from error
     if not is_id(text.partition(SLOT)[0]):
         raise Problem(400, "invalid_id", f"the id in the path is {text[:80]!r}, {RULE}")
     return text

@@ -6,6 +6,8 @@ import sys
 import time
 from typing import Any
 
+log = logging.getLogger("coterie.service")
+
 
 class Lines(logging.Formatter):
     """Formats a record as one line of JSON. Keys and bodies of requests are never in it."""

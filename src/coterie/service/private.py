@@ -1,15 +1,14 @@
 """Files that only their owner may read, from the first byte on, because stores and exports name users."""
 
-import logging
 import os
 import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-OTHERS = stat.S_IRWXG | stat.S_IRWXO
+from coterie.service.logs import log
 
-log = logging.getLogger("coterie.service")
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def make_private(path: Path) -> None:

@@ -1,11 +1,8 @@
 """Errors of requests: a status, a code for programs and a message for people."""
 
-import logging
-
 from coterie.errors import CoterieError, FileError
 from coterie.service.log.errors import StoreError
-
-log = logging.getLogger("coterie.service")
+from coterie.service.logs import log
 
 
 class Problem(CoterieError):  # noqa: N818 (what HTTP calls it)

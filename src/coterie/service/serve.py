@@ -1,19 +1,17 @@
 """Running the service: checks the settings, opens the store, and runs the application in uvicorn."""
 
-import argparse
 import gc
 import ipaddress
 import os
 import signal
 import ssl
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import uvicorn
 
 from coterie.engines.address import open_engine
-from coterie.errors import CoterieError, ParameterError
+from coterie.errors import ParameterError
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.http.app import create_app
 from coterie.service.http.connections import Connections, make_room_for
@@ -22,7 +20,7 @@ from coterie.service.http.keys import Keyring, keys_from_environment, keys_from_
 from coterie.service.http.telemetry import spans_of
 from coterie.service.log.store import Store, open_store
 from coterie.service.logs import configure_logs
-from coterie.service.settings import Settings, read_settings
+from coterie.service.settings import Settings
 
 
 def serve(settings: Settings, demo: bool = False) -> None:
@@ -111,20 +109,3 @@ def check_host(settings: Settings, keyring: Keyring) -> None:
             f"host is {settings.host!r}, which others can reach, and there is no key; make one with "
             "`coterie keys new NAME --scope decide`, or listen on 127.0.0.1"
         )
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Serve with the few options that tests and the load test need; use `coterie serve` otherwise."""
-    parser = argparse.ArgumentParser()
-    for name in ("port", "store", "durability", "settings", "snapshot-every", "stop-within", "engine"):
-        parser.add_argument(f"--{name}")
-    given = vars(parser.parse_args(arguments))
-    try:
-        serve(read_settings(given.pop("settings"), **given))
-    except CoterieError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-
-
-if __name__ == "__main__":
-    main()

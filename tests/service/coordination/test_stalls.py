@@ -406,7 +406,7 @@ def test_a_body_of_a_million_lists_is_refused_before_it_is_read(
     body = b'{"context": [{"a": [' + b"[]," * 300_000 + b"[]]}]}"
     answer = client.post(path, content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 413
-    assert "objects and lists, which more than 1000 features (max-features) would have" in answer.text
+    assert "more than 1000 features (max-features)" in answer.text
 
 
 def test_counting_ends_soon_after_the_limit() -> None:

@@ -27,7 +27,7 @@ def test_a_stop_under_load_finishes_what_it_accepted(tmp_path: Path) -> None:
         stop()
         await work
 
-    with service("--store", str(path), "--stop-within", "100") as running:
+    with service("--store", str(path), "--settings", "stop-within=100") as running:
         asyncio.run(go(running.url, running.process.terminate))
         assert running.process.wait(300) == 0, running.stop()[1]
     assert lost(path, tally) == (set(), set())

@@ -35,15 +35,17 @@ def test_entropy_by_hand() -> None:
 def test_a_loop_that_stops_exploring_is_noticed_after_enough_decisions() -> None:
     made = bandit(exploration=0.0)
     for k in range(exploring.ENOUGH):
-        assert not exploring.stopped(made.statistics, made.config, made.now)
+        assert exploring.warning(made.statistics, made.config, made.now) is None
         decide(made, ask(f"e{k}", f"user-{k % 9}"))
-    assert exploring.stopped(made.statistics, made.config, made.now)
+    assert exploring.warning(made.statistics, made.config, made.now)
     said = exploring.warning(made.statistics, made.config, made.now)
     assert said is not None
     assert "stopped exploring: the choices of the last hour had an entropy of 0.0000 bits, over 200" in said
     assert "exploration is 0, raise it" in said
     hour = exploring.SPAN * MINUTE
-    assert not exploring.stopped(made.statistics, made.config, made.now + hour)  # nothing was decided since
+    assert (
+        exploring.warning(made.statistics, made.config, made.now + hour) is None
+    )  # nothing was decided since
 
 
 @pytest.mark.parametrize("config", [{"exploration": 0.02}, {"mode": "apprentice"}, {"policy": "random"}])

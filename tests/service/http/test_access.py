@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import uvicorn
@@ -14,7 +15,7 @@ from litestar.testing import TestClient
 from uvicorn.server import ServerState
 
 from coterie.service.http.access import is_loopback, open_paths
-from coterie.service.http.header_limit import LimitedHeaders
+from coterie.service.http.connections import Connection, Connections
 from coterie.service.http.keys import SCOPES, new_key
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.serve import make_app
@@ -110,7 +111,7 @@ def test_a_route_that_names_no_scope_stops_the_start() -> None:
     async def forgotten() -> None:
         """Answer anybody."""
 
-    with pytest.raises(TypeError, match="the route /forgotten names no scope"):
+    with pytest.raises(TypeError, match="route /forgotten names no scope"):
         open_paths(Litestar([forgotten], openapi_config=None))
 
 
@@ -330,11 +331,11 @@ async def _silent(scope: Any, receive: Any, send: Any) -> None:
     """An application that never answers."""
 
 
-def _connected(loop: asyncio.AbstractEventLoop) -> tuple[LimitedHeaders, Wire]:
+def _connected(loop: asyncio.AbstractEventLoop) -> tuple[Connection, Wire]:
     config = uvicorn.Config(_silent, log_config=None, ws="none")
     config.load()
-    made = LimitedHeaders(config=config, server_state=ServerState(), app_state={}, _loop=loop)
-    made.most = 16_384
+    connections = Connections(Settings(), cast(Any, SimpleNamespace()))
+    made = Connection(connections, config=config, server_state=ServerState(), app_state={}, _loop=loop)
     wire = Wire()
     made.connection_made(wire)
     return made, wire

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import uvicorn
+from prometheus_client import generate_latest
 
 from coterie.service.http.connections import OTHER_FILES, Connections, make_room_for
 from coterie.service.log.sqlite_store import SqliteStore
@@ -65,7 +66,7 @@ async def ask(wire: Wire, request: bytes = HEALTH) -> bytes:
 
 
 def number(connections: Connections, name: str) -> float:
-    text = connections.metrics.text().decode()
+    text = generate_latest(connections.metrics.registry).decode()
     return float(next(line for line in text.splitlines() if line.startswith(name)).split()[-1])
 
 
@@ -143,7 +144,7 @@ def test_one_connection_too_many_is_told_logged_and_counted(
         asyncio.run(go())
     said = [record.message for record in caplog.records]
     assert said == [
-        "3 connections are open, as many as max-connections allows; new ones are answered 503",
+        "3 connections are open (max-connections); new ones are answered 503",
         "2 connections are open, new ones are accepted again",
     ]
 

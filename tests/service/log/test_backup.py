@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 from typer.testing import CliRunner
@@ -18,7 +19,7 @@ from coterie.cli.app import app
 from coterie.errors import FileError
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.records import Rank, flatten
-from coterie.service.log.backup import back_up, read_backup, restore
+from coterie.service.log.backup import Made, back_up, restore
 from coterie.service.log.errors import InUseError
 from coterie.service.log.recovery import recover
 from coterie.service.log.sqlite_store import SqliteStore
@@ -92,6 +93,13 @@ def content(url: str) -> Any:
             {name: store.piece(name) for name in store.pieces()},
             snapshot.dump(recover(store)),
         )
+
+
+def read_backup(path: Path) -> Made:
+    """Return how a backup describes itself."""
+    with closing(sqlite3.connect(path)) as connection:
+        (about,) = connection.execute("SELECT about FROM backup").fetchone()
+    return msgspec.json.decode(about, type=Made)
 
 
 @pytest.mark.parametrize("target", KINDS)
@@ -278,7 +286,7 @@ def test_what_is_no_store_or_no_backup_is_refused(tmp_path: Path) -> None:
         back_up(store, tmp_path / "nowhere" / "kept.backup")
     assert not list(tmp_path.glob("kept*"))
     for path, match in (
-        (Path(store), "is not a file that `coterie backup` wrote"),
+        (Path(store), "was not written by `coterie backup`"),
         (tmp_path / "gone", "no backup at"),
     ):
         with pytest.raises(FileError, match=match):

@@ -153,7 +153,7 @@ def test_damage_names_the_records_and_the_way_to_repair(folder: Path) -> None:
     with pytest.raises(FileError, match=r"log records 0 to 1 are damaged.*coterie store cut --at 0"):
         list(flatten(store.read()))
     store._write.execute("DELETE FROM log WHERE first = 0")
-    with pytest.raises(FileError, match="begins at record 2, and there is no sound snapshot"):
+    with pytest.raises(FileError, match="begins at record 2, without a sound snapshot"):
         recover(store)
     store._write.execute("DELETE FROM log")
     store._write.execute("UPDATE head SET next = 0")

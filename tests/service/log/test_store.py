@@ -129,15 +129,15 @@ def test_two_snapshots_are_kept_and_old_batches_go(again: Open) -> None:
     for position in (2, 4, 8):
         store.save_snapshot(position, b"state %d" % position)
     assert list(store.snapshots()) == [(8, b"state 8"), (4, b"state 4")]
-    assert remove_old(store, before=1000) == 4
+    remove_old(store, before=1000)
     assert store.bounds() == (4, 10)
-    assert remove_old(store, before=0) == 0
+    remove_old(store, before=0)
+    assert store.bounds() == (4, 10)
     store.save_snapshot(9, b"alone", alone=True)
     assert list(store.snapshots()) == [(9, b"alone")]
     assert store.cut(6) == 4
     assert store.bounds() == (4, 6)
     assert list(store.snapshots()) == []
-    assert store.size() > 0
 
 
 def test_keys_are_kept_as_hashes(again: Open) -> None:
@@ -339,7 +339,7 @@ def test_a_reader_goes_on_where_old_batches_were_removed_under_it(again: Open) -
         store.append(_ticks(first, 1))
     reader = store.read()
     seen = [next(reader).first]
-    assert store.compact(150) == 150
+    store.compact(150)
     seen += [batch.first for batch in reader]
     assert seen == [*range(64), *range(150, 200)]
     reader = store.read()

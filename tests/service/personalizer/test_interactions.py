@@ -246,7 +246,7 @@ GOOD = {"EventId": "e", "a": [1, 2], "p": [0.5, 0.5], "c": {"_multi": [{"_tag": 
         ("interactions", json.dumps(GOOD | {"p": [1.0]}).encode(), "one probability for each"),
         ("interactions", json.dumps(GOOD | {"a": [1, 3]}).encode(), "other than the 2 of c"),
         ("interactions", b"\n".join([json.dumps(GOOD).encode()] * (MOST + 1)), "expected at most 1000"),
-        ("interactions", batch(event("e", 0, b""), kind=9), "message of kind 9"),
+        ("interactions", batch(event("e", 0, b""), kind=9), "its kind is 9"),
         ("interactions", batch(encoding="DEDUP"), "turn deduplication off"),
         ("interactions", batch(event("e", 0, b"1234", encoding=1)), "turn compression off"),
         ("interactions", batch(event("e", 3, outcome(1.0))), "expected 0 (CB)"),

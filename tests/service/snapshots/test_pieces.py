@@ -64,7 +64,6 @@ def test_a_snapshot_is_read_back_and_the_next_writes_what_changed(again: Open) -
     assert 2 <= len(store.pieces() - before) <= 12
     assert store.positions() == [5003]
     assert set(pieces.names(next(iter(store.snapshots()))[1])) == store.pieces()
-    assert store.size() > 0
 
 
 @contextmanager
@@ -130,7 +129,9 @@ def test_a_snapshot_with_a_damaged_piece_is_passed_over(tmp_path: Path) -> None:
             cursor.execute("UPDATE pieces SET body = ? WHERE name = ?", (b"damaged", damaged))
         assert store.positions() == [made.position - 1]
         assert snapshot.dump(recover(store)) == snapshot.dump(made)
-        assert remove_old(store, before=START) == 0  # the batch before the damaged one is still needed
+        bounds = store.bounds()
+        remove_old(store, before=START)
+        assert store.bounds() == bounds  # the batch before the damaged one is still needed
 
 
 def test_a_large_model_survives_as_a_snapshot_bit_for_bit() -> None:

@@ -9,7 +9,7 @@ from litestar.params import JSONBody
 
 from coterie.service.coordination.answers import Candidate, Ranking
 from coterie.service.http.routes.decisions import RankBody
-from coterie.service.personalizer.bodies import RankedOut, RankIn, RankOut
+from coterie.service.personalizer.bodies import RankIn, RankOut
 from coterie.service.serve import tune_garbage_collection
 
 
@@ -25,7 +25,7 @@ async def rank(data: JSONBody[RankBody]) -> Ranking:
 async def compatible(data: JSONBody[RankIn]) -> RankOut:
     """Do the same in Personalizer's format."""
     chance = 1 / len(data.actions)
-    ranking = [RankedOut(action.id, chance) for action in data.actions]
+    ranking = [Candidate(action.id, chance) for action in data.actions]
     return RankOut(ranking, data.event_id or "none", data.actions[0].id)
 
 

@@ -32,7 +32,7 @@ MOST_CONNECTIONS = 256
 MOST_SECONDS = 600.0
 
 # The modules that serve: the service, and the endpoint without a service behind it.
-SERVERS = {"serve": "coterie.service.serve", "bare": "coterie.bench.service.baseline"}
+SERVERS = {"serve": ["coterie.cli", "serve"], "bare": ["coterie.bench.service.baseline"]}
 
 Dialect = Literal["native", "personalizer"]
 PATHS: dict[Dialect, str] = {"native": "/v1/rank", "personalizer": "/personalizer/v1.0/rank"}
@@ -345,7 +345,7 @@ def run(plan: Plan, durability: str = "lose-nothing", rounds: int = 3, warm: int
             for kind, total in totals.items():
                 options = ["--store", str(store), "--durability", durability] if kind == "serve" else []
                 bare = kind == "bare"
-                server = Server([SERVERS[kind], *options])
+                server = Server([*SERVERS[kind], *options])
                 try:
                     server.wait()
                     asyncio.run(press(server.url, msgspec.structs.replace(part, seconds=0.5)))

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from coterie.cli.shared.extras import need_service
 from coterie.cli.shared.options import JsonOption, ReplaceOption, StoreOption
+from coterie.cli.shared.tables import print_result
 
 
 def backup(
@@ -19,15 +19,8 @@ def backup(
 
     The copy is of one moment, is checked, and can be read by its owner alone.
     """
-    need_service()
-    import msgspec
-
     from coterie.service.log.backup import back_up
 
     made = back_up(store, path, replace)
-    if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(made), indent=2).decode())
-    else:
-        typer.echo(
-            f"{made.end - made.first} records from {made.first} to {made.end}, {made.users} users, in {path}"
-        )
+    records = f"{made.end - made.first} records from {made.first} to {made.end}"
+    print_result(made, as_json, f"{records}, {made.users} users, in {path}")

@@ -8,7 +8,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from coterie.cli.shared.extras import need_service
 from coterie.cli.shared.options import JsonOption, StoreOption
 
 keys = typer.Typer(name="keys", no_args_is_help=True, help="Make, list and drop the keys of a service.")
@@ -26,16 +25,14 @@ def new(
     ] = False,
 ) -> None:
     """Make a key. It is printed once, and only its hash is kept. A running service takes it within seconds."""
-    need_service()
     from coterie.service.http.keys import new_key
 
     key, row = new_key(name, scope or ["decide"])
     console = Console(stderr=True)
     if toml:
         console.print("Put this under \\[keys] in the settings:")
-        console.print(
-            f'"{row.name}:{"+".join(row.scopes)}" = "{row.hash.hex()}"', highlight=False, soft_wrap=True
-        )
+        line = f'"{row.name}:{"+".join(row.scopes)}" = "{row.hash.hex()}"'
+        console.print(line, highlight=False, soft_wrap=True)
     else:
         with _opened(store) as opened:
             opened.save_key(row)
@@ -67,7 +64,6 @@ def drop(name: Annotated[str, typer.Argument(help="Which key.")], store: StoreOp
 
 
 def _opened(store: str, create: bool = True) -> Any:
-    need_service()
     from coterie.service.log.errors import InUseError
     from coterie.service.log.store import open_store
 

@@ -8,7 +8,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from coterie.cli.shared.extras import need_service
 from coterie.cli.shared.options import JsonOption
 
 
@@ -42,7 +41,6 @@ def loadtest(
     Without --url, a new service and a plain Litestar endpoint with the same bodies are loaded in turns, each
     on one core; the service is killed without warning, and every acknowledged event is searched in its log.
     """
-    need_service()
     from coterie.bench.service.loadtest import Plan, check_plan, press, run, summary
 
     kinds = [False, True] if features is None else [features]

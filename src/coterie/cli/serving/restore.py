@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from coterie.cli.shared.extras import need_service
 from coterie.cli.shared.options import JsonOption, ReplaceOption, StoreOption
+from coterie.cli.shared.tables import print_result
 
 
 def restore(
@@ -20,15 +20,8 @@ def restore(
 
     Nothing is changed unless checksums, hash and replay agree. A backup of a file can go to PostgreSQL, and back.
     """
-    need_service()
-    import msgspec
-
     from coterie.service.log.backup import restore as put_back
 
     found = put_back(path, store, replace, not quick)
-    if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
-    else:
-        typer.echo(
-            f"{found.end - found.first} records from {found.first} to {found.end}, {found.users} users, no damage"
-        )
+    records = f"{found.end - found.first} records from {found.first} to {found.end}"
+    print_result(found, as_json, f"{records}, {found.users} users, no damage")

@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from coterie.cli.shared.extras import need_service
 from coterie.cli.shared.options import SettingsOption, split_settings
 
 
@@ -45,7 +44,6 @@ def serve(
     They are learned and durable before they are answered. COTERIE_* variables override a file of settings, and
     flags and settings given as name=value override both.
     """
-    need_service()
     from coterie.service.serve import serve as run
     from coterie.service.settings import read_settings
 

@@ -1,14 +1,13 @@
 """`coterie store`: checks, exports, imports and repairs a service's store."""
 
-import json
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from coterie.cli.shared.extras import need_service
 from coterie.cli.shared.options import JsonOption, SettingsOption, StoreOption, split_settings, warn_old
+from coterie.cli.shared.tables import print_result
 from coterie.errors import ParameterError
 
 store = typer.Typer(
@@ -22,20 +21,16 @@ def check(store: StoreOption = "coterie.db", as_json: JsonOption = False) -> Non
 
     The two must be equal bit for bit; exit code 1 if they are not.
     """
-    need_service()
     from coterie.service.log.checking import check as check_store
     from coterie.service.log.store import open_store
 
     with closing(open_store(store, create=False)) as opened:
         found = check_store(opened)
-    if as_json:
-        shown = {"first": found.first, "end": found.end, "users": found.users, "same": found.same}
-        typer.echo(json.dumps(shown, indent=2))
-    else:
-        records = f"{found.end - found.first} records from {found.first} to {found.end}"
-        typer.echo(f"{records}, {found.users} users, no damage")
-        if found.same is not None:
-            typer.echo(f"replay from empty equals the snapshot and its tail: {'yes' if found.same else 'NO'}")
+    records = f"{found.end - found.first} records from {found.first} to {found.end}"
+    text = f"{records}, {found.users} users, no damage"
+    if found.same is not None:
+        text += f"\nreplay from empty equals the snapshot and its tail: {'yes' if found.same else 'NO'}"
+    print_result(found, as_json, text)
     if found.same is False:
         raise typer.Exit(1)
 
@@ -50,25 +45,19 @@ def upgrade(
 
     Stores of all versions can be served as they are; an older coterie refuses one that was upgraded.
     """
-    need_service()
-    import msgspec
-
     from coterie.service.log.store import open_store
     from coterie.service.log.upgrade import upgrade as upgrade_store
 
     with closing(open_store(store, create=False)) as opened:
         if not yes:
-            typer.confirm(
-                f"Upgrade {store}? Make a backup with `coterie backup` first.", abort=True, err=True
-            )
+            question = f"Upgrade {store}? Make a backup with `coterie backup` first."
+            typer.confirm(question, abort=True, err=True)
         found = upgrade_store(opened)
-    if as_json:
-        typer.echo(json.dumps(msgspec.to_builtins(found), indent=2))
-    elif found.before == found.now:
-        typer.echo(f"store version {found.now} is the newest; nothing was changed")
-    else:
-        holds = f"{found.records} records, {found.users} users"
-        typer.echo(f"store version {found.before} is now {found.now}: {holds}")
+    holds = f"{found.records} records, {found.users} users"
+    text = f"store version {found.before} is now {found.now}: {holds}"
+    if found.before == found.now:
+        text = f"store version {found.now} is the newest; nothing was changed"
+    print_result(found, as_json, text)
 
 
 @store.command()
@@ -80,7 +69,6 @@ def export(
 
     Parquet is whole and can be replayed; dsjson has a line per decision.
     """
-    need_service()
     from coterie.service.core.records import flatten
     from coterie.service.exchange.dsjson import write_dsjson
     from coterie.service.exchange.parquet import write_parquet
@@ -101,7 +89,6 @@ def import_(
     settings: SettingsOption = None,
 ) -> None:
     """Learn what a file's decisions earned, before the service starts."""
-    need_service()
     import asyncio
 
     from coterie.service.coordination.coordinator import Coordinator
@@ -119,7 +106,7 @@ def import_(
         await coordinator.start()
         try:
             if path.suffix == ".parquet":
-                payoffs = list(payoffs_of(read_parquet(path), config=coordinator.bandit.config))
+                payoffs = list(payoffs_of(read_parquet(path), coordinator.bandit.config))
             elif path.suffix == ".dsjson":
                 payoffs = list(read_dsjson(path, coordinator.bandit.config, read.user_path))
             else:
@@ -128,8 +115,7 @@ def import_(
             bandit = coordinator.bandit
             bandit.policies.check_items(items, bandit.config.max_items)  # all or nothing
             for start in range(0, len(payoffs), 1000):
-                part = payoffs[start : start + 1000]
-                await coordinator.observe([(row.user, row.paid, row.value) for row in part])
+                await coordinator.observe(payoffs[start : start + 1000])
             return len(payoffs)
         finally:
             await coordinator.stop()
@@ -147,7 +133,6 @@ def cut(
 
     The service then starts with what comes before.
     """
-    need_service()
     from coterie.service.log.store import open_store
 
     with closing(open_store(store, create=False)) as opened:
@@ -166,7 +151,6 @@ def repair(
 
     Keeps what comes before the damage, and puts the damaged file aside.
     """
-    need_service()
     if path is not None:
         warn_old(f"coterie store repair {path}", f"coterie store repair --store {path}")
         store = str(path)

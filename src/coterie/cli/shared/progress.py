@@ -22,10 +22,8 @@ def bars(plan: Plan, console: Console) -> Iterator[Told]:
     )
     with Progress(*columns, console=console) as progress:
         n_runs = [plan.n_runs * len(spec.variants()) for spec in plan.specs]
-        tasks = [
-            progress.add_task(spec.title, total=plan.n_rounds * n)
-            for spec, n in zip(plan.specs, n_runs, strict=True)
-        ]
+        totals = zip(plan.specs, n_runs, strict=True)
+        tasks = [progress.add_task(spec.title, total=plan.n_rounds * n) for spec, n in totals]
 
         def told(done: Sequence[int]) -> None:
             first = 0

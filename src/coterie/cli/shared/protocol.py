@@ -71,9 +71,8 @@ def _bars(protocol: Protocol, console: Console) -> Iterator[tuple[Told, Any]]:
         n_tasks = sum(len(own) for spec in protocol.specs for _, own in protocol.tuning_tasks(spec))
         first = progress.add_task(f"{title}: tuning", total=max(n_tasks * protocol.n_tuned, 1))
         n_policies = sum(len(spec.variants()) for spec in protocol.specs)
-        second = progress.add_task(
-            f"{title}: runs", total=n_policies * protocol.n_runs * protocol.n_reported, start=False
-        )
+        n_rounds = n_policies * protocol.n_runs * protocol.n_reported
+        second = progress.add_task(f"{title}: runs", total=n_rounds, start=False)
 
         def tuning(done: Sequence[int]) -> None:
             progress.update(first, completed=sum(done))

@@ -1,6 +1,16 @@
-"""The table of results of a command that compared policies, best first."""
+"""What commands print: a table of compared policies, best first, or one result as text or JSON."""
 
+from typing import Any
+
+import typer
 from rich.table import Table
+
+
+def print_result(found: Any, as_json: bool, text: str) -> None:
+    """Print a result of the service as JSON, or the text."""
+    import msgspec
+
+    typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() if as_json else text)
 
 
 def result_table(title: str, head: list[str], body: list[list[str]]) -> Table:

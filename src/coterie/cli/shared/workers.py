@@ -40,9 +40,8 @@ def open_workers(
         raise ParameterError(f"{' and '.join(chosen)} are given; choose one, each has its own workers")
     if engine is not None:
         if engine.partition("?")[0] != "cuda":
-            raise ParameterError(
-                f"--engine is {engine!r}, expected cuda; --ray ADDRESS plays runs on a cluster"
-            )
+            other = "--ray ADDRESS plays runs on a cluster"
+            raise ParameterError(f"--engine is {engine!r}, expected cuda; {other}")
         from coterie.engines.address import open_engine
 
         device = open_engine(engine).device  # tells if JAX is missing

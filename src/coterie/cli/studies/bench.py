@@ -141,28 +141,18 @@ def decision_rows(quick: bool, told: Callable[[str], None], left_out: Callable[[
 
     for one in results(quick, tell):
         unit = "of a random choice's regret" if one.by_regret else "earned a round"
-        ratio = one.ours / one.rival
+        ours, ratio = one.ours, one.ours / one.rival
         against = f"{one.rival:.3f}, Vowpal Wabbit's best of five ({one.setting})"
         limit = "< 1" if one.by_regret else "> 1"
         holds = None if ratio != ratio else ratio < 1 if one.by_regret else ratio > 1
-        yield Row(DECISIONS, one.game, one.ours, unit, against, ratio, limit, holds)
+        yield Row(DECISIONS, one.game, ours, unit, against, ratio, limit, holds)
         if one.game == "digits":
-            yield Row(
-                DECISIONS,
-                "digits, right answers",
-                one.ours,
-                unit,
-                "0.80",
-                one.ours / 0.8,
-                ">= 1",
-                one.ours >= 0.8,
-            )
+            yield Row(DECISIONS, "digits, right answers", ours, unit, "0.80", ours / 0.8, ">= 1", ours >= 0.8)
     for game, way, score in exploring(quick, told):
         unit = "of a random choice's regret" if "MovieLens" in game else "earned a round"
         against = "share of the rounds that the log is worth to evaluate a uniform choice"
-        yield Row(
-            DECISIONS, f"{game}, exploring by {way}", score.value, unit, against, score.worth, None, None
-        )
+        name = f"{game}, exploring by {way}"
+        yield Row(DECISIONS, name, score.value, unit, against, score.worth, None, None)
 
 
 def _print(rows: list[Row]) -> None:

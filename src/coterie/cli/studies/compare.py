@@ -84,10 +84,8 @@ def compare(
     (out / "result.json").write_text(json.dumps(as_json(comparison), indent=2))
     log(comparison, [out / name for name in ("report.html", "curves.svg", "result.json")])
     if before:
-        total = len(plan.all_tasks())
-        _say(
-            notes, f"{before} of {total} runs were there already; remove {out / 'traces'} to play them again."
-        )
+        runs_there = f"{before} of {len(plan.all_tasks())} runs were there already"
+        _say(notes, f"{runs_there}; remove {out / 'traces'} to play them again.")
     if as_json_:
         print(json.dumps(as_json(comparison), indent=2))
     else:
@@ -106,7 +104,5 @@ def _print(comparison: Comparison, report: Path) -> None:
     title = f"{plan.name}: {plan.n_rounds:,} rounds, {runs}, {shown}"
     console = Console()
     console.print(result_table(title, *table(comparison)))
-    _say(
-        console, f"{headline(comparison)}. {lead(comparison)}" if plan.is_log else headline(comparison) + "."
-    )
+    _say(console, headline(comparison) + (f". {lead(comparison)}" if plan.is_log else "."))
     _say(console, f"Report: {report}")

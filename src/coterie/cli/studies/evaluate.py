@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -100,32 +101,19 @@ def make_policies(text: str, log: "InteractionLog", seed: int) -> dict[str, Any]
     def made(spec: Spec) -> Any:
         if KINDS[spec.name].takes_names and spec.items is None:
             return make_policy(spec.name, {"seed": seed} | spec.parameters)
-        known = _Known(log.has_features)
-        view = spec.view(known)
-        return make_policy(spec.name, spec.complete(view=view, n_features=known.n_features, seed=seed))
+        n_features = DIMENSIONS if log.has_features else None
+        items = SimpleNamespace(n_features=n_features, one_hot=not log.has_features, has_ids=True)
+        view = spec.view(items)
+        return make_policy(spec.name, spec.complete(view=view, n_features=n_features, seed=seed))
 
     found: dict[str, Any] = {}
-    for part in (part.strip() for part in text.split(",")):
-        if not part:
-            continue
-        specs = [] if part in FIXED else parse_spec(part).variants()
-        for name, policy in (
-            {part: part}.items() if part in FIXED else ((one.text, made(one)) for one in specs)
-        ):
+    for part in filter(None, map(str.strip, text.split(","))):
+        specs = {part: part} if part in FIXED else {one.text: one for one in parse_spec(part).variants()}
+        for name, spec in specs.items():
             if name in found:
                 raise ParameterError(f"policy {name!r} is listed twice; give each policy once")
-            found[name] = policy
+            found[name] = spec if isinstance(spec, str) else made(spec)
     if not found:
-        raise ParameterError(
-            f"policies={text!r} names no policy; choose among {', '.join([*FIXED, *names()])}"
-        )
+        known = ", ".join([*FIXED, *names()])
+        raise ParameterError(f"policies={text!r} names no policy; choose among {known}")
     return found
-
-
-class _Known:
-    """The properties of a log's items, for `Spec.view`."""
-
-    def __init__(self, has_features: bool) -> None:
-        self.n_features = DIMENSIONS if has_features else None
-        self.one_hot = not has_features
-        self.has_ids = True

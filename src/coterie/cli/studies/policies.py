@@ -11,9 +11,7 @@ from coterie.cli.shared.options import JsonOption
 from coterie.policies import POLICIES
 
 
-def policies(
-    as_json: JsonOption = False,
-) -> None:
+def policies(as_json: JsonOption = False) -> None:
     """List the policies with their parameters and defaults."""
     listed: list[dict[str, Any]] = [
         {
@@ -32,7 +30,6 @@ def policies(
         shown.add_column(column, overflow="fold")
     for row in listed:
         settings = "\n".join(f"{key}={value!r}" for key, value in row["parameters"].items())
-        shown.add_row(
-            f"[bold]{row['name']}[/bold]", f"{row['about']}\n[dim]{row['reference']}[/dim]", settings
-        )
+        about = f"{row['about']}\n[dim]{row['reference']}[/dim]"
+        shown.add_row(f"[bold]{row['name']}[/bold]", about, settings)
     Console().print(shown)

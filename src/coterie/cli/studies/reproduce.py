@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,9 +22,8 @@ from coterie.errors import CoterieError
 from coterie.experiments import Run, Spec, parse_spec, parse_specs
 from coterie.experiments.run.specs import names
 from coterie.experiments.study.reproduce import numbers
-from coterie.policies import POLICIES
 
-PAPER = ("cab", "club", "dynucb", "linucb-single", "linucb-multiple", "random")
+PAPER = "cab,club,dynucb,linucb-single,linucb-multiple,random"
 VERIFIED = ("lastfm", "delicious", "movielens", "movielens-repeat")  # their files have known hashes
 ALL = ("lastfm", "delicious", "tuenti", "kddcup", "avazu")
 
@@ -82,7 +80,7 @@ def reproduce(
     plans = []
     for name in ALL if dataset == "all" else [dataset]:
         place = _open(name, chosen_settings, unverified, notes, rounds, fall_back=dataset == "all")
-        chosen = _all(place, seed) if policies == "all" else parse_specs(policies or ",".join(_known(PAPER)))
+        chosen = _all(place, seed) if policies == "all" else parse_specs(policies or PAPER)
         protocol = make_protocol(
             place, chosen,
             out=out, quick=quick, runs=runs, rounds=rounds, seed=seed, tuning_runs=tuning_runs,
@@ -96,11 +94,6 @@ def reproduce(
     if as_json:
         results = [numbers(evidence) for evidence in found]
         print(json.dumps(results if dataset == "all" else results[0], indent=2))
-
-
-def _known(names: Sequence[str]) -> list[str]:
-    """Return those of the paper's policies that this coterie has."""
-    return [name for name in names if name in POLICIES or name.startswith("linucb-")]
 
 
 def _all(place: Any, seed: int) -> list[Spec]:

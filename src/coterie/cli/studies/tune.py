@@ -51,9 +51,8 @@ def tune(
     Settings of a log: candidates=5 (how many in each list). Interrupted tuning continues where it stopped.
     """
     if not Path(log).suffix:
-        raise ParameterError(
-            f"{log!r} is not a .csv or .parquet file; for a dataset, `coterie reproduce {log}`"
-        )
+        other = f"for a dataset, `coterie reproduce {log}`"
+        raise ParameterError(f"{log!r} is not a .csv or .parquet file; {other}")
     notes = Console(stderr=True)
     protocol = make_protocol(
         open_log(log, **options.read_settings_given(settings or [])),

@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain, repeat
 from typing import final
@@ -14,9 +13,8 @@ from coterie.service.core.bandit import Bandit
 from coterie.service.core.records import Tick, encode, pack
 from coterie.service.log.errors import BrokenError, FullError, LostError, StoreError
 from coterie.service.log.store import Append
+from coterie.service.logs import log
 from coterie.service.threads import in_thread
-
-log = logging.getLogger("coterie.service")
 
 OWN_EVERY = 1.0  # seconds between two checks that the store is still ours
 PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)  # seconds between two tries to reach a store again

@@ -1,7 +1,6 @@
 """Work without a request: waits that end, snapshots, retention, and whether the choices still vary."""
 
 import asyncio
-import logging
 from contextlib import suppress
 from functools import partial
 from typing import final
@@ -13,11 +12,10 @@ from coterie.service.coordination.sequencer import Sequencer
 from coterie.service.core.records import Rank
 from coterie.service.figures import exploring
 from coterie.service.log.retention import remove_old
+from coterie.service.logs import log
 from coterie.service.problems import Problem
 from coterie.service.settings import Settings
 from coterie.service.threads import in_thread
-
-log = logging.getLogger("coterie.service")
 
 TICK_EVERY = 0.25  # seconds
 
@@ -69,10 +67,11 @@ class Background:
         """Find how many best guesses of the last hour would change now; each question takes a turn of its own."""
         sequencer = self._sequencer
         changed = []
-        for position in await sequencer.look(lambda: exploring.to_ask(sequencer.bandit)):
+        for position in await sequencer.do(lambda: exploring.to_ask(sequencer.bandit), long=True):
             record = await in_thread(sequencer.read, position)
             if isinstance(record, Rank):
-                changed.append(await sequencer.look(partial(exploring.asked_again, record, sequencer.bandit)))
+                again = partial(exploring.asked_again, record, sequencer.bandit)
+                changed.append(await sequencer.do(again, long=True))
         self.guess_changes = exploring.share(changed)
 
     def tick(self) -> None:

@@ -1,7 +1,4 @@
-"""Decisions that a client made with its own model, kept with the client's probabilities.
-
-They wait for their rewards and are learned like the service's own, and off-policy estimates can use them.
-"""
+"""Decisions that clients made with their own model: kept with their probabilities, and learned like the service's."""
 
 from collections.abc import Sequence
 
@@ -34,9 +31,7 @@ def keep_all(bandit: Bandit, decided: Sequence[Decided], at: int) -> int:
         elif event not in new:
             new[event] = (one.question, _record(bandit, one, at))
         elif new[event][1].digest != one.question.digest():
-            raise Problem(
-                409, "event_exists", f"event {event!r} stands twice in the body, with other contents"
-            )
+            raise Problem(409, "event_exists", f"event {event!r} is twice in the body, with other contents")
     for question, record in new.values():
         # An earlier decision of the same call may have given its user a number.
         bandit.keep(question, msgspec.structs.replace(record, user=bandit.number_of(question.user)))

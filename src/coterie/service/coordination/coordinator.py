@@ -4,7 +4,6 @@ Both HTTP APIs, the native one and Personalizer's, and the page call it and noth
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -16,7 +15,7 @@ from coterie.service.coordination.availability import Availability
 from coterie.service.coordination.background import Background
 from coterie.service.coordination.client_decisions import Decided, keep_all
 from coterie.service.coordination.microbatch import Microbatch
-from coterie.service.coordination.rules import first_rules, retention_days
+from coterie.service.coordination.rules import first_rules
 from coterie.service.coordination.sequencer import Sequencer
 from coterie.service.coordination.slots import next_slot
 from coterie.service.core.bandit import Answer, Bandit
@@ -27,25 +26,19 @@ from coterie.service.core.workload import DECIDING, long_to_decide, long_to_lear
 from coterie.service.exchange.model_file import import_model
 from coterie.service.log.errors import StoreError
 from coterie.service.log.store import Store
+from coterie.service.logs import log
 from coterie.service.problems import Problem
 from coterie.service.settings import Config, Settings
 
-log = logging.getLogger("coterie.service")
-
 T = TypeVar("T")
 Check = Callable[[], None]  # raises what is wrong
-MOVED = object()  # when all users are in their shards
 
 
 class Coordinator:
     """The one place where requests meet the bandit; lives in the event loop's thread."""
 
     def __init__(
-        self,
-        settings: Settings,
-        store: Store,
-        clock: Clock | None = None,
-        shards: Any = None,
+        self, settings: Settings, store: Store, clock: Clock | None = None, shards: Any = None
     ) -> None:
         self.settings = settings
         self.store = store
@@ -68,11 +61,6 @@ class Coordinator:
     def refusing(self) -> str | None:
         """Why writes are refused, if they are."""
         return self.sequencer.refusing
-
-    @property
-    def retention_days(self) -> float:
-        """How long the log is kept."""
-        return retention_days(self.settings, self.bandit)
 
     # Start and stop.
 
@@ -112,8 +100,7 @@ class Coordinator:
                     if committer.failed is not None:
                         raise committer.failed
                     await sequencer.snapshot()
-                    self.saved = True
-            self.saved = self.saved or waited
+            self.saved = waited or committer is not None
         except CoterieError as error:  # what was acknowledged is in the log
             log.error(f"no snapshot was written at the stop, so the next start reads the log: {error}")
         finally:
@@ -124,7 +111,7 @@ class Coordinator:
 
     # Requests that write.
 
-    async def rank(self, question: Question, check: Check | None = None) -> Rank:
+    async def rank(self, question: Question, check: Check = lambda: None) -> Rank:
         """Decide; a retry of the same event gets the same answer. `check` may refuse when its turn comes."""
         sequencer = self.sequencer
         if self._microbatch is None:
@@ -132,16 +119,14 @@ class Coordinator:
             found: Any = await sequencer.write(lambda: self._rank(question, check), long)
         else:
             sequencer.accept()
-            if check is not None:
-                check()
+            check()
             with sequencer.refusals():
                 found = await self._microbatch.ask(question)
         await sequencer.durable()
         return found if isinstance(found, Rank) else await self.decision(found)
 
-    def _rank(self, question: Question, check: Check | None) -> Rank | Event:
-        if check is not None:
-            check()
+    def _rank(self, question: Question, check: Check) -> Rank | Event:
+        check()
         return self.sequencer.bandit.rank(question, self.clock())
 
     async def _rank_many(self, questions: Sequence[Question]) -> list[Answer]:
@@ -151,17 +136,16 @@ class Coordinator:
         """Return what would be decided now; nothing is recorded."""
         return await self.look(lambda: self.bandit.what_if(question)[0])
 
-    async def rank_slots(self, questions: Sequence[Question], check: Check | None = None) -> list[Rank]:
+    async def rank_slots(self, questions: Sequence[Question], check: Check = lambda: None) -> list[Rank]:
         """Decide the slots of one page, durable together; an action chosen for one is not open to the next."""
         work = sum(DECIDING + question.work for question in questions)
         long = long_to_decide(self.bandit, work, sum(len(question.actions) for question in questions))
         found = await self._write(lambda: self._rank_slots(questions, check), long)
         return found if found is not None else await self._slots_again(questions)
 
-    def _rank_slots(self, questions: Sequence[Question], check: Check | None) -> list[Rank] | None:
+    def _rank_slots(self, questions: Sequence[Question], check: Check) -> list[Rank] | None:
         """Decide all slots, then keep all, so that either all are refused or none. Returns None for a retry."""
-        if check is not None:
-            check()
+        check()
         if questions[0].event in self.bandit.events:
             return None
         found: list[Rank] = []
@@ -183,13 +167,8 @@ class Coordinator:
 
     async def reward(self, event: str, value: float, name: str | None = None) -> Outcome:
         """Learn a reward, and return its outcome once that is durable."""
-        sequencer = self.sequencer
-        long = long_to_learn(sequencer.bandit, event)
-        outcome = await sequencer.write(
-            lambda: sequencer.bandit.reward(event, value, self.clock(), name), long
-        )
-        await sequencer.durable()
-        return outcome
+        long = long_to_learn(self.bandit, event)
+        return await self._write(lambda: self.bandit.reward(event, value, self.clock(), name), long)
 
     async def keep_decisions(self, decided: Sequence[Decided]) -> int:
         """Keep decisions that clients made, all or none, and return how many were new."""
@@ -205,9 +184,8 @@ class Coordinator:
         try:
             await self.sequencer.scrub()  # also users whom an earlier request could not finish forgetting
         except StoreError as error:
-            raise Problem(
-                503, "not_erased", f"the user is forgotten, but traces are left: {error}; ask again", 1
-            ) from error
+            message = f"the user is forgotten, but traces are left: {error}; ask again"
+            raise Problem(503, "not_erased", message, 1) from error
         return number is not None
 
     async def configure(self, config: Config, contract: Mapping[str, Any] | None = None) -> None:
@@ -219,13 +197,9 @@ class Coordinator:
         self.sequencer.accept()
         bandit, home = self.bandit, self.shards
         if home is None:
-            raise Problem(
-                409, "no_shards", "the users are kept in this process; start with --engine for shards"
-            )
+            raise Problem(409, "no_shards", "users are kept in this process; start with --engine for shards")
         if not hasattr(home, "shards"):
-            raise Problem(
-                409, "no_shards", "the users are kept on one device; start with --engine ray… for shards"
-            )
+            raise Problem(409, "no_shards", "users are kept on a device; start with --engine ray… for shards")
         if self._moving:
             raise Problem(409, "busy", "users are moving already; wait for it")
         self._moving = True
@@ -235,7 +209,7 @@ class Coordinator:
             sharded: list[Any] = [policy for arm in arms for policy in arm.policies.made().values()]
             for policy in sharded:
                 moves = policy.models.rebalance(shards)
-                while await self.sequencer.write(partial(next, moves, MOVED), long=True) is not MOVED:
+                while await self.sequencer.write(partial(next, moves, None), long=True) is not None:
                     if bandit is not self.bandit:
                         raise Problem(503, "not_accepting", "the service went back to its log; try again", 1)
         finally:
@@ -282,7 +256,7 @@ class Coordinator:
 
     async def look(self, work: Callable[[], T]) -> T:
         """Return what `work` reads from the bandit, beside the event loop, while nothing changes it."""
-        return await self.sequencer.look(work)
+        return await self.sequencer.do(work, long=True)
 
     def oldest(self) -> int | None:
         """Return the time of the oldest kept record, in milliseconds; reads the store."""

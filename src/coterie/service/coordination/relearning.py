@@ -56,19 +56,15 @@ async def _relearn(
     try:
         await sequencer.durable()
         wanted = models_to_learn(bandit, config)
-        others = [
-            await asyncio.to_thread(relearn, sequencer.store, model, end, sequencer.shards, users)
-            for model in wanted
-        ]
+        store, shards = sequencer.store, sequencer.shards
+        others = [await asyncio.to_thread(relearn, store, model, end, shards, users) for model in wanted]
         while len(bandit.tap or ()) > FEW:
             heard = await sequencer.write(lambda: _heard(bandit))
             await asyncio.to_thread(_catch_up, others, heard)
 
         def take_over() -> None:
             if bandit is not sequencer.bandit:
-                raise Problem(
-                    503, "not_accepting", "the service went back to its log meanwhile; try again", 1
-                )
+                raise Problem(503, "not_accepting", "the service went back to its log; try again", 1)
             at = sequencer.clock()
             bandit.tick(at)  # end the waits that are over in all bandits: from here on, nothing else may
             if models_to_learn(bandit, config) != wanted:

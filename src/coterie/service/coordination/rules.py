@@ -9,11 +9,7 @@ from coterie.service.core.policy_config import check_config
 from coterie.service.settings import Config, Settings, starting_config
 
 # Keys of `Bandit.contract`: how often to optimise automatically, and a change of the retention.
-OPTIMISATION = (
-    "is_auto_optimization_enabled",
-    "auto_optimization_frequency",
-    "auto_optimization_start_date",
-)
+OPTIMISATION = ("is_auto_optimization_enabled", "auto_optimization_frequency", "auto_optimization_start_date")
 RETENTION = "log_retention_days"
 
 

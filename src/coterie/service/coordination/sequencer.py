@@ -44,8 +44,7 @@ class Sequencer:
         """Raise if no new work is accepted now."""
         if self.refusing is not None:
             raise Problem(503, "not_accepting", f"no new work is accepted now: {self.refusing}", 1)
-        queued = self.queued
-        if queued >= self.max_queue:
+        if (queued := self.queued) >= self.max_queue:
             raise Problem(503, "overloaded", f"{queued} requests wait for their turn or for the disk", 1)
 
     @property
@@ -64,15 +63,8 @@ class Sequencer:
 
         return await self.do(accepted, long)
 
-    async def look(self, work: Callable[[], T]) -> T:
-        """Return what `work` reads from the bandit, beside the event loop, while nothing changes it."""
-        return await self.do(work, long=True)
-
     async def do(self, work: Callable[[], T], long: bool = False) -> T:
-        """Do work on the bandit when its turn comes, and hand its records to the log.
-
-        Work that is `long`, or may be, is done beside the event loop.
-        """
+        """Do work on the bandit in its turn, beside the event loop if it may be `long`; its records go to the log."""
         async with self.turns:
             try:
                 with self.refusals():

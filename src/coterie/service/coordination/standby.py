@@ -1,7 +1,6 @@
 """Waiting for a store that another process owns. Its log is read meanwhile, so a takeover has little left to read."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 from typing import final
@@ -12,12 +11,11 @@ from coterie.service.core.bandit import Bandit
 from coterie.service.core.warm_up import warm_up
 from coterie.service.log.recovery import ScrubbedMeanwhileError, catch_up, recover
 from coterie.service.log.store import Store
+from coterie.service.logs import log
 from coterie.service.threads import in_thread
 
 WAITING = "waiting, because another coterie owns the database"
 EVERY = 0.25  # seconds between two looks
-
-log = logging.getLogger("coterie.service")
 
 
 @final

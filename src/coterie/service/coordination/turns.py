@@ -8,7 +8,6 @@ the bandit at once, and its records have one order.
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
 from typing import TypeVar, final
 
 from coterie.service.threads import in_thread
@@ -26,18 +25,13 @@ class Turns:
         self._thread = ThreadPoolExecutor(1, "bandit")
 
     async def __aenter__(self) -> None:
-        if not self._lock.locked():  # then it does not even go through the event loop
-            await self._lock.acquire()
-            return
         self.waiting += 1
         try:
-            await self._lock.acquire()
+            await self._lock.acquire()  # if it is free, this does not go through the event loop
         finally:
             self.waiting -= 1
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._lock.release()
 
     async def beside(self, work: Callable[[], T]) -> T:

@@ -138,7 +138,7 @@ class Bandit:
         user, (arm, decider) = self.number_of(question.user), self._decider(question)
         if self.challenger is not None:
             other = self if decider is self.challenger else self.challenger
-            # It will learn from it, so it may refuse it.
+            # The other one will learn from it, so it may refuse it.
             read_candidates(question, other.config, other.policies)
         record, made = decide(question, digest, at, user, arm, decider.config, decider.policies, ahead)
         if made.seen is not None and self.refuse_partial:

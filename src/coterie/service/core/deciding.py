@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from coterie.errors import CoterieError
 from coterie.models.features import hash_actions
 from coterie.models.hierarchy.effects import pick
-from coterie.policies import Decision, Hierarchical, Policy, SparseHierarchical
+from coterie.policies import Decision, Hierarchical, SparseHierarchical
 from coterie.service.core.encoding import encode_action, encode_question
 from coterie.service.core.policies import Policies
 from coterie.service.core.policy_config import SEPARATE, Kind, takes_names
@@ -29,15 +29,6 @@ class Candidates(NamedTuple):
     open_to: Sequence[int]  # positions of the actions that are not excluded
     kind: Kind
     contexts: Any  # of the actions that are not excluded
-
-
-class Choice(NamedTuple):
-    """The action to show, as a position among those that are not excluded, and how it came to that."""
-
-    action: int
-    shown: str  # "", "baseline" or "explored"
-    exploration: float  # the share of uniform choices
-    chances: NDArray[np.float64] | None  # of each action, where the policy gives them
 
 
 def read_candidates(question: Question, config: Config, policies: Policies) -> Candidates:
@@ -86,11 +77,10 @@ def decide(
     if question.baseline is not None:
         baseline = next((i for i, k in enumerate(open_to) if ids[k] == question.baseline), 0)
     uniform = 1.0 if policy.name == "random" else config.exploration
-    if config.mode != "online" or arm.name == "holdback":
-        made = Choice(baseline, "baseline", 0.0, None)
-    else:
-        made = _explore(best, decision, uniform, config, len(open_to), chance, which)
-    choice, shown_by, exploration, chances = made
+    choice, shown_by, exploration, chances = baseline, "baseline", 0.0, None
+    if config.mode == "online" and arm.name != "holdback":
+        exploration = uniform
+        choice, shown_by, chances = _explore(best, decision, uniform, config, len(open_to), chance, which)
     if choice != best:
         ranking.remove(choice)
         ranking.insert(0, choice)
@@ -108,6 +98,9 @@ def decide(
     elif featured:  # for another policy that may learn from this decision later
         chosen = question.actions[open_to[choice]]
         hashed = encode_action(chosen.id, chosen.features, question.context)
+    parts = None
+    if config.record_reasons and isinstance(policy, SparseHierarchical):
+        parts = pack_parts(policy.contributions(user, contexts, choice, LARGEST))
     record = Rank(
         at=at,
         event=question.event,
@@ -131,7 +124,7 @@ def decide(
         seen=decision.seen,
         hashed=hashed,
         chances=None if chances is None else chances.tobytes(),
-        parts=_parts(policy, user, contexts, choice) if config.record_reasons else None,
+        parts=parts,
         arm=arm.name,
         alone=arm.alone,
     )
@@ -140,21 +133,14 @@ def decide(
 
 def _explore(
     best: int, decision: Decision, uniform: float, config: Config, actions: int, chance: float, which: float
-) -> Choice:
-    """Return the best action, or by chance another one."""
+) -> tuple[int, str, NDArray[np.float64] | None]:
+    """Return an action, "explored" if it was left to chance, and each action's chance if the policy gives them."""
     if decision.probability is not None and config.explore == "gaps" and uniform > 0:
         action = pick(decision.probability, chance)
-        return Choice(action, "" if action == best else "explored", uniform, decision.probability)
+        return action, "" if action == best else "explored", decision.probability
     if chance < uniform:
-        return Choice(int(which * actions), "explored", uniform, None)
-    return Choice(best, "", uniform, None)
-
-
-def _parts(policy: Policy, user: int, contexts: Any, choice: int) -> bytes | None:
-    """Return the largest parts of the choice's estimate, where the policy has them."""
-    if not isinstance(policy, SparseHierarchical):
-        return None
-    return pack_parts(policy.contributions(user, contexts, choice, LARGEST))
+        return int(which * actions), "explored", None
+    return best, "", None
 
 
 class Decider(Protocol):

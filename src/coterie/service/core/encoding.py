@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.models.encoded import Encoded, encode, encode_hashed
+from coterie.models.encoded import Encoded, encode_hashed
 from coterie.models.features import flatten, hash_name, hash_names
 
 REMEMBERED = 1 << 16  # feature objects
@@ -79,11 +79,6 @@ def _remember(where: dict[Any, Any], key: Any, value: Any, size: int) -> None:
         where.clear()
     if size <= 4096:
         where[key] = value
-
-
-def encode_id(item: str) -> bytes:
-    """Return an action with an id only, as the log keeps it."""
-    return encode({}, [(f"id={item}", {})]).to_bytes()
 
 
 def encode_action(item: str, features: Features | None, context: Features) -> bytes:

@@ -71,11 +71,9 @@ class Event(Struct, gc=False, array_like=True):
     def check_retry(self, digest: bytes) -> None:
         """Raise if it was decided for a request with another digest."""
         if self.digest != digest:
+            way_out = "use a new event id, or send the same body again to get the same answer"
             raise Problem(
-                409,
-                "event_exists",
-                f"event {self.id!r} was decided for another request; use a new event id, or send "
-                "the same body again to get the same answer",
+                409, "event_exists", f"event {self.id!r} was decided for another request; {way_out}"
             )
 
 

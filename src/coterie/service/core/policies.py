@@ -12,7 +12,7 @@ from coterie.models.features import cross, hash_actions
 from coterie.models.files import unpack_ids
 from coterie.policies import Policy
 from coterie.policies.cab import Engine as Shards
-from coterie.service.core.encoding import encode_action, encode_id
+from coterie.service.core.encoding import encode_action
 from coterie.service.core.events import Paid
 from coterie.service.core.policy_config import KINDS, Kind, make_policy, takes_names
 from coterie.service.core.question import sent_features
@@ -89,12 +89,9 @@ class Policies:
             return
         new = sum(name not in known for name in ids)
         if len(known) + new > most:
-            raise Problem(
-                422,
-                "too_many_items",
-                f"the request names {new} new items, but {len(known)} of at most {most} are "
-                "known; raise max-items, empty the model, or give actions features, which need no row an item",
-            )
+            message = f"the request names {new} new items, but {len(known)} of at most {most} are known"
+            way_out = "raise max-items, empty the model, or give actions features, which need no row per item"
+            raise Problem(422, "too_many_items", f"{message}; {way_out}")
 
     def learn(self, user: int, paid: Paid, value: float, config: Config, seed: int) -> int:
         """Learn a payoff, and return how many users' models changed. `seed` is for policies that draw."""
@@ -122,7 +119,7 @@ class Policies:
         if hashed is None:
             if paid.item is None:
                 return 0
-            hashed = encode_id(paid.item)
+            hashed = encode_action(paid.item, None, ())
         if self.on_learn is not None:
             self.on_learn(user, Paid(hashed=hashed), value)
         return self.of("model", config).learn(user, Encoded.from_bytes(hashed), value)
@@ -148,10 +145,8 @@ def paid_for(record: Rank, config: Config) -> Paid:
         hashed = Encoded.from_bytes(record.hashed).hashed
         if record.x is None and len(hashed.features) == 1:
             return Paid(item)  # it had no features
-        vector = cross(
-            hashed.context, hashed.context_values, hashed.features, hashed.values, config.dimensions
-        )
-        return Paid(x=vector.tobytes())
+        parts = hashed.context, hashed.context_values, hashed.features, hashed.values
+        return Paid(x=cross(*parts, config.dimensions).tobytes())
     if record.features is None:
         return Paid(x=record.x)
     context, features = sent_features(record)

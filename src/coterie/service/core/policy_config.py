@@ -29,9 +29,8 @@ def takes_names(config: Config) -> bool:
 
 def same_model(config: Config, like: Config) -> Config:
     """Return `config` with the model of `like`."""
-    return msgspec.structs.replace(
-        config, policy=like.policy, parameters=like.parameters, dimensions=like.dimensions
-    )
+    model = {"policy": like.policy, "parameters": like.parameters, "dimensions": like.dimensions}
+    return msgspec.structs.replace(config, **model)
 
 
 def check_config(config: Config, shards: Shards | None = None) -> None:
@@ -50,9 +49,8 @@ def check_sharding(config: Config, shards: Shards) -> None:
     """Raise if the policy cannot be kept in shards."""
     known = POLICIES.get(config.policy)
     if known is not None and "engine" not in known.not_saved:
-        raise ParameterError(
-            f"the policy {config.policy!r} cannot be kept in shards, cab and hierarchical can; leave out `engine`"
-        )
+        others = "cab and hierarchical can; leave out `engine`"
+        raise ParameterError(f"the policy {config.policy!r} cannot be kept in shards, {others}")
     if config.parameters.get("thompson"):
         raise ParameterError("thompson=true draws from one random stream, which shards do not have")
     if config.parameters.get("compensate") is False and getattr(shards, "vectors_only", False):
@@ -85,12 +83,11 @@ def make_policy(config: Config, kind: Kind, shards: Shards | None = None) -> Pol
         raise ParameterError(
             f"the policy {config.policy!r} cannot be served: its state cannot be made again from the log of payoffs"
         )
-    context: dict[Kind, dict[str, Any]] = {
-        "items": {"one_hot": True},
-        "vectors": {"n_features": config.dimensions},
-        "model": {},
-    }
-    given = dict(context[kind])
+    given: dict[str, Any] = {}
+    if kind == "items":
+        given["one_hot"] = True
+    elif kind == "vectors":
+        given["n_features"] = config.dimensions
     for name, why in OURS.items():
         if name in config.parameters:
             raise ParameterError(f"{name!r} cannot be a parameter of the policy: {why}")
@@ -103,6 +100,4 @@ def make_policy(config: Config, kind: Kind, shards: Shards | None = None) -> Pol
     except CoterieError:
         raise
     except Exception as error:  # a constructor may raise anything for a value that it does not expect
-        raise ParameterError(
-            f"the policy {config.policy!r} does not take these parameters: {error}"
-        ) from error
+        raise ParameterError(f"policy {config.policy!r} does not take these parameters: {error}") from error

@@ -51,9 +51,8 @@ class Question(Struct, frozen=True):
 
 def pack_features(question: Question) -> bytes:
     """Return the features of a question as a record keeps them."""
-    return _plain.encode(
-        {"context": question.context, "actions": [action.features for action in question.actions]}
-    )
+    features = [action.features for action in question.actions]
+    return _plain.encode({"context": question.context, "actions": features})
 
 
 def sent_features(record: Rank) -> tuple[Features, Sequence[Features | None]]:

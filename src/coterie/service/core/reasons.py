@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from coterie.models.features import flatten
 from coterie.models.hierarchy.effects import NAMES, EffectPart
@@ -32,17 +31,10 @@ def pack_reasons(decision: Decision) -> bytes:
     """Return one column per candidate, float32."""
     parts = decision.parts
     if parts is None or not set(PARTS[2:]) <= parts.keys():
-        rows: Sequence[Any] = (
-            decision.estimate,
-            decision.width,
-            decision.members,
-            decision.near_estimate,
-            decision.near_width,
-        )
+        rest: Sequence[Any] = (decision.members, decision.near_estimate, decision.near_width)
     else:
-        rows = (decision.estimate, decision.width, *map(parts.__getitem__, PARTS[2:]))
-    found: NDArray[np.float32] = np.array(rows, dtype=np.float32)
-    return found.tobytes()
+        rest = [parts[name] for name in PARTS[2:]]
+    return np.array((decision.estimate, decision.width, *rest), dtype=np.float32).tobytes()
 
 
 def rows_of(record: Rank) -> list[dict[str, float]] | None:

@@ -54,9 +54,7 @@ class Rank(Struct, frozen=True, tag="rank", omit_defaults=True):
     slot: str | None = None
     shown: str = ""  # which rules held: "", "baseline" (apprentice) or "explored"
     seen: Seen | None = None  # how many users it rests on, where some shards did not answer
-    hashed: bytes | None = (
-        None  # the chosen action and the context by hashes, from which any policy can learn
-    )
+    hashed: bytes | None = None  # the chosen action and its context by hashes; any policy can learn from it
     chances: bytes | None = None  # float64: how likely each action was that is not excluded, as listed
     parts: bytes | None = None  # the largest parts of the choice's estimate: see reasons.PART
     arm: Name = ""  # of a trial: "champion", "holdback" or "challenger"
@@ -180,7 +178,8 @@ class Batch(Struct, frozen=True):
 
 def pack(first: int, encoded: Sequence[bytes]) -> Batch:
     """Return encoded records as a batch that starts at position `first`."""
-    body = _array_head(len(encoded)) + b"".join(encoded)
+    head = b"\xdd" + len(encoded).to_bytes(4, "big")  # of a MessagePack array of 32-bit length
+    body = head + b"".join(encoded)
     return Batch(first, len(encoded), body, checksum(first, len(encoded), body))
 
 
@@ -188,11 +187,6 @@ def checksum(first: int, count: int, body: bytes) -> int:
     """Return the CRC-32 over the place and the content of a batch."""
     place = b"%d %d %d " % (VERSION, first, count)
     return zlib.crc32(body, zlib.crc32(place))
-
-
-def _array_head(count: int) -> bytes:
-    """Return the MessagePack header of an array of 32-bit length."""
-    return b"\xdd" + count.to_bytes(4, "big")
 
 
 def flatten(batches: Iterable[Batch]) -> Iterable[tuple[int, Record]]:

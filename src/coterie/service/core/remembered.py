@@ -53,8 +53,7 @@ class Remembered:
         self.open = 0  # events that may still get a reward
         self._counts: dict[int, int] = {}  # users of a block
         self._rows: dict[int, list[Event]] = {}  # events of a block, oldest first
-        self.user_parts = Blocks(lambda: list(self._counts), self._encode_users)
-        self.event_parts = Blocks(lambda: list(self._rows), self._encode_events)
+        self.mark_none()
 
     def touch_user(self, number: int) -> None:
         """Say that a user is about to change."""
@@ -154,13 +153,10 @@ class Remembered:
 
     def mark_none(self) -> None:
         """Say that nothing changed."""
-        self.user_parts = Blocks(lambda: list(self._counts), self._encode_users)
+        self.user_parts = Blocks(lambda: list(self._counts), self.encode_users)
         self.event_parts = Blocks(lambda: list(self._rows), self._encode_events)
 
-    def _encode_users(self, block: int) -> bytes:
-        return self.encode_users(block, {})
-
-    def encode_users(self, block: int, turns: Mapping[int, int]) -> bytes:
+    def encode_users(self, block: int, turns: Mapping[int, int] | None = None) -> bytes:
         """Return the users of a block; `turns` has what to write for `seen` instead, by number."""
         numbers = range(block * USERS, (block + 1) * USERS)
         found = [user for user in map(self.users.get, numbers) if user is not None]

@@ -12,13 +12,12 @@ from safetensors.numpy import load, save
 from coterie.errors import CoterieError, FileError
 from coterie.models.files import Tensors, content_checksum, pack_ids, unpack_ids
 from coterie.service.core.bandit import Bandit
-from coterie.service.core.policy_config import Kind, make_policy
+from coterie.service.core.policy_config import KINDS, Kind, make_policy
 from coterie.service.ids import RULE, is_id
 from coterie.service.settings import Config
 
 VERSION = "1"
 MODEL = "coterie-model"  # the name of the header in the file's metadata
-KINDS: tuple[Kind, ...] = ("items", "vectors", "model")
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -126,9 +125,8 @@ def _part(
         raise FileError(f"the model file is damaged: {error}") from error
     items = unpack_ids(own, "items") if kind == "items" and "items" in own else []
     if len(items) > config.max_items:
-        raise FileError(
-            f"the model file has {len(items)} items, expected at most {config.max_items} (max-items)"
-        )
+        most = config.max_items
+        raise FileError(f"the model file has {len(items)} items, expected at most {most} (max-items)")
     if not set(policy.users) <= set(number_of.values()) or not 0 <= header.learned[kind] < 2**53:
         raise FileError("the model file contradicts itself")
     return header.learned[kind], save({k: np.ascontiguousarray(v) for k, v in policy.tensors().items()})

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from coterie.data.logs.service_log import FORMAT
-from coterie.errors import FileError, MissingExtraError
+from coterie.errors import FileError
 from coterie.service.core.records import Rank, Record
 from coterie.service.private import open_private
 
@@ -23,7 +25,6 @@ _back = msgspec.json.Decoder(Record)
 
 def write_parquet(records: Iterable[tuple[int, Record]], names: Mapping[int, str], path: Path) -> int:
     """Write the log, and return how many records it has."""
-    pa, pq = _arrow()
     columns = {"position": pa.int64(), "at": pa.timestamp("ms", tz="UTC")}
     columns |= dict.fromkeys(("kind", "event", "user", "chosen"), pa.string())
     columns |= dict.fromkeys(("probability", "value"), pa.float64())
@@ -39,7 +40,6 @@ def write_parquet(records: Iterable[tuple[int, Record]], names: Mapping[int, str
 
 def read_parquet(path: Path) -> Iterator[Record]:
     """Yield the records of an exported log, in order."""
-    pa, pq = _arrow()
     try:
         with pq.ParquetFile(path) as file:
             found = (file.schema_arrow.metadata or {}).get(b"coterie-log", b"none").decode()
@@ -75,12 +75,3 @@ def _rows(records: Iterable[tuple[int, Record]], names: Mapping[int, str]) -> It
             "outcome": getattr(record, "outcome", None),
             "record": _json.encode(record).decode(),
         }
-
-
-def _arrow() -> Any:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise MissingExtraError("Parquet needs pyarrow: pip install 'coterie[service]'") from error
-    return pa, pq

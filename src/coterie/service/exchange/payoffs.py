@@ -1,8 +1,7 @@
 """Payoffs to learn from, for a warm start: those that an exported log learned."""
 
-from collections.abc import Iterable, Iterator, Mapping
-
-from msgspec import Struct
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.events import Paid
@@ -10,7 +9,7 @@ from coterie.service.core.records import Record
 from coterie.service.settings import Config
 
 
-class Payoff(Struct, frozen=True):
+class Payoff(NamedTuple):
     """A payoff to learn."""
 
     user: str
@@ -18,20 +17,14 @@ class Payoff(Struct, frozen=True):
     value: float
 
 
-def payoffs_of(
-    records: Iterable[Record], names: Mapping[int, str] | None = None, config: Config | None = None
-) -> Iterator[Payoff]:
-    """Yield the payoffs that an exported log learned, default rewards included.
-
-    With `config` they are encoded as its policy learns them, whatever policy the log had.
-    """
+def payoffs_of(records: Iterable[Record], config: Config | None = None) -> Iterator[Payoff]:
+    """Yield the payoffs that an exported log learned, with default rewards, as the policy of `config` learns them."""
     bandit = Bandit()
     bandit.fixed = config
-    known = dict(names or {})
     learned: list[Payoff] = []
 
     def heard(user: int, paid: Paid, value: float) -> None:
-        learned.append(Payoff(known.get(user, f"imported-{user}"), paid, value))
+        learned.append(Payoff(f"imported-{user}", paid, value))
 
     bandit.policies.on_learn = heard
     for record in records:

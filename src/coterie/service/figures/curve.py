@@ -29,9 +29,7 @@ class Point(Struct, frozen=True, rename="camel"):
     payoff_interval: Interval | None
     baseline_interval: Interval | None
     uniform_interval: Interval | None
-    baseline_blind: (
-        int  # payoffs of choices that left the baseline no chance; if there are any, it is unknown
-    )
+    baseline_blind: int  # payoffs of choices that left the baseline no chance; with any, it is unknown
     uniform_blind: int
     agreement: float | None  # how often the best guess is the baseline's choice
     would_earn: float | None  # while the baseline is shown to all: what the best guess would have earned
@@ -79,7 +77,7 @@ def point(sums: Minute, around: Minute | None = None) -> Point:
         earned=sums.earned,
         payoff=_ratio(sums.earned, sums.learned),
         payoff_interval=interval(payoffs, _least(sums.losses)) if sums.summed == sums.learned else None,
-        share_rate=_ratio(sums.updates - sums.all_learned, sums.updates),
+        share_rate=_ratio(sums.updates - sums.in_all_arms("learned"), sums.updates),
         agreement=_ratio(sums.agreed, sums.judged),
         would_earn=would.value,
         would_earn_interval=would.interval,
@@ -89,9 +87,8 @@ def point(sums: Minute, around: Minute | None = None) -> Point:
 
 
 def _arm(sums: Minute, arm: str) -> dict[str, Any]:
-    learned, earned, squares, losses = (
-        getattr(sums, f"{arm}_{part}") for part in ("learned", "earned", "squares", "losses")
-    )
+    names = [f"{arm}_{part}" for part in ("learned", "earned", "squares", "losses")]
+    learned, earned, squares, losses = (getattr(sums, name) for name in names)
     return {
         arm: _ratio(earned, learned),
         f"{arm}_interval": interval(unweighted(learned, earned, squares), _least(losses)),
@@ -169,11 +166,8 @@ def curve(minutes: Sequence[Minute], now: int, span: int) -> list[Point]:
 def _looking_back(sums: Sequence[Minute]) -> Minute:
     around = sums[-1]
     for row in reversed(sums[:-1]):
-        weights = (
-            (around.baseline_weight, around.baseline_squares),
-            (around.uniform_weight, around.uniform_squares),
-        )
-        if all(_worth(*pair) >= ENOUGH for pair in weights):
+        baseline = _worth(around.baseline_weight, around.baseline_squares)
+        if min(baseline, _worth(around.uniform_weight, around.uniform_squares)) >= ENOUGH:
             break
         around = total(row.start, [around, row])
     return around

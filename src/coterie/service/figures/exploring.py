@@ -5,19 +5,17 @@ probability 1/2. A loop whose choices are nearly certain does not learn what oth
 cannot be estimated from the log. This may be intended (`exploration = 0`); more often it is a mistake.
 
 Whether the best guess changes is found by deciding again: of decisions spread over the last hour, how many have
-another best guess now. A loop that explores and whose best guess does not change has learned what it can; if it
-changes often, the loop is still learning, or its users change.
+another best guess now. If it changes often, the loop is still learning, or its users change.
 """
 
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Sequence
 
 from coterie.errors import CoterieError
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.question import Action, Question, sent_features
 from coterie.service.core.records import Rank
 from coterie.service.core.workload import LONG, long_to_decide
-from coterie.service.figures.statistics import MINUTE, Minute, Statistics
+from coterie.service.figures.statistics import MINUTE, Statistics
 from coterie.service.settings import Config
 
 SPAN = 60  # minutes that are looked at
@@ -31,30 +29,19 @@ EVERY = 60.0  # seconds
 def recent(statistics: Statistics, at: int) -> tuple[int, float]:
     """Return how many decisions of the last hour had a choice, and the sum of their entropies."""
     varied, bits = 0, 0.0
-    for row in _latest(statistics, at):
+    for row in reversed(statistics.minutes):
+        if row.start <= at - SPAN * MINUTE:
+            break
         varied += row.varied
         bits += row.entropy
     return varied, bits
 
 
-def _latest(statistics: Statistics, at: int) -> Iterable[Minute]:
-    for row in reversed(statistics.minutes):
-        if row.start <= at - SPAN * MINUTE:
-            return
-        yield row
-
-
-def stopped(statistics: Statistics, config: Config, at: int) -> bool:
-    """Return whether the loop stopped exploring; False in modes that show the baseline."""
-    varied, bits = recent(statistics, at)
-    return config.mode == "online" and varied >= ENOUGH and bits < LEAST * varied
-
-
 def warning(statistics: Statistics, config: Config, at: int) -> str | None:
-    """Return the warning if the loop stopped exploring, else None."""
-    if not stopped(statistics, config, at):
-        return None
+    """Return the warning if the loop stopped exploring, else None; also None in modes that show the baseline."""
     varied, bits = recent(statistics, at)
+    if config.mode != "online" or varied < ENOUGH or bits >= LEAST * varied:
+        return None
     return (
         f"the loop stopped exploring: the choices of the last hour had an entropy of {bits / varied:.4f} bits, over "
         f"{varied:,} decisions; exploration is {config.exploration:g}, raise it to learn what other actions earn"
@@ -68,7 +55,7 @@ def to_ask(bandit: Bandit) -> list[int]:
         if event.at <= bandit.now - SPAN * MINUTE or len(young) == SEARCHED:
             break
         young.append(event.position)
-    return list(islice(young, 0, None, max(1, len(young) // ASKED)))[:ASKED]
+    return young[:: max(1, len(young) // ASKED)][:ASKED]
 
 
 def asked_again(record: Rank, bandit: Bandit) -> bool | None:

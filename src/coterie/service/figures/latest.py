@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.reasons import rows_of
-from coterie.service.core.records import Rank, Record, Reward
+from coterie.service.core.records import Rank, Record, Reward, flatten
 from coterie.service.figures.intervals import Interval, interval, unweighted
 from coterie.service.log.store import Store
 
@@ -44,11 +44,10 @@ class LatestDecisions:
         """Read the new records; never more than a few times what is remembered."""
         first, end = store.bounds()
         start = max(self._next, first, end - 4 * LATEST)
-        for batch in store.read(start) if start < end else ():
-            for position, record in enumerate(batch.records(), batch.first):
-                if position >= start:
-                    self._take(record)
-                    self._next = position + 1
+        for position, record in flatten(store.read(start)) if start < end else ():
+            if position >= start:
+                self._take(record)
+                self._next = position + 1
 
     def _take(self, record: Record) -> None:
         if isinstance(record, Rank):

@@ -1,7 +1,4 @@
-"""How users and items relate: whom a user resembles on an item, and into which groups an item splits the users.
-
-It is read from the models, for the users seen last.
-"""
+"""How users and items relate in the models: whom a user resembles on an item, and how an item splits the users."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

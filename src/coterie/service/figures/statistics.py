@@ -2,6 +2,7 @@
 
 import math
 from collections import deque
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -65,20 +66,9 @@ class Minute(Struct, gc=False, array_like=True):
     challenger_squares: float = 0.0
     challenger_losses: int = 0
 
-    @property
-    def all_decisions(self) -> int:
-        """How many decisions there were in all arms."""
-        return self.decisions + self.holdback_decisions + self.challenger_decisions
-
-    @property
-    def all_learned(self) -> int:
-        """How many payoffs all arms have learned."""
-        return self.learned + self.holdback_learned + self.challenger_learned
-
-    @property
-    def all_earned(self) -> float:
-        """What all arms earned."""
-        return self.earned + self.holdback_earned + self.challenger_earned
+    def in_all_arms(self, name: str) -> Any:
+        """Return the sum of all arms' "decisions", "learned" or "earned"."""
+        return sum(getattr(self, arm + name) for arm in ("", "holdback_", "challenger_"))
 
 
 class Statistics:

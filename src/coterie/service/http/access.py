@@ -42,9 +42,8 @@ def check_access(scope: Any, opt: Mapping[str, Any]) -> None:
     """Raise if a request may not call a route with these options."""
     needed, may = opt["scope"], scope[SCOPES_OF]
     if needed is not None and needed not in may:
-        raise Problem(
-            403, "wrong_scope", f"this key may {', '.join(may) or 'nothing'}; the call needs {needed}"
-        )
+        allowed = ", ".join(may) or "nothing"
+        raise Problem(403, "wrong_scope", f"this key may {allowed}; the call needs {needed}")
     if scope["method"] not in ("GET", "HEAD"):
         check_site(scope[HEADERS_OF])
         check_declared(scope[HEADERS_OF], opt["body"])
@@ -61,12 +60,9 @@ def check_site(headers: Mapping[bytes, bytes]) -> None:
         return
     own = origin is None or origin.partition(b"://")[2].lower() == headers.get(b"host", b"").lower()
     if site != b"none" or not own:
-        raise Problem(
-            403,
-            "foreign_origin",
-            f"the request comes from a page of another site ({_shown(origin or site)}), which may change nothing "
-            "here; call the service from a server, or from its own page",
-        )
+        other = f"a page of another site ({_shown(origin or site)}), which may change nothing here"
+        way_out = "call the service from a server, or from its own page"
+        raise Problem(403, "foreign_origin", f"the request comes from {other}; {way_out}")
 
 
 def check_declared(headers: Mapping[bytes, bytes], kind: str) -> None:
@@ -75,11 +71,8 @@ def check_declared(headers: Mapping[bytes, bytes], kind: str) -> None:
         return
     given = headers.get(b"content-type", b"")
     if given.partition(b";")[0].strip().lower() != kind.encode():
-        raise Problem(
-            415,
-            "wrong_content_type",
-            f"the body is declared as {_shown(given)}, expected Content-Type: {kind}",
-        )
+        message = f"the body is declared as {_shown(given)}, expected Content-Type: {kind}"
+        raise Problem(415, "wrong_content_type", message)
 
 
 _HOST = re.compile(r"(localhost|[0-9.]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?", re.IGNORECASE)
@@ -108,9 +101,7 @@ def open_paths(app: Litestar) -> set[str]:
             if handler.http_methods == {"OPTIONS"}:  # Litestar's own
                 continue
             if "scope" not in handler.opt:
-                raise TypeError(
-                    f"the route {route.path} names no scope; give it opt=DECIDE, READ, ADMIN or OPEN"
-                )
+                raise TypeError(f"route {route.path} names no scope; give it opt=DECIDE, READ, ADMIN or OPEN")
             if handler.opt["scope"] is None:
                 found.add(route.path)
     return found

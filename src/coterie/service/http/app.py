@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import logging
 from typing import Any
 
 import msgspec
@@ -11,6 +10,7 @@ from litestar.connection import ASGIConnection
 from litestar.datastructures import State
 from litestar.handlers import BaseRouteHandler
 from litestar.openapi import OpenAPIConfig
+from prometheus_client import generate_latest
 
 from coterie import __version__
 from coterie.errors import CoterieError
@@ -29,6 +29,7 @@ from coterie.service.http.openapi import document
 from coterie.service.http.routes import configuration, decisions, items, page, statistics, users
 from coterie.service.http.telemetry import Spans
 from coterie.service.log.errors import LostError
+from coterie.service.logs import log
 from coterie.service.personalizer import routes as personalizer
 from coterie.service.personalizer.errors import PREFIX
 from coterie.service.personalizer.versions import every_form
@@ -36,8 +37,6 @@ from coterie.service.threads import in_thread
 
 KEYS_EVERY = 2.0  # seconds
 NATIVE: tuple[Any, ...] = (decisions, users, configuration, evaluation_routes, statistics, items, page)
-
-log = logging.getLogger("coterie.service")
 
 
 @get("/healthz", opt=OPEN, operation_id="healthz")
@@ -56,7 +55,7 @@ async def readyz(state: State) -> Response[dict[str, str]]:
 @get("/metrics", opt=READ, operation_id="metrics", media_type="text/plain; version=0.0.4; charset=utf-8")
 async def metrics(state: State) -> bytes:
     """Return the metrics, as Prometheus reads them."""
-    return state.metrics.text()  # type: ignore[no-any-return]
+    return generate_latest(state.metrics.registry)
 
 
 @get("/openapi.json", opt=READ, include_in_schema=False)
@@ -122,10 +121,8 @@ def create_app(
         logging_config=None,
     )
     native, compatible = (_directly(routes, coordinator) for routes in (decisions, personalizer))
-    direct = {
-        ("POST", "/v1/rank"): native,
-        **{("POST", PREFIX + path): compatible for path in every_form("/rank")},
-    }
+    direct = {("POST", PREFIX + path): compatible for path in every_form("/rank")}
+    direct["POST", "/v1/rank"] = native
     return Guard(app, coordinator.settings, keyring, counted, open_paths(app), direct, spans)
 
 

@@ -1,25 +1,26 @@
 """Limits below HTTP, before any key: how many connections are open, and how long a request may take to arrive.
 
 A connection that sends its headers or body too slowly, or does not read its answer, is closed. A connection beyond
-`max-connections` is answered 503 and closed. Both are counted, and reaching the limit is logged.
+`max-connections` is answered 503 and closed. Both are counted, and reaching the limit is logged. Endless headers are
+ended before they fill the memory: the guard checks `max-headers` only when the headers are complete.
 """
 
 import asyncio
-import logging
 import resource
 from functools import partial
 from typing import Any, Literal, cast
 
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
 from coterie.service.http.error_answers import closing_answer
-from coterie.service.http.header_limit import LimitedHeaders
 from coterie.service.http.metrics import Metrics
+from coterie.service.logs import log
 from coterie.service.settings import Settings
 
 OTHER_FILES = 64  # descriptors for the store, the log and libraries
+CHUNK = 262_144  # bytes that one read may return, possibly with the end of the request before
 
 Waiting = Literal["headers", "body", "reading"]  # what the service waits for
-
-log = logging.getLogger("coterie.service")
 
 
 class Connections:
@@ -39,12 +40,10 @@ class Connections:
 
     def refuse(self) -> None:
         """Count a refused connection; only the first in a row is logged."""
-        self.metrics.refused()
+        self.metrics.refused.inc()
         if not self._full:
             self._full = True
-            log.warning(
-                f"{self.open} connections are open, as many as max-connections allows; new ones are answered 503"
-            )
+            log.warning(f"{self.open} connections are open (max-connections); new ones are answered 503")
 
     def left(self) -> None:
         """Count a connection that ended."""
@@ -54,25 +53,24 @@ class Connections:
             log.warning(f"{self.open} connections are open, new ones are accepted again")
 
 
-class Connection(LimitedHeaders):
+class Connection(HttpToolsProtocol):
     """One connection, with a timer while a request arrives or an answer is not read."""
 
     def __init__(self, connections: Connections, **more: Any) -> None:
         super().__init__(**more)
-        self.most = connections.settings.max_headers
         self._shared = connections
         self._counted = False
         self._waiting: Waiting | None = None
         self._timed: Waiting | None = None  # what the timer is for
         self._timer: asyncio.TimerHandle | None = None
+        self._headers: int | None = None  # bytes of headers that have begun and not ended
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection, or refuse it if there are too many."""
         if self._shared.open >= self._shared.most:
             self._shared.refuse()
-            transport.write(
-                closing_answer(503, "too_many_connections", "too many connections; try again later")
-            )
+            refusal = closing_answer(503, "too_many_connections", "too many connections; try again later")
+            transport.write(refusal)
             transport.close()
             self.transport = transport
             return
@@ -92,24 +90,29 @@ class Connection(LimitedHeaders):
             super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read a part of a request."""
-        if self._counted:
-            super().data_received(data)
-            self._watch()
+        if not self._counted:
+            return
+        super().data_received(data)
+        if self._headers is not None:
+            self._headers += len(data)
+            most = self._shared.settings.max_headers
+            if self._headers > most + CHUNK and not self.transport.is_closing():
+                message = f"the address and the headers have more than {most} bytes (max-headers)"
+                self.transport.write(closing_answer(431, "headers_too_large", message, retry=False))
+                self.transport.close()
+        self._watch()
 
     def on_message_begin(self) -> None:
-        """Begin to read headers."""
         super().on_message_begin()
-        self._waiting = "headers"
+        self._waiting, self._headers = "headers", 0
 
     def on_headers_complete(self) -> None:
-        """Begin to read a body."""
+        self._headers = None
         super().on_headers_complete()
         # If it waits behind another request, it is the service that does not read on.
         self._waiting = None if self.pipeline else "body"
 
     def on_message_complete(self) -> None:
-        """Stop waiting: the request is complete."""
         super().on_message_complete()
         self._waiting = None
 
@@ -121,13 +124,11 @@ class Connection(LimitedHeaders):
             self._watch()
 
     def pause_writing(self) -> None:
-        """Wait for the client to read."""
         super().pause_writing()
         self._waiting = "reading"
         self._watch()
 
     def resume_writing(self) -> None:
-        """Continue to write."""
         super().resume_writing()
         if self._waiting == "reading":
             self._waiting = None
@@ -159,7 +160,7 @@ class Connection(LimitedHeaders):
         if what == "headers" and answering:  # the answer to the request before is still being made
             self._watch()
             return
-        self._shared.metrics.cut_off(what)
+        self._shared.metrics.cut_off.labels(what).inc()
         if what == "headers" or (what == "body" and not self.cycle.response_started):
             self.transport.write(closing_answer(408, "too_slow", f"the {what} did not arrive in time"))
             self.transport.close()

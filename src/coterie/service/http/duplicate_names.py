@@ -16,10 +16,6 @@ _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
-class TwiceError(ValueError):
-    """A name occurs twice in an object."""
-
-
 def check_names(body: bytes, found: Any = None) -> None:
     """Raise if a name occurs twice in one object of a body that could be decoded.
 
@@ -27,7 +23,7 @@ def check_names(body: bytes, found: Any = None) -> None:
 
     >>> check_names(b'{"value": 1, "value": 0}')
     Traceback (most recent call last):
-    coterie.service.http.duplicate_names.TwiceError: the name 'value' occurs twice in one object
+    ValueError: the name 'value' occurs twice in one object
     """
     there = colons(body)
     # A default value that was sent is not encoded again; then the body is decoded once more.
@@ -36,7 +32,7 @@ def check_names(body: bytes, found: Any = None) -> None:
     if _encode(_decode(body)).count(b":") != there:
         if len(body) <= NAMED:
             json.loads(body, object_pairs_hook=_pairs, parse_int=str, parse_float=str)
-        raise TwiceError("a name occurs twice in one object")
+        raise ValueError("a name occurs twice in one object")
 
 
 def colons(body: bytes) -> int:
@@ -51,4 +47,4 @@ def _pairs(pairs: list[tuple[str, Any]]) -> None:
     names = [name for name, _ in pairs]
     if len({*names}) != len(names):
         name = next(name for k, name in enumerate(names) if name in names[:k])
-        raise TwiceError(f"the name {name[:80]!r} occurs twice in one object")
+        raise ValueError(f"the name {name[:80]!r} occurs twice in one object")

@@ -1,37 +1,21 @@
 """Errors as answers, in one JSON shape or in Personalizer's: for Litestar, for plain ASGI and for a socket."""
 
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import msgspec
 from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
+from litestar.types import Send
 
 from coterie.service.personalizer.errors import is_compatible, translate
 from coterie.service.problems import Problem, body_of, problem_of, retry_header
 
-if TYPE_CHECKING:
-    from litestar.types import Send
-
-CODES = {
-    400: "invalid_request",
-    401: "no_key",
-    404: "not_found",
-    405: "method_not_allowed",
-    413: "body_too_large",
-}
+CODES = {400: "invalid_request", 404: "not_found", 405: "method_not_allowed"}
 
 
-class ErrorAnswer(NamedTuple):
-    """Status, headers and body of an answer that is an error."""
-
-    status: int
-    headers: dict[str, str]
-    body: dict[str, Any]
-
-
-def error_answer(error: Exception, path: str) -> ErrorAnswer:
-    """Return the answer to a request on `path` that raised `error`."""
+def error_answer(error: Exception, path: str) -> tuple[int, dict[str, str], dict[str, Any]]:
+    """Return status, headers and body of the answer to a request on `path` that raised `error`."""
     more: dict[str, str] = {}
     if isinstance(error, HTTPException):  # Litestar's own: no such route, method or parameter
         more = dict(error.headers or {})
@@ -39,9 +23,9 @@ def error_answer(error: Exception, path: str) -> ErrorAnswer:
     elif isinstance(error, msgspec.MsgspecError):
         error = Problem(400, "invalid_request", str(error))
     if is_compatible(path):
-        return ErrorAnswer(*translate(path, error))
+        return translate(path, error)
     problem = problem_of(error)
-    return ErrorAnswer(problem.status, more | retry_header(problem), body_of(problem.code, problem.message))
+    return problem.status, more | retry_header(problem), body_of(problem.code, problem.message)
 
 
 def _problem_of_litestar(error: HTTPException, compatible: bool) -> Problem:
@@ -59,7 +43,7 @@ def respond(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
     return Response(body, status_code=status, headers=headers, media_type="application/json")
 
 
-async def send_error(error: Exception, send: "Send", path: str) -> None:
+async def send_error(error: Exception, send: Send, path: str) -> None:
     """Send the answer to an error before or outside of Litestar."""
     status, more, body = error_answer(error, path)
     content = msgspec.json.encode(body)

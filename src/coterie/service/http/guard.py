@@ -1,10 +1,11 @@
 """The outermost layer, in plain ASGI for speed: keys, sizes, rates, headers, metrics and the access log."""
 
-import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote
+
+from litestar.types import ASGIApp, Message, Receive, Send
 
 from coterie.service.coordination.standby import WAITING
 from coterie.service.http.access import HEADERS_OF, SCOPES_OF, check_access, is_loopback, wanted
@@ -15,12 +16,10 @@ from coterie.service.http.metrics import Metrics
 from coterie.service.http.telemetry import Spans
 from coterie.service.ids import encoded_path
 from coterie.service.log.store import KeyRow
+from coterie.service.logs import log
 from coterie.service.personalizer.versions import IN_PATH
 from coterie.service.problems import Problem
 from coterie.service.settings import Settings
-
-if TYPE_CHECKING:
-    from litestar.types import ASGIApp, Message, Receive, Send
 
 PROBES = frozenset({"/healthz", "/readyz"})  # probes do not count against a client's rate
 WATCHED = PROBES | {"/metrics"}  # what a standby answers
@@ -32,10 +31,6 @@ HEADERS = [
     (b"cache-control", b"no-store"),
 ]
 POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
-
-log = logging.getLogger("coterie.service")
-
-
 ANSWER = [(b"content-type", b"application/json"), *HEADERS, POLICY]
 
 
@@ -55,7 +50,7 @@ class Guard:
 
     def __init__(
         self,
-        app: "ASGIApp",
+        app: ASGIApp,
         settings: Settings,
         keyring: Keyring,
         metrics: Metrics,
@@ -72,7 +67,7 @@ class Guard:
         self.direct = dict(direct or {})
         self.spans = spans
 
-    async def __call__(self, scope: Any, receive: "Receive", send: "Send") -> None:
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Check a request, pass it on, and count the answer."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
@@ -93,7 +88,7 @@ class Guard:
                     raise _too_large(most)
             return message
 
-        async def watched(message: "Message") -> None:
+        async def watched(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -129,18 +124,9 @@ class Guard:
             if self.spans is not None:
                 self.spans.answered(scope, route, status, began, event_of(scope))
             if self.settings.access_log:
-                log.info(
-                    "request",
-                    extra={
-                        "fields": {
-                            "method": scope["method"],
-                            "route": route,
-                            "status": status,
-                            "ms": round(seconds * 1000, 3),
-                            "event": event_of(scope),
-                        }
-                    },
-                )
+                told = {"method": scope["method"], "route": route, "status": status}
+                told |= {"ms": round(seconds * 1000, 3), "event": event_of(scope)}
+                log.info("request", extra={"fields": told})
 
     def _check(self, scope: Any) -> None:
         headers, open_to_all = wanted(scope["headers"]), scope["path"] in self.public
@@ -162,11 +148,9 @@ class Guard:
         size = len(scope.get("raw_path") or b"") + len(scope.get("query_string", b""))
         size += sum([len(name) + len(value) for name, value in scope["headers"]])
         if size > self.settings.max_headers:
+            expected = f"expected at most {self.settings.max_headers} (max-headers)"
             raise Problem(
-                431,
-                "headers_too_large",
-                f"the address and the headers have {size} bytes, expected at most {self.settings.max_headers} "
-                "(max-headers)",
+                431, "headers_too_large", f"the address and the headers have {size} bytes, {expected}"
             )
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self.settings.max_body:

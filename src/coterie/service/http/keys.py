@@ -37,9 +37,8 @@ def check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
     """Return the scopes in their usual order."""
     given = set(scopes)
     if not given or not given <= set(SCOPES):
-        raise ParameterError(
-            f"scopes are {', '.join(sorted(given)) or 'none'}, expected some of {', '.join(SCOPES)}"
-        )
+        named = ", ".join(sorted(given)) or "none"
+        raise ParameterError(f"scopes are {named}, expected some of {', '.join(SCOPES)}")
     return tuple(scope for scope in SCOPES if scope in given)
 
 
@@ -52,11 +51,9 @@ def keys_from_environment(environment: Mapping[str, str]) -> list[KeyRow]:
         name = variable.removeprefix("COTERIE_KEY").lstrip("_").lower() or "environment"
         scopes, colon, key = text.rpartition(":")
         if len(key) < LEAST:
-            raise ParameterError(
-                f"the key in {variable} has {len(key)} characters, expected at least {LEAST}"
-            )
-        row = KeyRow(name, check_scopes(scopes.split("+") if colon else SCOPES), hash_key(key), 0)
-        found.append(row)
+            raise ParameterError(f"the key in {variable} has {len(key)} characters, expected {LEAST} or more")
+        scopes_of = check_scopes(scopes.split("+") if colon else SCOPES)
+        found.append(KeyRow(name, scopes_of, hash_key(key), 0))
     return found
 
 

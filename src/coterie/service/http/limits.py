@@ -38,12 +38,8 @@ class Rate:
             del self._buckets[next(iter(self._buckets))]
         if left < 1:
             self._buckets[client] = (left, now)
-            raise Problem(
-                429,
-                "too_many_requests",
-                f"more than {self.rate:g} requests a second; slow down",
-                (1 - left) / self.rate,
-            )
+            message = f"more than {self.rate:g} requests a second; slow down"
+            raise Problem(429, "too_many_requests", message, (1 - left) / self.rate)
         self._buckets[client] = (left - 1, now)
 
 
@@ -53,12 +49,8 @@ def check_shape(settings: Settings, body: bytes) -> None:
         return
     most = DEPTH * (settings.max_features + settings.max_actions)
     if body.count(b"[") + body.count(b"{") > most:
-        raise Problem(
-            413,
-            "too_many_features",
-            f"the body has more than {most} objects and lists, which more than {settings.max_features} features "
-            "(max-features) would have",
-        )
+        message = f"more than {settings.max_features} features (max-features): over {most} objects and lists"
+        raise Problem(413, "too_many_features", message)
 
 
 def check_numbers(body: bytes) -> None:
@@ -72,20 +64,16 @@ def check_numbers(body: bytes) -> None:
             elif isinstance(value, list):
                 waiting.extend(value)
             elif isinstance(value, int) and abs(value) > sys.float_info.max:
-                raise ValueError(
-                    f"{str(value)[:40]}… has {len(str(abs(value)))} digits, expected a finite number"
-                )
+                digits = len(str(abs(value)))
+                raise ValueError(f"{str(value)[:40]}… has {digits} digits, expected a finite number")
 
 
 def check_actions(settings: Settings, actions: Sequence[Any], excluded: Sequence[Any] = ()) -> None:
     """Raise if a request names too many actions."""
     for what, named in (("actions", actions), ("excluded actions", excluded)):
         if len(named) > settings.max_actions:
-            raise Problem(
-                413,
-                "too_many_actions",
-                f"{len(named)} {what}, expected at most {settings.max_actions} (max-actions)",
-            )
+            message = f"{len(named)} {what}, expected at most {settings.max_actions} (max-actions)"
+            raise Problem(413, "too_many_actions", message)
 
 
 def check_features(
@@ -99,10 +87,7 @@ def check_features(
         raise Problem(413, "too_many_features", f"more than {most} features (max-features)")
     crosses = [(2 + shared + one) * (len(actions) + own) for one in alone]
     if sum(crosses) > MOST_CROSSES:
-        raise Problem(
-            422,
-            "invalid_features",
-            f"the features of the context and of all actions make about {sum(crosses)} crosses, expected at most "
-            f"{MOST_CROSSES} in all slots of a request; send fewer features, actions or slots",
-        )
+        found = f"the features of the context and of all actions make about {sum(crosses)} crosses"
+        expected = f"expected at most {MOST_CROSSES} in all slots; send fewer features, actions or slots"
+        raise Problem(422, "invalid_features", f"{found}, {expected}")
     return crosses

@@ -1,49 +1,21 @@
 """Numbers for Prometheus: requests, commits, and what the bandit holds."""
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 
+from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.figures import exploring
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from coterie.service.coordination.coordinator import Coordinator
-
 LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
-
-
-def _learning(coordinator: "Coordinator") -> "Iterator[tuple[str, str, float]]":
-    """Yield how much the choices leave to chance, and how often best guesses change; NaN is unknown."""
-    bandit = coordinator.bandit
-    varied, bits = exploring.recent(bandit.statistics, bandit.now)
-    total = bandit.statistics.total
-    going = not exploring.stopped(bandit.statistics, bandit.config, bandit.now)
-    changes = (
-        math.nan if coordinator.background.guess_changes is None else coordinator.background.guess_changes
-    )
-    agreed = total.agreed / total.judged if total.judged else math.nan
-    yield "coterie_exploring", "0 if the loop stopped exploring", float(going)
-    yield (
-        "coterie_decision_entropy_bits",
-        "Entropy of the choices of the last hour, on average",
-        bits / varied if varied else math.nan,
-    )
-    yield (
-        "coterie_best_guess_changes",
-        "Share of the last hour's best guesses that would be others now",
-        changes,
-    )
-    yield "coterie_baseline_agreement", "How often the best guess was the baseline's choice", agreed
 
 
 class Metrics:
     """One registry per service, so that a process can have several services."""
 
-    def __init__(self, coordinator: "Coordinator") -> None:
+    def __init__(self, coordinator: Coordinator) -> None:
         self.registry = CollectorRegistry()
         self._requests = Histogram(
             "coterie_request_seconds",
@@ -56,11 +28,11 @@ class Metrics:
             "coterie_commit_seconds", "Time of a group commit", registry=self.registry, buckets=LATENCY
         )
         self._records = Counter("coterie_log_records", "Records made durable", registry=self.registry)
-        self._rewards = Counter("coterie_rewards", "Rewards by outcome", ["outcome"], registry=self.registry)
-        self._refused = Counter(
+        self.rewards = Counter("coterie_rewards", "Rewards by outcome", ["outcome"], registry=self.registry)
+        self.refused = Counter(
             "coterie_connections_refused", "Connections beyond max-connections", registry=self.registry
         )
-        self._cut_off = Counter(
+        self.cut_off = Counter(
             "coterie_connections_cut_off",
             "Connections closed because headers, a body, or the reading of an answer took too long",
             ["waiting"],
@@ -84,40 +56,30 @@ class Metrics:
         self._commits.observe(seconds)
         self._records.inc(records)
 
-    def refused(self) -> None:
-        """Count a connection beyond max-connections."""
-        self._refused.inc()
-
-    def cut_off(self, waiting: str) -> None:
-        """Count a connection that was closed because it was too slow."""
-        self._cut_off.labels(waiting).inc()
-
-    def rewarded(self, outcome: str) -> None:
-        """Count a reward."""
-        self._rewards.labels(outcome).inc()
-
-    def collect(self) -> "Iterator[GaugeMetricFamily]":
-        """Yield the bandit's numbers."""
-        bandit = self.coordinator.bandit
-        learned = bandit.policies.learned
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the bandit's numbers; NaN is unknown."""
+        coordinator = self.coordinator
+        bandit = coordinator.bandit
         total = bandit.statistics.total
-        ready = self.coordinator.refusing is None
+        ready, waiting = coordinator.refusing is None, coordinator.availability.waiting
+        going = exploring.warning(bandit.statistics, bandit.config, bandit.now) is None
+        varied, bits = exploring.recent(bandit.statistics, bandit.now)
+        entropy = bits / varied if varied else math.nan
+        changes = coordinator.background.guess_changes
+        changing = math.nan if changes is None else changes
+        agreed = total.agreed / total.judged if total.judged else math.nan
         for name, text, value in (
             ("coterie_ready", "1 if writes are accepted", float(ready)),
-            (
-                "coterie_waiting",
-                "1 if another process owns the database",
-                float(self.coordinator.availability.waiting),
-            ),
+            ("coterie_waiting", "1 if another process owns the database", float(waiting)),
             ("coterie_users", "Users known", len(bandit.users)),
             ("coterie_items", "Items known", len(bandit.policies.known_items)),
             ("coterie_events_remembered", "Events remembered", len(bandit.events)),
             ("coterie_events_waiting", "Events that may still get a reward", bandit.remembered.open),
             ("coterie_log_position", "Records in the log so far", bandit.position),
-            ("coterie_payoffs_learned", "Payoffs learned by the model", learned),
-            ("coterie_decisions", "Decisions made", total.all_decisions),
+            ("coterie_payoffs_learned", "Payoffs learned by the model", bandit.policies.learned),
+            ("coterie_decisions", "Decisions made", total.in_all_arms("decisions")),
             ("coterie_decisions_explored", "Decisions by chance", total.explored),
-            ("coterie_earned", "Sum of payoffs learned", total.all_earned),
+            ("coterie_earned", "Sum of payoffs learned", total.in_all_arms("earned")),
             (
                 "coterie_model_updates",
                 "Users' models updated; beyond payoffs learned it is sharing",
@@ -126,10 +88,17 @@ class Metrics:
             (
                 "coterie_queue",
                 "Requests that wait for their turn or for the disk",
-                self.coordinator.sequencer.queued,
+                coordinator.sequencer.queued,
             ),
             ("coterie_connections", "Connections open", self.connections()),
-            *_learning(self.coordinator),
+            ("coterie_exploring", "0 if the loop stopped exploring", float(going)),
+            ("coterie_decision_entropy_bits", "Entropy of the choices of the last hour, on average", entropy),
+            (
+                "coterie_best_guess_changes",
+                "Share of the last hour's best guesses that would be others now",
+                changing,
+            ),
+            ("coterie_baseline_agreement", "How often the best guess was the baseline's choice", agreed),
         ):
             yield GaugeMetricFamily(name, text, value)
         arms = {} if bandit.trial is None else bandit.trial.arms
@@ -142,7 +111,3 @@ class Metrics:
             for arm, sums in arms.items():
                 family.add_metric([arm], getattr(sums, kind))
             yield family
-
-    def text(self) -> bytes:
-        """Return all metrics in Prometheus' text format."""
-        return generate_latest(self.registry)

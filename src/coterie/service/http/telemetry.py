@@ -1,8 +1,7 @@
 """Spans for OpenTelemetry: one per request, with the event's id. Off by default, and then without cost.
 
-Enabled by the setting `telemetry`, the address of a collector, or by the standard variables
-OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_TRACES_EXPORTER. OpenTelemetry itself reads
-the other OTEL_* variables (service name, sampler, headers, …).
+Enabled by the setting `telemetry`, the address of a collector, or by one of the variables below. OpenTelemetry itself
+reads the other OTEL_* variables (service name, sampler, headers, …).
 """
 
 import os
@@ -78,18 +77,16 @@ def spans_of(settings: Settings, environment: Mapping[str, str] | None = None) -
         raise ParameterError(f"OTEL_TRACES_EXPORTER is {kind!r}, expected one of {', '.join(EXPORTERS)}")
     by = f"the setting telemetry = {settings.telemetry!r}" if settings.telemetry else f"{enabled[0]} is set"
     try:
-        return Spans(_console() if kind == "console" else _otlp(settings.telemetry, said))
+        if kind != "console":
+            return Spans(_otlp(settings.telemetry, said))
+        from opentelemetry.sdk.trace.export import ConsoleSpanExporter
+
+        return Spans(ConsoleSpanExporter())
     except ImportError as error:
         raise MissingExtraError(
             f"telemetry is enabled ({by}), but OpenTelemetry is not installed: "
             "pip install 'coterie[telemetry]', or set OTEL_SDK_DISABLED=true"
         ) from error
-
-
-def _console() -> Any:
-    from opentelemetry.sdk.trace.export import ConsoleSpanExporter
-
-    return ConsoleSpanExporter()
 
 
 def _otlp(address: str | None, said: Mapping[str, str]) -> Any:

@@ -10,7 +10,7 @@ import sqlite3
 import tempfile
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from coterie.service.log.errors import InUseError
 from coterie.service.log.sqlite_owner import Owned
 from coterie.service.log.sqlite_store import APPLICATION, SCHEMA, TABLES, SqliteStore
 from coterie.service.log.sqlite_wal import check_wal
-from coterie.service.log.store import READ, is_postgres
+from coterie.service.log.store import COLUMNS, READ, is_postgres
 from coterie.service.private import open_private
 from coterie.service.snapshots.pieces import name_of
 
@@ -98,12 +98,6 @@ def restore(path: Path, store: str, replace: bool = False, replay: bool = True) 
     return found
 
 
-def read_backup(path: Path) -> Made:
-    """Return how a backup describes itself; its rows are not read."""
-    with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)) as connection:
-        return _about(connection, path)
-
-
 def _checked_copy(path: Path, copy: Path, replay: bool) -> Checked:
     """Copy a backup to where it can be opened as a store, and raise if it is damaged."""
     source = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)
@@ -132,9 +126,7 @@ def _about(connection: sqlite3.Connection, path: Path) -> Made:
         rows = connection.execute("SELECT about FROM backup").fetchall()
         return msgspec.json.decode(rows[0][0], type=Made)
     except (sqlite3.Error, IndexError, msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
-        raise FileError(
-            f"{path} is not a file that `coterie backup` wrote, or is damaged: {error}"
-        ) from error
+        raise FileError(f"{path} was not written by `coterie backup`, or is damaged: {error}") from error
 
 
 def _copy_file(path: Path, made: sqlite3.Connection) -> None:
@@ -163,9 +155,8 @@ def _check_database(made: sqlite3.Connection, path: Path) -> None:
     if application != APPLICATION or not tables >= TABLES:
         raise FileError(f"{path} does not hold a coterie store")
     if version not in READ:
-        raise FileError(
-            f"{path} has store version {version}, this coterie reads versions {READ[0]} to {READ[-1]}"
-        )
+        known = f"{READ[0]} to {READ[-1]}"
+        raise FileError(f"{path} has store version {version}, this coterie reads versions {known}")
     trouble = made.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if trouble != "ok":
         raise FileError(f"{path} is damaged: {trouble}; restore another backup")
@@ -174,23 +165,17 @@ def _check_database(made: sqlite3.Connection, path: Path) -> None:
 def _describe(made: sqlite3.Connection) -> Made:
     """Return the description of a copy, after checking every row that has a checksum."""
     digest = hashlib.sha256()
-    count = dict.fromkeys(postgres_copy.COLUMNS, 0)
-    for table, row in _all_rows(made):
-        _check_row(table, row)
-        digest.update(msgspec.msgpack.encode((table, row)))
-        count[table] += 1
+    there = {name for (name,) in made.execute("SELECT name FROM sqlite_master").fetchall()}
+    for table, columns in COLUMNS.items():  # in the order of the hash
+        if table in there:
+            for row in made.execute(f"SELECT {columns} FROM {table} ORDER BY 1"):
+                _check_row(table, row)
+                digest.update(msgspec.msgpack.encode((table, row)))
+    users = made.execute("SELECT count(*) FROM users").fetchone()[0]
     first, end = made.execute("SELECT min(first), (SELECT next FROM head) FROM log").fetchone()
     version = made.execute("PRAGMA user_version").fetchone()[0]
     first = end if first is None else first
-    return Made(__version__, int(time.time()), version, first, end, count["users"], digest.hexdigest())
-
-
-def _all_rows(made: sqlite3.Connection) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    there = {name for (name,) in made.execute("SELECT name FROM sqlite_master").fetchall()}
-    for table, columns in postgres_copy.COLUMNS.items():  # in the order of the hash
-        if table in there:
-            for row in made.execute(f"SELECT {columns} FROM {table} ORDER BY 1"):
-                yield table, row
+    return Made(__version__, int(time.time()), version, first, end, users, digest.hexdigest())
 
 
 def _check_row(table: str, row: tuple[Any, ...]) -> None:
@@ -198,19 +183,14 @@ def _check_row(table: str, row: tuple[Any, ...]) -> None:
     if table == "log":
         first, count, _, kept, body = row
         if checksum(first, count, body) != kept:
-            raise FileError(
-                f"log records {first} to {first + count - 1} are damaged; see `coterie store check`"
-            )
-    elif table == "snapshots":
-        if zlib.crc32(row[2]) != row[1]:
-            raise FileError(f"the snapshot at {row[0]} is damaged; start the service, which replaces it")
-    elif table == "evaluations":
-        if zlib.crc32(row[2]) != row[1]:
-            raise FileError(f"the evaluation {bytes(row[0])!r} is damaged; delete it, or restore a backup")
+            last = first + count - 1
+            raise FileError(f"log records {first} to {last} are damaged; see `coterie store check`")
+    elif table == "snapshots" and zlib.crc32(row[2]) != row[1]:
+        raise FileError(f"the snapshot at {row[0]} is damaged; start the service, which replaces it")
+    elif table == "evaluations" and zlib.crc32(row[2]) != row[1]:
+        raise FileError(f"the evaluation {bytes(row[0])!r} is damaged; delete it, or restore a backup")
     elif table == "pieces" and name_of(row[1]) != row[0]:
-        raise FileError(
-            f"piece {row[0].hex()} of a snapshot is damaged; start the service, which replaces it"
-        )
+        raise FileError(f"snapshot piece {row[0].hex()} is damaged; start the service, which replaces it")
 
 
 def _refuse_existing(path: Path, replace: bool) -> None:
@@ -222,7 +202,7 @@ def _refuse_existing(path: Path, replace: bool) -> None:
 
 def _open(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path)
-    connection.execute("PRAGMA synchronous = OFF")  # `_publish` syncs the whole file
+    connection.execute("PRAGMA synchronous = OFF")  # `publish` syncs the whole file
     return connection
 
 
@@ -234,9 +214,5 @@ def _beside(path: Path, doing: str) -> Iterator[Path]:
     try:
         yield part
     finally:
-        for name in _with_companions(part):
-            name.unlink(missing_ok=True)
-
-
-def _with_companions(path: Path) -> Iterable[Path]:
-    return (Path(f"{path}{end}") for end in ("", "-journal", "-wal", "-shm", ".lock"))
+        for end in ("", "-journal", "-wal", "-shm", ".lock"):
+            Path(f"{part}{end}").unlink(missing_ok=True)

@@ -135,16 +135,14 @@ class Committer:
                     self.store.append(job)
                     if lazy and unsynced_since is None:
                         unsynced_since = start
-                due = unsynced_since is not None and (
-                    job is None or time.perf_counter() - unsynced_since > SYNC_EVERY * 0.5
-                )
-                if due:
+                now = time.perf_counter()
+                if unsynced_since is not None and (job is None or now - unsynced_since > SYNC_EVERY * 0.5):
                     self.store.sync()
                     unsynced_since = None
             except StoreError as caught:
                 error = caught
             except Exception as caught:  # after any error, what the disk holds is not known
-                error = _unknown(caught)
+                error = BrokenError(f"writing to the store failed: {type(caught).__name__}: {caught}")
             if job is None:
                 return
             if job.batch.count or error is not None:
@@ -152,7 +150,3 @@ class Committer:
                 self._loop.call_soon_threadsafe(self._done, error, job.batch.count, seconds)
             if error is not None:
                 unsynced_since = None
-
-
-def _unknown(error: Exception) -> StoreError:
-    return BrokenError(f"writing to the store failed: {type(error).__name__}: {error}")

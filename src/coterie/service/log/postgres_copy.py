@@ -8,19 +8,9 @@ from typing import Any
 
 from coterie.errors import FileError, MissingExtraError
 from coterie.service.log.sqlite_store import plain
-from coterie.service.log.store import OPTIONAL, as_bytes
+from coterie.service.log.store import COLUMNS, OPTIONAL, as_bytes
 
 MANY = 500  # rows at a time
-COLUMNS = {  # of each table, the key first
-    "log": "first, count, version, checksum, body",
-    "users": "number, id, checksum",
-    "snapshots": "position, checksum, state",
-    "keys": "name, scopes, hash, created",
-    "scrubs": "number",
-    "head": "one, next",
-    "pieces": "name, body",
-    "evaluations": "name, checksum, body",
-}
 
 # The tables that are the same in both kinds of stores; users' names are not, and the head has another key.
 TABLES = {table: columns for table, columns in COLUMNS.items() if table not in ("users", "head")}

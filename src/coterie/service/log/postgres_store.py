@@ -22,12 +22,7 @@ FRESH = 10.0  # seconds that an owner may take to make the tables of a new store
 
 # Each side notices within 3 s that the other is gone; the server then gives the lock to the next process.
 HERE = {"keepalives_idle": 1, "keepalives_interval": 1, "keepalives_count": 2, "tcp_user_timeout": 3000}
-THERE = {
-    "tcp_keepalives_idle": 1,
-    "tcp_keepalives_interval": 1,
-    "tcp_keepalives_count": 2,
-    "tcp_user_timeout": 3000,
-}
+THERE = {f"tcp_{name.removeprefix('tcp_')}": value for name, value in HERE.items()}
 
 SCHEMA = """
 CREATE TABLE coterie_version (version INTEGER NOT NULL);
@@ -158,20 +153,10 @@ class PostgresStore(Store):
             except psycopg.Error as error:
                 raise self._named(error) from error
 
-    def size(self) -> int:
-        """Return the bytes of the tables."""
-        tables = ["log", "users", "snapshots", "keys", "head"]
-        tables += ["pieces"] if self.pieces() else []
-        tables += ["evaluations"] if self.evaluations() else []
-        total = " + ".join(f"pg_total_relation_size('coterie_{table}')" for table in tables)
-        return int(self._rows(f"SELECT {total}")[0][0])
-
     def version(self) -> int:
-        """Return the version of the tables' format."""
         return int(self._rows("SELECT version FROM coterie_version")[0][0])
 
     def _release(self) -> None:
-        """Release the database."""
         self._read.close()
         self._write.close()
 

@@ -36,9 +36,7 @@ def recover(
                 bandit = snapshot.restore(state, shards, store.piece)
                 break
     if bandit.position < first:
-        raise FileError(
-            f"the log begins at record {first}, and there is no sound snapshot to begin from; restore a backup"
-        )
+        raise FileError(f"the log begins at record {first}, without a sound snapshot; restore a backup")
     bandit.user_names.take(store.users())
     catch_up(bandit, store, shards, owned)
     return bandit

@@ -49,6 +49,7 @@ class SqliteStore(Store):
         if not (self._create or self.path.exists()):
             raise _no_store(self.path)
         self._waiting = False  # whether a commit of the log waits for the lock, or is about to
+        self._folding = threading.Lock()  # of the connection that makes checkpoints
         self._connections: list[sqlite3.Connection] = []
         self._owned = None if self._beside_owner else Owned(self.path)
         try:
@@ -61,25 +62,26 @@ class SqliteStore(Store):
             self._written = 0  # about how many bytes since the last checkpoint
             self._prepare()
             # Checkpoints have their own connection, so that commits need not wait for them.
-            self._fold, self._folding = self._connect(), threading.Lock()
+            self._fold = self._connect()
             self._read = self._connect()
             self._read.execute("PRAGMA query_only = ON")
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # its message may quote damaged text
-            self._let_go()
+            self.close()
             raise FileError(
                 f"{self.path} cannot be opened as a coterie store ({error}); restore a backup, or move it away "
                 "to start with an empty one"
             ) from error
         except BaseException:
-            self._let_go()
+            self.close()
             raise
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         """Close what is open, SQLite's connections first: closing them releases its locks."""
-        while self._connections:
-            self._connections.pop().close()
-        if self._owned is not None:
-            self._owned.close()
+        with self._folding:
+            while self._connections:
+                self._connections.pop().close()
+            if self._owned is not None:
+                self._owned.close()
 
     def sync(self) -> None:
         """Sync the write-ahead log, for the level that does not sync on every commit."""
@@ -110,14 +112,9 @@ class SqliteStore(Store):
         if busy:
             raise StoreError(f"the write-ahead log of {self.path} is in use by another process; try again")
 
-    def compact(self, before: int) -> int:
-        """Remove old batches, and give their pages back."""
-        removed = super().compact(before)
-        self._give_back()
-        return removed
-
-    def _give_back(self) -> None:
-        """Return free pages to the file system, some at a time, so that commits need not wait for all."""
+    def compact(self, before: int) -> None:
+        """Remove old batches, and return their pages, some at a time, so that commits need not wait for all."""
+        super().compact(before)
         while self._rows("PRAGMA freelist_count")[0][0]:
             # Under the lock, because commits use the same connection. As a script, because Python stops a statement
             # without columns after its first step, which frees one page.
@@ -125,13 +122,7 @@ class SqliteStore(Store):
                 self._check_open()
                 self._write.executescript(f"PRAGMA incremental_vacuum({PAGES})")
 
-    def size(self) -> int:
-        """Return the bytes of the file and its write-ahead log."""
-        files = (self.path, Path(f"{self.path}-wal"))
-        return sum(file.stat().st_size for file in files if file.exists())
-
     def version(self) -> int:
-        """Return the version of the file's format."""
         return int(self._rows("PRAGMA user_version")[0][0])
 
     def own(self) -> bool:
@@ -144,11 +135,6 @@ class SqliteStore(Store):
 
     def reconnect(self) -> None:
         """Do nothing: there is no connection to lose."""
-
-    def _release(self) -> None:
-        """Write the write-ahead log into the file, and release it."""
-        with self._folding:
-            self._let_go()
 
     def _make_private(self) -> None:
         """Let no other user read the file, nor the files that SQLite puts beside it with the same rights."""

@@ -40,18 +40,14 @@ def check_wal(path: Path) -> None:
         if not (mine and (sum1, sum2) in fitting):
             if bad is None:
                 bad = place
-                commits = int(commit != 0 and not _stale(one, two, salt1, salt2))
+                # If both salts differ, the frame is left over from before SQLite last restarted the log.
+                commits = int(commit != 0 and (one == salt1 or two == salt2))
         elif bad is not None:
             commits += commit != 0
         # After a bad frame, either its checksum or its content may be damaged.
         before = {(sum1, sum2)} if (sum1, sum2) in fitting else {(sum1, sum2), *list(fitting)[:2]}
         if bad is not None and commits >= 2:
             raise _damage(path, bad, "a frame there is damaged, and acknowledged transactions follow it")
-
-
-def _stale(one: int, two: int, salt1: int, salt2: int) -> bool:
-    """Return whether a frame is left over from before SQLite last restarted the log: then both salts differ."""
-    return one != salt1 and two != salt2
 
 
 def _sums(data: bytes, words: str, s0: int, s1: int) -> tuple[int, int]:

@@ -24,6 +24,16 @@ VERSION = 3  # 1 has no pieces, 2 has pieces of 1 MB; a store becomes 3 with its
 READ = (1, 2, 3)
 AT_ONCE = 4  # pieces removed in one transaction
 PAGE_OF_LOG = 64  # batches read at a time
+COLUMNS = {  # of each table, the key first
+    "log": "first, count, version, checksum, body",
+    "users": "number, id, checksum",
+    "snapshots": "position, checksum, state",
+    "keys": "name, scopes, hash, created",
+    "scrubs": "number",
+    "head": "one, next",
+    "pieces": "name, body",
+    "evaluations": "name, checksum, body",
+}
 OPTIONAL = {  # tables that are made when they are first needed
     "pieces": "CREATE TABLE IF NOT EXISTS @pieces (name BLOB PRIMARY KEY, body BLOB NOT NULL)",
     "evaluations": "CREATE TABLE IF NOT EXISTS @evaluations "
@@ -74,13 +84,13 @@ class Changes:
         if rows:
             self._cursor.executemany(self._translate(statement), rows)
 
-    def put(self, table: str, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    def put(self, table: str, rows: Sequence[Sequence[Any]]) -> None:
         """Write rows, each in the place of the one with the same key."""
+        key, *columns = COLUMNS[table].split(", ")
         marks = ", ".join("?" * (1 + len(columns)))
         new = ", ".join(f"{name} = EXCLUDED.{name}" for name in columns)
-        self.executemany(
-            f"INSERT INTO @{table} VALUES ({marks}) ON CONFLICT ({key}) DO UPDATE SET {new}", rows
-        )
+        statement = f"INSERT INTO @{table} VALUES ({marks}) ON CONFLICT ({key}) DO UPDATE SET {new}"
+        self.executemany(statement, rows)
 
 
 class Store(ABC):
@@ -139,17 +149,15 @@ class Store(ABC):
                 "INSERT INTO @log VALUES (?, ?, ?, ?, ?)",
                 (batch.first, batch.count, batch.version, batch.checksum, batch.body),
             )
-            moved = changes.execute(
-                "UPDATE @head SET next = ? WHERE next = ?", (batch.first + batch.count, batch.first)
-            )
+            ends = (batch.first + batch.count, batch.first)
+            moved = changes.execute("UPDATE @head SET next = ? WHERE next = ?", ends)
             if moved.rowcount != 1:
                 raise BrokenError(f"the log does not end at {batch.first}: another process wrote to it")
             names = [self._pack_name(number, name) for number, name in appends.named.items()]
-            changes.put("users", "number", ["id", "checksum"], names)
+            changes.put("users", names)
             changes.executemany("DELETE FROM @users WHERE number = ?", [(n,) for n in appends.forgotten])
-            changes.executemany(
-                "INSERT INTO @scrubs VALUES (?) ON CONFLICT DO NOTHING", [(n,) for n in appends.scrub]
-            )
+            scrubs = [(number,) for number in appends.scrub]
+            changes.executemany("INSERT INTO @scrubs VALUES (?) ON CONFLICT DO NOTHING", scrubs)
 
     @abstractmethod
     def sync(self) -> None:
@@ -199,9 +207,8 @@ class Store(ABC):
     def users(self, first: int = 0) -> dict[int, str]:
         """Return the names of the users that were not forgotten, from the number `first` on."""
         found = {}
-        for number, name, checksum in self._rows(
-            "SELECT number, id, checksum FROM @users WHERE number >= ?", first
-        ):
+        query = "SELECT number, id, checksum FROM @users WHERE number >= ?"
+        for number, name, checksum in self._rows(query, first):
             text = self._unpack_name(number, name, checksum)
             if text is None:
                 raise FileError(f"the name of user {number} in {self.where} is damaged; restore a backup")
@@ -232,8 +239,7 @@ class Store(ABC):
         with self._saving:
             with self._changing(len(row) + sum(map(len, (new or {}).values()))) as changes:
                 self._insert_pieces(changes, new or {})
-                kept = (position, zlib.crc32(row), row)
-                changes.put("snapshots", "position", ["checksum", "state"], [kept])
+                changes.put("snapshots", [(position, zlib.crc32(row), row)])
                 changes.execute(
                     "DELETE FROM @snapshots WHERE position NOT IN "
                     "(SELECT position FROM @snapshots ORDER BY position DESC LIMIT ?)",
@@ -251,11 +257,9 @@ class Store(ABC):
         rows = [bytes(state) for (state,) in self._rows("SELECT state FROM @snapshots")]
         unused = pieces.unused(self.pieces(), rows)
         for start in range(0, len(unused), AT_ONCE):
+            some = [(name,) for name in unused[start : start + AT_ONCE]]
             with self._changing() as changes:
-                changes.executemany(
-                    "DELETE FROM @pieces WHERE name = ?",
-                    [(name,) for name in unused[start : start + AT_ONCE]],
-                )
+                changes.executemany("DELETE FROM @pieces WHERE name = ?", some)
 
     def piece(self, name: bytes) -> bytes | None:
         """Return a piece of a snapshot, if it is there."""
@@ -307,16 +311,10 @@ class Store(ABC):
             if changed.rowcount != 1:
                 raise StoreError(f"there is no batch at {batch.first} with {batch.count} records")
 
-    def compact(self, before: int) -> int:
-        """Remove batches that end before a position, and return how many records were removed."""
-        start, _ = self.bounds()
+    def compact(self, before: int) -> None:
+        """Remove batches that end before a position."""
         with self._changing() as changes:
             changes.execute("DELETE FROM @log WHERE first + count <= ?", (before,))
-        return self.bounds()[0] - start
-
-    @abstractmethod
-    def size(self) -> int:
-        """Return the bytes used."""
 
     def keys(self) -> list[KeyRow]:
         """Return the kept keys."""
@@ -327,7 +325,7 @@ class Store(ABC):
         """Keep a key."""
         row = (key.name, " ".join(key.scopes), key.hash, key.created)
         with self._changing() as changes:
-            changes.put("keys", "name", ["scopes", "hash", "created"], [row])
+            changes.put("keys", [row])
 
     def drop_key(self, name: str) -> bool:
         """Remove a key, and return whether there was one."""
@@ -356,8 +354,7 @@ class Store(ABC):
         """Keep an evaluation, in the place of the one of that name."""
         with self._changing(len(body)) as changes:
             changes.execute(OPTIONAL["evaluations"])
-            row = (as_bytes(name), zlib.crc32(body), body)
-            changes.put("evaluations", "name", ["checksum", "body"], [row])
+            changes.put("evaluations", [(as_bytes(name), zlib.crc32(body), body)])
 
     def drop_evaluation(self, name: str) -> None:
         """Remove an evaluation."""

@@ -62,10 +62,8 @@ async def reset_policy(state: State) -> PolicyContract:
 async def show_model(state: State) -> Response[bytes]:
     """Return the model as a file."""
     coordinator: Coordinator = state.coordinator
-    return Response(
-        await coordinator.look(lambda: export_model(coordinator.bandit)),
-        media_type="application/octet-stream",
-    )
+    content = await coordinator.look(lambda: export_model(coordinator.bandit))
+    return Response(content, media_type="application/octet-stream")
 
 
 @put(every_form("/model"), opt=FILE, status_code=204)

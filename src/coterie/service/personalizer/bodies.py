@@ -5,6 +5,7 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from coterie.service.coordination.answers import Candidate
 from coterie.service.http.bodies import ActionBody, Features, decode_body
 from coterie.service.ids import LONGEST, Name, readable
 from coterie.service.personalizer.errors import Refusal
@@ -23,17 +24,10 @@ class RankIn(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     defer_activation: bool | None = None
 
 
-class RankedOut(Struct, frozen=True):
-    """An action as ranked."""
-
-    id: str
-    probability: float
-
-
 class RankOut(Struct, frozen=True, rename="camel"):
     """The answer to a rank."""
 
-    ranking: list[RankedOut]
+    ranking: list[Candidate]
     event_id: str
     reward_action_id: str
 

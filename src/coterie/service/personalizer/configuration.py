@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from coterie.errors import CoterieError
 from coterie.service.coordination.coordinator import Coordinator
-from coterie.service.coordination.rules import RETENTION
+from coterie.service.coordination.rules import RETENTION, retention_days
 from coterie.service.core.policy_config import check_config, make_policy, possible
 from coterie.service.durations import format_duration, parse_duration
 from coterie.service.evaluations.jobs import milliseconds, moment
@@ -72,7 +72,7 @@ def show(coordinator: Coordinator) -> ServiceConfiguration:
         default_reward=config.default_reward,
         reward_aggregation=config.aggregation,
         exploration_percentage=config.exploration,
-        log_retention_days=int(coordinator.retention_days),
+        log_retention_days=int(retention_days(coordinator.settings, coordinator.bandit)),
         learning_mode=NAMES[config.mode],
         log_mirror_enabled=False,
         **(WITHOUT_MEANING | defaults(coordinator.settings) | kept),
@@ -150,9 +150,8 @@ def written(parameters: Mapping[str, Any]) -> str:
 
 async def change_policy(coordinator: Coordinator, sent: PolicyContract) -> None:
     """Let another policy learn the log and take over."""
-    new = msgspec.structs.replace(
-        coordinator.bandit.config, policy=sent.name, parameters=parse_arguments(sent.arguments)
-    )
+    config, parameters = coordinator.bandit.config, parse_arguments(sent.arguments)
+    new = msgspec.structs.replace(config, policy=sent.name, parameters=parameters)
     try:
         check_config(new)
     except CoterieError as error:
@@ -172,9 +171,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
         raise _refuse_arguments(f"arguments: {error}") from error
     names, values = words[::2], words[1::2]
     if len(names) != len(values) or not all(name.startswith("--") for name in names):
-        raise _refuse_arguments(
-            f"arguments are {text[:200]!r}, expected pairs such as '--alpha 0.1 --gamma 0.2'"
-        )
+        raise _refuse_arguments(f"arguments are {text[:200]!r}, expected pairs, as '--alpha 0.1 --gamma 0.2'")
     found = {name[2:].replace("-", "_"): _value(value) for name, value in zip(names, values, strict=True)}
     if len(found) != len(names):
         raise _refuse_arguments(f"arguments are {text[:200]!r}, which name a parameter twice; name each once")

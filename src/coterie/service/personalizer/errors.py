@@ -16,6 +16,13 @@ BY_STATUS = {
     500: "InternalServerError",
     503: "InternalServerError",
 }
+BY_PATH = {
+    "/rank": "InvalidRankRequest",
+    "/reward": "InvalidRewardRequest",
+    "/activate": "InvalidEventIdToActivate",
+    "/configurations/policy": "InvalidPolicyConfiguration",
+    "/configurations/service": "InvalidServiceConfiguration",
+}
 
 
 class Refusal(CoterieError):  # noqa: N818
@@ -38,17 +45,7 @@ def code_of(path: str, status: int) -> str:
     """Return the contract's code for a status on a path."""
     if status in BY_STATUS:
         return BY_STATUS[status]
-    if path.endswith("/rank"):
-        return "InvalidRankRequest"
-    if path.endswith("/reward"):
-        return "InvalidRewardRequest"
-    if path.endswith("/activate"):
-        return "InvalidEventIdToActivate"
-    if path.endswith("/configurations/policy"):
-        return "InvalidPolicyConfiguration"
-    if path.endswith("/configurations/service"):
-        return "InvalidServiceConfiguration"
-    return "BadRequest"
+    return next((code for end, code in BY_PATH.items() if path.endswith(end)), "BadRequest")
 
 
 def body_of(code: str, message: str, target: str | None = None, inner: str | None = None) -> dict[str, Any]:

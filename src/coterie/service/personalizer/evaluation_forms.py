@@ -1,7 +1,4 @@
-"""Evaluations and feature importances as Personalizer's versions answer them.
-
-The versions in the path have one form of results (`policyResults`), the last version another (`content`).
-"""
+"""Evaluations and feature importances in two forms: `policyResults` of old versions, `content` of the last one."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,19 +15,14 @@ ONLINE = "Online"
 SOURCES = {"logged": ONLINE, "baseline": "Baseline", "uniform": "Random"}
 BACK = {name: own for own, name in SOURCES.items()}
 KINDS = {"current": "Custom", "custom": "Custom", "search": "OfflineExperimentation"}
-FIRST = {
-    "waiting": "pending",
-    "running": "pending",
-    "done": "completed",
-    "failed": "failed",
-    "timeout": "timeout",
-}
-LAST = {
-    "waiting": "NotSubmitted",
-    "running": "Running",
-    "done": "Succeeded",
-    "failed": "Failed",
-    "timeout": "Timeout",
+STATUS = {  # in the first form and in the last
+    "waiting": ("pending", "NotSubmitted"),
+    "running": ("pending", "Running"),
+    "done": ("completed", "Succeeded"),
+    "failed": ("failed", "Failed"),
+    "timeout": ("timeout", "Timeout"),
+    "applied": ("optimalPolicyApplied", "OptimalPolicyApplied"),
+    "retained": ("onlinePolicyRetained", "OnlinePolicyRetained"),
 }
 
 
@@ -76,20 +68,16 @@ def _result(
     return {"name": _name(part["policy"]), "arguments": arguments, "policySource": source, **more(part)}
 
 
-def _status(job: Job, words: dict[str, str], applied: str, retained: str) -> str:
+def _status(job: Job) -> tuple[str, str]:
     if job.automatic and job.status == "done":
-        return retained if job.retained else applied
-    return words[job.status]
+        return STATUS["retained" if job.retained else "applied"]
+    return STATUS[job.status]
 
 
 def _first_form(job: Job, whole: bool = True) -> dict[str, Any]:
-    told = _evaluation(job) | {
-        "jobId": job.id,
-        "status": _status(job, FIRST, "optimalPolicyApplied", "onlinePolicyRetained"),
-    }
+    told = _evaluation(job) | {"jobId": job.id, "status": _status(job)[0]}
     if whole and job.result is not None:
-        rows = job.result["policies"]
-        told["policyResults"] = [_result(job, part, _sums) for part in rows]
+        told["policyResults"] = [_result(job, part, _sums) for part in job.result["policies"]]
         told["featureImportance"] = []
     return told
 
@@ -97,10 +85,8 @@ def _first_form(job: Job, whole: bool = True) -> dict[str, Any]:
 def _sums(part: dict[str, Any]) -> dict[str, Any]:
     windows = part["windows"]
     ends = [1000 * (one["at"] or 0) for one in windows]
-    rows = [
-        _sum(one, end, end - ends[max(k - 1, 0)])
-        for k, (one, end) in enumerate(zip(windows, ends, strict=True))
-    ]
+    starts = [ends[0], *ends]  # the first window has no length
+    rows = [_sum(one, end, end - start) for one, start, end in zip(windows, starts, ends, strict=False)]
     return {"summary": rows, "totalSummary": _sum(part, ends[-1], ends[-1] - ends[0])}
 
 
@@ -121,8 +107,7 @@ def _sum(part: dict[str, Any], end: float, length: float) -> dict[str, Any]:
 
 def last_form(job: Job, whole: bool = True, asked: Aggregation = WHOLE) -> dict[str, Any]:
     """Return an evaluation as the last version answers it, with the time series that was asked for."""
-    status = _status(job, LAST, "OptimalPolicyApplied", "OnlinePolicyRetained")
-    told = _evaluation(job) | {"status": status}
+    told = _evaluation(job) | {"status": _status(job)[1]}
     result = job.result
     told["description"] = job.error or ("" if result is None else f"{result['verdict']}. {result['words']}")
     if whole and result is not None:
@@ -157,7 +142,7 @@ def _ends(estimate: dict[str, float]) -> tuple[float, float, float]:
 
 def importance_form(job: Job, whole: bool = True) -> dict[str, Any]:
     """Return a feature importance, which has one form in all versions."""
-    told = _shared(job) | {"status": LAST[job.status], "description": job.error or ""}
+    told = _shared(job) | {"status": STATUS[job.status][1], "description": job.error or ""}
     if whole and job.result is not None:
         told["featureScores"] = [
             {"featureName": one["name"], "namespace": one["namespace"], "score": one["score"]}

@@ -47,23 +47,20 @@ CODES = {
 }
 
 
-class EvaluationContract(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What to evaluate; the field that also searches for policies has two names."""
-
-    name: str
-    start_time: str
-    end_time: str
-    policies: list[PolicyContract] | None = None
-    enable_offline_experimentation: bool | None = None
-    enable_policy_optimization: bool | None = None
-
-
 class ImportanceContract(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """The time of which the features' importance is asked."""
 
     name: str
     start_time: str
     end_time: str
+
+
+class EvaluationContract(ImportanceContract, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """What to evaluate; the field that also searches for policies has two names."""
+
+    policies: list[PolicyContract] | None = None
+    enable_offline_experimentation: bool | None = None
+    enable_policy_optimization: bool | None = None
 
 
 class Reference(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -82,9 +79,8 @@ def contract_errors(missing: str = "EvaluationNotFound") -> Iterator[None]:
         if error.code not in CODES:
             raise
         status, code = CODES[error.code]
-        raise Refusal(
-            status, missing if error.code == "unknown_evaluation" else code, error.message
-        ) from error
+        code = missing if error.code == "unknown_evaluation" else code
+        raise Refusal(status, code, error.message) from error
 
 
 @post(every_form("/evaluations"), opt=ADMIN, status_code=201)
@@ -120,14 +116,13 @@ async def _make_evaluation(name: str, body: bytes, state: State) -> Job:
     coordinator: Coordinator = state.coordinator
     custom = [_candidate(one) for one in sent.policies or ()]
     search = bool(sent.enable_offline_experimentation or sent.enable_policy_optimization)
-    policies = await asyncio.to_thread(
-        policies_of, custom, search, coordinator.bandit.config, coordinator.shards
-    )
+    config, shards = coordinator.bandit.config, coordinator.shards
+    policies = await asyncio.to_thread(policies_of, custom, search, config, shards)
     return await _make_job("evaluation", name, sent, state, policies)
 
 
 async def _make_job(
-    kind: JobKind, name: str, sent: EvaluationContract | ImportanceContract, state: State, policies: Any = ()
+    kind: JobKind, name: str, sent: ImportanceContract, state: State, policies: Any = ()
 ) -> Job:
     coordinator: Coordinator = state.coordinator
     if not is_id(name):
@@ -157,9 +152,8 @@ def _candidate(sent: PolicyContract) -> EvaluatedPolicy:
     try:
         parameters = parse_arguments(sent.arguments)
     except Refusal as error:
-        raise Refusal(
-            400, "InvalidPolicyContract", f"policy {sent.name!r}: {error.message}", "policies"
-        ) from error
+        message = f"policy {sent.name!r}: {error.message}"
+        raise Refusal(400, "InvalidPolicyContract", message, "policies") from error
     policy = parameters.pop("policy", sent.name)
     if policy not in POLICIES:
         message = (

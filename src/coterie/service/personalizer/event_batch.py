@@ -104,9 +104,7 @@ def read_batch(body: bytes) -> list[Sent]:
     """Return the events of a body; raise ValueError if it cannot be read."""
     kind, size = struct.unpack_from(">HI", body, 2)
     if kind != COLLECTION:
-        raise ValueError(
-            f"it is a message of kind {kind}, expected {COLLECTION}: a batch of events of version 2"
-        )
+        raise ValueError(f"its kind is {kind}, expected {COLLECTION}: a batch of events of version 2")
     if size != len(body) - HEAD:
         raise ValueError(f"its head says {size} bytes, but {len(body) - HEAD} follow")
     batch = Table(body[HEAD:])

@@ -24,17 +24,8 @@ from coterie.service.http.access import BYTES, DECIDE
 from coterie.service.http.bodies import Features, question_of
 from coterie.service.http.limits import check_shape
 from coterie.service.ids import LONGEST, RULE, is_id
+from coterie.service.personalizer import event_batch
 from coterie.service.personalizer.errors import Refusal
-from coterie.service.personalizer.event_batch import (
-    CB,
-    LITERAL,
-    MOST,
-    NUMERIC,
-    OUTCOME,
-    Sent,
-    is_batch,
-    read_batch,
-)
 from coterie.service.personalizer.slots import slots_of
 from coterie.service.personalizer.user import find_user
 from coterie.service.personalizer.versions import every_form
@@ -60,9 +51,8 @@ async def log_interactions(body: RawBody, state: State) -> Response[None]:
     with _refused("interaction"):
         found = await asyncio.to_thread(lambda: [*_interactions(body, coordinator)])
     new = await coordinator.keep_decisions(found)
-    return Response(
-        None, status_code=204, headers={"x-coterie-decisions": f"new={new}, known={len(found) - new}"}
-    )
+    told = f"new={new}, known={len(found) - new}"
+    return Response(None, status_code=204, headers={"x-coterie-decisions": told})
 
 
 @post(every_form("/logs/observations"), opt=OCTETS, status_code=204)
@@ -78,7 +68,7 @@ async def log_observations(body: RawBody, state: State) -> Response[None]:
             outcomes["activated" if await coordinator.activate(event) else "unknown_event"] += 1
         if one.value is not None:
             outcome = await coordinator.reward(event, one.value)
-            state.metrics.rewarded(outcome)
+            state.metrics.rewards.labels(outcome).inc()
             outcomes[outcome] += 1
     told = ", ".join(f"{name}={count}" for name, count in outcomes.items())
     return Response(None, status_code=204, headers={"x-coterie-reward": told})
@@ -91,18 +81,17 @@ def _refused(what: str) -> Iterator[None]:
     except Refusal:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, msgspec.MsgspecError) as error:
-        said = (
-            f"{type(error).__name__} {error}" if isinstance(error, KeyError | AttributeError) else str(error)
-        )
-        raise Refusal(400, CODE, f"the body holds no {what} that can be read: {said}", "body") from error
+        name = f"{type(error).__name__} " if isinstance(error, KeyError | AttributeError) else ""
+        message = f"the body holds no {what} that can be read: {name}{error}"
+        raise Refusal(400, CODE, message, "body") from error
 
 
 def _lines(body: bytes, coordinator: Coordinator) -> Iterator[dict[str, Any]]:
     parts = [line for line in body.split(b"\n") if line.strip()]
     if not parts:
         raise ValueError("it is empty")
-    if len(parts) > MOST:
-        raise ValueError(f"it has {len(parts)} lines, expected at most {MOST}")
+    if len(parts) > event_batch.MOST:
+        raise ValueError(f"it has {len(parts)} lines, expected at most {event_batch.MOST}")
     for number, part in enumerate(parts, 1):
         check_shape(coordinator.settings, part)
         try:
@@ -113,16 +102,21 @@ def _lines(body: bytes, coordinator: Coordinator) -> Iterator[dict[str, Any]]:
             ) from error
 
 
+def _events(body: bytes, kind: int, name: str) -> Iterator[event_batch.Sent]:
+    """Yield the events of a batch, which must have this kind of payload."""
+    for sent in event_batch.read_batch(body):
+        if sent.kind != kind:
+            raise ValueError(f"event {sent.id[:80]!r} has payload type {sent.kind}, expected {kind} ({name})")
+        yield sent
+
+
 def _interactions(body: bytes, coordinator: Coordinator) -> Iterator[Decided]:
-    if not is_batch(body):
+    if not event_batch.is_batch(body):
         for line in _lines(body, coordinator):
-            yield _decided(
-                line["EventId"], line["a"], line["p"], line["c"], line.get("DeferredAction"), coordinator
-            )
+            deferred = line.get("DeferredAction")
+            yield _decided(line["EventId"], line["a"], line["p"], line["c"], deferred, coordinator)
         return
-    for sent in read_batch(body):
-        if sent.kind != CB:
-            raise ValueError(f"event {sent.id[:80]!r} has payload type {sent.kind}, expected {CB} (CB)")
+    for sent in _events(body, event_batch.CB, "CB"):
         table = sent.table
         check_shape(coordinator.settings, table.content(2))
         context = msgspec.json.decode(table.content(2), type=dict[str, Any])
@@ -151,9 +145,7 @@ def _decided(
     if len(likely) != len(order) or not all(0 <= chance <= 1 for chance in likely):
         raise ValueError(f"event {event!r}: p is not one probability for each action of a")
     if likely[0] <= 0 or not math.isclose(sum(likely), 1.0, abs_tol=ROUNDING):
-        raise ValueError(
-            f"event {event!r}: the probabilities of p do not add up to 1, or the shown action has 0"
-        )
+        raise ValueError(f"event {event!r}: probabilities p do not add up to 1, or the shown action has 0")
     user, (around,) = find_user([shared], coordinator.settings.user_path)
     actions = [Action(name, _features(part)) for name, part in zip(names, listed, strict=True)]
     parts = [{key: part} for key, part in around.items() if not key.startswith("_")]
@@ -177,30 +169,26 @@ def _features(action: Mapping[str, Any]) -> Features | None:
 
 
 def _observations(body: bytes, coordinator: Coordinator) -> Iterator[Observed]:
-    if not is_batch(body):
+    if not event_batch.is_batch(body):
         for line in _lines(body, coordinator):
             yield _checked(line["EventId"], line.get("Index"), line.get("v"), line.get("ActionTaken") is True)
         return
-    for sent in read_batch(body):
-        if sent.kind != OUTCOME:
-            raise ValueError(
-                f"event {sent.id[:80]!r} has payload type {sent.kind}, expected {OUTCOME} (Outcome)"
-            )
+    for sent in _events(body, event_batch.OUTCOME, "Outcome"):
         yield _outcome(sent)
 
 
-def _outcome(sent: Sent) -> Observed:
+def _outcome(sent: event_batch.Sent) -> Observed:
     table = sent.table
     value: Any = None
     kind, index_kind = table.number(0, "B"), table.number(2, "B")
-    if kind == NUMERIC and (holder := table.table(1)) is not None:
+    if kind == event_batch.NUMERIC and (holder := table.table(1)) is not None:
         value = holder.number(0, "f")
-    elif kind == LITERAL:
+    elif kind == event_batch.LITERAL:
         value = msgspec.json.decode(table.content(1))
     index: str | int | None = None
-    if index_kind == NUMERIC and (holder := table.table(3)) is not None:
+    if index_kind == event_batch.NUMERIC and (holder := table.table(3)) is not None:
         index = holder.number(0, "i")
-    elif index_kind == LITERAL:
+    elif index_kind == event_batch.LITERAL:
         index = table.content(3).decode()
     return _checked(sent.id, index, value, table.number(4, "?"))
 
@@ -209,12 +197,10 @@ def _checked(event: Any, slot: Any, value: Any, activates: bool) -> Observed:
     _check_event(event)
     if value is None and not activates:
         raise ValueError(f"event {event!r} has neither a reward v nor ActionTaken")
-    if value is not None and (
-        isinstance(value, bool) or not isinstance(value, int | float) or not -1 <= value <= 1
-    ):
-        raise ValueError(
-            f"the reward of event {event!r} is {str(value)[:80]!r}, expected a number from -1 to 1"
-        )
+    number = isinstance(value, int | float) and not isinstance(value, bool) and -1 <= value <= 1
+    if value is not None and not number:
+        given = str(value)[:80]
+        raise ValueError(f"the reward of event {event!r} is {given!r}, expected a number from -1 to 1")
     return Observed(event, slot, None if value is None else float(value), activates)
 
 

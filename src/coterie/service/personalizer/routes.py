@@ -1,12 +1,9 @@
-"""Personalizer's rank, reward and activate, in all published forms of the path.
-
-The answer to a reward is the contract's empty 204; the header `x-coterie-reward` has the outcome.
-"""
+"""Personalizer's rank, reward and activate. The answer to a reward is empty; `x-coterie-reward` has the outcome."""
 
 import asyncio
 from typing import Any
 
-from litestar import Request, Response, Router, post
+from litestar import Response, Router, post
 from litestar.datastructures import State
 from litestar.params import FromPath, RawBody
 from litestar.types import Scope
@@ -18,18 +15,9 @@ from coterie.service.http.access import DECIDE
 from coterie.service.http.bodies import question_of
 from coterie.service.http.limits import check_features, check_shape
 from coterie.service.ids import RULE, decode_id, is_id
+from coterie.service.personalizer import bodies
 from coterie.service.personalizer.admin import ROUTES
-from coterie.service.personalizer.bodies import (
-    RankedOut,
-    RankIn,
-    RankOut,
-    RewardIn,
-    SlotOut,
-    SlotRewardsIn,
-    SlotsIn,
-    SlotsOut,
-    read,
-)
+from coterie.service.personalizer.bodies import read
 from coterie.service.personalizer.errors import PREFIX, Refusal
 from coterie.service.personalizer.evaluations import ROUTES as EVALUATIONS
 from coterie.service.personalizer.interactions import ROUTES as LOGGING
@@ -41,11 +29,6 @@ from coterie.service.problems import Problem
 REWARD, ACTIVATION = "x-coterie-reward", "x-coterie-activation"
 
 
-async def check_version(request: Request[Any, Any, Any]) -> None:
-    """Refuse a request without a version."""
-    check_form(request.scope)
-
-
 def checked_event(event: str, code: str) -> str:
     """Return an event id if it is valid; refuse it otherwise."""
     if not is_id(event):
@@ -53,26 +36,27 @@ def checked_event(event: str, code: str) -> str:
     return event
 
 
-def question_from(data: RankIn | SlotsIn, coordinator: Coordinator, excluded: list[str]) -> Question:
+def question_from(
+    data: bodies.RankIn | bodies.SlotsIn, coordinator: Coordinator, excluded: list[str]
+) -> Question:
     """Return the question to decide, for the user found in the context."""
     user, context = find_user(data.context_features or (), coordinator.settings.user_path)
     event = new_event_id() if data.event_id is None else checked_event(data.event_id, "InvalidRankRequest")
-    return question_of(
-        user, data.actions, context, excluded, event, bool(data.defer_activation), coordinator.settings
-    )
+    deferred, settings = bool(data.defer_activation), coordinator.settings
+    return question_of(user, data.actions, context, excluded, event, deferred, settings)
 
 
 @post(every_form("/rank"), opt=DECIDE, status_code=201)
-async def rank(body: RawBody, state: State, scope: Scope) -> RankOut:
+async def rank(body: RawBody, state: State, scope: Scope) -> bodies.RankOut:
     """Choose one of several actions."""
     return await decide(body, state.coordinator, scope)
 
 
-async def decide(body: bytes, coordinator: Coordinator, scope: Any) -> RankOut:
+async def decide(body: bytes, coordinator: Coordinator, scope: Any) -> bodies.RankOut:
     """Answer a rank; the guard calls this without Litestar."""
     check_form(scope)
     check_shape(coordinator.settings, body)
-    data = read(body, RankIn, "InvalidRankRequest")
+    data = read(body, bodies.RankIn, "InvalidRankRequest")
     question = question_from(data, coordinator, data.excluded_actions or [])
     scope["coterie.event"] = question.event
 
@@ -81,18 +65,16 @@ async def decide(body: bytes, coordinator: Coordinator, scope: Any) -> RankOut:
             raise _used(question.event)
 
     answer = ranking_of(await coordinator.rank(question, check))
-    ranking = [RankedOut(candidate.id, candidate.probability) for candidate in answer.ranking]
-    return RankOut(ranking, answer.event_id, answer.chosen)
+    return bodies.RankOut(answer.ranking, answer.event_id, answer.chosen)
 
 
 @post(every_form("/events/{event_id:str}/reward"), opt=DECIDE, status_code=204)
 async def reward(event_id: FromPath[str], body: RawBody, state: State, scope: Scope) -> Response[None]:
     """Say what a decision was worth."""
-    data = read(body, RewardIn, "InvalidRewardRequest")
-    outcome = await state.coordinator.reward(
-        checked_event(decode_id(event_id), "InvalidRewardRequest"), data.value
-    )
-    state.metrics.rewarded(outcome)
+    data = read(body, bodies.RewardIn, "InvalidRewardRequest")
+    event = checked_event(decode_id(event_id), "InvalidRewardRequest")
+    outcome = await state.coordinator.reward(event, data.value)
+    state.metrics.rewards.labels(outcome).inc()
     scope["coterie.outcome"] = outcome  # type: ignore[typeddict-unknown-key]
     return Response(None, status_code=204, headers={REWARD: outcome})
 
@@ -105,11 +87,11 @@ async def activate(event_id: FromPath[str], state: State) -> Response[None]:
 
 
 @post(every_form("/multislot/rank"), opt=DECIDE, status_code=201)
-async def rank_slots(body: RawBody, state: State, scope: Scope) -> SlotsOut:
+async def rank_slots(body: RawBody, state: State, scope: Scope) -> bodies.SlotsOut:
     """Choose a different action for each of several slots."""
     coordinator: Coordinator = state.coordinator
     check_shape(coordinator.settings, body)
-    data = read(body, SlotsIn, "InvalidRankRequest")
+    data = read(body, bodies.SlotsIn, "InvalidRankRequest")
     question = question_from(data, coordinator, [])
     scope["coterie.event"] = question.event  # type: ignore[typeddict-unknown-key]
     check_slots(data, coordinator.settings)
@@ -122,23 +104,19 @@ async def rank_slots(body: RawBody, state: State, scope: Scope) -> SlotsOut:
         if event in coordinator.bandit.events or (known and len(known) != len(data.slots)):
             raise _used(event)
 
-    questions = [
-        slot_question(question, k, slot, work)
-        for k, (slot, work) in enumerate(zip(data.slots, works, strict=True))
-    ]
+    parts = enumerate(zip(data.slots, works, strict=True))
+    questions = [slot_question(question, k, slot, work) for k, (slot, work) in parts]
     found = await coordinator.rank_slots(questions, check)
-    slots = [
-        SlotOut(slot.id, record.actions[record.choice])
-        for slot, record in zip(data.slots, found, strict=True)
-    ]
-    return SlotsOut(slots, event)
+    chosen = [record.actions[record.choice] for record in found]
+    slots = [bodies.SlotOut(slot.id, action) for slot, action in zip(data.slots, chosen, strict=True)]
+    return bodies.SlotsOut(slots, event)
 
 
 @post(every_form("/multislot/events/{event_id:str}/reward"), opt=DECIDE, status_code=204)
 async def reward_slots(event_id: FromPath[str], body: RawBody, state: State) -> Response[None]:
     """Say what the decisions for some slots were worth; outcomes have the same order."""
     coordinator: Coordinator = state.coordinator
-    data = read(body, SlotRewardsIn, "InvalidRewardRequest")
+    data = read(body, bodies.SlotRewardsIn, "InvalidRewardRequest")
     event = checked_event(decode_id(event_id), "InvalidRewardRequest")
     known = {child.slot: child.id for child in slots_of(coordinator, event).values()}
     for part in data.reward:
@@ -151,7 +129,7 @@ async def reward_slots(event_id: FromPath[str], body: RawBody, state: State) -> 
         sent = [coordinator.reward(known[part.slot_id], part.value) for part in data.reward]
         outcomes = [*await asyncio.gather(*sent)]
     for outcome in outcomes:
-        state.metrics.rewarded(outcome)
+        state.metrics.rewards.labels(outcome).inc()
     return Response(None, status_code=204, headers={REWARD: ", ".join(outcomes)})
 
 
@@ -173,6 +151,6 @@ DECISIONS: list[Any] = [rank, reward, activate, rank_slots, reward_slots, activa
 ROUTER = Router(
     path=PREFIX,
     route_handlers=[*DECISIONS, *LOGGING, *EVALUATIONS, *ROUTES],
-    before_request=check_version,
+    before_request=lambda request: check_form(request.scope),
     include_in_schema=False,
 )

@@ -23,13 +23,9 @@ def find_user(context: Sequence[Mapping[str, Any]], path: str) -> tuple[str, lis
     for k, part in enumerate(context):
         value = id_at(part, keys)
         if value is not None:
-            rest = [without(part, keys), *context[k + 1 :]]
-            return _checked(str(value), path), [*map(dict, context[:k]), *map(dict, rest)]
+            user = str(value)
+            if not is_id(user):
+                message = f"the user at {path!r} is {user[:80]!r}, {RULE}"
+                raise Refusal(400, "InvalidRankRequest", message, "contextFeatures")
+            return user, [*map(dict, context[:k]), dict(without(part, keys)), *map(dict, context[k + 1 :])]
     return SHARED, [*map(dict, context)]
-
-
-def _checked(user: str, path: str) -> str:
-    if not is_id(user):
-        message = f"the user at {path!r} is {user[:80]!r}, {RULE}"
-        raise Refusal(400, "InvalidRankRequest", message, "contextFeatures")
-    return user

@@ -82,11 +82,9 @@ class Whole:
         self._parts = dict(parts)
 
     def keys(self) -> list[str]:
-        """Return their names."""
         return list(self._parts)
 
     def part(self, key: str) -> bytes:
-        """Return one."""
         return bytes(self._parts[key])
 
     def begin(self, kept: Container[str]) -> list[str]:
@@ -94,7 +92,6 @@ class Whole:
         return list(self._parts)
 
     def take(self, key: str) -> bytes:
-        """Return one, for the last time."""
         return bytes(self._parts.pop(key))
 
     def end(self, kept: bool) -> None:
@@ -229,9 +226,8 @@ def _taken_apart(policy: Policy) -> tuple[Model, dict[str, Parts]]:
             continue
         large[name] = Large(array.dtype.str, list(array.shape))
         flat: Any = array.reshape(-1).view(np.uint8)
-        cut |= {
-            f"{name}/{k}": flat[start : start + PIECE] for k, start in enumerate(range(0, len(flat), PIECE))
-        }
+        starts = range(0, len(flat), PIECE)
+        cut |= {f"{name}/{k}": flat[start : start + PIECE] for k, start in enumerate(starts)}
     return Model(policy.learned, save(small), large), {"arrays": Whole(cut)} if cut else {}
 
 
@@ -279,17 +275,13 @@ def _restore(state: State, shards: Shards | None, find: pieces.Find | None) -> B
     bandit = _bandit(state, shards, users, state.sights, events, known_items, minutes)
     bandit.remembered.mark_none()
     for kind, model in state.models.items():
-        parts = {
-            source.removeprefix(f"{kind}."): read(source)
-            for source in state.parts
-            if source.startswith(f"{kind}.")
-        }
+        own_parts = [source for source in state.parts if source.startswith(f"{kind}.")]
+        parts = {source.removeprefix(f"{kind}."): read(source) for source in own_parts}
         _put_policy(bandit, kind, model, partial(_read_parts, model, parts))
     bandit.trial = state.trial
     if state.rival is not None:
-        own = {
-            name.removeprefix(RIVAL): parts for name, parts in state.parts.items() if name.startswith(RIVAL)
-        }
+        theirs = [name for name in state.parts if name.startswith(RIVAL)]
+        own = {name.removeprefix(RIVAL): state.parts[name] for name in theirs}
         bandit.challenger = _restore(msgspec.structs.replace(state.rival, parts=own), shards, find)
         bandit.challenger.fixed = bandit.challenger.config
     bandit.kept = {} if find is None else state.parts

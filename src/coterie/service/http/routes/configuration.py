@@ -20,22 +20,15 @@ class ShardsBody(Struct, frozen=True, forbid_unknown_fields=True):
     shards: Annotated[int, Meta(ge=1, le=4096)]
 
 
-_trial: list[Any] = [("holdback", Share, 0.0), ("challenger", Challenger | None, None)]
-ConfigBody: Any = msgspec.defstruct(  # the same fields with names in camel case
-    "ConfigBody",
-    [
-        (
-            f.name,
-            f.type,
-            f.default if f.default_factory is msgspec.NODEFAULT else msgspec.field(default_factory=dict),
-        )
-        for f in msgspec.structs.fields(Config)
-        if f.default is not UNSET
-    ]
-    + _trial,
-    rename="camel",
-    forbid_unknown_fields=True,
-    frozen=True,
+_fields: list[Any] = [
+    (f.name, f.type, msgspec.field(default_factory=dict) if f.default is msgspec.NODEFAULT else f.default)
+    for f in msgspec.structs.fields(Config)
+    if f.default is not UNSET
+]
+_fields += [("holdback", Share, 0.0), ("challenger", Challenger | None, None)]
+# The same fields with names in camel case.
+ConfigBody: Any = msgspec.defstruct(
+    "ConfigBody", _fields, rename="camel", forbid_unknown_fields=True, frozen=True
 )
 
 

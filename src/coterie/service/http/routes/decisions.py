@@ -121,7 +121,7 @@ async def reward(event_id: PathId, body: RawBody, state: State, scope: Scope) ->
     coordinator: Coordinator = state.coordinator
     event = decode_id(event_id)
     outcome = await coordinator.reward(event, data.value, data.reward_id)
-    state.metrics.rewarded(outcome)
+    state.metrics.rewards.labels(outcome).inc()
     scope["coterie.outcome"] = outcome  # type: ignore[typeddict-unknown-key]
     return RewardAnswer(event, outcome)
 
