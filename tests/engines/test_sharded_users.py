@@ -192,11 +192,11 @@ def test_a_partial_answer_says_so_and_payoffs_wait_their_turn(kind: str) -> None
         context = contexts_of(kind, shown, features)[0]
         assert one.learn(user, context, payoffs[0]) == 1
         assert other.learn(user, context, payoffs[0]) == 0
-    assert len(other.waiting) == 20
+    assert len(other._remote.waiting) == 20  # type: ignore[union-attr]
     engine.backend.held = False
     again = other.decide("user 3", contexts)
     assert again.seen is None
-    assert not other.waiting
+    assert not other._remote.waiting  # type: ignore[union-attr]
     assert again.choice == one.choose("user 3", contexts)
     assert_same_tensors(one, other)
 
@@ -222,9 +222,9 @@ def test_a_user_dropped_while_payoffs_wait_is_gone() -> None:
     engine.backend.held = True
     assert policy.decide(0, ["a"]).seen is not None
     policy.learn(0, "a", 1.0)
-    assert len(policy.waiting) == 1
+    assert len(policy._remote.waiting) == 1  # type: ignore[union-attr]
     policy.drop(0)
-    assert not policy.waiting
+    assert not policy._remote.waiting  # type: ignore[union-attr]
     assert 0 not in policy.users
     assert policy.learned == 9
 
@@ -242,7 +242,7 @@ def test_refusing_changes_nothing() -> None:
         for user in ("user 1", "user 2"):
             with pytest.raises(UnavailableError, match="1 of 2 shards are down"):
                 other.learn(user, "item 1", 1.0)
-    assert not other.waiting
+    assert not other._remote.waiting  # type: ignore[union-attr]
     engine.backend.held = False
     assert_same_tensors(one, other)
 
@@ -304,7 +304,7 @@ def test_bad_input_is_refused_and_changes_nothing() -> None:
         policy.learn("ann", good[1], 2.0)
     with pytest.raises(UserError, match="'nobody' is not known"):
         policy.drop("nobody")
-    assert not policy.waiting
+    assert not policy._remote.waiting  # type: ignore[union-attr]
     assert {name: array.tobytes() for name, array in policy.tensors().items()} == before
     assert policy.learn("ann", good[1], 1.0) == 1
 

@@ -36,7 +36,6 @@ def test_a_log_of_three_by_hand() -> None:
     assert log.choice.tolist() == [0, 1, 0]
     assert log.kept.tolist() == [True, False, False]
     assert log.curve().tolist() == [1.0]
-    assert log.click_through == 1.0
     assert policy.learned == 1
     assert policy.users == [1]
 
@@ -48,10 +47,8 @@ def test_the_example_in_the_docstring_runs() -> None:
 def test_the_curve_is_the_mean_so_far() -> None:
     log = Replay(np.zeros(4, dtype=np.int64), np.array([True, False, True, True]), np.array([1.0, 1, 0, 0.5]))
     assert log.curve().tolist() == [1.0, 0.5, 0.5]
-    assert log.click_through == 0.5
     nothing = replay(CAB(one_hot=True), [], np.empty((0, 3), dtype=int), [], [])
     assert nothing.curve().tolist() == []
-    assert math.isnan(nothing.click_through)
 
 
 @pytest.mark.parametrize("kind", ["numbers", "strings", "objects", "list"])

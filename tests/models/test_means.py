@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from coterie.errors import FileError
 from coterie.models import Means
+from coterie.models._kernels.rows.dispatch import squared_distance
 
 Facts = dict[Any, tuple[int, float]]
 action = st.tuples(
@@ -70,7 +71,9 @@ def test_a_bank_of_items_equals_dictionaries_whatever_happens(actions: list[Any]
         assert view.estimate == pytest.approx([weights(want).get(i, 0.0) for i in items], abs=1e-12)
         assert view.spread == pytest.approx([(1 + want.get(i, (0, 0.0))[0]) ** -0.5 for i in items])
     for r in range(7):
-        assert bank.squared_distance(r, pools, pool) == pytest.approx(distance(facts[r], pooled), abs=1e-12)
+        assert squared_distance(bank.rows, r, pools.rows, pool) == pytest.approx(
+            distance(facts[r], pooled), abs=1e-12
+        )
         assert bank.distance(r, bank, 0) == pytest.approx(distance(facts[r], facts[0]) ** 0.5, abs=1e-12)
     assert bank.rows.size[4] == sum(len(weights(f)) for f in facts)
     assert pools.rows.size[4] == len(weights(pooled))
@@ -107,7 +110,9 @@ def test_saved_rows_come_back_bit_for_bit_and_damage_is_seen() -> None:
     again.rows = again.restore("user", tensors, 3)
     assert again.items == bank.items
     for i, row in enumerate(rows.tolist()):
-        assert again.squared_distance(i, again, 0) == bank.squared_distance(row, bank, 4)
+        assert squared_distance(again.rows, i, again.rows, 0) == squared_distance(
+            bank.rows, row, bank.rows, 4
+        )
     back = again.tensors("user", np.arange(3))
     for name in tensors:
         assert back[name].tobytes() == tensors[name].tobytes()

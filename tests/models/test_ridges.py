@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from coterie.errors import FileError
 from coterie.models import Ridges
+from coterie.models._kernels.rows.dispatch import squared_distance
 from tests.worlds import unit_vectors
 
 D = 3
@@ -73,7 +74,7 @@ def test_distances_are_those_of_the_profiles() -> None:
     for i in range(5):
         for j in range(5):
             want = float(np.sum((profiles[i] - profiles[j]) ** 2))
-            assert bank.squared_distance(i, bank, j) == pytest.approx(want, abs=1e-12)
+            assert squared_distance(bank.rows, i, bank.rows, j) == pytest.approx(want, abs=1e-12)
 
 
 def test_inverses_do_not_drift_over_many_updates() -> None:

@@ -5,7 +5,6 @@ import os
 import platform
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,7 @@ def run_suites(names: list[str], quick: bool, told: Callable[[str], None]) -> It
         if name not in (*SUITES, *BY_NAME):
             raise ParameterError(f"unknown suite {name!r}; choose among {', '.join((*SUITES, *BY_NAME))}")
     for name in names or SUITES:
-        module = f"coterie.bench.suites.{name}"
-        if find_spec(module) is not None:
-            yield from import_module(module).rows(quick, told)
+        yield from import_module(f"coterie.bench.suites.{name}").rows(quick, told)
 
 
 def describe_machine() -> dict[str, Any]:
@@ -35,10 +32,8 @@ def describe_machine() -> dict[str, Any]:
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
-        found = [
-            line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line
-        ]
-        model = found[0] if found else model
+        named = [line for line in info.read_text().splitlines() if "model name" in line]
+        model = named[0].split(":", 1)[1].strip() if named else model
     numba, llvm = import_module("numba"), import_module("llvmlite.binding")
     return {
         "processor": model,
@@ -55,4 +50,4 @@ def describe_machine() -> dict[str, Any]:
 def write_rows(rows: list[Row], path: Path) -> None:
     """Write rows as a JSON list."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps([row.as_dict() for row in rows], indent=2) + "\n")
+    path.write_text(json.dumps([row._asdict() for row in rows], indent=2) + "\n")

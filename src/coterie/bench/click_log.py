@@ -47,5 +47,4 @@ class Clicks:
         coprime = np.flatnonzero(np.gcd(np.arange(self.n_items), self.n_items) == 1)
         start = rng.integers(self.n_items, size=(n, 1))
         step = coprime[rng.integers(len(coprime), size=(n, 1))]
-        lists: NDArray[np.int64] = (start + step * np.arange(self.n_candidates)) % self.n_items
-        return lists
+        return (start + step * np.arange(self.n_candidates)) % self.n_items

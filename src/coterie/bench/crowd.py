@@ -5,6 +5,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.bench.rows import unit_vectors
 from coterie.policies.base.batch import Batch
 
 FEATURES, CANDIDATES, ITEMS = 25, 25, 5_000
@@ -17,8 +18,7 @@ class Crowd:
 
     def __init__(self, seed: int = 0) -> None:
         self.rng = np.random.default_rng(seed)
-        items = self.rng.normal(size=(ITEMS, FEATURES))
-        self.items = items / np.linalg.norm(items, axis=1, keepdims=True)
+        self.items = unit_vectors(self.rng, ITEMS, FEATURES)
         self.tastes = 0.1 * (self.rng.normal(size=FEATURES) + self.rng.normal(size=(TASTES, FEATURES)))
 
     def batch(self, users: NDArray[np.int64], n_candidates: int) -> Batch:

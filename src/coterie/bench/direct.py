@@ -29,15 +29,9 @@ class Direct(NamedTuple):
 
     @classmethod
     def of(cls, n_users: int, n_items: int) -> "Direct":
-        zeros = np.zeros((n_items, n_users))
-        return cls(
-            np.full(n_users, -1),
-            np.zeros(2, dtype=np.int64),
-            zeros,
-            zeros.copy(),
-            zeros.copy(),
-            np.ones_like(zeros),
-        )
+        times, total, estimate = (np.zeros((n_items, n_users)) for _ in range(3))
+        active = np.zeros(2, dtype=np.int64)
+        return cls(np.full(n_users, -1), active, times, total, estimate, np.ones((n_items, n_users)))
 
     @classmethod
     def of_policy(cls, policy: CAB, n_users: int, n_items: int) -> "Direct":

@@ -4,10 +4,10 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-import matplotlib as mpl
+from matplotlib import rc_context
+from matplotlib.figure import Figure
 
-from coterie.bench.fit import fit
-from coterie.bench.rows import Row
+from coterie.bench.rows import Row, fit
 
 SIZE = re.compile(r"^(?P<what>.+): (?P<name>\w+) = (?P<size>[\d,]+)$")
 
@@ -20,16 +20,11 @@ def draw_growth(rows: list[Row], folder: Path) -> list[Path]:
         if found:
             size = int(found["size"].replace(",", ""))
             series[found["what"]][found["name"]].append((size, row.value, row.unit))
-    written = []
-    for what, panels in series.items():
-        written += _draw(what, panels, folder)
-    return written
+    return [file for what, panels in series.items() for file in _draw(what, panels, folder)]
 
 
 def _draw(what: str, panels: dict[str, list[tuple[int, float, str]]], folder: Path) -> list[Path]:
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context({"svg.hashsalt": "coterie", "font.size": 9}):
+    with rc_context({"svg.hashsalt": "coterie", "font.size": 9}):
         figure = Figure(figsize=(3.0 * len(panels), 2.8), layout="constrained")
         axes = figure.subplots(1, len(panels), squeeze=False)[0]
         for axis, (name, points) in zip(axes, panels.items(), strict=True):

@@ -1,13 +1,18 @@
 """The rows of a benchmark: a ratio measured in one run, against a known reference."""
 
+import sys
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from coterie.arrays import Floats
+from coterie.policies import Policy
+from coterie.policies.base.batch import Batch
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """One line of the table."""
 
     suite: str
@@ -18,10 +23,6 @@ class Row:
     ratio: float  # value divided by the reference, or the inverse; `name` says which is better
     limit: str | None  # the ratio's limit, such as "<= 1.6"; None without one
     holds: bool | None  # whether the ratio keeps the limit
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the row ready for JSON."""
-        return asdict(self)
 
 
 def at_most(limit: float, ratio: float) -> dict[str, Any]:
@@ -51,3 +52,45 @@ def best_of(times: int, work: Callable[[], Any], clock: Callable[[], float] = ti
         work()
         shortest = min(shortest, clock() - start)
     return shortest
+
+
+def one_by_one(policy: Policy, batch: Batch) -> float:
+    """Play a batch with one call of `choose` and one of `learn` per round; return the seconds per round."""
+    shown = [batch.items[row] for row in batch.candidates]
+    start = time.thread_time()
+    for t, user in enumerate(batch.users):
+        k = policy.choose(user, shown[t])
+        policy.learn(user, shown[t][k], batch.payoffs[t, k])
+    return (time.thread_time() - start) / len(batch.users)
+
+
+def unit_vectors(rng: np.random.Generator, n: int, n_features: int) -> Floats:
+    """Draw `n` vectors of norm 1."""
+    drawn = rng.normal(size=(n, n_features))
+    drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
+    return drawn
+
+
+def peak_resident() -> int:
+    """Return the peak resident memory of this process, in bytes."""
+    import resource  # not on Windows
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def fit(sizes: Sequence[int], costs: Sequence[float]) -> float:
+    """Return the exponent of the power law fitted to the costs."""
+    slope, _ = np.polyfit(np.log(sizes), np.log(costs), 1)
+    return float(slope)
+
+
+def growth_rows(
+    what: str, name: str, sizes: Sequence[int], costs: Sequence[float], unit: str, limit: float | None
+) -> Iterator[Row]:
+    """Yield a row for each size, then one for the exponent, which must keep `limit` if there is one."""
+    for size, cost in zip(sizes, costs, strict=True):
+        against = f"{name} = {sizes[0]:,}"
+        yield Row("growth", f"{what}: {name} = {size:,}", cost, unit, against, **no_limit(cost / costs[0]))
+    exponent = fit(sizes, costs)
+    promise = no_limit(exponent) if limit is None else at_most(limit, exponent)
+    yield Row("growth", f"{what}: cost ~ {name} ** exponent", exponent, "", "1", **promise)

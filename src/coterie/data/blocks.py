@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +42,12 @@ class BlockSource(ABC):
 
 
 class DrawnSource(BlockSource):
-    """Draws all its rounds at once. Subclasses have `name` and `n_rounds`."""
+    """Rounds of items with ids and features, all drawn at once. Subclasses have `name` and `n_rounds`."""
+
+    one_hot: ClassVar[bool] = False
+    has_ids: ClassVar[bool] = True
+    is_log: ClassVar[bool] = False
+    every: ClassVar[int] = 2_000  # rounds that a policy plays between two commits
 
     @abstractmethod
     def block(self, seed: int) -> Batch:
@@ -69,5 +74,4 @@ def draw_distinct(rng: np.random.Generator, sizes: NDArray[np.int64], n: int) ->
         number = (rng.random(len(sizes)) * (top + 1)).astype(np.int64)
         seen = (drawn[:, :k] == number[:, None]).any(axis=1)
         drawn[:, k] = np.where(seen, top, number)
-    shuffled: NDArray[np.int64] = rng.permuted(drawn, axis=1)
-    return shuffled
+    return rng.permuted(drawn, axis=1)

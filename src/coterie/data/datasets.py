@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from operator import attrgetter
 from typing import Any, NamedTuple, final
 
 from coterie.data.blocks import BlockSource
@@ -70,37 +69,20 @@ def _opened(name: str, settings: tuple[tuple[str, Any], ...], folder: str | None
     return DATASETS[name](**dict(settings))
 
 
-def part_of(data: Any, first: int) -> "Part | Rest":
+def part_of(data: Any, first: int) -> Rest:
     """Return the rounds of a dataset or a world from `first` on."""
     return Part(data, first) if hasattr(data, "blocks") else Rest(data, first)
 
 
 @final
 @dataclass(frozen=True)
-class Part(BlockSource):
+class Part(BlockSource, Rest):
     """The rounds of a dataset from `first` on; the rounds before them were used for tuning."""
-
-    of: Any  # a dataset, or anything with `blocks`
-    first: int
-
-    one_hot = property(attrgetter("of.one_hot"))  # whether items have ids only, without features
-    n_features = property(attrgetter("of.n_features"))
-    is_log = property(attrgetter("of.is_log"))  # whether only the payoffs of served items are known
-    every = property(attrgetter("of.every"))  # rounds that a policy plays between two commits
-
-    @property
-    def has_ids(self) -> bool:
-        """Whether items with features have ids too."""
-        return bool(getattr(self.of, "has_ids", False))
 
     @property
     def n_rounds(self) -> int:
         """How many rounds are left."""
         return int(self.of.n_rounds) - self.first
-
-    def parameters(self) -> dict[str, Any]:
-        """Return all parameters needed to open the same part again."""
-        return {"kind": "part", "first": self.first, "of": self.of.parameters()}
 
     def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Batch]:
         """Yield the part's rounds from `start` up to `n_rounds`, some at a time."""

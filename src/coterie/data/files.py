@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-import io
 import os
 import zlib
 from collections.abc import Sequence
@@ -82,38 +81,3 @@ def check_fingerprint(dataset: str, folder: Path, found: str, expected: str | No
             f"{dataset}: the files in {folder} are not those of the run described "
             f"(fingerprint {found}, expected {expected})"
         )
-
-
-def parse_integers(path: Path, content: bytes, columns: Sequence[str]) -> Any:
-    """Return the whole-number `columns` of a tab-separated file with a header, as a Polars frame."""
-    pl = need("polars", "reading data files")
-    header = content.partition(b"\n")[0].decode("latin-1").split("\t")
-    missing = [name for name in columns if name not in header]
-    if missing:
-        raise FileError(
-            f"{path}, line 1: no column {missing[0]!r}, found {', '.join(header)[:120]}; "
-            "this is not the file it is named for"
-        )
-    options = {"separator": "\t", "quote_char": None, "columns": list(columns)}
-    try:
-        table = pl.read_csv(io.BytesIO(content), schema_overrides=dict.fromkeys(columns, pl.Int64), **options)
-    except pl.exceptions.PolarsError:
-        table = None
-    n_lines = content.count(b"\n") + (not content.endswith(b"\n"))
-    is_even = content.count(b"\t") == n_lines * (len(header) - 1)  # a short line has fewer tabs
-    if table is None or not is_even or any(table.null_count().row(0)):
-        raise FileError(f"{path}, {_odd_line(content, header, columns)}; the file is damaged, fetch it again")
-    return table
-
-
-def _odd_line(content: bytes, header: list[str], columns: Sequence[str]) -> str:
-    """Return which line is the first that cannot be read, and why."""
-    places = [(header.index(name), name) for name in columns]
-    for number, line in enumerate(content.decode("latin-1").splitlines()[1:], 2):
-        fields = line.split("\t")
-        if len(fields) != len(header):
-            return f"line {number}: {len(fields)} fields, expected {len(header)}"
-        for place, name in places:
-            if not fields[place].removeprefix("-").isdecimal():
-                return f"line {number}: {name} is {fields[place][:40]!r}, expected a whole number"
-    return "somewhere: it cannot be read as tab-separated text"

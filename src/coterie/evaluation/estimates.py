@@ -1,11 +1,4 @@
-"""Four estimates of a policy's mean reward per decision, each with an interval.
-
-| estimate | formula | interval |
-|---|---|---|
-| IPS | mean of w·r | Clopper–Pearson |
-| SNIPS | Σ w·r / Σ w | Cressie–Read |
-| direct method | mean of Σ_a π(a)·q̂(a) | the doubly robust one, wide enough to hold the estimate |
-| doubly robust | mean of Σ_a π(a)·q̂(a) + w·(r − q̂) | the direct method's mean, plus Cressie–Read of the residuals |
+"""Four estimates of a policy's mean reward per decision, each with an interval; `docs/evaluate.md` has the formulas.
 
 The direct method has no valid interval of its own: only the residuals show how wrong its model is, and with
 them it becomes the doubly robust estimate.
@@ -77,14 +70,13 @@ def estimate(
     made = Sums(*(reduce(add, part) for part in zip(*windows, strict=True))) if windows else sums(evidence)
     direct = float(evidence.direct.mean())
     double = float(evidence.terms.mean())
-    found = {"ips": _by_library(ips.Estimator(), evidence), "snips": _by_library(snips.Estimator(), evidence)}
     by_weights = clopper_pearson_interval(evidence.weights, evidence.rewards, evidence.largest, span, alpha)
     by_rewards = cressie_read_interval(made.rewards, _largest(evidence), span, alpha)
     by_rewards = by_rewards.wider(_unseen(evidence), span)
     by_residuals = _residual_interval(direct, made.residuals, evidence, alpha)
     shown = {
-        "ips": (found["ips"], by_weights),
-        "snips": (found["snips"], by_rewards),
+        "ips": (_by_library(ips.Estimator(), evidence), by_weights),
+        "snips": (_by_library(snips.Estimator(), evidence), by_rewards),
         "dm": (direct, by_residuals),
         "dr": (double, by_residuals),
     }

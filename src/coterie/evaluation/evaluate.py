@@ -1,8 +1,7 @@
 """Off-policy evaluation: what other policies would have earned on a log, from its actions and propensities.
 
-The log is replayed in order. For each record, every policy first gives its probabilities of the actions; then
-learning policies learn the shown action's reward. So a policy is evaluated only on records that it had not
-seen.
+The log is replayed in order: every policy first gives its probabilities of a record's actions, and then learns the
+shown action's reward. So a policy is evaluated only on records that it had not seen.
 """
 
 import math
@@ -66,10 +65,7 @@ class Evaluation:
 
     def __getitem__(self, name: str) -> Result:
         """Return the result of one policy."""
-        for result in self.results:
-            if result.name == name:
-                return result
-        raise KeyError(name)
+        return {result.name: result for result in self.results}[name]
 
     def __str__(self) -> str:
         from coterie.evaluation.words import as_text
@@ -125,8 +121,7 @@ def evaluate(
     targets = {name: make_target(policy, draws, seed) for name, policy in named.items()}
     missing: list[str] | None = [] if skip_unsupported else None
     found = _replay(opened, targets, span, clip, told, missing)
-    alpha = 1 - level
-    results = [_result(opened, name, evidence, alpha) for name, evidence in found.items()]
+    results = [_result(opened, name, evidence, 1 - level) for name, evidence in found.items()]
     results.sort(key=lambda result: -result.best_estimate.value)
     return Evaluation(opened, results, level, [*_notes(opened, results, named, clip), *(missing or ())])
 
@@ -174,11 +169,10 @@ def _replay(
         if t % 256 == 0:
             told(t, records)
     told(records, records)
-    rewards = np.array([one.reward for one in log.interactions])
     found: dict[str, Evidence] = {}
     for name, rows in weighed.items():
         try:
-            found[name] = _evidence(log, name, rows, rewards, predicted, span, clip)
+            found[name] = _evidence(log, name, rows, predicted, span, clip)
         except ParameterError as error:
             if missing is None:
                 raise
@@ -187,13 +181,7 @@ def _replay(
 
 
 def _evidence(
-    log: InteractionLog,
-    name: str,
-    rows: list[Weighed],
-    rewards: Any,
-    predicted: Any,
-    span: Span,
-    clip: float | None,
+    log: InteractionLog, name: str, rows: list[Weighed], predicted: Any, span: Span, clip: float | None
 ) -> Evidence:
     columns = {name: np.array([getattr(row, name) for row in rows]) for name in Weighed._fields}
     weights = columns["weight"]
@@ -212,7 +200,7 @@ def _evidence(
         )
     return Evidence(
         weights=weights,
-        rewards=rewards,
+        rewards=np.array([one.reward for one in log.interactions]),
         direct=columns["direct"],
         predicted=predicted,
         largest=_largest(log, float(columns["largest"].max()), clip),

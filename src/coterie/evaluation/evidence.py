@@ -12,7 +12,7 @@ clip·p) of the policy is observed. `lost` is the mean of the rest.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, final
 
 import numpy as np
@@ -71,11 +71,8 @@ class Evidence:
 
     def part(self, first: int, last: int) -> "Evidence":
         """Return some of the records."""
-        return Evidence(
-            self.weights[first:last], self.rewards[first:last], self.direct[first:last],
-            self.predicted[first:last], self.largest, self.span, clip=self.clip, lost=self.lost,
-            unsupported=self.unsupported,
-        )  # fmt: skip
+        arrays = ("weights", "rewards", "direct", "predicted")
+        return replace(self, clipped=0, **{name: getattr(self, name)[first:last] for name in arrays})
 
 
 class Weighed(NamedTuple):
@@ -108,9 +105,8 @@ def weigh(
     weight = min(raw, top)
     direct = float(policy @ guess)
     if chances is None:
-        return Weighed(
-            weight, direct, min(float(policy.max()) / probability, top), raw > top, raw - weight, 0.0
-        )
+        largest = min(float(policy.max()) / probability, top)
+        return Weighed(weight, direct, largest, raw > top, raw - weight, 0.0)
     known = chances > 0
     ratio = policy[known] / chances[known]
     unsupported = float(policy[~known].sum())

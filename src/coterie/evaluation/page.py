@@ -7,9 +7,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from coterie.evaluation.evaluate import Evaluation, Result
+from coterie.evaluation.evaluate import Evaluation, Result, Window
 from coterie.evaluation.words import LOGGED, headline, lead, table
-from coterie.report.page import FAINT, INK, SERIES, draw, figure, paragraphs, write_page
+from coterie.report.page import FAINT, INK, SERIES, figure, paragraphs, write_page
 from coterie.report.page import table as html_table
 
 LINES = 4  # policies drawn over time; more would be hard to distinguish
@@ -24,23 +24,17 @@ HOW = (
 def write_evaluation(evaluation: Evaluation, path: str | os.PathLike[str]) -> Path:
     """Write the evaluation as a page that works offline, and return its path."""
     head, body = table(evaluation)
-    level = f"{evaluation.level:.0%}"
-    parts = [
-        paragraphs([lead(evaluation)]),
-        figure(
-            ranking(evaluation),
-            f"What each policy would have earned per decision; bars hold the truth in {level} of logs. Dotted: "
-            "what was earned.",
-        ),
-    ]
-    if len(evaluation.results[0].windows) > 1:
-        parts += [
-            "<h2>Over time</h2>",
-            figure(
-                over_time(evaluation),
-                f"The same in parts of the log, one after the other; shaded are the {level} intervals.",
-            ),
-        ]
+    results, level = evaluation.results, f"{evaluation.level:.0%}"
+    caption = (
+        f"What each policy would have earned per decision; bars hold the truth in {level} of logs. Dotted: "
+        "what was earned."
+    )
+    title, height = "What each policy would have earned, with intervals", 1.1 + 0.55 * len(results)
+    parts = [paragraphs([lead(evaluation)]), figure(title, _ranking, results, caption, height=height)]
+    if len(results[0].windows) > 1:
+        title = "What the policies would have earned over time"
+        caption = f"The same in parts of the log, one after the other; shaded are the {level} intervals."
+        parts += ["<h2>Over time</h2>", figure(title, _over_time, results, caption, height=3.2)]
     parts += ["<h2>The numbers</h2>", html_table(head, body), paragraphs([HOW])]
     parts += [f'<p class="note">{escape(note)}</p>' for note in evaluation.notes]
     log = evaluation.log
@@ -48,64 +42,42 @@ def write_evaluation(evaluation: Evaluation, path: str | os.PathLike[str]) -> Pa
     return write_page(path, kicker=kicker, title=headline(evaluation), body=parts)
 
 
-def ranking(evaluation: Evaluation) -> str:
+def _ranking(axes: Any, results: list[Result]) -> None:
     """Draw one line per policy, best on top: the doubly robust estimate and its interval."""
-    results = evaluation.results
-    earned = float(results[0].evidence.rewards.mean())
-
-    def plot(axes: Any) -> None:
-        axes.grid(axis="y", visible=False)
-        axes.axvline(earned, color=FAINT, linewidth=1.2, linestyle=":")
-        for place, result in enumerate(results):
-            value, low, high = result.best_estimate
-            colour = FAINT if result.name == LOGGED else SERIES[0] if place == 0 else SERIES[1]
-            axes.plot(
-                [low, high], [place, place], color=colour, linewidth=7, alpha=0.3, solid_capstyle="round"
-            )
-            axes.plot([value], [place], "o", color=colour, markersize=9)
-            axes.annotate(
-                f"{value:.3f}",
-                (value, place),
-                xytext=(0, 9),
-                textcoords="offset points",
-                ha="center",
-                color=INK,
-                fontsize=9,
-            )
-        axes.set_yticks(range(len(results)), [_short(result) for result in results])
-        axes.set_ylim(len(results) - 0.4, -0.7)
-        axes.tick_params(axis="y", length=0, labelcolor=INK)
-        axes.set_xlabel("earned per decision")
-        axes.spines["left"].set_visible(False)
-
-    return draw("What each policy would have earned, with intervals", plot, (6.6, 1.1 + 0.55 * len(results)))
+    axes.grid(axis="y", visible=False)
+    axes.axvline(float(results[0].evidence.rewards.mean()), color=FAINT, linewidth=1.2, linestyle=":")
+    for place, result in enumerate(results):
+        value, low, high = result.best_estimate
+        colour = FAINT if result.name == LOGGED else SERIES[0] if place == 0 else SERIES[1]
+        wide: dict[str, Any] = {"linewidth": 7, "alpha": 0.3, "solid_capstyle": "round"}
+        axes.plot([low, high], [place, place], color=colour, **wide)
+        axes.plot([value], [place], "o", color=colour, markersize=9)
+        beside: dict[str, Any] = {"xytext": (0, 9), "textcoords": "offset points", "ha": "center"}
+        axes.annotate(f"{value:.3f}", (value, place), color=INK, fontsize=9, **beside)
+    axes.set_yticks(range(len(results)), [_short(result) for result in results])
+    axes.set_ylim(len(results) - 0.4, -0.7)
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
+    axes.set_xlabel("earned per decision")
+    axes.spines["left"].set_visible(False)
 
 
-def over_time(evaluation: Evaluation) -> str:
+def _over_time(axes: Any, results: list[Result]) -> None:
     """Draw the doubly robust estimate of the first policies, and of what was shown, in each part of the log."""
-    shown = evaluation.results[:LINES]
-    logged = [result for result in evaluation.results[LINES:] if result.name == LOGGED]
-    shown = [*shown[: LINES - len(logged)], *logged]
-    place, label = _time(evaluation)
-
-    def plot(axes: Any) -> None:
-        for result, colour in zip(shown, SERIES, strict=False):
-            times = [place(k) for k in range(len(result.windows))]
-            value = [window.value.value for window in result.windows]
-            low = [window.value.low for window in result.windows]
-            high = [window.value.high for window in result.windows]
-            axes.fill_between(times, low, high, color=colour, alpha=0.13, linewidth=0)
-            axes.plot(times, value, "o-", color=colour, linewidth=2, markersize=4, label=_short(result))
-        axes.set_xlabel(label)
-        axes.set_ylabel("earned per decision")
-        axes.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=LINES)
-
-    return draw("What the policies would have earned over time", plot, (6.6, 3.2))
+    logged = [result for result in results[LINES:] if result.name == LOGGED]
+    shown = [*results[: LINES - len(logged)], *logged]
+    place, label = _time(results[0].windows)
+    for result, colour in zip(shown, SERIES, strict=False):
+        times = [place(k) for k in range(len(result.windows))]
+        value, low, high = zip(*(window.value for window in result.windows), strict=True)
+        axes.fill_between(times, low, high, color=colour, alpha=0.13, linewidth=0)
+        axes.plot(times, value, "o-", color=colour, linewidth=2, markersize=4, label=_short(result))
+    axes.set_xlabel(label)
+    axes.set_ylabel("earned per decision")
+    axes.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=LINES)
 
 
-def _time(evaluation: Evaluation) -> tuple[Callable[[int], Any], str]:
+def _time(windows: list[Window]) -> tuple[Callable[[int], Any], str]:
     """Return a window's position on the axis, and the axis label: time if the log has times."""
-    windows = evaluation.results[0].windows
     moments = [window.at for window in windows]
     known = [at for at in moments if at is not None]
     if len(known) == len(moments) and known[-1] - known[0] > 3600 * len(known):

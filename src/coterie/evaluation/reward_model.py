@@ -1,7 +1,6 @@
 """The reward model of the direct method: predicts the reward of each action from earlier records.
 
-It is `SparseHierarchical`, which learns users, actions, features and contexts together without settings. A
-prediction for a record is made before the record is learned, so it is independent of that record's reward.
+A prediction for a record is made before the record is learned, so it is independent of that record's reward.
 """
 
 import math

@@ -15,11 +15,6 @@ from coterie.models.features import hash_flat
 from coterie.policies import Policy
 
 FIXED = ("uniform", "baseline", "logged")
-ABOUT = {
-    "uniform": "shows every action equally often",
-    "baseline": "always shows what the application would have shown",
-    "logged": "is what was shown",
-}
 DRAWS = 20  # of a policy that cannot give its probabilities
 
 
@@ -64,7 +59,7 @@ class Fixed:
         if self.name == "uniform":
             return np.full(n, 1 / n)
         if self.name == "baseline":
-            return _only(one.baseline, n)
+            return np.asarray(np.arange(n) == one.baseline, dtype=np.float64)
         return one.chances
 
     def learn(self, one: Interaction, encoded: Encoded) -> None:
@@ -77,8 +72,7 @@ class Learner:
 
     def __init__(self, policy: Policy, draws: int, seed: int) -> None:
         self.policy, self.draws, self.seed = policy, draws, seed
-        n_features = getattr(policy, "n_features", None)
-        self.n_features: int | None = n_features
+        self.n_features: int | None = getattr(policy, "n_features", None)
         self.one_hot = bool(getattr(policy, "one_hot", False))
 
     def probabilities(self, t: int, one: Interaction, encoded: Encoded) -> Floats:
@@ -98,29 +92,21 @@ class Learner:
         """Return the actions in the policy's format."""
         if self.n_features is None:
             return list(one.actions) if self.one_hot else encoded
-        vectors = hash_flat(_with_ids(one), one.context, self.n_features)
+        named = zip(one.actions, _features(one), strict=True)
+        features = [{f"id={name}": 1.0, **own} for name, own in named]
+        vectors = hash_flat(features, one.context, self.n_features)
         return Candidates.trusted(list(one.actions), vectors) if self.one_hot else vectors
 
 
 def encode_interaction(one: Interaction) -> Encoded:
     """Return the actions as hashes, the format of the service's sparse model."""
     context = check_features("the context", one.context)
-    features: Sequence[Any] = one.features if one.features is not None else ({},) * len(one.actions)
-    return encode(
-        context,
-        [
-            (name_of(name), check_features(f"action {name!r}", own))
-            for name, own in zip(one.actions, features, strict=True)
-        ],
-    )
+    actions = [
+        (name_of(name), check_features(f"action {name!r}", own))
+        for name, own in zip(one.actions, _features(one), strict=True)
+    ]
+    return encode(context, actions)
 
 
-def _with_ids(one: Interaction) -> list[dict[str, float]]:
-    features = one.features if one.features is not None else ({},) * len(one.actions)
-    return [{f"id={name}": 1.0, **own} for name, own in zip(one.actions, features, strict=True)]
-
-
-def _only(k: int, n: int) -> Floats:
-    found = np.zeros(n)
-    found[k] = 1.0
-    return found
+def _features(one: Interaction) -> Sequence[Any]:
+    return one.features if one.features is not None else ({},) * len(one.actions)

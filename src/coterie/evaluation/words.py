@@ -81,6 +81,10 @@ def _within(value: Estimate) -> str:
     return f"({value.low:.3f} to {value.high:.3f})"
 
 
+def _cell(value: Estimate) -> str:
+    return f"{value.value:.3f} {_within(value)}"
+
+
 def table(evaluation: Evaluation) -> tuple[list[str], list[list[str]]]:
     """Return the head and one line per policy, best first."""
     head = ["policy", *(TITLES[name] for name in reversed(METHODS)), "worth (records)", "largest weight"]
@@ -108,22 +112,14 @@ def short_table(evaluation: Evaluation) -> tuple[list[str], list[list[str]]]:
     return head, body
 
 
-def _cell(value: Estimate) -> str:
-    return f"{value.value:.3f} ({value.low:.3f} to {value.high:.3f})"
-
-
 def as_text(evaluation: Evaluation) -> str:
     """Return verdict, table and notes for a terminal."""
     head, body = table(evaluation)
     widths = [max(len(line[i]) for line in [head, *body]) for i in range(len(head))]
     lines = [f"{headline(evaluation)}. {lead(evaluation)}", ""]
     for line in [head, *body]:
-        first, *rest = (cell.ljust(size) for cell, size in zip(line, widths, strict=True))
-        lines.append(
-            "  ".join(
-                [first, *(cell.strip().rjust(size) for cell, size in zip(rest, widths[1:], strict=True))]
-            )
-        )
+        first, *rest = zip(line, widths, strict=True)
+        lines.append("  ".join([str.ljust(*first), *(str.rjust(*cell) for cell in rest)]))
     return "\n".join([*lines, *(["", *evaluation.notes] if evaluation.notes else [])])
 
 
@@ -146,7 +142,7 @@ def _policy(result: Result) -> dict[str, Any]:
     evidence = result.evidence
     return {
         "policy": result.name,
-        **{name: _plain(result.estimates[name]) for name in METHODS},
+        **{name: result.estimates[name]._asdict() for name in METHODS},
         "effective_sample_size": evidence.effective,
         "largest_weight": float(evidence.weights.max()),
         "largest_possible_weight": evidence.largest if math.isfinite(evidence.largest) else None,
@@ -154,11 +150,7 @@ def _policy(result: Result) -> dict[str, Any]:
         "clipped": evidence.clipped,
         "not_observed": evidence.lost,
         "windows": [
-            {"first": window.first, "last": window.last - 1, "at": window.at, "dr": _plain(window.value)}
+            {"first": window.first, "last": window.last - 1, "at": window.at, "dr": window.value._asdict()}
             for window in result.windows
         ],
     }
-
-
-def _plain(value: Estimate) -> dict[str, float]:
-    return value._asdict()

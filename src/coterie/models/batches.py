@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 from coterie.arrays import Bools, Floats, Ints
 from coterie.models._kernels.rounds import Rounds, Rule
 
-__all__ = ["Batch", "Outcome", "Rule", "as_rounds", "distinct", "names_of", "outcome_of", "positions"]
+__all__ = [
+    "Batch", "Outcome", "Rule", "as_rounds", "distinct", "names_of", "no_outcome", "outcome_of", "positions",
+]  # fmt: skip
 
 
 class Batch(NamedTuple):
@@ -53,23 +55,22 @@ class Outcome(NamedTuple):
     updated: Ints  # how many users' models were updated
 
 
+def no_outcome(rounds: int) -> Outcome:
+    """Return outcomes to be filled in."""
+    choice, members, updated = (np.zeros(rounds, dtype=np.int64) for _ in range(3))
+    return Outcome(choice, np.zeros(rounds, dtype=np.bool_), members, updated)
+
+
 def as_rounds(batch: Batch, who: Ints) -> Rounds:
     """Return a checked batch in the format of compiled loops. `who` is a number for each round's user."""
     assert batch.served is not None
-    plain: tuple[Literal["C", "W"], ...] = (
-        "C",
-        "W",
-    )  # contiguous and writeable: loops are compiled for such arrays
-    n = len(who)
+    plain: tuple[Literal["C", "W"], ...] = ("C", "W")  # what loops are compiled for
     return Rounds(
         who,
         np.require(batch.candidates, np.int64, plain),
         np.require(batch.payoffs, np.float64, plain),
         np.require(batch.served, np.int64, plain),
-        np.zeros(n, dtype=np.int64),
-        np.zeros(n, dtype=np.bool_),
-        np.zeros(n, dtype=np.int64),
-        np.zeros(n, dtype=np.int64),
+        *no_outcome(len(who)),
     )
 
 

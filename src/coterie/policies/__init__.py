@@ -26,28 +26,9 @@ from coterie.policies.sparse_hierarchical import Action, SparseHierarchical
 from coterie.policies.vw import VW
 
 __all__ = [
-    "CAB",
-    "CLUB",
-    "COFIBA",
-    "DCCB",
-    "POLICIES",
-    "SCLUB",
-    "VW",
-    "Action",
-    "Batch",
-    "CoLin",
-    "Decision",
-    "DynUCB",
-    "GOBLin",
-    "Hierarchical",
-    "LinUCB",
-    "Outcome",
-    "Policy",
-    "Random",
-    "SparseCAB",
-    "SparseHierarchical",
-    "load",
-]
+    "CAB", "CLUB", "COFIBA", "DCCB", "POLICIES", "SCLUB", "VW", "Action", "Batch", "CoLin", "Decision", "DynUCB",
+    "GOBLin", "Hierarchical", "LinUCB", "Outcome", "Policy", "Random", "SparseCAB", "SparseHierarchical", "load",
+]  # fmt: skip
 
 # The order of lists: the recommended ones, the paper's own, its competitors; any others; then the baselines.
 FIRST = (

@@ -18,20 +18,19 @@ With `engine`, the statistics of a user are fetched for each decision (`models/h
 """
 
 import copy
-from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
 
-from coterie.errors import CoterieError
 from coterie.models.batches import names_of
-from coterie.models.candidates import Candidates
 from coterie.models.checks import check_number, check_user, read_payoff
 from coterie.models.context_kind import check_kind
 from coterie.models.files import Tensors, pack_ids, unpack_ids
-from coterie.models.hierarchy.model import Contexts, HierarchicalModel
+from coterie.models.hierarchy.model import HierarchicalModel
 from coterie.models.hierarchy.remote_users import ROWS, RemoteUsers, StoredUser, UserStore
 from coterie.models.roster import Roster
 from coterie.models.rows.chunks import Chunk, Items
@@ -50,9 +49,8 @@ class Group(NamedTuple):
 
     share: float  # of the population
     users: list[Hashable]  # those who are most likely in this group
-    differs: list[
-        tuple[Hashable, float]
-    ]  # features (by position) or items, with the difference from the mean of all
+    # Features (by position) or items, with the difference from the mean of all.
+    differs: list[tuple[Hashable, float]]
 
 
 class Engine(Protocol):
@@ -63,6 +61,7 @@ class Engine(Protocol):
 
 
 @final
+@dataclass(kw_only=True, eq=False, repr=False)
 class Hierarchical(Policy):
     """Learns the prior of the population together with each user's weights, so new users start with a good estimate.
 
@@ -99,36 +98,28 @@ class Hierarchical(Policy):
     takes_both = True
     not_saved = ("engine",)
     finds_neighbours = True
-    rng: np.random.Generator
 
-    def __init__(
-        self,
-        *,
-        n_features: int | None = None,
-        one_hot: bool = False,
-        explore: float = 1.0,
-        half_life: float | None = None,
-        seed: Seed = 0,
-        engine: Engine | None = None,
-    ) -> None:
-        self._kind = check_kind(n_features, one_hot)
+    n_features: int | None = None
+    one_hot: bool = False
+    explore: float = 1.0
+    half_life: float | None = None
+    seed: Seed = 0
+    engine: Engine | None = None
+
+    def __post_init__(self) -> None:
+        self._kind = check_kind(self.n_features, self.one_hot)
         self.n_features, self.one_hot = self._kind
-        self.explore = check_number("explore", explore)
-        self.half_life = check_half_life(half_life)
-        self.seed = seed
-        self.rng = make_rng(seed)
+        self.explore = check_number("explore", self.explore)
+        self.half_life = check_half_life(self.half_life)
+        self.rng: np.random.Generator = make_rng(self.seed)
         self._roster = Roster()
-        self._model = HierarchicalModel(self.n_features, one_hot, keep_of(self.half_life))
-        self.engine = engine
+        self._model = HierarchicalModel(self._kind, keep_of(self.half_life))
         self.models: Any = None  # the store of users' statistics, with `engine`
         self._remote: RemoteUsers | None = None
-        if engine is not None:
-            self.models = engine.user_store()
+        if self.engine is not None:
+            self.models = self.engine.user_store()
             self._remote = RemoteUsers(self.models, self._model)
             self._model.pairs.hold({}, ROWS)
-        self.waiting: deque[tuple[Hashable, Any, float]] = (
-            deque()
-        )  # payoffs, while some users are not available
 
     @property
     def draws(self) -> bool:
@@ -139,9 +130,10 @@ class Hierarchical(Policy):
         """Score each candidate by its estimate, a bonus for uncertainty, and a posterior draw."""
         check_user(user)
         contexts = self._kind.read(contexts)
-        self._learn_waiting()
         row = self._find(user)
-        parts, chance = self._model.view(row, self._contexts(contexts), self.rng if self.draws else None)
+        parts, chance = self._model.view(
+            row, self._model.contexts(contexts), self.rng if self.draws else None
+        )
         score, width = self._model.scores(parts, self.explore)
         members = np.full(len(parts), self._model.n_rows + (row < 0), dtype=np.int64)
         with_items = self.one_hot and not self._model.few_decides
@@ -179,43 +171,26 @@ class Hierarchical(Policy):
         one = self._kind.read_one(context)
         payoff = read_payoff(payoff)
         if self._remote is not None:
-            return self._learn_in_turn(user, one, payoff)
+            return self._remote.in_turn(partial(self._learn_remote, user, copy.deepcopy(one), payoff))
         self.add(user)
-        self._model.learn(self._roster.row(user), self._learnable(one), payoff)
+        self._model.learn(self._roster.row(user), self._model.learnable(one), payoff)
         self.learned += 1
         return 1
-
-    def _learn_in_turn(self, user: Hashable, one: Any, payoff: float) -> int:
-        """Learn the payoffs that wait, then this one; return whether it was learned."""
-        self.waiting.append((user, copy.deepcopy(one), payoff))
-        try:
-            self._learn_waiting()
-        except CoterieError:
-            self.waiting.pop()
-            raise
-        return int(not self.waiting)
-
-    def _learn_waiting(self) -> None:
-        """Learn the payoffs that wait, in order, until one finds some users not available."""
-        while self.waiting and self._learn_remote(*self.waiting[0]):
-            self.waiting.popleft()
 
     def _learn_remote(self, user: Hashable, one: Any, payoff: float) -> bool:
         """Learn a payoff of a remote user; return False if some users are not available now."""
         remote: Any = self._remote
-        stored = remote.find(user)
-        if (stored is None and self.models.missing(user)) or not self.models.is_ready():
+        stored = remote.find_to_learn(user)
+        if stored is None:
             return False
-        stored = stored or remote.new_user()
-        remote.learn(user, stored, self._learnable(one), payoff)
+        remote.learn(user, stored, self._model.learnable(one), payoff)
         self.learned += 1
         return True
 
     def settle(self) -> None:
         """Wait until all users are available, and learn the payoffs that wait."""
-        while self.waiting:
-            self.models.settle()
-            self._learn_waiting()
+        if self._remote is not None:
+            self._remote.settle()
 
     @property
     def runs_compiled(self) -> bool:
@@ -233,7 +208,6 @@ class Hierarchical(Policy):
         return self._remote.in_bulk(names_of(users))
 
     def run(self, batch: Batch) -> Outcome:
-        """Play many rounds in a compiled loop."""
         if self._remote is not None:
             with self._in_bulk(batch.users):
                 return run_one_by_one(self, batch)
@@ -242,10 +216,10 @@ class Hierarchical(Policy):
         names = self._kind.ids(contexts)
         if not len(candidates) or len(set(names)) < len(names):
             return run_one_by_one(self, batch)
-        table = self._contexts(contexts)
+        features = self._model.contexts(contexts).features
 
         def play(chunk: Chunk, items: Items) -> None:
-            self.learned = self._model.play(chunk, table, items, self.learned, self.explore, self.rng)
+            self.learned = self._model.play(chunk, features, items, self.learned, self.explore, self.rng)
             for user in chunk.joined:
                 self._roster.join(user)
 
@@ -253,7 +227,6 @@ class Hierarchical(Policy):
         return play_chunks(checked, Items(self._model.pairs, names), self._roster.row, play)
 
     def add(self, user: Hashable) -> None:
-        """Register a user."""
         check_user(user)
         if self._remote is not None:
             self.settle()
@@ -274,7 +247,6 @@ class Hierarchical(Policy):
 
     @property
     def users(self) -> Sequence[Hashable]:
-        """The known users."""
         return list(self._roster.names if self._remote is None else self.models.users)
 
     def _each(self) -> Iterator[tuple[int, Hashable]]:
@@ -290,7 +262,7 @@ class Hierarchical(Policy):
         Two users differ clearly if their estimates differ by more than the sum of their standard deviations.
         """
         check_user(user)
-        one = self._contexts(self._kind.read_one(context))
+        one = self._model.contexts(self._kind.read_one(context))
 
         def seen(row: int) -> tuple[float, float]:
             parts, _ = self._model.view(row, one, None)
@@ -328,14 +300,12 @@ class Hierarchical(Policy):
         return found
 
     def tensors(self) -> Tensors:
-        """Return all that was learned, as arrays."""
         self.settle()
         if self._remote is not None:
             return self._gathered(self._remote).tensors()
         return {"users": pack_ids(self._roster.names), **self._model.tensors()}
 
     def restore(self, tensors: Tensors) -> None:
-        """Restore what `tensors` returned."""
         if self._remote is not None:
             whole = self._without_engine()
             whole.restore(tensors)
@@ -361,18 +331,5 @@ class Hierarchical(Policy):
     def _scatter(self, whole: "Hierarchical", remote: RemoteUsers) -> None:
         """Take over what a policy with all users in this process has learned."""
         names = enumerate(whole._roster.names)
-        remote.store.reset([(name, StoredUser(row, whole._model.read_row(row))) for row, name in names])
-        remote.clear()
+        remote.reset([(name, StoredUser(row, whole._model.read_row(row))) for row, name in names])
         self._model.take_over(whole._model, ROWS)
-        self.waiting.clear()
-
-    def _learnable(self, one: Any) -> Contexts:
-        """Return one checked context in the format of the compiled loops, after giving its item a number."""
-        if self.one_hot:
-            self._model.pairs.learnable(self._kind.ids(one))
-        return self._contexts(one)
-
-    def _contexts(self, contexts: Any) -> Contexts:
-        """Return checked contexts in the format of the compiled loops."""
-        features = contexts.features if isinstance(contexts, Candidates) else contexts
-        return self._model.contexts(self._kind.ids(contexts), features)

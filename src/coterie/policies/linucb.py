@@ -111,7 +111,6 @@ class LinUCB(KnownUsers):
         return 1
 
     def run(self, batch: Batch) -> Outcome:
-        """Play many rounds in a compiled loop."""
         return run_chunks(self, self.rows, self._row, batch, self._play)
 
     def _row(self, user: Hashable) -> int:
@@ -146,7 +145,6 @@ class LinUCB(KnownUsers):
             self.rows.replace(self._learners.leave(user))
 
     def tensors(self) -> Tensors:
-        """Return all that was learned, as arrays."""
         rows = np.arange(1 if self.shared else len(self._learners))
         return {
             "known": pack_ids(self._known),
@@ -155,7 +153,6 @@ class LinUCB(KnownUsers):
         }
 
     def restore(self, tensors: Tensors) -> None:
-        """Restore what `tensors` returned."""
         known, learners = (unpack_ids(tensors, name) for name in ("known", "learners"))
         if not set(learners) <= set(known) or (self.shared and learners):
             raise FileError("the model file names a user who learned but is not known")

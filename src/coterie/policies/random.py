@@ -1,6 +1,7 @@
 """RAN: a candidate uniformly at random, the baseline of every comparison."""
 
 from collections.abc import Hashable
+from dataclasses import dataclass
 from itertools import compress
 from typing import Any, final
 
@@ -19,6 +20,7 @@ from coterie.policies.base.seed import Seed, make_rng
 
 
 @final
+@dataclass(kw_only=True, eq=False, repr=False)
 class Random(KnownUsers):
     """Learns nothing and picks uniformly.
 
@@ -31,12 +33,13 @@ class Random(KnownUsers):
     name = "random"
     reference = "the paper's RAN"
 
-    def __init__(self, *, n_features: int | None = None, one_hot: bool = False, seed: Seed = 0) -> None:
-        self.n_features = n_features
-        self.one_hot = one_hot
-        self.seed = seed
-        self.rng = make_rng(seed)
-        self.models = make_models(n_features, one_hot)  # checks contexts; it stays empty
+    n_features: int | None = None
+    one_hot: bool = False
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        self.rng = make_rng(self.seed)
+        self.models = make_models(self.n_features, self.one_hot)  # checks contexts; it stays empty
         self._known: dict[Hashable, None] = {}
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
@@ -91,5 +94,4 @@ class Random(KnownUsers):
         return {"known": pack_ids(self._known)}
 
     def restore(self, tensors: Tensors) -> None:
-        """Restore what `tensors` returned."""
         self._known = dict.fromkeys(unpack_ids(tensors, "known"))

@@ -73,6 +73,7 @@ class Action:
 
 
 @final
+@dataclass(kw_only=True, eq=False, repr=False)
 class SparseHierarchical(Policy):
     """Learns effects of named features, ids, contexts and users together, with learned priors; nothing to tune.
 
@@ -99,36 +100,32 @@ class SparseHierarchical(Policy):
         "hashed features (Weinberger et al. 2009)"
     )
     takes_names = True
-    rng: np.random.Generator
 
-    def __init__(
-        self,
-        *,
-        n_features: int | None = None,
-        one_hot: bool = False,
-        slots: int = 1 << 22,
-        explore: float = 0.5,
-        gap: float = 30.0,
-        floor: float = 0.02,
-        seed: Seed = 0,
-    ) -> None:
-        self.n_features = None if n_features is None else check_count("n_features", n_features)
-        self.one_hot = check_flag("one_hot", one_hot)
-        if self.one_hot and n_features is not None:
+    n_features: int | None = None
+    one_hot: bool = False
+    slots: int = 1 << 22
+    explore: float = 0.5
+    gap: float = 30.0
+    floor: float = 0.02
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        if self.n_features is not None:
+            self.n_features = check_count("n_features", self.n_features)
+        if check_flag("one_hot", self.one_hot) and self.n_features is not None:
             raise ParameterError(
-                f"n_features is {n_features!r} and one_hot is True, expected at most one; for ids with "
+                f"n_features is {self.n_features!r} and one_hot is True, expected at most one; for ids with "
                 "features leave both out, and give Actions"
             )
-        self.slots = check_count("slots", slots, 64)
+        self.slots = check_count("slots", self.slots, 64)
         if self.slots > MOST_SLOTS:
-            raise ParameterError(f"slots is {slots!r}, expected at most {MOST_SLOTS}")
-        self.explore = check_number("explore", explore)
-        self.gap = gap if gap == math.inf else check_number("gap", gap)
-        self.floor = check_number("floor", floor)
+            raise ParameterError(f"slots is {self.slots!r}, expected at most {MOST_SLOTS}")
+        self.explore = check_number("explore", self.explore)
+        self.gap = self.gap if self.gap == math.inf else check_number("gap", self.gap)
+        self.floor = check_number("floor", self.floor)
         if self.floor > 1:
-            raise ParameterError(f"floor is {floor!r}, expected a share between 0 and 1")
-        self.seed = seed
-        self.rng = make_rng(seed)
+            raise ParameterError(f"floor is {self.floor!r}, expected a share between 0 and 1")
+        self.rng: np.random.Generator = make_rng(self.seed)
         self.effects = Effects(self.slots)
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
@@ -169,13 +166,12 @@ class SparseHierarchical(Policy):
         """Play many rounds; compiled for ids and vectors."""
         if not (self.one_hot or self.n_features) or not len(batch.users):
             return run_one_by_one(self, batch)
-        log, encoded = read_batch(batch), self.read(batch.items)
-        users = list(names_of(batch.users))
-        settings, draws = Settings(self.explore, self.gap, self.floor), self.rng.random(len(users))
-        rounds = self.effects.play(users, encoded, log, draws, settings, self.learned)
-        self.learned += int(rounds.kept.sum())
-        alone = np.ones(len(users), dtype=np.int64)
-        return Outcome(rounds.choice, rounds.kept, alone, rounds.kept.astype(np.int64))
+        candidates, payoffs, served = read_batch(batch)
+        checked = Batch(names_of(batch.users), candidates, self.read(batch.items), payoffs, served)
+        settings, draws = Settings(self.explore, self.gap, self.floor), self.rng.random(len(candidates))
+        outcome = self.effects.play(checked, draws, settings, self.learned)
+        self.learned += int(outcome.kept.sum())
+        return outcome
 
     def read(self, contexts: Any) -> Encoded:
         """Check candidates, and return them in the model's format."""
@@ -188,7 +184,6 @@ class SparseHierarchical(Policy):
         return encode(*_named(contexts))
 
     def add(self, user: Hashable) -> None:
-        """Register a user."""
         check_user(user)
         self.effects.add(user)
 
@@ -201,7 +196,6 @@ class SparseHierarchical(Policy):
 
     @property
     def users(self) -> Sequence[Hashable]:
-        """The known users."""
         return list(self.effects.users)
 
     @property
@@ -210,11 +204,9 @@ class SparseHierarchical(Policy):
         return self.effects.variances
 
     def tensors(self) -> Tensors:
-        """Return all that was learned, as arrays."""
         return self.effects.tensors()
 
     def restore(self, tensors: Tensors) -> None:
-        """Restore what `tensors` returned."""
         self.effects.restore(tensors)
 
     def parts(self) -> dict[str, Parts]:

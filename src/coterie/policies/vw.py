@@ -15,6 +15,7 @@ import os
 import tempfile
 from bisect import bisect_right
 from collections.abc import Hashable
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import accumulate
@@ -24,7 +25,7 @@ from urllib.parse import quote
 import numpy as np
 
 from coterie.errors import FileError, MissingExtraError, ParameterError
-from coterie.models.batches import names_of
+from coterie.models.batches import names_of, no_outcome
 from coterie.models.candidates import Candidates
 from coterie.models.checks import check_user, read_payoff
 from coterie.models.context_kind import check_kind
@@ -61,6 +62,7 @@ class LastDecision(NamedTuple):
 
 
 @final
+@dataclass(kw_only=True, eq=False, repr=False)
 class VW(KnownUsers):
     """Vowpal Wabbit: one linear model over pairs of users and items, with random exploration.
 
@@ -90,24 +92,19 @@ class VW(KnownUsers):
     reference = "Vowpal Wabbit, https://vowpalwabbit.org"
     takes_both: ClassVar[bool] = True
     replays: ClassVar[bool] = False  # a payoff is learned with the list it was chosen from
-    rng: np.random.Generator
 
-    def __init__(
-        self,
-        *,
-        n_features: int | None = None,
-        one_hot: bool = False,
-        setting: str = "squarecb",
-        seed: Seed = 0,
-    ) -> None:
-        if setting not in SETTINGS:
-            raise ParameterError(f"setting is {setting!r}, expected one of: {', '.join(SETTINGS)}")
-        self._kind = check_kind(n_features, one_hot)
+    n_features: int | None = None
+    one_hot: bool = False
+    setting: str = "squarecb"
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        if self.setting not in SETTINGS:
+            raise ParameterError(f"setting is {self.setting!r}, expected one of: {', '.join(SETTINGS)}")
+        self._kind = check_kind(self.n_features, self.one_hot)
         self.n_features, self.one_hot = self._kind
-        self.setting = setting
-        self.seed = seed
-        self.rng = make_rng(seed)
-        self._vw = _open([*SETTINGS[setting].split(), *FIXED])
+        self.rng = make_rng(self.seed)
+        self._vw = _open([*SETTINGS[self.setting].split(), *FIXED])
         self._label_type = self._vw.get_label_type().value
         self._known: dict[Hashable, None] = {}
         self._last: LastDecision | None = None
@@ -170,10 +167,7 @@ class VW(KnownUsers):
         candidates, payoffs, served = read_batch(batch)
         lines: dict[int, str] = {}
         table = self._kind.read(batch.items) if len(candidates) else batch.items
-        n, known = len(candidates), self._known
-        choice, members = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
-        kept = np.zeros(n, dtype=np.bool_)
-        users = names_of(batch.users)
+        outcome, known, users = no_outcome(len(candidates)), self._known, names_of(batch.users)
         for t, (user, row, place) in enumerate(zip(users, candidates.tolist(), served.tolist(), strict=True)):
             for item in row:
                 if item not in lines:
@@ -183,16 +177,16 @@ class VW(KnownUsers):
             examples = self._parse(texts) if place < 0 else self._own(texts)
             chances = self._predict(examples)
             k = _draw(chances, self.rng.random())
-            choice[t], members[t] = k, self._members(user)
+            outcome.choice[t], outcome.members[t] = k, self._members(user)
             self._last = LastDecision(user, texts[1:], chances, k)
             if place in (-1, k):
                 if place >= 0:
                     examples = self._parse(texts)
                 self._teach(examples, k, float(payoffs[t, k if place < 0 else 0]), chances[k])
-                kept[t] = True
+                outcome.kept[t], outcome.updated[t] = True, 1
                 known.setdefault(user)
                 self.learned += 1
-        return Outcome(choice, kept, members, kept.astype(np.int64))
+        return outcome
 
     def _members(self, user: Hashable) -> int:
         return len(self._known) + (user not in self._known)
@@ -249,7 +243,6 @@ class VW(KnownUsers):
         return {"known": pack_ids(self._known), "model": model}
 
     def restore(self, tensors: Tensors) -> None:
-        """Restore what `tensors` returned."""
         known = dict.fromkeys(unpack_ids(tensors, "known"))
         model = take(tensors, "model", "u", (None,)).tobytes()
         # A model file holds options, which could name files to write: only our own options are allowed.

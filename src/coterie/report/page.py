@@ -3,8 +3,9 @@
 import io
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
+from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,12 @@ from coterie.models.files import written_whole
 
 # Figures are drawn in these placeholders, which become variables of the style sheet, for light and dark.
 INK, FAINT, GRID = "#010101", "#020202", "#030303"
-SERIES = ("#0400a1", "#0400a2", "#0400a3", "#0400a4")
+SERIES = tuple(f"#0400a{number}" for number in range(1, 8))
 VARIABLES = {INK: "--ink", FAINT: "--faint", GRID: "--grid"} | {
     colour: f"--series-{number}" for number, colour in enumerate(SERIES)
 }
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: it can be searched, and uses the page's font
-    "svg.hashsalt": "coterie",
     "font.family": "sans-serif",
     "font.size": 10,
     "axes.edgecolor": GRID,
@@ -31,63 +31,43 @@ STYLE: dict[Any, Any] = {
     "xtick.color": FAINT,
     "ytick.color": FAINT,
 }
-SHEET = """
-:root { --page: #fbfaf8; --card: #fff; --ink: #1d1f24; --faint: #666b76; --grid: #e6e4df; --series-0: #c2410c;
-  --series-1: #2563a8; --series-2: #0f8a6d; --series-3: #8b8f99; }
-@media (prefers-color-scheme: dark) { :root { --page: #15171b; --card: #1d2025; --ink: #eceae5; --faint: #a0a5b0;
-  --grid: #33373f; --series-0: #fb923c; --series-1: #6cb0f5; --series-2: #3fcfa8; --series-3: #8d929d; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--page); color: var(--ink);
-  font: 17px/1.6 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; }
-main { max-width: 46rem; margin: 0 auto; padding: 3rem 1.25rem 4rem; }
-h1 { font-size: clamp(1.7rem, 6vw, 2.4rem); line-height: 1.15; letter-spacing: -0.02em; margin: 0.2rem 0 1rem; }
-h2 { font-size: 1.25rem; margin: 2.6rem 0 0.5rem; }
-.kicker, .note { color: var(--faint); font-size: 0.9rem; }
-figure { margin: 1.2rem 0; background: var(--card); border: 1px solid var(--grid); border-radius: 12px;
-  padding: 1rem; }
-figcaption { color: var(--faint); font-size: 0.92rem; margin-top: 0.5rem; }
-svg { display: block; width: 100%; height: auto; font-family: inherit; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-size: 0.88rem; font-variant-numeric: tabular-nums; }
-th, td { padding: 0.45rem 0.6rem; text-align: right; border-bottom: 1px solid var(--grid); }
-th { color: var(--faint); font-weight: 500; }
-th:first-child, td:first-child { text-align: left; padding-left: 0; }
-pre { background: var(--card); border: 1px solid var(--grid); border-radius: 12px; padding: 0.9rem 1rem;
-  font: 0.82rem/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; white-space: pre-wrap; }
-"""
 
 
-def draw(title: str, plot: Callable[[Any], None], size: tuple[float, float] = (6.6, 3.4)) -> str:
-    """Return what `plot` draws on matplotlib axes as an `<svg>` element; `title` is for screen readers."""
+def figure(
+    title: str, plot: Callable[[Any, Any], None], about: Any, caption: str, *, height: float = 3.4
+) -> str:
+    """Return what `plot(axes, about)` draws on matplotlib axes, with a caption; `title` is for screen readers."""
     if find_spec("matplotlib") is None:
         raise MissingExtraError("figures need matplotlib: pip install 'coterie[experiments]'")
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     with rc_context(STYLE):
-        figure = Figure(figsize=size, layout="constrained")
-        axes = figure.add_subplot()
+        drawn = Figure(figsize=(6.6, height), layout="constrained")
+        axes = drawn.add_subplot()
         axes.grid(axis="y", color=GRID, linewidth=0.8)
         axes.set_axisbelow(True)
-        plot(axes)
-        out = io.StringIO()
+        plot(axes, about)
+    return f"<figure>{as_svg(drawn, title, STYLE)}<figcaption>{escape(caption)}</figcaption></figure>"
+
+
+def as_svg(figure: Any, title: str, style: dict[Any, Any]) -> str:
+    """Return a matplotlib figure as an `<svg>` element, the same bytes every time; `title` is for screen readers.
+
+    It has no metadata and no size, and its colours are CSS variables.
+    """
+    from matplotlib import rc_context
+
+    out = io.StringIO()
+    with rc_context({**style, "svg.hashsalt": title}):
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
-    return as_element(out.getvalue(), escape(title), VARIABLES)
-
-
-def as_element(svg: str, label: str, variables: Mapping[str, str]) -> str:
-    """Return an SVG file as an `<svg>` element: without metadata and size, its colours as CSS variables."""
+    svg = out.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r' xmlns(:xlink)?="[^"]*"| (width|height)="[\d.]+pt"', "", text)
     text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)
-    for colour, variable in variables.items():
+    for colour, variable in VARIABLES.items():
         text = text.replace(colour, f"var({variable})")
-    return text.replace("<svg", f'<svg role="img" aria-label="{label}"', 1).strip()
-
-
-def figure(svg: str, caption: str) -> str:
-    """Return a figure with its caption."""
-    return f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>"
+    return text.replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1).strip()
 
 
 def paragraphs(lines: Iterable[str]) -> str:
@@ -108,12 +88,17 @@ def plain_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def write_page(path: str | os.PathLike[str], *, kicker: str, title: str, body: Iterable[str]) -> Path:
+    """Write a page, and return its path."""
+    top = f'<p class="kicker">{escape(kicker)}</p><h1>{escape(title)}</h1>\n'
+    style = files("coterie.report").joinpath("style.css").read_text("utf-8")
+    return write_html(path, frame(escape(title), style, top + "\n".join(body) + "\n"))
+
+
+def write_html(path: str | os.PathLike[str], text: str) -> Path:
     """Write a page atomically, and return its path."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    top = f'<p class="kicker">{escape(kicker)}</p><h1>{escape(title)}</h1>\n'
     with written_whole(path) as draft:
-        text = frame(escape(title), SHEET, top + "\n".join(body) + "\n")
         draft.write_text(text, encoding="utf-8")
     return path
 

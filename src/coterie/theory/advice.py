@@ -1,7 +1,6 @@
 """Advice on a user's own log: whether users differ, whether sharing is likely to pay, and how to start."""
 
-from dataclasses import asdict, dataclass
-from typing import Any, final
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,9 +15,7 @@ from coterie.theory.standings import APART, COIN, NEAR, NOTHING, ONE, PRIOR, WOR
 PAPER_GAMMA = 0.2  # the paper's value
 
 
-@final
-@dataclass(frozen=True)
-class Advice:
+class Advice(NamedTuple):
     """The results of analysing a log."""
 
     name: str
@@ -91,7 +88,7 @@ class Advice:
             "recommended": {"policy": self.recommended, "because": self.because()},
             "groups": None
             if self.groups is None
-            else {**asdict(self.groups), "counts": self.groups.counts.tolist()},
+            else {**self.groups._asdict(), "counts": self.groups.counts.tolist()},
             "distances": {
                 "mean": self.distances.mean,
                 "paid_only": self.distances.paid,

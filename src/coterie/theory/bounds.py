@@ -151,19 +151,12 @@ def lemma_1(
 
     Assumes users drawn uniformly, and contexts drawn i.i.d. from X with ‖X‖ ≤ 1, least eigenvalue λ of E[XXᵀ], and
     variance parameter ν² ≤ λ²/(8·ln 4c). Input that violates the last condition is rejected, which is every
-    input with d ≥ 2. For a sub-Gaussian X, λ ≤ max Var(z·X) ≤ ν² in some direction across the mean, which
-    with the condition gives λ ≥ 8·ln 4c > 1. Read as in Gentile et al. 2014, where ν² belongs to (z·X)²:
-    averaged over directions z, Var((z·X)²) ≥ 2·Σ_{a≠b} λ_a·λ_b / (d(d+2)) ≥ 2(d-1)/(d+2)·λ² ≥ λ²/2, above
-    λ²/(8·ln 4). Use `hardness_bound`.
+    input with d ≥ 2 (`docs/theory.md` has the proof). Use `hardness_bound`.
     """
     _check_lemma(eta, n_rounds, n_users, n_features, delta)
-    _check_positive("least_eigenvalue", least_eigenvalue)
     check_number("variance", variance)
     check_count("n_candidates", n_candidates)
-    if least_eigenvalue > 1 / n_features + 1e-12:
-        raise ParameterError(
-            f"least_eigenvalue is {least_eigenvalue}, expected at most 1/n_features = {1 / n_features:g}: ‖x‖ ≤ 1"
-        )
+    _check_eigenvalue(least_eigenvalue, n_features)
     most = least_eigenvalue**2 / (8 * math.log(4 * n_candidates))
     if variance > most:
         raise ParameterError(
@@ -225,8 +218,7 @@ def lemma_2(*, n_rounds: int, n_candidates: int, n_users: int, clusters: float, 
     check_count("n_rounds", n_rounds), check_count("n_candidates", n_candidates)
     check_count("n_users", n_users)
     _check_delta(delta)
-    if not 1 - 1e-9 <= clusters <= n_users + 1e-9:
-        raise ParameterError(f"clusters is {clusters}, expected from 1 to n_users={n_users}")
+    _check_clusters(clusters, n_users)
     if n_rounds < 3 or math.log(n_rounds) / delta < 4 ** (1 / 3):
         raise ParameterError(
             f"n_rounds is {n_rounds} and delta {delta}; Lemma 2 needs log T / δ ≥ 1.59 and T ≥ 3"
@@ -304,6 +296,19 @@ def _check_positive(name: str, value: float) -> None:
         raise ParameterError(f"{name} is {value!r}, expected a number above 0")
 
 
+def _check_clusters(clusters: float, n_users: int) -> None:
+    if not 1 - 1e-9 <= clusters <= n_users + 1e-9:
+        raise ParameterError(f"clusters is {clusters}, expected from 1 to n_users={n_users}")
+
+
+def _check_eigenvalue(value: float, n_features: int) -> None:
+    _check_positive("least_eigenvalue", value)
+    if value > 1 / n_features + 1e-12:
+        raise ParameterError(
+            f"least_eigenvalue is {value}, expected at most 1/n_features = {1 / n_features:g}: ‖x‖ ≤ 1"
+        )
+
+
 def _check_run(
     alpha: float, n_rounds: int, n_users: int, n_features: int, hardness: float, inverse_sizes: float
 ) -> None:
@@ -331,12 +336,5 @@ def _check_orders(orders: Orders) -> None:
         check_count(name, orders[name])
     _check_delta(orders["delta"])
     _check_positive("gap", orders["gap"])
-    _check_positive("least_eigenvalue", orders["least_eigenvalue"])
-    n_users, n_features = orders["n_users"], orders["n_features"]
-    if not 1 - 1e-9 <= orders["clusters"] <= n_users + 1e-9:
-        raise ParameterError(f"clusters is {orders['clusters']}, expected from 1 to n_users={n_users}")
-    if orders["least_eigenvalue"] > 1 / n_features + 1e-12:
-        raise ParameterError(
-            f"least_eigenvalue is {orders['least_eigenvalue']}, expected at most 1/n_features = "
-            f"{1 / n_features:g}: ‖x‖ ≤ 1"
-        )
+    _check_clusters(orders["clusters"], orders["n_users"])
+    _check_eigenvalue(orders["least_eigenvalue"], orders["n_features"])

@@ -1,7 +1,6 @@
 """Distances between users' models: the paper's Figure 3, and how much of it is noise."""
 
-from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,9 +12,7 @@ from coterie.theory.records import Records
 POINTS = 200
 
 
-@final
-@dataclass(frozen=True)
-class Distances:
+class Distances(NamedTuple):
     """Mean Euclidean distances between users' regularised least-squares models."""
 
     times: Floats  # (points,) rounds

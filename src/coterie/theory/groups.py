@@ -1,21 +1,18 @@
 """The number of groups of users per item, and their distance, estimated by splitting the data.
 
-Each user's records are split into two random halves. On one half, users are put into k groups by their
-expected payoffs for the item; on the other half, each user's value is predicted by the mean of the other
-members of the group. Too few groups mix users who differ, too many fit noise. The result is the k that
-predicts best, or the smallest k within one standard error of it. There may be more groups than the data can
-distinguish.
+On one random half of each user's records, users are put into k groups by their expected payoffs for the item; on the
+other half, each user's value is predicted by the mean of the other members of the group. Too few groups mix users
+who differ, too many fit noise. The result is the smallest k within one standard error of the best.
 """
 
-from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple
 
 import numpy as np
 
 from coterie.arrays import Floats, Ints
 from coterie.errors import ParameterError
 from coterie.theory.models import Fitted
-from coterie.theory.records import Records
+from coterie.theory.records import Records, shuffled
 
 MOST_GROUPS = 8
 MOST_ITEMS = 40
@@ -24,9 +21,7 @@ BINS = 120
 FEWEST = 6  # users with records in both halves
 
 
-@final
-@dataclass(frozen=True)
-class Groups:
+class Groups(NamedTuple):
     """Groups of users per item: means over items, and the range over splits."""
 
     number: float  # the mean number of groups
@@ -61,24 +56,15 @@ def count_groups(records: Records, *, splits: int = 5, seed: int = 0) -> Groups:
         raise ParameterError(
             f"no item was shown to {FEWEST} users twice or more; without features groups cannot be estimated"
         )
-    return Groups(
-        float(np.mean(numbers)),
-        min(numbers),
-        max(numbers),
-        float(np.mean(gaps)),
-        min(gaps),
-        max(gaps),
-        all_counts,
-        looked,
-    )
+    number, gap = float(np.mean(numbers)), float(np.mean(gaps))
+    ends = min(numbers), max(numbers), gap, min(gaps), max(gaps)
+    return Groups(number, *ends, all_counts, looked)
 
 
 def halves(records: Records, rng: np.random.Generator, *, by_item: bool = False) -> tuple[Fitted, Fitted]:
     """Return models from two random halves of each user's records, or of each user's records of each item."""
-    order = rng.permutation(len(records.users))
     key = records.users * records.n_items + records.items if by_item else records.users
-    order = order[np.argsort(key[order], kind="stable")]
-    rank = np.arange(len(order)) - np.searchsorted(key[order], key[order])
+    order, rank = shuffled(key, rng)
     # With an odd number of records, the odd one goes to a random half.
     coin = rng.integers(2, size=int(key.max()) + 1)[key[order]] if key.max() < 10**7 else 0
     odd = (rank + coin) % 2 == 1
@@ -94,8 +80,7 @@ def _items(records: Records, rng: np.random.Generator) -> Ints:
     seen = np.flatnonzero(counts)
     if records.vectors is None:
         return seen[np.argsort(-counts[seen], kind="stable")][:MOST_ITEMS]
-    drawn: Ints = rng.choice(seen, min(MOST_ITEMS, len(seen)), replace=False)
-    return drawn
+    return rng.choice(seen, min(MOST_ITEMS, len(seen)), replace=False)
 
 
 def _values(fitted: Fitted, item: int) -> tuple[Floats, Floats]:
@@ -105,19 +90,13 @@ def _values(fitted: Fitted, item: int) -> tuple[Floats, Floats]:
         return fitted.sums[:, item] / np.maximum(counts, 1), counts
     x = fitted.records.vectors[item]
     # Shrink to the model of all users instead of 0, so that users with few records do not form a group.
-    pooled = fitted.everyone()
-    one = np.array([item])
-    square = fitted.spread(one, np.arange(fitted.records.n_users))[0] ** 2
-    value = fitted.weights @ x + _pull(fitted, x, pooled)
+    pooled, (a, b) = fitted.everyone(), fitted.upper
+    square = fitted.spread(np.array([item]), np.arange(fitted.records.n_users))[0] ** 2
+    # A prior mean of `pooled` adds xᵀM⁻¹·pooled. Packed inverses hold off-diagonal entries doubled, so each
+    # pair takes the mean of its two products.
+    value = fitted.weights @ x + fitted.inverses @ ((x[a] * pooled[b] + x[b] * pooled[a]) / 2)
     weight = np.where(fitted.n_records > 0, 1 / np.maximum(square, 1e-12), 0)
     return value, weight
-
-
-def _pull(fitted: Fitted, x: Floats, pooled: Floats) -> Floats:
-    """Return xᵀM⁻¹·pooled for each user: what a prior mean of `pooled` adds to xᵀM⁻¹b."""
-    a, b = fitted.upper
-    # Packed inverses hold off-diagonal entries doubled, so each pair takes the mean of its two products.
-    return np.asarray(fitted.inverses @ ((x[a] * pooled[b] + x[b] * pooled[a]) / 2), dtype=np.float64)
 
 
 def _one_item(first: Fitted, second: Fitted, item: int) -> tuple[int, float] | None:
@@ -143,12 +122,9 @@ def _one_item(first: Fitted, second: Fitted, item: int) -> tuple[int, float] | N
         if excess.sum() <= np.sqrt(len(excess)) * excess.std(ddof=1):
             chosen = k
             break
-    means = _means(groupings[chosen], other, sure)
+    group = groupings[chosen]
+    means = np.bincount(group, other * sure) / np.maximum(np.bincount(group, sure), 1e-300)
     return chosen + 1, float(np.abs(np.diff(means)).mean()) if chosen else 0.0
-
-
-def _means(group: Ints, value: Floats, weight: Floats) -> Floats:
-    return np.asarray(np.bincount(group, value * weight) / np.maximum(np.bincount(group, weight), 1e-300))
 
 
 def _losses(group: Ints, value: Floats, weight: Floats) -> Floats:

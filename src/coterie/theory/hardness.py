@@ -5,10 +5,8 @@ HD({i_t, C_t}, η)                       hardness(users, contexts, eta)
 spHD({i_t, C_t}, η), s*                 hardness(users, contexts, eta, sparsity=s)
 min over k of λ_min(I + Σ x x^T)        ridge + min over z of G(z), see `sphere`
 
-HD is the last round t at which some user j could still have a matrix with an eigenvalue of at most η, if all of
-j's rounds up to t had chosen the worst candidates. More rounds only add to a matrix, so each user has a
-number of visits up to which the worst choices keep the eigenvalue small. HD is the last round before the next
-visit; it is T if some user never gets that far, or never visits.
+More rounds only add to a matrix, so each user has a number of visits up to which the worst choices keep an
+eigenvalue of at most η. HD is the last round before the next visit; it is T if some user never gets that far.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -120,10 +118,7 @@ def hardness(
 def _read(
     users: Sequence[Hashable], contexts: Sequence[Any], everyone: Iterable[Hashable] | None
 ) -> tuple[list[_Visitor], int, Hashable | None]:
-    if len(users) != len(contexts):
-        raise ParameterError(
-            f"there are {len(users)} users and {len(contexts)} candidate lists; expected one of each per round"
-        )
+    _check_lengths(users, contexts)
     if not len(users):
         return [], 0, None
     first = np.asarray(contexts[0], dtype=np.float64)
@@ -139,6 +134,13 @@ def _read(
         for user, when in times.items()
     ]
     return visitors, len(users), absent
+
+
+def _check_lengths(users: Sequence[Hashable], lists: Sequence[Any]) -> None:
+    if len(users) != len(lists):
+        raise ParameterError(
+            f"there are {len(users)} users and {len(lists)} candidate lists; expected one of each per round"
+        )
 
 
 def _witnesses(lists: Lists, limit: float, rng: np.random.Generator, sparsity: int | None) -> Floats:
@@ -225,10 +227,7 @@ def one_hot_hardness(
     """
     check_number("eta", eta)
     check_count("n_items", n_items)
-    if len(users) != len(items):
-        raise ParameterError(
-            f"there are {len(users)} users and {len(items)} candidate lists; expected one of each per round"
-        )
+    _check_lengths(users, items)
     n_rounds = len(users)
     seen = {item for rows in items for item in read_items(rows)}
     if len(seen) > n_items:

@@ -43,9 +43,8 @@ class Fitted:
             part = order[first : first + CHUNK]
             x, who = records.vectors[items[part]], users[part]
             starts = np.flatnonzero(np.diff(who, prepend=-1))
-            self.moments[who[starts]] += np.add.reduceat(
-                x[:, self.upper[0]] * x[:, self.upper[1]], starts, axis=0
-            )
+            pairs = x[:, self.upper[0]] * x[:, self.upper[1]]
+            self.moments[who[starts]] += np.add.reduceat(pairs, starts, axis=0)
             self.sums[who[starts]] += np.add.reduceat(x * payoffs[part][:, None], starts, axis=0)
         return self
 

@@ -9,7 +9,7 @@ import numpy as np
 from coterie.arrays import Floats, Ints
 from coterie.data.files import need
 from coterie.errors import ParameterError
-from coterie.models.batches import Batch
+from coterie.models.batches import Batch, positions
 from coterie.models.candidates import project
 
 # Vectors with more features are projected on this many directions, enough for distances and neighbourhoods.
@@ -57,9 +57,15 @@ class Records:
         code[chosen] = np.arange(most)
         kept = code[self.users] >= 0
         names = [self.names[user] for user in chosen]
-        return Records(
-            code[self.users[kept]], self.items[kept], self.payoffs[kept], names, self.vectors, self.notes
-        )
+        users = code[self.users[kept]]
+        return Records(users, self.items[kept], self.payoffs[kept], names, self.vectors, self.notes)
+
+
+def shuffled(key: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """Return all positions sorted by `key`, those of equal keys in random order, and each one's rank among these."""
+    order = rng.permutation(len(key))
+    order = order[np.argsort(key[order], kind="stable")]
+    return order, np.arange(len(order)) - np.searchsorted(key[order], key[order])
 
 
 def make_records(users: Any, items: Any, payoffs: Any, vectors: Any = None) -> Records:
@@ -68,7 +74,7 @@ def make_records(users: Any, items: Any, payoffs: Any, vectors: Any = None) -> R
     With `vectors`, items are its rows. Vectors longer than 1 are all divided by the longest length; those
     with more than 40 features are projected on the first 40 principal directions.
     """
-    names, user = _codes(users)
+    names, user = positions(list(users))
     paid = np.asarray(payoffs, dtype=np.float64)
     if not len(paid):
         raise ParameterError("the log holds no records")
@@ -77,7 +83,7 @@ def make_records(users: Any, items: Any, payoffs: Any, vectors: Any = None) -> R
         raise ParameterError(f"record {bad + 1}: payoff is {paid[bad]}, expected a number in [-1, 1]")
     notes: list[str] = []
     if vectors is None:
-        _, item = _codes(items)
+        _, item = positions(list(items))
         return Records(user, item, paid, names)
     item, matrix = np.asarray(items, dtype=np.int64), np.array(vectors, dtype=np.float64)
     if not np.isfinite(matrix).all():
@@ -132,10 +138,3 @@ def read_log(given: Any) -> Records:
     else:
         found = make_records(users, [log.items[k] for k in log.served.tolist()], log.payoffs)
     return replace(found, notes=(*log.notes, *found.notes))
-
-
-def _codes(values: Any) -> tuple[list[Hashable], Ints]:
-    """Return the distinct values in order of appearance, and each value's position among them."""
-    seen: dict[Hashable, int] = {}
-    codes = np.array([seen.setdefault(value, len(seen)) for value in values], dtype=np.int64)
-    return list(seen), codes

@@ -5,9 +5,9 @@ that of n. Its first term, paid once at the start, grows up to n²; with few rou
 are upper bounds up to logarithms. Slopes depend on the setting: docs/theory.md lists those that were tried.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, final
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,9 +35,7 @@ ROUNDS = 4000
 NAMES = {"rounds": "n_rounds", "clusters": "clusters_per_family", "users": "n_users"}
 
 
-@final
-@dataclass(frozen=True)
-class Scaling:
+class Scaling(NamedTuple):
     """Regret at each value of the varied quantity, and the fitted slope of its logarithm."""
 
     varied: str
@@ -78,38 +76,26 @@ def measure_scaling(
         values = [max(1, value * rounds // 4) for value in values]
     if policy not in ("cab", "linucb"):
         raise ParameterError(f'policy is {policy!r}, expected "cab" or "linucb"')
-    make: Callable[[], Policy]
-    if policy == "cab":
-
-        def make() -> Policy:
-            return CAB(one_hot=True, alpha=alpha, gamma=BASE["gap"])
-    else:
-
-        def make() -> Policy:
-            return LinUCB(one_hot=True, alpha=alpha)
-
+    make = partial(CAB, gamma=BASE["gap"]) if policy == "cab" else LinUCB
+    made = partial(make, one_hot=True, alpha=alpha)
     lost = np.zeros((runs, len(values)))
     for run in range(runs):
         if varied == "rounds":
-            curve = _regret(make(), OneHotWorld(**BASE, seed=seed + run), max(values), seed + run)
+            curve = _regret(made(), OneHotWorld(**BASE, seed=seed + run), max(values), seed + run)
             lost[run] = [curve[value - 1] for value in values]
             continue
         for column, value in enumerate(values):
             world = OneHotWorld(**{**BASE, NAMES[varied]: value}, seed=seed + run)
-            lost[run, column] = _regret(make(), world, rounds, seed + run)[-1]
+            lost[run, column] = _regret(made(), world, rounds, seed + run)[-1]
     return Scaling(varied, policy, tuple(values), lost, predicted)
 
 
 def _regret(policy: Policy, world: OneHotWorld, n_rounds: int, seed: int) -> Floats:
     """Return the cumulative regret after each round."""
     sent = list(world.rounds(n_rounds, seed))
-    batch = Batch(
-        [one.user for one in sent],
-        np.array([one.contexts for one in sent]),
-        list(range(world.n_items)),
-        np.array([one.payoffs for one in sent]),
-    )
-    choice = policy.run(batch).choice
+    users, lists = [one.user for one in sent], np.array([one.contexts for one in sent])
+    payoffs = np.array([one.payoffs for one in sent])
+    choice = policy.run(Batch(users, lists, list(range(world.n_items)), payoffs)).choice
     expected = np.array([one.expected for one in sent])
     return np.cumsum(expected.max(axis=1) - expected[np.arange(n_rounds), choice])
 

@@ -1,21 +1,14 @@
 """Does sharing pay? Measures on held-out records whether users' feedback helps to predict each other.
 
-Each user's records are put into random order. From the first r records of every user, three predictors are
-fitted: one regression per user (LinUCB-MULTIPLE), one for all users (LinUCB-SINGLE), and the average of the
-user's neighbours by CAB's rule at some α. They are tested on pairs of held-out records of the same user with
-different payoffs: which paid more? The score is the share of correct answers; chance is 0.5. Sharing pays if
-other users' records raise the score while a user has few records.
-
-The best way of sharing is chosen on one half of the users and scored on the other, which avoids selection
-bias.
-
-`Hierarchical` learns the same records and is tested on the same pairs. It is not part of the verdict on
-sharing; `coterie.theory.standings` chooses the policy to start with.
+From the first r records of every user, in random order, three predictors are fitted: one regression per user, one
+for all users, and the average of the user's neighbours by CAB's rule at some α. They are tested on pairs of held-out
+records of the same user with different payoffs: which paid more? `docs/theory.md` explains the verdict. The best way
+of sharing is chosen on one half of the users and scored on the other, which avoids selection bias. `Hierarchical` is
+tested on the same pairs, but is not part of the verdict; `standings` chooses the policy to start with.
 """
 
 import math
-from dataclasses import dataclass
-from typing import Literal, final
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,18 +16,16 @@ from numpy.typing import NDArray
 from coterie.arrays import Floats, Ints
 from coterie.errors import ParameterError
 from coterie.theory.models import Fitted
-from coterie.theory.records import Records
+from coterie.theory.records import Records, shuffled
 from coterie.theory.standings import WORTH, Learner, Standing, rank_policies
 
 ALPHAS = (0.02, 0.05, 0.1, 0.2, 0.4)
-OWN, EVERYONE = "own", "everyone"
+EVERYONE = "everyone"
 MOST_USERS, MOST_ASKED, MOST_HELD = 600, 250, 30
 MOST_FIRST = 64
 
 
-@final
-@dataclass(frozen=True)
-class Sharing:
+class Sharing(NamedTuple):
     """The scores and the verdict."""
 
     first: Ints  # (sizes,) r: how many records per user were learned
@@ -124,10 +115,8 @@ def _one_split(records: Records, sizes: Ints, rng: np.random.Generator) -> tuple
     """
     per_user = records.per_user
     chosen = rng.permutation(np.flatnonzero(per_user >= 2))[:MOST_USERS]
-    order = rng.permutation(len(records.users))
-    order = order[np.argsort(records.users[order], kind="stable")]
+    order, rank = shuffled(records.users, rng)
     users = records.users[order]
-    rank = np.arange(len(order)) - np.searchsorted(users, users)
     held_out = rank >= per_user[users] - per_user[users] // 2
     ours = np.isin(users, chosen)
     asked = _asked(records, order, users, held_out & ours, chosen)[:MOST_ASKED]
@@ -137,9 +126,8 @@ def _one_split(records: Records, sizes: Ints, rng: np.random.Generator) -> tuple
     for column, size in enumerate(sizes):
         new = np.flatnonzero(ours & ~held_out & (rank >= learned) & (rank < size))
         fitted.add(order[new])
-        learner.add(
-            order[new[np.lexsort((order[new], rank[new]))]]
-        )  # the first record of every user, then the second, …
+        in_turn = np.lexsort((order[new], rank[new]))  # the first record of every user, then the second, …
+        learner.add(order[new[in_turn]])
         fitted.solve()
         learned = int(size)
         known = chosen[fitted.n_records[chosen] > 0]

@@ -5,9 +5,8 @@ round s. Since λ_min(A) is the minimum of zᵀAz over unit vectors z, and two m
 
     min over choices of λ_min  =  min over z of G(z),     G(z) = Σ_s min_k (z·x_{s,k})².
 
-On the right the choices are made round by round, so a problem that looks exponential in the rounds becomes a
-search over directions. Any z proves that the minimum is at most G(z). To prove that it is above a limit, the
-sphere is cut into cells, and G is bounded from below on each.
+Any z proves that the minimum is at most G(z). To prove that it is above a limit, the sphere is cut into cells, and G
+is bounded from below on each.
 """
 
 from collections.abc import Sequence
@@ -146,9 +145,8 @@ def compare(
         answer = _cells(lists, level, effort)
         return answer if answer.verdict == "above" else Answer("unknown", None, "too many supports")
     for support in combinations(range(n_features), sparsity):
-        answer = _cells(
-            lists._replace(vectors=np.ascontiguousarray(lists.vectors[:, :, support])), level, effort
-        )
+        part = np.ascontiguousarray(lists.vectors[:, :, support])
+        answer = _cells(lists._replace(vectors=part), level, effort)
         if answer.verdict == "below" and answer.direction is not None:
             whole = np.zeros(n_features)
             whole[list(support)] = answer.direction
@@ -202,9 +200,8 @@ def _cells(lists: Lists, level: float, effort: int) -> Answer:
         z = now / length[:, None]
         dots = np.abs(z @ flat.T)  # (cells, rounds * candidates)
         cosine = np.sqrt(1 - sine * sine)[:, None]
-        value = (
-            np.where(there, dots * dots, np.inf).reshape(len(z), rounds, candidates).min(axis=2).sum(axis=1)
-        )
+        worst = np.where(there, dots * dots, np.inf).reshape(len(z), rounds, candidates).min(axis=2)
+        value = worst.sum(axis=1)
         if value.min() <= level:
             return Answer("below", z[value.argmin()], "a direction")
         across = np.sqrt(np.maximum(squares - dots * dots, 0)) * sine[:, None]

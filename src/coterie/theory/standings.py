@@ -1,8 +1,6 @@
 """Chooses the policy to start with: the one with the best predictions on held-out records.
 
-Four are compared on the pairs of `coterie.theory.sharing`: Hierarchical with its defaults, one LinUCB per
-user, one for all, and CAB with its best α. Hierarchical is recommended unless another policy is better by
-more than 0.01 and by 2.4 standard errors (three are tried). If no policy beats chance, none is recommended.
+The policies are compared on the pairs of `coterie.theory.sharing`; `docs/theory.md` has the rules.
 """
 
 import math

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -117,12 +118,8 @@ def theory_alpha(world: World, delta: float = DELTA) -> Alpha:
     d = world.n_features or len(world.truth(0))
     norm = float(np.linalg.norm(world.truth(0))) if world.one_hot else 1.0
 
-    def alpha(t: int) -> float:
-        return confidence(
-            t, n_features=d, n_users=world.population.n_users, delta=delta, noise=sigma, norm=max(1.0, norm)
-        )
-
-    return alpha
+    n_users = world.population.n_users
+    return partial(confidence, n_features=d, n_users=n_users, delta=delta, noise=sigma, norm=max(1.0, norm))
 
 
 def watch(
@@ -149,9 +146,8 @@ def watch(
     policy = CAB(n_features=world.n_features, one_hot=world.one_hot, alpha=alpha, gamma=gamma, eligible="all")
     for user in world.users():
         policy.add(user)
-    columns: dict[str, list[float]] = {
-        name: [] for name in ("regret", "precision", "recall", "same", "size", "updated")
-    }
+    names = ("regret", "precision", "recall", "same", "size", "updated")
+    columns: dict[str, list[Any]] = {name: [] for name in names}
     users, lists, clusters, n_sent = [], [], 0.0, 0
     for sent in world.rounds(n_rounds, seed):
         k = policy.choose(sent.user, sent.contexts)
@@ -176,12 +172,7 @@ def watch(
         n_candidates=max(len(rows) for rows in lists),
         gamma=gamma,
         alpha=last,
-        regret=np.array(columns["regret"]),
-        precision=np.array(columns["precision"]),
-        recall=np.array(columns["recall"]),
-        same=np.array(columns["same"], dtype=np.bool_),
-        size=np.array(columns["size"], dtype=np.int64),
-        updated=np.array(columns["updated"], dtype=np.int64),
+        **{name: np.array(column) for name, column in columns.items()},
         clusters=clusters / n_sent,
         hard=_hardness(world, users, lists, last, gamma, d, effort) if measure_hardness else None,
         largest_loss=1.0 if getattr(world, "noise", None) == "clicks" else 2.0,

@@ -59,7 +59,7 @@ def test_vowpal_wabbit_plays_the_same_rounds() -> None:
     pytest.importorskip("vowpalwabbit")
     rounds = food(0, 60)
     for options in VW.values():
-        choices, chances = play_vw(rounds, options, 0)
+        choices, chances = play_vw(rounds, 0, options)
         assert len(choices) == 60
         assert all(0 < p <= 1 for p in chances)
 

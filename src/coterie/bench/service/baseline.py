@@ -36,15 +36,8 @@ def main(arguments: list[str] | None = None) -> None:
     options: Any = parser.parse_args(arguments)
     app = Litestar([rank, compatible], openapi_config=None, logging_config=None)
     tune_garbage_collection()  # as the service does
-    uvicorn.run(
-        app,
-        host="127.0.0.1",
-        port=options.port,
-        access_log=False,
-        log_level="warning",
-        ws="none",
-        proxy_headers=False,
-    )
+    quiet: Any = {"access_log": False, "log_level": "warning", "ws": "none", "proxy_headers": False}
+    uvicorn.run(app, host="127.0.0.1", port=options.port, **quiet)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,16 @@
 """The quality of decisions: the service's bandit with its defaults against Vowpal Wabbit on the same rounds.
 
-`coterie bench decisions` plays digits (64 pixels as context, ten actions by id), MovieLens in lists that are
-new and in lists that repeat, and two worlds like Personalizer's quickstarts. Vowpal Wabbit gets the same
-information as a request: user and context in the namespace U, the action's id and features in A.
+Vowpal Wabbit gets the same information as a request: user and context in the namespace U, the action's id and
+features in A.
 """
 
 import csv
-import gzip
 import io
 import math
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import accumulate
@@ -21,7 +20,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from coterie.data.files import data_folder, find_file
+from coterie.data.files import data_folder, find_file, read_bytes
 from coterie.errors import CoterieError, FileError
 from coterie.models.features import flatten
 from coterie.service.core.bandit import Bandit
@@ -46,6 +45,7 @@ EXPLORING = {
 }
 
 Features = Sequence[Mapping[str, Any]]
+Played = tuple[list[int], list[float]]  # choices, and their probabilities
 
 
 class Round(NamedTuple):
@@ -87,23 +87,16 @@ def results(quick: bool, told: Callable[[str], None]) -> Iterator[Result]:
     """Yield the results of each game; games without data are reported and left out."""
     seeds = range(1 if quick else 3)
     for game in games(quick, told):
-        ours = [judge(game, game.rounds(seed), play(game.rounds(seed), seed)) for seed in seeds]
+        ours = mean_score(game, seeds, play)
         rival, setting = math.nan, "not installed"
         if find_spec("vowpalwabbit") is not None:
-            best = max if not game.by_regret else min
             found = {}
             for name, options in VW.items():
                 told(f"{game.name}: Vowpal Wabbit, {name}")
-                found[name] = np.mean(
-                    [
-                        judge(game, game.rounds(seed), play_vw(game.rounds(seed), options, seed)).value
-                        for seed in seeds
-                    ]
-                )
-            setting = best(found, key=lambda name: found[name])
-            rival = float(found[setting])
-        value, worth = (float(np.mean([getattr(one, field) for one in ours])) for field in Score._fields)
-        yield Result(game.name, game.by_regret, value, rival, setting, worth)
+                found[name] = mean_score(game, seeds, partial(play_vw, options=options)).value
+            setting = (min if game.by_regret else max)(found, key=lambda name: found[name])
+            rival = found[setting]
+        yield Result(game.name, game.by_regret, ours.value, rival, setting, ours.worth)
 
 
 def exploring(quick: bool, told: Callable[[str], None]) -> Iterator[tuple[str, str, Score]]:
@@ -112,9 +105,7 @@ def exploring(quick: bool, told: Callable[[str], None]) -> Iterator[tuple[str, s
     for game in games(quick, told)[: 1 if quick else 3]:
         for name, config in EXPLORING.items():
             told(f"{game.name}: {name}")
-            scores = [judge(game, game.rounds(seed), play(game.rounds(seed), seed, config)) for seed in seeds]
-            mean = (float(np.mean([getattr(score, field) for score in scores])) for field in Score._fields)
-            yield game.name, name, Score(*mean)
+            yield game.name, name, mean_score(game, seeds, partial(play, config=config))
 
 
 def games(quick: bool, told: Callable[[str], None]) -> list[Game]:
@@ -126,27 +117,29 @@ def games(quick: bool, told: Callable[[str], None]) -> list[Game]:
         found.append(Game("digits", False, lambda seed: digits(seed, 1 if quick else 3)))
     try:
         ratings = read_ratings(data_folder())
+        new, repeated = (3_000, 3_000) if quick else (None, 40_000)
         found += [
-            Game(
-                "MovieLens, new lists", True, lambda seed: new_lists(ratings, seed, 3_000 if quick else None)
-            ),
-            Game(
-                "MovieLens, repeated lists",
-                True,
-                lambda seed: repeated_lists(ratings, seed, 3_000 if quick else 40_000),
-            ),
+            Game("MovieLens, new lists", True, lambda seed: new_lists(ratings, seed, new)),
+            Game("MovieLens, repeated lists", True, lambda seed: repeated_lists(ratings, seed, repeated)),
         ]
     except CoterieError as error:
         told(f"MovieLens is left out: {error}")
     n = 1_500 if quick else 8_000
-    return [
-        *found,
-        Game("coffee", False, lambda seed: coffee(seed, n)),
-        Game("food", True, lambda seed: food(seed, n)),
-    ]
+    found.append(Game("coffee", False, lambda seed: coffee(seed, n)))
+    found.append(Game("food", True, lambda seed: food(seed, n)))
+    return found
 
 
-def judge(game: Game, rounds: Sequence[Round], played: tuple[list[int], list[float]]) -> Score:
+def mean_score(game: Game, seeds: Sequence[int], player: Callable[[list[Round], int], Played]) -> Score:
+    """Return the mean score of a player over some seeds."""
+    scores = []
+    for seed in seeds:
+        rounds = game.rounds(seed)
+        scores.append(judge(game, rounds, player(rounds, seed)))
+    return Score(*np.mean(scores, axis=0).tolist())
+
+
+def judge(game: Game, rounds: Sequence[Round], played: Played) -> Score:
     """Return the score of choices and their probabilities."""
     choices, chances = played
     earned = np.array([one.payoffs[k] for one, k in zip(rounds, choices, strict=True)])
@@ -159,7 +152,7 @@ def judge(game: Game, rounds: Sequence[Round], played: tuple[list[int], list[flo
     return Score(float((best - earned).sum() / (best - random).sum()), worth)
 
 
-def play(rounds: Sequence[Round], seed: int, config: Config | None = None) -> tuple[list[int], list[float]]:
+def play(rounds: Sequence[Round], seed: int, config: Config | None = None) -> Played:
     """Play through the bandit with immediate rewards; return the choices and their probabilities."""
     bandit = Bandit()
     bandit.configure(config or Config(), 0)
@@ -174,7 +167,7 @@ def play(rounds: Sequence[Round], seed: int, config: Config | None = None) -> tu
     return choices, chances
 
 
-def play_vw(rounds: Sequence[Round], options: str, seed: int) -> tuple[list[int], list[float]]:
+def play_vw(rounds: Sequence[Round], seed: int, options: str) -> Played:
     """Play with Vowpal Wabbit, drawing from the probabilities it gives."""
     made = import_module("vowpalwabbit").Workspace(f"{options} -b 22 --random_seed 1 --quiet")
     rng = np.random.default_rng(seed)
@@ -231,8 +224,7 @@ def read_ratings(folder: Path) -> Ratings:
         path = find_file(folder, ("ml-latest-small",), (name,))
         if path is None:
             raise FileError(f"there is no {name} in {folder / 'ml-latest-small'}")
-        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        tables[name] = list(csv.DictReader(io.StringIO(raw.decode("utf-8"))))
+        tables[name] = list(csv.DictReader(io.StringIO(read_bytes(path).decode("utf-8"))))
     movies = {}
     for row in tables["movies.csv"]:
         year = re.search(r"\((\d{4})\)\s*$", row["title"])
@@ -282,9 +274,7 @@ def coffee(seed: int, n: int) -> list[Round]:
     ]
     wanted = rng.integers(len(actions), size=(20, 3, 3))
     found = []
-    for u, w, t in zip(
-        rng.integers(20, size=n), rng.integers(3, size=n), rng.integers(3, size=n), strict=True
-    ):
+    for u, w, t in zip(*(rng.integers(most, size=n) for most in (20, 3, 3)), strict=True):
         payoffs = [float(k == wanted[u, w, t]) for k in range(len(actions))]
         context = [{"weather": weathers[w], "timeOfDay": times[t]}]
         found.append(Round(f"user {u}", context, actions, payoffs))
@@ -312,9 +302,7 @@ def food(seed: int, n: int) -> list[Round]:
     by_time, by_device = rng.normal(0, 0.7, (3, len(names))), rng.normal(0, 0.4, (2, len(names)))
     by_user, own = rng.normal(0, 0.7, (200, len(names))), rng.normal(0, 0.3, (200, len(actions)))
     found = []
-    for u, t, d in zip(
-        rng.integers(200, size=n), rng.integers(3, size=n), rng.integers(2, size=n), strict=True
-    ):
+    for u, t, d in zip(*(rng.integers(most, size=n) for most in (200, 3, 2)), strict=True):
         logit = -1.2 + popular + own[u] + x @ (by_time[t] + by_device[d] + by_user[u])
         payoffs = (rng.random(len(actions)) < 1 / (1 + np.exp(-logit))).astype(float).tolist()
         context = [{"timeOfDay": times[t], "device": {"kind": devices[d]}}]

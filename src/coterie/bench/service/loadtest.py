@@ -10,7 +10,9 @@ import sys
 import tempfile
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -61,7 +63,7 @@ class Tally:
     latencies: list[float] = field(default_factory=list)  # of ranks, seconds
     decided: set[str] = field(default_factory=set)  # acknowledged
     rewarded: set[str] = field(default_factory=set)  # acknowledged as applied
-    failures: dict[str, int] = field(default_factory=dict)
+    failures: Counter[str] = field(default_factory=Counter)
 
     @property
     def rate(self) -> float:
@@ -119,29 +121,15 @@ def request_bytes(method: str, path: str, body: bytes, host: str, key: str | Non
 
 def action_features(k: int) -> list[dict[str, Any]]:
     """Return the five features of an action."""
-    return [
-        {
-            "genre": f"genre-{k % 7}",
-            "tone": f"tone-{k % 3}",
-            "price": k / 4,
-            "fresh": k % 2 == 0,
-            "size": {"pages": k},
-        }
-    ]
+    texts = {"genre": f"genre-{k % 7}", "tone": f"tone-{k % 3}"}
+    return [{**texts, "price": k / 4, "fresh": k % 2 == 0, "size": {"pages": k}}]
 
 
 def context_features(k: int) -> list[dict[str, Any]]:
     """Return one of a thousand contexts of six features, other than the user."""
     place = {"country": f"country-{k % 10}", "city": f"city-{k % 50}"}
-    return [
-        {
-            "device": f"device-{k % 4}",
-            "hour": k % 24,
-            "weekday": f"day-{k % 7}",
-            "place": place,
-            "load": k / 1000,
-        }
-    ]
+    when = {"hour": k % 24, "weekday": f"day-{k % 7}"}
+    return [{"device": f"device-{k % 4}", **when, "place": place, "load": k / 1000}]
 
 
 CONTEXTS = 1000
@@ -196,23 +184,21 @@ async def press(url: str, plan: Plan, tally: Tally | None = None) -> Tally:
                 asked = loop.time()
                 status, _ = await client.ask(request)
                 if status != 201:
-                    tally.failures[str(status)] = tally.failures.get(str(status), 0) + 1
+                    tally.failures[str(status)] += 1
                     continue
                 tally.latencies.append(loop.time() - asked)
                 tally.decided.add(event)
                 if plan.rewards and rng.random() < plan.rewards:
                     value = b'{"value":%d}' % (rng.random() < 0.3)
                     reward = f"/v1/events/{event}/reward"
-                    status, answer = await client.ask(
-                        request_bytes("POST", reward, value, f"{host}:{port}", plan.key)
-                    )
+                    request = request_bytes("POST", reward, value, f"{host}:{port}", plan.key)
+                    status, answer = await client.ask(request)
                     if status == 200 and b'"applied"' in answer:
                         tally.rewarded.add(event)
                     elif status != 200:
-                        tally.failures[str(status)] = tally.failures.get(str(status), 0) + 1
-        except (ConnectionError, OSError) as error:
-            name = type(error).__name__
-            tally.failures[name] = tally.failures.get(name, 0) + 1
+                        tally.failures[str(status)] += 1
+        except OSError as error:
+            tally.failures[type(error).__name__] += 1
         finally:
             client.transport.close()
 
@@ -237,23 +223,20 @@ def check_plan(url: str | None, plan: Plan, anywhere: bool) -> None:
 
 def lost(store: Path, tally: Tally) -> tuple[set[str], set[str]]:
     """Return the acknowledged decisions and rewards that are missing in the log of a stopped service."""
-    opened = SqliteStore(str(store))
-    try:
-        decided, rewarded = set(tally.decided), set(tally.rewarded)
+    decided, rewarded = set(tally.decided), set(tally.rewarded)
+    with closing(SqliteStore(str(store))) as opened:
         for _, record in flatten(opened.read()):
             if isinstance(record, Rank):
                 decided.discard(record.event)
             elif isinstance(record, Reward) and record.outcome == "applied":
                 rewarded.discard(record.event)
-        return decided, rewarded
-    finally:
-        opened.close()
+    return decided, rewarded
 
 
 class Server:
     """A server in a separate process, on one core if there are two, killed with SIGKILL at the end."""
 
-    def __init__(self, arguments: Sequence[str], pin: bool = True) -> None:
+    def __init__(self, arguments: Sequence[str]) -> None:
         if not hasattr(os, "sched_setaffinity"):
             raise ParameterError(
                 f"a fresh server is measured on Linux, and this is {sys.platform}: start one and give its --url"
@@ -264,7 +247,7 @@ class Server:
         command = [sys.executable, "-m", *arguments, "--port", str(self.port)]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         cores = sorted(os.sched_getaffinity(0))
-        if pin and len(cores) > 1:
+        if len(cores) > 1:
             os.sched_setaffinity(self.process.pid, {cores[-1]})
         self.url = f"http://127.0.0.1:{self.port}"
 
@@ -302,17 +285,13 @@ def warm_store(path: Path, plan: Plan, payoffs: int) -> None:
         value = float(rng.random() < tastes[user % 4][item])
         hashed = None
         if plan.features:
-            hashed = encode_action(
-                f"item-{item}", action_features(item), context_features(rng.randrange(CONTEXTS))
-            )
+            context = context_features(rng.randrange(CONTEXTS))
+            hashed = encode_action(f"item-{item}", action_features(item), context)
         bandit.observe(f"user-{user}", value, 0, f"item-{item}", hashed=hashed)
-    store = SqliteStore(str(path))
-    try:
+    with closing(SqliteStore(str(path))) as store:
         records, named, gone, _ = bandit.drain()
         store.append(Append(pack(0, records), named, gone))
         save_now(bandit, store)
-    finally:
-        store.close()
 
 
 def summary(tally: Tally) -> dict[str, object]:
@@ -325,7 +304,7 @@ def summary(tally: Tally) -> dict[str, object]:
         "p99_ms": tally.percentile(0.99),
         "worst_ms": tally.percentile(1.0),
         "rewards_applied": len(tally.rewarded),
-        "failures": tally.failures or "none",
+        "failures": dict(tally.failures) or "none",
     }
 
 
@@ -350,9 +329,8 @@ def run(plan: Plan, durability: str = "lose-nothing", rounds: int = 3, warm: int
                     server.wait()
                     asyncio.run(press(server.url, msgspec.structs.replace(part, seconds=0.5)))
                     before = server.cpu_seconds()
-                    tally = asyncio.run(
-                        press(server.url, msgspec.structs.replace(part, rewards=0.0) if bare else part)
-                    )
+                    sent = msgspec.structs.replace(part, rewards=0.0) if bare else part
+                    tally = asyncio.run(press(server.url, sent))
                     cpu[kind] += server.cpu_seconds() - before
                 finally:
                     server.kill()
@@ -361,8 +339,7 @@ def run(plan: Plan, durability: str = "lose-nothing", rounds: int = 3, warm: int
                 total.latencies += tally.latencies
                 total.seconds += tally.seconds
                 total.rewarded |= tally.rewarded
-                for name, count in tally.failures.items():
-                    total.failures[name] = total.failures.get(name, 0) + count
+                total.failures += tally.failures
                 rates[kind] = tally.rate
             ratios.append(rates["bare"] / rates["serve"])
     served, bare_total = totals["serve"], totals["bare"]

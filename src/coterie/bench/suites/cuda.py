@@ -14,7 +14,7 @@ import numpy as np
 from coterie.bench.rows import Row, at_most, best_of, no_limit
 from coterie.errors import MissingExtraError
 from coterie.models import make_models
-from coterie.models.files import Tensors, pack_ids
+from coterie.models.files import pack_ids
 
 SUITE = "cuda"
 ONE_CORE = 50_000  # users of the models in this process
@@ -52,11 +52,12 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
 
 def one_core(users: int) -> dict[str, float]:
     """Return seconds per user on one core, of a decision, one of a batch, and a payoff that everybody learns."""
-    from coterie.engines.device.measure import BATCH, CANDIDATES, FEATURES, SCALE, vectors
+    from coterie.engines.device.measure import BATCH, CANDIDATES, FEATURES, SCALE, learned, vectors
 
     rng = np.random.default_rng(1)
     models: Any = make_models(FEATURES, one_hot=False)
-    models.put(_learned(users))
+    arrays = learned(np.random.default_rng(0), users)._asdict()
+    models.put({"updated": pack_ids(range(users)), "idle": pack_ids([]), **arrays})
     shown = [models.read(vectors(rng, CANDIDATES)) for _ in range(BATCH)]
     asking = list(range(BATCH))
 
@@ -74,14 +75,6 @@ def one_core(users: int) -> dict[str, float]:
         "batches": best_of(2, lambda: decide(BATCH), time.process_time) / BATCH / users,
         "a payoff that all users learn": best_of(3, share, time.process_time) / users,
     }
-
-
-def _learned(users: int) -> Tensors:
-    """Return users who have learned, as `put` takes them."""
-    from coterie.engines.device.measure import learned
-
-    arrays = learned(np.random.default_rng(0), users)._asdict()
-    return {"updated": pack_ids(range(users)), "idle": pack_ids([]), **arrays}
 
 
 def machine() -> dict[str, Any]:

@@ -2,26 +2,18 @@
 
 import math
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie import CAB
 from coterie.arrays import Floats
-from coterie.bench.rows import Row, at_least, at_most, best_of, no_limit
+from coterie.bench.rows import Row, at_least, at_most, best_of, no_limit, one_by_one, unit_vectors
 from coterie.policies.base.batch import Batch
 
 USERS, FEATURES, CANDIDATES = 1892, 25, 25
 PAIRS = FEATURES * (FEATURES + 1) // 2
 ALPHA = 0.1
-
-
-class Setting(NamedTuple):
-    """A policy in which all users have learned, and rounds to play next."""
-
-    policy: CAB
-    batch: Batch
 
 
 def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
@@ -32,65 +24,59 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
     rounds = 200 if quick else 500
 
     told("one round, one user updated")
-    alone = prepare(gamma=0.0, n_rounds=rounds)
-    alone.policy.run(alone.batch)
-    one = best_of(repeats, lambda: alone.policy.run(alone.batch)) / rounds
+    alone, batch = prepare(gamma=0.0, n_rounds=rounds)
+    alone.run(batch)
+    one = best_of(repeats, lambda: alone.run(batch)) / rounds
     against = "n·c·d(d+1)/2 multiply-adds at the rate of a large square matrix product"
-    yield Row(
-        "dense", "a round against its arithmetic", 1e3 * one, "ms", against, **at_most(1.6, one / arithmetic)
-    )
+    keeps = at_most(1.6, one / arithmetic)
+    yield Row("dense", "a round against its arithmetic", 1e3 * one, "ms", against, **keeps)
 
     told("the same round in NumPy")
     checked = 200 if quick else 5000
-    setting = prepare(gamma=0.0, n_rounds=checked)
-    transcription = Transcription(setting.policy)
-    slow = transcription.seconds(setting.batch, 40)
-    same = identical(setting, checked, told)
+    policy, compared = prepare(gamma=0.0, n_rounds=checked)
+    transcription = Transcription(policy)
+    slow = best_of(3, lambda: [transcription.play(compared, t) for t in range(10)]) / 10
+    same = identical(checked, told)
     yield Row(
         "dense", f"NumPy with einsum against a round; {same} of {checked} choices equal", 1e3 * slow, "ms",
         "a round of the compiled loop", **(at_least(8, slow / one) | ({} if same == checked else {"holds": False})),
     )  # fmt: skip
 
     told("one round, many users updated")
-    together = prepare(gamma=2.0, n_rounds=rounds)
-    together.policy.run(together.batch)
-    outcome = together.policy.run(together.batch)
-    many = best_of(repeats, lambda: together.policy.run(together.batch)) / rounds
-    bytes_moved = (
-        outcome.updated.mean() * PAIRS * (8 + 4) * 2
-    )  # read and write M⁻¹ and its rounding compensation
-    memory = bytes_moved / copy_rate()
+    together, shared = prepare(gamma=2.0, n_rounds=rounds)
+    together.run(shared)
+    outcome = together.run(shared)
+    many = best_of(repeats, lambda: together.run(shared)) / rounds
+    # Read and write M⁻¹ and its rounding compensation.
+    memory = outcome.updated.mean() * PAIRS * (8 + 4) * 2 / copy_rate()
     yield Row(
         "dense", f"a round that updates {outcome.updated.mean():.0f} users, without the updates at memory speed",
         1e3 * many, "ms", "a round that updates one", **at_most(1.5, float((many - memory) / one)),
     )  # fmt: skip
 
     told("one call of choose and one of learn")
-    calls = prepare(gamma=0.0, n_rounds=rounds)
-    python = best_of(repeats, lambda: one_by_one(calls)) / rounds
+    calls, batch = prepare(gamma=0.0, n_rounds=rounds)
+    python = min(one_by_one(calls, batch) for _ in range(repeats))
     yield Row("dense", "choose and learn from Python", 1e3 * python, "ms", "a round of the compiled loop",
               **at_most(1.2, python / one))  # fmt: skip
 
     told("64 users at once")
-    users = list(calls.batch.users[:64])
-    lists = [calls.batch.items[row] for row in calls.batch.candidates[:64]]
-    batch = best_of(repeats, lambda: calls.policy.choose_many(users, lists)) / 64
-    single = (
-        best_of(repeats, lambda: [calls.policy.choose(u, x) for u, x in zip(users, lists, strict=True)]) / 64
-    )
-    yield Row("dense", "choose_many for 64 users, each", 1e3 * batch, "ms", "choose, one by one",
-              **no_limit(batch / single))  # fmt: skip
+    users = list(batch.users[:64])
+    lists = [batch.items[row] for row in batch.candidates[:64]]
+    each = best_of(repeats, lambda: calls.choose_many(users, lists)) / 64
+    single = best_of(repeats, lambda: [calls.choose(u, x) for u, x in zip(users, lists, strict=True)]) / 64
+    yield Row("dense", "choose_many for 64 users, each", 1e3 * each, "ms", "choose, one by one",
+              **no_limit(each / single))  # fmt: skip
 
 
-def prepare(gamma: float, n_rounds: int) -> Setting:
+def prepare(gamma: float, n_rounds: int) -> tuple[CAB, Batch]:
     """Return a CAB in which every user has learned, and rounds of random users."""
     rng = np.random.default_rng(0)
-    items = rng.normal(size=(5000, FEATURES))
-    items /= np.linalg.norm(items, axis=1, keepdims=True)
+    items = unit_vectors(rng, 5000, FEATURES)
     policy = CAB(n_features=FEATURES, alpha=ALPHA, gamma=gamma)
     warm = np.tile(np.arange(USERS), 3)
     policy.run(random_batch(rng, warm, items, 1))
-    return Setting(policy, random_batch(rng, rng.integers(USERS, size=n_rounds), items, CANDIDATES))
+    return policy, random_batch(rng, rng.integers(USERS, size=n_rounds), items, CANDIDATES)
 
 
 def random_batch(rng: np.random.Generator, users: NDArray[np.int64], items: Floats, candidates: int) -> Batch:
@@ -98,15 +84,6 @@ def random_batch(rng: np.random.Generator, users: NDArray[np.int64], items: Floa
     shown = rng.integers(len(items), size=(len(users), candidates))
     payoffs = np.round(rng.uniform(0, 1, size=shown.shape), 1)
     return Batch(users.tolist(), shown, items, payoffs)
-
-
-def one_by_one(setting: Setting) -> None:
-    """Play the batch with one call of `choose` and one of `learn` per round."""
-    policy, batch = setting
-    for t, user in enumerate(batch.users):
-        contexts = batch.items[batch.candidates[t]]
-        k = policy.choose(user, contexts)
-        policy.learn(user, contexts[k], float(batch.payoffs[t, k]))
 
 
 def product_rate() -> float:
@@ -153,19 +130,15 @@ class Transcription:
         self.t += 1
         return k
 
-    def seconds(self, batch: Batch, n_rounds: int) -> float:
-        """Return the seconds per round."""
-        return best_of(3, lambda: [self.play(batch, t) for t in range(n_rounds // 4)]) / (n_rounds // 4)
 
-
-def identical(setting: Setting, n_rounds: int, told: Callable[[str], None]) -> int:
+def identical(n_rounds: int, told: Callable[[str], None]) -> int:
     """Return how many choices the compiled loop and the transcription have in common."""
-    fresh = prepare(gamma=0.0, n_rounds=n_rounds)
-    twin = Transcription(fresh.policy)
-    choice = fresh.policy.run(fresh.batch).choice
+    policy, batch = prepare(gamma=0.0, n_rounds=n_rounds)
+    twin = Transcription(policy)
+    choice = policy.run(batch).choice
     same = 0
     for t in range(n_rounds):
-        same += twin.play(fresh.batch, t) == choice[t]
+        same += twin.play(batch, t) == choice[t]
         if t % 500 == 499:
             told(f"comparing choices: {t + 1} of {n_rounds}")
     return same

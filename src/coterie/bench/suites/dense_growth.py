@@ -6,8 +6,7 @@ from functools import partial
 import numpy as np
 
 from coterie import CAB, Batch
-from coterie.bench.fit import growth_rows
-from coterie.bench.rows import Row, at_most, best_of
+from coterie.bench.rows import Row, at_most, best_of, growth_rows, unit_vectors
 from coterie.bench.suites.dense import CANDIDATES, FEATURES, USERS, random_batch
 
 SAMPLE, DECISIONS = 4096, 20
@@ -15,7 +14,7 @@ SAMPLE, DECISIONS = 4096, 20
 
 def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
     """Measure rounds of dense CAB around LastFM's size, and fit the exponents."""
-    rounds = 40 if quick else 200
+    timed = 40 if quick else 200
     for name, sizes in (
         ("n_users", (500, 1000, 2000, 4000, 8000)),
         ("n_features", (10, 20, 40, 80)),
@@ -25,10 +24,7 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
         costs = []
         for size in sizes:
             told(f"dense: {name} = {size:,}")
-            if name == "rounds":
-                costs.append(cost_of(rounds, played=size))
-            else:
-                costs.append(cost_of(rounds, **{name: size}))
+            costs.append(cost_of(timed, **{name: size}))
         yield from growth_rows("dense", name, sizes, costs, "µs/round", limit=None)
     yield sampled(100_000 if quick else 1_000_000, told)
 
@@ -36,8 +32,7 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
 def sampled(many: int, told: Callable[[str], None], few: int = 10_000) -> Row:
     """Measure a decision over a sample, with many users against few: it must cost the same."""
     rng = np.random.default_rng(0)
-    items = rng.normal(size=(2000, FEATURES))
-    items /= np.linalg.norm(items, axis=1, keepdims=True)
+    items = unit_vectors(rng, 2000, FEATURES)
     policy = CAB(n_features=FEATURES, alpha=0.1, gamma=0.0, sample=SAMPLE)
     costs = []
     for first, last in ((0, few), (few, many)):
@@ -58,18 +53,17 @@ def choose_all(policy: CAB, batch: Batch) -> None:
 
 
 def cost_of(
-    rounds: int,
+    timed: int,
     n_users: int = USERS,
     n_features: int = FEATURES,
     n_candidates: int = CANDIDATES,
-    played: int = 0,
+    rounds: int = 0,
 ) -> float:
-    """Return the microseconds per round after every user has learned and `played` more rounds."""
+    """Return the microseconds per round after every user has learned and played `rounds` more."""
     rng = np.random.default_rng(0)
-    items = rng.normal(size=(2000, n_features))
-    items /= np.linalg.norm(items, axis=1, keepdims=True)
+    items = unit_vectors(rng, 2000, n_features)
     policy = CAB(n_features=n_features, alpha=0.1, gamma=0.0)
     policy.run(random_batch(rng, np.arange(n_users), items, 1))
-    policy.run(random_batch(rng, rng.integers(n_users, size=played), items, 1))
-    batch = random_batch(rng, rng.integers(n_users, size=rounds), items, n_candidates)
-    return 1e6 * best_of(3, lambda: policy.run(batch)) / rounds
+    policy.run(random_batch(rng, rng.integers(n_users, size=rounds), items, 1))
+    batch = random_batch(rng, rng.integers(n_users, size=timed), items, n_candidates)
+    return 1e6 * best_of(3, lambda: policy.run(batch)) / timed

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 
 from coterie import CAB
 from coterie.bench.click_log import Clicks
-from coterie.bench.fit import growth_rows
-from coterie.bench.rows import Row
+from coterie.bench.rows import Row, growth_rows
 from coterie.bench.suites import dense_growth
 from coterie.experiments.run.replay import replay
 

@@ -1,9 +1,8 @@
 """Hierarchical with up to a million users: the cost of a round, the slowest call, memory.
 
-One policy grows. Every user joins with one payoff, and at each size rounds of random users are timed. So at
-every size users have one or two payoffs, and a payoff leads to the maximum of 8 visits of users: the most
-expensive state of a policy. A trial with one more group, which doubles the cost of a visit, is active at
-every size; if not, the benchmark starts one.
+One policy grows. Every user joins with one payoff, and at each size rounds of random users are timed. So users have
+one or two payoffs, and a payoff leads to the maximum of 8 visits of users: the most expensive state of a policy. A
+trial with one more group, which doubles the cost of a visit, is active at every size.
 
 A single call is timed in processor time of its thread: this includes garbage collection, first accesses to
 memory pages and refits, but no other programs. A pass over a million users ends every 125,000 payoffs, so the
@@ -13,8 +12,6 @@ renews variances and judges a trial, and another renews means and starts a trial
 
 import gc
 import os
-import resource
-import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -25,8 +22,7 @@ import numpy as np
 
 from coterie import Hierarchical
 from coterie.bench.crowd import CANDIDATES, FEATURES, Crowd, name
-from coterie.bench.fit import fit
-from coterie.bench.rows import Row, at_most, best_of, no_limit
+from coterie.bench.rows import Row, at_most, best_of, fit, no_limit, peak_resident
 from coterie.models.hierarchy.refit import split
 from coterie.models.roster import Roster
 
@@ -90,13 +86,13 @@ def fill(policy: Hierarchical, crowd: Crowd, size: int, told: Callable[[str], No
 def seconds_of_a_round(policy: Hierarchical, crowd: Crowd) -> float:
     """Return the seconds per round of the compiled loop, for random users, during a trial."""
     population, n_users = policy._model.many, len(policy.users)
-    shortest = float("inf")
+    taken = []
     for _ in range(REPEATS):
         batch = crowd.batch(crowd.rng.integers(n_users, size=TIMED), CANDIDATES)
         if not population.model.place[population.positions.TRIAL]:
             split(population)
-        shortest = min(shortest, best_of(1, partial(policy.run, batch)))
-    return shortest / TIMED
+        taken.append(best_of(1, partial(policy.run, batch)))
+    return min(taken) / TIMED
 
 
 def growth(sizes: tuple[int, ...], costs: list[float], limited: bool) -> Iterator[Row]:
@@ -157,23 +153,15 @@ def slowest_rows(found: Slowest, size: str) -> Iterator[Row]:
 
 def slowest_newcomer(policy: Hierarchical, crowd: Crowd, n_users: int) -> float:
     """Add `n_users` users with one payoff each, and return the longest `learn`."""
-    longest, known = 0.0, len(policy.users)
-    for user in range(known, known + n_users):
-        start = time.thread_time()
-        policy.learn(name(user), crowd.items[0], 0.0)
-        longest = max(longest, time.thread_time() - start)
-    return longest
+    known = len(policy.users)
+    names = map(name, range(known, known + n_users))
+    return max(best_of(1, partial(policy.learn, user, crowd.items[0], 0.0)) for user in names)
 
 
 def slowest_join(n_users: int) -> float:
     """Return the longest registration of an id: the dictionary of ids is resized from time to time."""
-    roster, longest = Roster(), 0.0
-    for user in range(n_users):
-        known_as = name(user)
-        start = time.thread_time()
-        roster.join(known_as)
-        longest = max(longest, time.thread_time() - start)
-    return longest
+    roster = Roster()
+    return max(best_of(1, partial(roster.join, user)) for user in map(name, range(n_users)))
 
 
 def resident() -> int:
@@ -182,8 +170,3 @@ def resident() -> int:
     if path.exists():
         return int(path.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return peak_resident()
-
-
-def peak_resident() -> int:
-    """Return the peak resident memory of this process, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

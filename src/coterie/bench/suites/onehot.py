@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from coterie import CAB
 from coterie.bench.click_log import Clicks, Log
 from coterie.bench.direct import Direct
-from coterie.bench.rows import Row, at_least, at_most, best_of, no_limit
+from coterie.bench.rows import Row, at_least, at_most, best_of, no_limit, peak_resident
 from coterie.experiments.run.replay import Replay, replay
 
 ALPHAS = (0.01, 0.05, 0.1, 0.2)
@@ -35,21 +35,18 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
     ):
         told(f"{name}: {records:,} records in a process of its own")
         found = peak(size, records)
-        yield Row(
-            "onehot",
-            f"peak memory at {name}, {records:,} records, {found['kept']:,} kept, in {found['seconds']:.0f} s",
-            found["peak"],
-            "GiB",
-            f"{limit} GiB",
-            **at_most(1, found["peak"] / limit),
+        what = (
+            f"peak memory at {name}, {records:,} records, {found['kept']:,} kept, in {found['seconds']:.0f} s"
         )
+        keeps = at_most(1, found["peak"] / limit)
+        yield Row("onehot", what, found["peak"], "GiB", f"{limit} GiB", **keeps)
 
 
 def late(alpha: float, records: int, told: Callable[[str], None]) -> Iterator[Row]:
     """Replay a Tuenti-sized log; at its end, time both loops on the same records from the same state."""
     world, compared = Clicks(**TUENTI), min(20_000, records // 200)
     policy = CAB(one_hot=True, alpha=alpha, gamma=GAMMA)
-    began, wall = time.thread_time(), time.monotonic()
+    began = time.thread_time()
     for done, log in enumerate(world.records(records)):
         if done % 16 == 0:
             told(f"α = {alpha:g}: {done * len(log.users):,} of {records:,} records")
@@ -79,24 +76,14 @@ def late(alpha: float, records: int, told: Callable[[str], None]) -> Iterator[Ro
     promise = at_least(100, slow / fast)
     if same != compared:
         promise["holds"] = False
-    yield Row(
-        "onehot",
-        f"α = {alpha:g}: records a second, {active:,} users active; {same:,} of {compared:,} choices equal",
-        1 / fast,
-        "records/s",
-        f"{DIRECT}: {1 / slow:,.0f} records/s",
-        **promise,
-    )
-    yield Row(
-        "onehot",
+    what = f"α = {alpha:g}: records a second, {active:,} users active; {same:,} of {compared:,} choices equal"
+    yield Row("onehot", what, 1 / fast, "records/s", f"{DIRECT}: {1 / slow:,.0f} records/s", **promise)
+    what = (
         f"α = {alpha:g}: a replay of {records:,} records, {policy.learned:,} kept (drawing the log took "
-        f"{drawing:.0f} s of it)",
-        whole / 60,
-        "min",
-        "10 minutes",
-        **(at_most(1, whole / 600) if records >= 15_000_000 else no_limit(whole / 600)),
+        f"{drawing:.0f} s of it)"
     )
-    told(f"α = {alpha:g}: done in {time.monotonic() - wall:.0f} s")
+    promise = at_most(1, whole / 600) if records >= 15_000_000 else no_limit(whole / 600)
+    yield Row("onehot", what, whole / 60, "min", "10 minutes", **promise)
 
 
 def peak(size: dict[str, int], records: int) -> dict[str, float]:
@@ -109,11 +96,9 @@ def peak(size: dict[str, int], records: int) -> dict[str, float]:
 
 def in_child(size: dict[str, int], records: int) -> None:
     """Replay and print memory, time and kept records as JSON."""
-    import resource
-
     policy = CAB(one_hot=True, alpha=0.1, gamma=GAMMA)
     began = time.monotonic()
     for log in Clicks(**size).records(records):
         replay(policy, *log)
-    kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform == "darwin" else 1)
-    print(json.dumps({"peak": kib / 2**20, "seconds": time.monotonic() - began, "kept": policy.learned}))
+    found = {"peak": peak_resident() / 2**30, "seconds": time.monotonic() - began, "kept": policy.learned}
+    print(json.dumps(found))

@@ -6,13 +6,14 @@ one caller more memory, not more decisions per second.
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie import Hierarchical
-from coterie.bench.rows import Row, no_limit
+from coterie.bench.rows import Row, best_of, no_limit
 
 SHARDS = (1, 2, 4)
 FEATURES, CANDIDATES, BATCH = 25, 25, 64
@@ -71,9 +72,8 @@ def measure(engine: Any, n_users: int) -> Found:
     lists = [_some(items, rng, CANDIDATES) for _ in users]
     alone = _rate(clock, lambda k: policy.choose(users[k], lists[k]), 200)
     batches = [slice(k, k + BATCH) for k in range(0, len(users), BATCH)]
-    together = BATCH * _rate(
-        clock, lambda k: policy.choose_many(users[batches[k]], lists[batches[k]]), len(batches)
-    )
+    some = [(users[batch], lists[batch]) for batch in batches]
+    together = BATCH * _rate(clock, lambda k: policy.choose_many(*some[k]), len(some))
     payoffs = _rate(clock, lambda k: policy.learn(users[-1 - k], lists[k][0], 1.0), 200)
     return Found(alone, together, payoffs, at_once, 0 if engine is None else memory_of(policy))
 
@@ -90,9 +90,5 @@ def _some(items: NDArray[np.float64], rng: np.random.Generator, n: int) -> NDArr
 
 def _rate(clock: Callable[[], float], work: Callable[[int], Any], times: int) -> float:
     """Return calls per second, from the fastest tenth, because other programs may run on the machine."""
-    taken = []
-    for k in range(times):
-        start = clock()
-        work(k)
-        taken.append(clock() - start)
+    taken = [best_of(1, partial(work, k), clock) for k in range(times)]
     return float(1 / np.quantile(taken, 0.1))

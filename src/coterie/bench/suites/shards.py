@@ -8,18 +8,19 @@ time.
 import time
 import timeit
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from coterie import CAB
-from coterie.bench.rows import Row, best_of, no_limit
+from coterie.bench.rows import Row, best_of, no_limit, unit_vectors
 from coterie.bench.suites import people_shards
 from coterie.engines.placement import slot_of
 from coterie.engines.shard import Change, Kind
 from coterie.engines.sharded import Sharded
-from coterie.models import UserModels, make_models
+from coterie.models import make_models
 from coterie.models.files import Tensors, pack_ids
 
 SUITE = "shards"
@@ -50,7 +51,7 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
     sizes = (1_000, 10_000) if quick else (10_000, 100_000, 1_000_000)
     for case in CASES:
         costs = []
-        with _Cluster(case) as cluster:
+        with closing(_Cluster(case)) as cluster:
             told(f"{case.title}: messages")
             messages, empty = cluster.walls(0), cluster.memory()
             names = ("a decision", f"a decision, in batches of {BATCH}")
@@ -62,16 +63,14 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
             alone = _alone(case, n_users)
             costs.append(alone)
             told(f"{case.title}: {n_users:,} users in {SHARDS} shards")
-            with _Cluster(case) as cluster:
+            with closing(_Cluster(case)) as cluster:
                 cluster.fill(n_users)
                 walls, memory = cluster.walls(n_users), cluster.memory()
             for name, one, wall in zip(names, alone, walls, strict=True):
                 what = f"{case.title}: {name}, {n_users:,} users"
                 yield Row(SUITE, f"{what}, one process", 1e6 * one, "µs", "", **no_limit(1.0))
-                against = "one process"
-                yield Row(
-                    SUITE, f"{what}, {SHARDS} shards", 1e6 * wall, "µs", against, **no_limit(wall / one)
-                )
+                ratio = no_limit(wall / one)
+                yield Row(SUITE, f"{what}, {SHARDS} shards", 1e6 * wall, "µs", "one process", **ratio)
             what = f"{case.title}: memory of {SHARDS} shards, {n_users:,} users"
             yield Row(SUITE, what, memory / 2**20, "MiB", "empty shards", **no_limit(memory / empty))
         yield from _break_even(case, sizes, costs, messages)
@@ -123,16 +122,6 @@ class _Asker:
         self.policy.choose_many(self.users, self.contexts)
 
 
-class _Made:
-    """An engine that returns existing models."""
-
-    def __init__(self, made: UserModels) -> None:
-        self.made = made
-
-    def models(self, *_: object) -> UserModels:
-        return self.made
-
-
 class _Cluster:
     """Shards on Ray, filled without the change log, as no shard fails here."""
 
@@ -145,15 +134,11 @@ class _Cluster:
         self._leaving.enter_context(connect(None))
         self.backend = Actors(timeout=600)
         self.models = Sharded(self.backend, case.kind, SHARDS, "wait", 10**9)
-        self.policy = CAB(
-            n_features=case.kind.n_features, one_hot=case.kind.one_hot, engine=_Made(self.models)
-        )
+        engine: Any = SimpleNamespace(models=lambda *_: self.models)
+        self.policy = CAB(n_features=case.kind.n_features, one_hot=case.kind.one_hot, engine=engine)
         self.count = 0
 
-    def __enter__(self) -> "_Cluster":
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self.models.close()
         self._leaving.close()
 
@@ -189,8 +174,7 @@ def _median(times: int, work: Callable[[], Any]) -> float:
 def _candidates(case: Case, rng: np.random.Generator) -> Any:
     if case.kind.one_hot:
         return rng.choice(case.n_items, case.n_candidates, replace=False).tolist()
-    vectors = rng.normal(size=(case.n_candidates, case.kind.n_features or 0))
-    return vectors / (1.0001 * np.linalg.norm(vectors, axis=1, keepdims=True))
+    return unit_vectors(rng, case.n_candidates, case.kind.n_features or 0) / 1.0001
 
 
 def _parts(case: Case, users: Sequence[int]) -> Iterator[Tensors]:

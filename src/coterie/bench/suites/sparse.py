@@ -1,10 +1,8 @@
 """SparseCAB against CAB and LinUCB-MULTIPLE where few of 2,000 features matter: regret, time and memory.
 
-All play the same rounds, one after the other within each round, and only `choose` and `learn` are timed, in
-seconds of processor time.
-Each has its best alpha of 0, 0.001, 0.01 and 0.1 in this world, and updates are not shared (gamma = 0): the
-clusters' payoffs differ by about 0.03 here, and with gamma = 0.2 both CAB and SparseCAB would treat all users
-as one cluster from the first rounds on.
+Only `choose` and `learn` are timed. Each policy has its best alpha of 0, 0.001, 0.01 and 0.1 in this world, and
+updates are not shared (gamma = 0): the clusters' payoffs differ by about 0.03 here, and with gamma = 0.2 both CAB and
+SparseCAB would treat all users as one cluster from the first rounds on.
 """
 
 import gc
@@ -22,6 +20,7 @@ from coterie.data.worlds.sparse_world import SparseWorld
 from coterie.policies import CAB, LinUCB, Policy, SparseCAB
 
 SUITE = "sparse"
+OURS = "SparseCAB"
 
 
 @final
@@ -41,11 +40,8 @@ class Played:
 
 def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
     """Play 10,000 rounds at d = 2,000, or 1,500 at d = 400, and yield the results. CAB takes long."""
-    world = (
-        SparseWorld(n_features=400, n_users=8, clusters_per_family=2, n_candidates=10)
-        if quick
-        else SparseWorld()
-    )
+    small: dict[str, Any] = {"n_features": 400, "n_users": 8, "clusters_per_family": 2, "n_candidates": 10}
+    world = SparseWorld(**small) if quick else SparseWorld()
     play(contestants(world), world.rounds(3))  # compiles
     played = contestants(world)
     n_rounds = 1_500 if quick else 10_000
@@ -60,7 +56,7 @@ def contestants(world: SparseWorld) -> dict[str, Played]:
     """Return the policies, untrained."""
     d = world.n_features
     return {
-        "SparseCAB": Played(SparseCAB(n_features=d, sparsity=world.sparsity, alpha=0.01, gamma=0.0)),
+        OURS: Played(SparseCAB(n_features=d, sparsity=world.sparsity, alpha=0.01, gamma=0.0)),
         "CAB": Played(CAB(n_features=d, alpha=0.001, gamma=0.0)),
         "LinUCB-MULTIPLE": Played(LinUCB(n_features=d, alpha=0.0)),
     }
@@ -79,30 +75,23 @@ def play(played: dict[str, Played], rounds: Iterable[Round]) -> None:
 
 def compared(played: dict[str, Played], time_limit: float | None) -> Iterator[Row]:
     """Yield all results, SparseCAB's as ratios to the others'. The saving in time grows with d."""
-    ours = played["SparseCAB"]
-    rivals = {name: one for name, one in played.items() if one is not ours}
-    best = min(rivals, key=lambda name: rivals[name].regret)
-
-    ratio = ours.regret / rivals[best].regret
-    yield Row(SUITE, "regret of SparseCAB", ours.regret, "regret", best, **at_most(0.5, ratio))
-    for name, one in rivals.items():
-        ratio = one.regret / ours.regret
-        yield Row(SUITE, f"regret of {name}", one.regret, "regret", "SparseCAB", **no_limit(ratio))
-
-    ratio = ours.seconds / rivals["CAB"].seconds
-    keeps = no_limit(ratio) if time_limit is None else at_most(time_limit, ratio)
-    yield Row(SUITE, "time of SparseCAB", ours.seconds, "s", "CAB", **keeps)
-    for name, one in rivals.items():
-        yield Row(
-            SUITE, f"time of {name}", one.seconds, "s", "SparseCAB", **no_limit(one.seconds / ours.seconds)
-        )
-
-    held = {name: one.megabytes for name, one in played.items()}
-    ratio = held["SparseCAB"] / held["CAB"]
-    yield Row(SUITE, "memory of SparseCAB", held["SparseCAB"], "MB", "CAB", **at_most(1.0, ratio))
-    for name in rivals:
-        ratio = held[name] / held["SparseCAB"]
-        yield Row(SUITE, f"memory of {name}", held[name], "MB", "SparseCAB", **no_limit(ratio))
+    rivals = [name for name in played if name != OURS]
+    regret, seconds, memory = (
+        {name: getattr(one, what) for name, one in played.items()}
+        for what in ("regret", "seconds", "megabytes")
+    )
+    best = min(rivals, key=lambda name: regret[name])
+    for what, unit, found, against, limit in (
+        ("regret", "regret", regret, best, 0.5),
+        ("time", "s", seconds, "CAB", time_limit),
+        ("memory", "MB", memory, "CAB", 1.0),
+    ):
+        ratio = found[OURS] / found[against]
+        keeps = no_limit(ratio) if limit is None else at_most(limit, ratio)
+        yield Row(SUITE, f"{what} of {OURS}", found[OURS], unit, against, **keeps)
+        for name in rivals:
+            ratio = found[name] / found[OURS]
+            yield Row(SUITE, f"{what} of {name}", found[name], unit, OURS, **no_limit(ratio))
 
 
 def held_bytes(root: Any) -> int:

@@ -27,21 +27,10 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
     times = 3 if quick else 7
     bare = min(seconds("pass") for _ in range(times))
     numpy = min(seconds("import numpy") for _ in range(times)) - bare
-    took = min(seconds(IMPORT) for _ in range(times)) - bare
-    yield Row(
-        "startup", "import coterie", took, "s", "import numpy", took / numpy, "value < 0.5 s", took < 0.5
-    )
-    took = min(seconds(DECIDE) for _ in range(times)) - bare
-    yield Row(
-        "startup",
-        "import and first decisions",
-        took,
-        "s",
-        "import numpy",
-        took / numpy,
-        "value < 2 s",
-        took < 2,
-    )
+    for name, code, most in (("import coterie", IMPORT, 0.5), ("import and first decisions", DECIDE, 2)):
+        took = min(seconds(code) for _ in range(times)) - bare
+        limit = f"value < {most} s"
+        yield Row("startup", name, took, "s", "import numpy", took / numpy, limit, took < most)
 
     told("a cache directory that cannot be written")
     with tempfile.TemporaryDirectory() as folder:
@@ -50,9 +39,8 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
         locked.chmod(0o500)
         cold = seconds(DECIDE, NUMBA_CACHE_DIR=str(locked / "inside"))
         locked.chmod(0o700)
-    yield Row(
-        "startup", "the same without a usable cache", cold, "s", "with a warm cache", cold / took, None, None
-    )
+    name, against = "the same without a usable cache", "with a warm cache"
+    yield Row("startup", name, cold, "s", against, cold / took, None, None)
 
 
 def seconds(code: str, **environment: str) -> float:

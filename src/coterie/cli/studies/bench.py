@@ -67,7 +67,7 @@ def bench(
         (out / f"{name}-machine.json").write_text(json.dumps(machine, indent=2) + "\n")
         draw_growth(found, out)
     if as_json and old_file is None:
-        print(json.dumps([row.as_dict() for row in found], indent=2))
+        print(json.dumps([row._asdict() for row in found], indent=2))
     else:
         _print(found)
     if any(row.holds is False for row in found):

@@ -5,7 +5,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
+
+from coterie.arrays import Floats, Ints
 
 Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 
@@ -20,12 +21,8 @@ def _compile(function: Compiled) -> Compiled:
 
 @_compile
 def walk(
-    rng: np.random.Generator,
-    items: NDArray[np.int64],
-    shares: NDArray[np.float64],
-    n_candidates: int,
-    stretch: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    rng: np.random.Generator, items: Ints, shares: Floats, n_candidates: int, stretch: int
+) -> tuple[Ints, Ints]:
     """Return each record's candidate list, and the served item's position in it.
 
     A list holds the items at every whole step around the circle, from a random point of the served item. The

@@ -69,11 +69,8 @@ def read_decision(line: Any, user_path: str) -> DecisionLine | None:
     """Return the decision of a line; None if it holds none that was shown, such as a reward or an activation."""
     if not isinstance(line, dict):
         raise ValueError("it is not an object")
-    if (
-        "c" not in line
-        or not ("_outcomes" in line or "_label_cost" in line)
-        or line.get("_skipLearn") is True
-    ):
+    has_outcome = "_outcomes" in line or "_label_cost" in line
+    if "c" not in line or not has_outcome or line.get("_skipLearn") is True:
         return None
     context = dict(line["c"])
     actions = context.pop("_multi")
@@ -82,16 +79,15 @@ def read_decision(line: Any, user_path: str) -> DecisionLine | None:
         user, context = _take_user(context, user_path.split("."))
     else:
         user = own.get("user") or SHARED
-    around = {key: part for key, part in context.items() if not key.startswith("_")}
     names = [_name(action, k) for k, action in enumerate(actions)]
-    return DecisionLine(line, str(user), own is not None, names, actions, around)
+    return DecisionLine(line, str(user), own is not None, names, actions, _public(context))
 
 
 def feature_parts(action: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return an action's features: the objects in j (as Personalizer and we write them), then other namespaces."""
     own = action.get("j")
     parts = [part for part in (own if isinstance(own, list) else [own]) if isinstance(part, Mapping)]
-    rest = {key: part for key, part in action.items() if key not in ("i", "j") and not key.startswith("_")}
+    rest = {key: part for key, part in _public(action).items() if key not in ("i", "j")}
     return [*parts, rest] if rest else parts
 
 
@@ -161,21 +157,24 @@ def _slots(decision: DecisionLine, whole: Interaction) -> list[Interaction]:
         if len(left) != len(given) or not set(left) <= set(range(len(whole.actions))):
             raise ValueError(f"_a and _p of slot {number} do not list actions of c")
         order = sorted(range(len(left)), key=lambda k: left[k])  # as listed in c
-        own = described[number] if number < len(described) else {}
-        found.append(
-            whole._replace(
-                actions=tuple(whole.actions[left[k]] for k in order),
-                features=None if whole.features is None else tuple(whole.features[left[k]] for k in order),
-                context=_flat(
-                    decision.context, {key: part for key, part in own.items() if not key.startswith("_")}
-                ),
-                chosen=order.index(0),
-                probability=given[0],
-                chances=np.array([given[k] for k in order]),
-                reward=-float(outcome["_label_cost"]) + 0.0,
-            )
+        own = _public(described[number]) if number < len(described) else {}
+        features = whole.features
+        one = whole._replace(
+            actions=tuple(whole.actions[left[k]] for k in order),
+            features=None if features is None else tuple(features[left[k]] for k in order),
+            context=_flat(decision.context, own),
+            chosen=order.index(0),
+            probability=given[0],
+            chances=np.array([given[k] for k in order]),
+            reward=-float(outcome["_label_cost"]) + 0.0,
         )
+        found.append(one)
     return found
+
+
+def _public(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object without the keys that are not features."""
+    return {key: value for key, value in part.items() if not key.startswith("_")}
 
 
 def _name(action: Mapping[str, Any], k: int) -> str:

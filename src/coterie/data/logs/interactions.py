@@ -1,8 +1,6 @@
 """Interactions: a user, the actions offered, the shown action with its propensity, and its reward.
 
 Off-policy evaluation needs such a log, because it contains the propensity of the shown action.
-`open_interactions` reads the service's store and exports, Vowpal Wabbit's dsjson, tables of decisions, and the
-bandit feedback of the Open Bandit Pipeline.
 """
 
 import math
@@ -97,20 +95,7 @@ def open_interactions(log: Any, *, user_path: str = "user.id") -> InteractionLog
     path = Path(str(log).removeprefix("sqlite://"))
     if not path.is_file():
         raise FileError(f"there is no file {path}")
-    return _reader(path)(path) if path.suffix.lower() not in DSJSON else _dsjson(path, user_path)
-
-
-DSJSON = (".dsjson", ".json", ".jsonl")
-
-
-def _dsjson(path: Path, user_path: str) -> InteractionLog:
-    from coterie.data.logs.dsjson import read_dsjson
-
-    return read_dsjson(path, user_path)
-
-
-def _read_decisions(path: Path) -> InteractionLog:
-    return _tables("a file of decisions").read_decisions(path)  # type: ignore[no-any-return]
+    return _read(path, user_path)
 
 
 def _tables(what: str) -> Any:
@@ -119,16 +104,22 @@ def _tables(what: str) -> Any:
     return import_module("coterie.data.logs.decision_table")
 
 
-def _reader(path: Path) -> Any:
+def _read(path: Path, user_path: str) -> InteractionLog:
     from coterie.data.logs.bandit_feedback import read_npz
+    from coterie.data.logs.dsjson import read_dsjson
     from coterie.data.logs.service_log import columns_of, is_store, read_export, read_store
 
-    if path.suffix.lower() == ".parquet":
-        return _read_decisions if set(DECISIONS) <= set(columns_of(path)) else read_export
-    if path.suffix.lower() == ".npz":
-        return read_npz
+    kind = path.suffix.lower()
+    if kind in (".dsjson", ".json", ".jsonl"):
+        return read_dsjson(path, user_path)
+    if kind == ".parquet" and set(DECISIONS) <= set(columns_of(path)):
+        return _tables("a file of decisions").read_decisions(path)  # type: ignore[no-any-return]
+    if kind == ".parquet":
+        return read_export(path)
+    if kind == ".npz":
+        return read_npz(path)
     if is_store(path):
-        return read_store
+        return read_store(path)
     raise FileError(
         f"{path} is none of: a service's store (SQLite), its .parquet export, a .dsjson file, a .parquet file of "
         "decisions, an .npz file with an obp bandit feedback"

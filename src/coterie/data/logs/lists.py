@@ -1,16 +1,13 @@
 """Candidate lists around served items, drawn so that the log looks like that of a uniform random policy.
 
-The paper (section 5, Tuenti): further items are "drawn uniformly at random in such a way that, for any item,
-if it occurs in some set C_t, this item will be the one served by the system only 1/15 of the times", and the
-draw is "independent of the available payoff". This makes replay unbiased: given the list, each candidate is
-the served one with the same probability, so every choice of a policy is checked equally often. The ways to
-draw:
+Replay is unbiased if, given the list, each candidate is the served one with the same probability: then every choice
+of a policy is checked equally often. The ways to draw:
 
-balanced   exactly that. Item j, served in a share p_j of the records, belongs to a list with probability
-           c·p_j, where c is the length of lists, and is served in 1/c of the lists it belongs to.
-uniform    each further item is any other item with equal probability. The same if all items are served
+balanced   Item j, served in a share p_j of the records, belongs to a list with probability c·p_j, where c is
+           the length of lists, and is served in 1/c of the lists it belongs to, as in the paper (section 5).
+uniform    Each further item is any other item with equal probability. The same if all items are served
            equally often; otherwise frequent items are the served one in too many of their lists.
-all        every list holds all items: for logs whose policy was uniform over all of them.
+all        Every list holds all items: for logs whose policy was uniform over all of them.
 
 "balanced" is systematic sampling. The items are placed around a circle of length c in random order, item j on
 an arc of length c·p_j. A random point on the served item's arc is drawn; the list holds the items at that

@@ -1,8 +1,7 @@
 """A user's own log: users, shown items and payoffs, replayed as rounds.
 
 A log has only the payoff of the shown item. So a round offers the shown item among others; if a policy picks
-another one, it learns nothing and the record does not count. This is the paper's protocol for its advertising
-data (section 5); `coterie.data.logs.lists` explains how the other candidates are drawn.
+another one, it learns nothing and the record does not count, as in the paper's section 5.
 """
 
 import hashlib
@@ -24,11 +23,7 @@ MOST = 20  # candidates, unless there are few items
 
 
 def open_log(
-    log: Any,
-    *,
-    candidates: int | None = None,
-    draw: str = "balanced",
-    sha256: str | None = None,
+    log: Any, *, candidates: int | None = None, draw: str = "balanced", sha256: str | None = None
 ) -> Logged:
     """Open a log: a CSV or Parquet file, or any table with the Arrow interface, in time order.
 

@@ -1,12 +1,8 @@
-"""Log files: reads and checks all columns first, so that no run fails midway.
-
-`compare`, `reproduce` and `advise` all read a log through `read_log_file`. Messages name the record, its line
-in a CSV file, the columns found, and the fix.
-"""
+"""Log files: reads and checks all columns first, so that no run fails midway."""
 
 import csv
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +15,7 @@ from coterie.arrays import Floats, Ints
 from coterie.data.logs.interactions import DECISIONS, open_interactions
 from coterie.data.logs.service_log import columns_of, is_export
 from coterie.errors import FileError
+from coterie.models.batches import positions
 from coterie.models.checks import ABOVE, NORM
 
 
@@ -226,9 +223,7 @@ def _with_numeric_payoffs(path: Path, table: pl.DataFrame) -> pl.DataFrame:
 def _items(path: Path, table: pl.DataFrame) -> tuple[Any, Ints, list[str]]:
     """Return the items, the position of each record's item, and notes on changed features."""
     if "features" not in table.columns:
-        places: dict[Hashable, int] = {}
-        served = [places.setdefault(item, len(places)) for item in table["item"].to_list()]
-        return list(places), np.array(served, dtype=np.int64), []
+        return *positions(table["item"].to_list()), []
     lengths = table["features"].list.len()
     if lengths.n_unique() > 1:
         row = int((lengths != lengths[0]).arg_max() or 0)

@@ -103,8 +103,7 @@ def from_arrays(
     """Return a function for `Logged.records` over whole arrays of any compact type."""
 
     def records(first: int, last: int) -> Records:
-        return Records(
-            users[first:last], items[first:last].astype(np.int64), payoffs[first:last].astype(np.float64)
-        )
+        some = slice(first, last)
+        return Records(users[some], items[some].astype(np.int64), payoffs[some].astype(np.float64))
 
     return records

@@ -10,6 +10,7 @@ import sqlite3
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,13 +18,7 @@ from urllib.parse import quote
 import numpy as np
 
 from coterie.arrays import Floats
-from coterie.data.logs.interactions import (
-    SHARED,
-    SLOTS,
-    Interaction,
-    InteractionLog,
-    check_interaction,
-)
+from coterie.data.logs.interactions import SHARED, SLOTS, Interaction, InteractionLog, check_interaction
 from coterie.data.logs.pending import Pending, Settled
 from coterie.errors import ContextError, FileError, MissingExtraError
 from coterie.models.features import flatten
@@ -33,6 +28,14 @@ VERSION = 1  # of records
 FORMAT = "1"  # of the Parquet export
 SQLITE = b"SQLite format 3\0"
 RULES = ("wait", "default_reward", "max_events")  # the settings that say when a reward is final
+NOTES = {  # what is counted in `left_out`
+    "waiting": "{:,} decisions could still get a reward when the log ended; they count with what they had by then.",
+    "deferred": "{:,} decisions were never shown, and were left out.",
+    "forgotten": "{:,} decisions for forgotten users were left out.",
+    "holdback": "{:,} decisions for users who were held back were left out: they were shown the baseline whatever "
+    "the policy preferred. Chance decided who is held back, so the others stand for all.",
+    "slots": SLOTS,
+}
 
 Record = Mapping[str, Any]
 
@@ -50,26 +53,21 @@ def is_export(path: Path) -> bool:
 
 def columns_of(path: Path) -> list[str]:
     """Return the columns of a Parquet file; empty if it cannot be read."""
-    try:
-        return list(_parquet().read_schema(path).names)
-    except (OSError, ValueError):
-        return []
+    schema = _schema(path)
+    return [] if schema is None else list(schema.names)
 
 
 def read_store(path: Path) -> InteractionLog:
     """Read a service's SQLite store. It is opened read-only; a service may continue to write to it."""
     names: dict[int, str] = {}
     try:
-        connection = sqlite3.connect(_address(path), uri=True)
-        try:
+        with closing(sqlite3.connect(_address(path), uri=True)) as connection:
             connection.execute("BEGIN")  # one view of all tables
             if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
                 raise FileError(f"{path} is a database of something else, not a coterie store")
             names.update(connection.execute("SELECT number, id FROM users"))
             rows = connection.execute("SELECT first, count, version, checksum, body FROM log ORDER BY first")
             return from_records(str(path), _unpacked(path, rows), names)
-        finally:
-            connection.close()
     except sqlite3.Error as error:
         raise FileError(f"{path} cannot be read as a coterie store: {error}") from error
 
@@ -142,24 +140,8 @@ def from_records(
     found = [*_settled(where, records, names, left_out)]
     if not found:
         raise FileError(f"{where} has no decision that was shown; there is nothing to evaluate")
-    notes = []
-    if left_out["waiting"]:
-        notes.append(
-            f"{left_out['waiting']:,} decisions could still get a reward when the log ended; they count with what "
-            "they had by then."
-        )
-    if left_out["deferred"]:
-        notes.append(f"{left_out['deferred']:,} decisions were never shown, and were left out.")
-    if left_out["forgotten"]:
-        notes.append(f"{left_out['forgotten']:,} decisions for forgotten users were left out.")
-    if left_out["holdback"]:
-        notes.append(
-            f"{left_out['holdback']:,} decisions for users who were held back were left out: they were shown the "
-            "baseline whatever the policy preferred. Chance decided who is held back, so the others stand for all."
-        )
-    if left_out["slots"]:
-        notes.append(SLOTS.format(left_out["slots"]))
-    return InteractionLog(Path(where).name, found, tuple(notes))
+    notes = tuple(note.format(left_out[why]) for why, note in NOTES.items() if left_out[why])
+    return InteractionLog(Path(where).name, found, notes)
 
 
 def _settled(
@@ -254,12 +236,16 @@ def _bytes(value: Any) -> bytes:
 
 def _export_format(path: Path) -> str | None:
     """Return the log format that a Parquet file names; None if it names none or cannot be read."""
+    schema = _schema(path)
+    found: bytes | None = None if schema is None else (schema.metadata or {}).get(b"coterie-log")
+    return None if found is None else found.decode()
+
+
+def _schema(path: Path) -> Any:
     try:
-        metadata = _parquet().read_schema(path).metadata or {}
+        return _parquet().read_schema(path)
     except (OSError, ValueError):
         return None
-    found: bytes | None = metadata.get(b"coterie-log")
-    return None if found is None else found.decode()
 
 
 def _parquet() -> Any:

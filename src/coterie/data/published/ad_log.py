@@ -19,10 +19,10 @@ def ad_log(
     frames: Callable[[], Iterator[Any]],
     chosen: dict[str, Any],
     *,
-    n_candidates: int,
-    draw: str,
-    told: Callable[[str], None],
     is_whole: bool,
+    n_candidates: int = 20,
+    draw: str = "balanced",
+    told: Callable[[str], None] = lambda what: None,
 ) -> Logged:
     """Return the records of the `chosen` users and ads as a log with candidate lists.
 
@@ -30,7 +30,6 @@ def ad_log(
     """
     make = partial(select, frames, chosen["n_users"], chosen["n_items"], told)
     selection = kept_selection(path, chosen, make)
-    plain_name = path.name.removesuffix(".gz")
     users, items, clicks = selection.users, selection.items, selection.clicks
     notes = [
         f"{len(items):,} of the {selection.n_read:,} records of {path.name} with a known user: those of the "
@@ -48,15 +47,10 @@ def ad_log(
             )
         users, items, clicks = users[keep], items[keep], clicks[keep]
     counts = np.bincount(items, minlength=selection.n_items)
+    described = {"kind": name, "file": path.name.removesuffix(".gz"), **chosen}
     return Logged(
         name=name,
-        described={
-            "kind": name,
-            "file": plain_name,
-            **chosen,
-            "n_candidates": n_candidates,
-            "draw": draw,
-        },
+        described={**described, "n_candidates": n_candidates, "draw": draw},
         provenance="real" if is_whole else "real, partial",
         items=list(range(selection.n_items)),
         shares=counts / counts.sum(),

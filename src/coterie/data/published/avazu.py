@@ -1,13 +1,11 @@
 """Avazu: mobile ads, the `train` file of the Kaggle competition, 40 million records in time order.
 
-There is no user id. As usual for this dataset, a user is the device_id, or device_ip with device_model if the
-device_id is the one that means "none". The paper does not say what an ad is, nor how its 48,723 users and
-5,099 ads were chosen. C14 is usually read as the ad, but has fewer values than that; so an ad here is C14 in
-a place (site and app), and `ad="C14"` uses C14 alone. The users and ads with the most records are kept.
+There is no user id: a user is the device_id, or device_ip with device_model if the device_id means "none". C14 is
+usually read as the ad, but has fewer values than the paper has ads; so an ad here is C14 in a place (site and app).
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -31,11 +29,12 @@ def avazu(
     ad: str = "C14 in a place",
     n_users: int = 48_723,
     n_items: int = 5_099,
-    n_candidates: int = 20,
-    draw: str = "balanced",
-    told: Callable[[str], None] = lambda what: None,
+    **settings: Any,
 ) -> Logged:
-    """Return the log of the chosen users and ads; from `train`, or else from the small sample."""
+    """Return the log of the chosen users and ads; from `train`, or else from the small sample.
+
+    The other settings are those of `ad_log`: n_candidates, draw and told.
+    """
     check_choice("ad", ad, tuple(ADS))
     names = [file] if file else ["train", "train.csv", "train_sample_8999.csv"]
     path = find_needed(data_folder(folder), source("avazu").places, names, "avazu")
@@ -45,10 +44,7 @@ def avazu(
         raise FileError(f"{path}, line 1: no column {missing[0]!r}; this is not Avazu's train file")
     frames = partial(_frames, path, Layout(",", header, True), ADS[ad])
     chosen = {"n_users": n_users, "n_items": n_items, "ad": ad}
-    is_whole = "sample" not in path.name
-    return ad_log(
-        "avazu", path, frames, chosen, n_candidates=n_candidates, draw=draw, told=told, is_whole=is_whole
-    )
+    return ad_log("avazu", path, frames, chosen, is_whole="sample" not in path.name, **settings)
 
 
 def _frames(path: Any, layout: Layout, ad: tuple[str, ...]) -> Iterator[Any]:

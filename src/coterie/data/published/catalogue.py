@@ -205,16 +205,13 @@ def check(dataset: str, folder: Path) -> list[Finding]:
     known = source(dataset)
     whole = [_check_file(dataset, known, file, folder) for file in known.files]
     if known.partial and (not whole or any(f.state == "missing" for f in whole)):
-        return whole + [
-            found._replace(note=_joined(found.note, "partial, in place of the published files"))
-            for found in (_check_file(dataset, known, file, folder) for file in known.partial)
-            if found.file not in {f.file for f in whole}
-        ]
+        names = {found.file for found in whole}
+        for file in known.partial:
+            if file.name not in names:
+                found = _check_file(dataset, known, file, folder)
+                notes = (found.note, "partial, in place of the published files")
+                whole.append(found._replace(note="; ".join(filter(None, notes))))
     return whole
-
-
-def _joined(*notes: str) -> str:
-    return "; ".join(note for note in notes if note)
 
 
 def _check_file(dataset: str, known: Source, file: File, folder: Path) -> Finding:

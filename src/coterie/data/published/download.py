@@ -18,11 +18,7 @@ Told = Callable[[int, int | None], None]
 
 
 def get(
-    dataset: str,
-    folder: Path,
-    *,
-    url: str | None = None,
-    told: Told = lambda done, total: None,
+    dataset: str, folder: Path, *, url: str | None = None, told: Told = lambda done, total: None
 ) -> list[Path]:
     """Download a dataset into `folder`, check it, and return its files.
 

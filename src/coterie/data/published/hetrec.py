@@ -1,40 +1,48 @@
 """Reads the HetRec 2011 files: tab-separated, tags in Latin-1, checked by their hashes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from coterie.arrays import Floats, Ints
-from coterie.data.files import parse_integers, sha256
+from coterie.data.files import sha256
 from coterie.data.published.catalogue import read_known
+from coterie.data.published.stream import Layout, parse, refuse
 from coterie.data.published.tags import Tagging
 from coterie.errors import FileError
 
 
 def read_published(
     dataset: str, name: str, folder: Path, verify: bool, columns: Sequence[str]
-) -> tuple[Any, str]:
-    """Return some columns of a file, as a Polars frame, and the hash of its content."""
+) -> tuple[dict[str, Ints], str]:
+    """Return some columns of a file, and the hash of its content."""
     path, content = read_known(dataset, name, folder, verify)
-    table = parse_integers(path, content, columns)
+    header = content.partition(b"\n")[0].decode("latin-1").split("\t")
+    missing = [name for name in columns if name not in header]
+    if missing:
+        raise FileError(
+            f"{path}, line 1: no column {missing[0]!r}, found {', '.join(header)[:120]}; "
+            "this is not the file it is named for"
+        )
+    n_lines = content.count(b"\n") + (not content.endswith(b"\n"))
+    is_even = content.count(b"\t") == n_lines * (len(header) - 1)  # a short line has fewer tabs
+    layout, numbers = Layout("\t", header, True), dict.fromkeys(columns, "number")
+    table = parse(path, content, 1, layout, numbers)
+    if not is_even:
+        refuse(path, content, 1, layout, numbers)
     if not len(table):
         raise FileError(f"{path} holds no rows; it was cut short, fetch it again")
-    return table, sha256(content)
+    return {name: table[name].to_numpy() for name in columns}, sha256(content)
 
 
 def read_friends(
-    dataset: str, name: str, columns: Sequence[str]
-) -> Callable[[Path, bool], list[tuple[int, int]]]:
-    """Return a reader of the pairs of users that a file lists."""
-
-    def read(folder: Path, verify: bool) -> list[tuple[int, int]]:
-        table, _ = read_published(dataset, name, folder, verify, columns)
-        pairs: list[tuple[int, int]] = table.select(columns).rows()
-        return pairs
-
-    return read
+    dataset: str, name: str, columns: Sequence[str], folder: Path, verify: bool
+) -> list[tuple[int, int]]:
+    """Return the pairs of users that a file lists."""
+    table, _ = read_published(dataset, name, folder, verify, columns)
+    first, second = (column.tolist() for column in table.values())
+    return list(zip(first, second, strict=True))
 
 
 def read_tag_names(

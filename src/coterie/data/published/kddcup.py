@@ -1,14 +1,11 @@
 """KDD Cup 2012, track 2: ads served by a search engine, `training.txt`, 150 million records.
 
-A line is what the paper calls an instance: clicks and impressions of one ad for one user and query. Its
-payoff is 1 if there was any click. Users have a UserID (0 means unknown, and is left out), ads an AdID. The
-file has no times, so its order is used as the time order. The paper does not say how its 10,333 users and
-6,780 ads were chosen: here they are the ads with the most instances, then the users with the most instances
-of those ads.
+A line has the clicks and impressions of one ad for one user and query; it pays 1 if there was any click. User 0
+means unknown, and is left out. `docs/reproduce.md` says how users and ads are chosen, and why.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -31,12 +28,13 @@ def kddcup(
     folder: str | os.PathLike[str] | None = None,
     n_users: int = 10_333,
     n_items: int = 6_780,
-    n_candidates: int = 20,
-    draw: str = "balanced",
-    told: Callable[[str], None] = lambda what: None,
     file: str | None = None,
+    **settings: Any,
 ) -> Logged:
-    """Return the log of the chosen users and ads; from `training.txt`, or else from the small sample."""
+    """Return the log of the chosen users and ads; from `training.txt`, or else from the small sample.
+
+    The other settings are those of `ad_log`: n_candidates, draw and told.
+    """
     names = [file] if file else ["training.txt", "Click_prediction_small.csv"]
     path = find_needed(data_folder(folder), source("kddcup").places, names, "kddcup")
     header = first_line(path)
@@ -51,10 +49,7 @@ def kddcup(
     layout = Layout(separator, COLUMNS, has_header)
     chosen = {"n_users": n_users, "n_items": n_items}
     is_whole = path.name.removesuffix(".gz") == "training.txt"
-    frames = partial(_frames, path, layout)
-    return ad_log(
-        "kddcup", path, frames, chosen, n_candidates=n_candidates, draw=draw, told=told, is_whole=is_whole
-    )
+    return ad_log("kddcup", path, partial(_frames, path, layout), chosen, is_whole=is_whole, **settings)
 
 
 def _frames(path: Any, layout: Layout) -> Iterator[Any]:

@@ -1,10 +1,7 @@
-"""Rounds from likes: users, items with features, and the items each user likes (the paper's LastFM,
-Delicious).
+"""Rounds from likes: a user, an item that this user likes, and other available items (LastFM, Delicious).
 
-A round is a user drawn uniformly, one item this user likes drawn uniformly, and other items drawn from those
-available at that round. Payoffs are the true labels, so the other items may pay too. With `pool="growing"`
-the available items are 25 drawn at the start and every liked item drawn since; with "all" all items are
-available from the first round on.
+Payoffs are the true labels, so the other items may pay too. With `pool="growing"` the available items are some drawn
+at the start and every liked item drawn since; with "all" all items are available from the first round on.
 """
 
 import os
@@ -12,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,11 +70,6 @@ class Labelled(DrawnSource):
     friends_reader: Callable[[Path, bool], list[tuple[int, int]]] | None = None  # reads the pairs of friends
     folder: str | os.PathLike[str] | None = None
 
-    one_hot: ClassVar[bool] = False
-    has_ids: ClassVar[bool] = True  # items have ids too
-    is_log: ClassVar[bool] = False
-    every: ClassVar[int] = 2_000  # rounds that a policy plays between two commits
-
     def __post_init__(self) -> None:
         check_choice("pool", self.pool, POOLS)
         check_choice("untagged", self.untagged, UNTAGGED)
@@ -92,26 +84,27 @@ class Labelled(DrawnSource):
 
     def parameters(self) -> dict[str, Any]:
         """Return all parameters needed to make the same rounds again, without the folder of the files."""
-        names = ("components", "centre", "scale", "tags", "untagged", "pool", "n_candidates", "n_rounds")
+        names = [
+            "components",
+            "centre",
+            "scale",
+            "tags",
+            "untagged",
+            "pool",
+            "n_candidates",
+            "n_rounds",
+            "verify",
+        ]
         settings = {name: getattr(self, name) for name in names}
-        return {
-            "kind": self.name,
-            **settings,
-            "verify": self.verify,
-            "fingerprint": self.prepared.fingerprint,
-        }
+        return {"kind": self.name, **settings, "fingerprint": self.prepared.fingerprint}
 
     @cached_property
     def prepared(self) -> Prepared:
         """The users, their likes and the items' vectors."""
-        found = _prepare(
-            self.reader,
-            data_folder(self.folder),
-            self.verify,
-            self.untagged,
-            (self.components, self.centre, self.scale, self.tags),
-        )
-        check_fingerprint(self.name, data_folder(self.folder), found.fingerprint, self.fingerprint)
+        folder = data_folder(self.folder)
+        how = (self.components, self.centre, self.scale, self.tags)
+        found = _prepare(self.reader, folder, self.verify, self.untagged, how)
+        check_fingerprint(self.name, folder, found.fingerprint, self.fingerprint)
         return found
 
     @property

@@ -1,5 +1,6 @@
 """LastFM: who listened to which artist, and how artists were tagged (HetRec 2011 Last.fm 2k)."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from coterie.data.files import sha256
 from coterie.data.published.hetrec import read_friends, read_published, read_tag_names, tagging_of
 from coterie.data.published.labelled import Labelled, Likes
 
-FRIENDS = read_friends("lastfm", "user_friends.dat", ["userID", "friendID"])
+FRIENDS = partial(read_friends, "lastfm", "user_friends.dat", ["userID", "friendID"])
 
 
 def lastfm(**settings: Any) -> Labelled:
@@ -20,11 +21,10 @@ def lastfm(**settings: Any) -> Labelled:
 def read(folder: Path, verify: bool) -> Likes:
     """Read the likes and the tags. The artists are those with at least one listener: all 17,632."""
     listened, own = read_published("lastfm", "user_artists.dat", folder, verify, ["userID", "artistID"])
-    tagged, tag = read_published(
-        "lastfm", "user_taggedartists.dat", folder, verify, ["userID", "artistID", "tagID"]
-    )
+    columns = ["userID", "artistID", "tagID"]
+    tagged, tag = read_published("lastfm", "user_taggedartists.dat", folder, verify, columns)
     names, name = read_tag_names("lastfm", folder, verify, "tagID", "tagValue")
-    artists = np.unique(listened["artistID"].to_numpy())
-    tagging = tagging_of(artists, tagged["artistID"].to_numpy(), tagged["tagID"].to_numpy(), None, names)
-    users, items = listened["userID"].to_numpy(), listened["artistID"].to_numpy()
-    return Likes(users, items, artists, tagging, sha256("".join([own, tag, name]).encode())[:16], True)
+    artists = np.unique(listened["artistID"])
+    tagging = tagging_of(artists, tagged["artistID"], tagged["tagID"], None, names)
+    fingerprint = sha256(f"{own}{tag}{name}".encode())[:16]
+    return Likes(listened["userID"], listened["artistID"], artists, tagging, fingerprint, True)

@@ -1,9 +1,7 @@
 """MovieLens: users' ratings of movies (GroupLens, ml-latest-small). A payoff is 1 for a rating of 4 or more.
 
-`movielens` cuts each user's rated movies into lists of 5, each movie once, so no list repeats.
-`movielens-repeat` draws lists of 10 from a user's rated movies, so movies repeat. The payoff of every
-candidate is known. Items have ids and features: an indicator for each genre and one for the decade of
-release.
+The payoff of every candidate is known. Items have ids and features: an indicator for each genre and one for the
+decade of release. `docs/reproduce.md` says how the rounds are made.
 """
 
 import io
@@ -38,7 +36,6 @@ class Ratings(NamedTuple):
     rated: Ints  # (ratings,) positions of movies, by user
     liked: Floats  # (ratings,) 1 for a rating of at least LIKED, else 0
     movies: Candidates  # (n_items,) ids ascending
-    feature_names: tuple[str, ...]
     fingerprint: str  # of the files
 
 
@@ -54,11 +51,7 @@ class MovieLens(DrawnSource):
     fingerprint: str | None = None  # of the files; if given, it must match
     folder: str | os.PathLike[str] | None = None
 
-    one_hot: ClassVar[bool] = False
-    has_ids: ClassVar[bool] = True
-    is_log: ClassVar[bool] = False
     provenance: ClassVar[str] = "real"
-    every: ClassVar[int] = 2_000  # rounds that a policy plays between two commits
 
     def __post_init__(self) -> None:
         check_count("n_candidates", self.n_candidates, least=2)
@@ -104,12 +97,7 @@ class MovieLens(DrawnSource):
     def parameters(self) -> dict[str, Any]:
         """Return all parameters needed to make the same rounds again, without the folder of the files."""
         settings = {"n_candidates": self.n_candidates} | ({"n_draws": self.n_draws} if self.n_draws else {})
-        return {
-            "kind": self.name,
-            **settings,
-            "verify": self.verify,
-            "fingerprint": self.ratings.fingerprint,
-        }
+        return {"kind": self.name, **settings, "verify": self.verify, "fingerprint": self.ratings.fingerprint}
 
     def block(self, seed: int) -> Batch:
         """Return all rounds; the same for the same seed."""
@@ -132,16 +120,13 @@ def movielens_repeat(*, n_candidates: int = 10, n_draws: int = 40_000, **setting
 def _prepare(folder: Path, verify: bool) -> Ratings:
     """Read both files."""
     pl = need("polars", "reading data files")
-    ratings, own = _read(
-        "ratings.csv", folder, verify, {"userId": pl.Int64, "movieId": pl.Int64, "rating": pl.Float64}
-    )
-    listed, other = _read(
-        "movies.csv", folder, verify, {"movieId": pl.Int64, "title": pl.String, "genres": pl.String}
-    )
+    columns = {"userId": pl.Int64, "movieId": pl.Int64, "rating": pl.Float64}
+    ratings, own = _read("ratings.csv", folder, verify, columns)
+    columns = {"movieId": pl.Int64, "title": pl.String, "genres": pl.String}
+    listed, other = _read("movies.csv", folder, verify, columns)
     listed = listed.sort("movieId")
-    ratings = ratings.unique(["userId", "movieId"], keep="last", maintain_order=True).sort(
-        ["userId", "movieId"]
-    )
+    pair = ["userId", "movieId"]
+    ratings = ratings.unique(pair, keep="last", maintain_order=True).sort(pair)
     ids, movies = listed["movieId"].to_numpy(), ratings["movieId"].to_numpy()
     missing = np.setdiff1d(movies, ids)
     if len(missing):
@@ -149,7 +134,7 @@ def _prepare(folder: Path, verify: bool) -> Ratings:
             f"ratings.csv rates movie {missing[0]}, which movies.csv does not list; fetch both files again with "
             "`coterie data get movielens`"
         )
-    vectors, names = features(listed["title"].to_list(), listed["genres"].to_list())
+    vectors, _ = features(listed["title"].to_list(), listed["genres"].to_list())
     user_ids, first = np.unique(ratings["userId"].to_numpy(), return_index=True)
     return Ratings(
         user_ids,
@@ -157,7 +142,6 @@ def _prepare(folder: Path, verify: bool) -> Ratings:
         np.searchsorted(ids, movies),
         (ratings["rating"].to_numpy() >= LIKED).astype(np.float64),
         Candidates.trusted(ids.tolist(), vectors),
-        names,
         sha256(f"{own}{other}".encode())[:16],
     )
 

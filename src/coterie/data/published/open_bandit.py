@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.data.files import data_folder, find_needed, need, read_bytes, sha256
+from coterie.data.files import check_fingerprint, data_folder, find_needed, need, read_bytes, sha256
 from coterie.data.logs.logged import Logged, from_arrays
 from coterie.data.published.catalogue import source
 from coterie.data.published.stream import Layout, pieces
@@ -22,10 +22,7 @@ USER = tuple(f"user_feature_{k}" for k in range(4))
 
 
 def open_bandit(
-    *,
-    folder: str | os.PathLike[str] | None = None,
-    campaign: str = "all",
-    fingerprint: str | None = None,
+    *, folder: str | os.PathLike[str] | None = None, campaign: str = "all", fingerprint: str | None = None
 ) -> Logged:
     """Return the log of a campaign under the uniform policy."""
     check_choice("campaign", campaign, CAMPAIGNS)
@@ -34,14 +31,9 @@ def open_bandit(
     path = find_needed(data_folder(folder), places, [f"{campaign}.csv"], "open-bandit")
     content = read_bytes(path)
     found = sha256(content)[:16]
-    if fingerprint not in (None, found):
-        raise FileError(
-            f"{path} is not the file of the run described (fingerprint {found}, not {fingerprint})"
-        )
+    check_fingerprint("open-bandit", path.parent, found, fingerprint)
     header = content.partition(b"\n")[0].decode().split(",")
-    needed = {"item_id": "number", "click": "number", "propensity_score": "text"} | dict.fromkeys(
-        USER, "text"
-    )
+    needed = {"item_id": "number", "click": "number"} | dict.fromkeys(("propensity_score", *USER), "text")
     missing = [name for name in needed if name not in header]
     if missing:
         raise FileError(

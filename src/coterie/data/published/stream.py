@@ -20,6 +20,7 @@ from coterie.errors import FileError
 from coterie.models.files import written_whole
 
 PIECE = 32 * 2**20  # bytes read at a time
+DAMAGED = "the file is damaged, fetch it again"
 FORMAT = 1  # of the cached selection
 
 
@@ -60,32 +61,32 @@ def pieces(path: Path, layout: Layout, columns: dict[str, str], size: int = PIEC
 
     `columns` maps names to "number" or "text". The file is never read as a whole.
     """
-    pl = need("polars", "reading logs")
     read = 1  # the number of the next line
     with _opened(path) as file:
         for piece in _lines(path, file, size):
-            body = piece.partition(b"\n")[2] if layout.has_header and read == 1 else piece
-            if body:
-                frame = _parsed(pl, body, layout, columns)
-                if frame is None or any(frame.null_count().row(0)):
-                    _refuse(path, piece, read, layout, columns)
-                yield frame
+            yield parse(path, piece, read, layout, columns)
             read += piece.count(b"\n")
 
 
-def _parsed(pl: Any, body: bytes, layout: Layout, columns: dict[str, str]) -> Any:
-    """Return the columns as a frame; None if they cannot be read."""
+def parse(path: Path, piece: bytes, first: int, layout: Layout, columns: dict[str, str]) -> Any:
+    """Return some columns of a piece of a file, which begins in line `first`, as a Polars frame."""
+    pl = need("polars", "reading data files")
     types = {"number": pl.Int64, "text": pl.String}
     header = layout.separator.join(layout.names) + "\n"
+    body = piece.partition(b"\n")[2] if layout.has_header and first == 1 else piece
     try:
-        return pl.read_csv(
+        frame = pl.read_csv(
             io.BytesIO(header.encode() + body),
             separator=layout.separator,
+            quote_char='"' if layout.separator == "," else None,
             columns=list(columns),
             schema_overrides={name: types[kind] for name, kind in columns.items()},
         )
     except pl.exceptions.PolarsError:
-        return None
+        frame = None
+    if frame is None or any(frame.null_count().row(0)):
+        refuse(path, piece, first, layout, columns)
+    return frame
 
 
 def _opened(path: Path) -> IO[bytes]:
@@ -110,19 +111,25 @@ def _lines(path: Path, file: IO[bytes], size: int) -> Iterator[bytes]:
         yield rest + b"\n"
 
 
-def _refuse(path: Path, piece: bytes, first: int, layout: Layout, columns: dict[str, str]) -> NoReturn:
+def refuse(path: Path, piece: bytes, first: int, layout: Layout, columns: dict[str, str]) -> NoReturn:
     """Raise an error that names the first line that cannot be read."""
     for number, line in enumerate(piece.decode("latin-1").splitlines(), first):
         if number == 1 and layout.has_header:
             continue
         fields = [field.strip('"') for field in line.split(layout.separator)]
         if len(fields) != len(layout.names):
-            raise FileError(f"{path}, line {number}: {len(fields)} fields, expected {len(layout.names)}")
+            raise FileError(
+                f"{path}, line {number}: {len(fields)} fields, expected {len(layout.names)}; {DAMAGED}"
+            )
         for name, kind in columns.items():
             value = fields[list(layout.names).index(name)]
             if not value or (kind == "number" and not value.removeprefix("-").isdecimal()):
-                raise FileError(f"{path}, line {number}: {name} is {value[:40]!r}, expected a whole number")
-    raise FileError(f"{path}, after line {first}: cannot be read as text with {layout.separator!r} between")
+                raise FileError(
+                    f"{path}, line {number}: {name} is {value[:40]!r}, expected a whole number; {DAMAGED}"
+                )
+    raise FileError(
+        f"{path}, after line {first}: cannot be read as text with {layout.separator!r} between; {DAMAGED}"
+    )
 
 
 def select(
@@ -151,14 +158,8 @@ def select(
     if table is None or not len(table):
         raise FileError("no records are left after selecting users and ads; select more of them")
     used, codes = np.unique(table["item_row"].to_numpy(), return_inverse=True)
-    return Selection(
-        table["user_row"].to_numpy(),
-        codes.astype(np.uint32),
-        table["click"].to_numpy(),
-        len(users),
-        len(used),
-        n_read,
-    )
+    rows, clicks = table["user_row"].to_numpy(), table["click"].to_numpy()
+    return Selection(rows, codes.astype(np.uint32), clicks, len(users), len(used), n_read)
 
 
 def _most(pl: Any, frames: Iterator[Any], column: str, n: int) -> tuple[Any, int]:
@@ -170,7 +171,7 @@ def _most(pl: Any, frames: Iterator[Any], column: str, n: int) -> tuple[Any, int
         if len(waiting) == 16:
             counts, waiting = _summed(pl, counts, waiting, column), []
     counts = _summed(pl, counts, waiting, column)
-    if counts is None:
+    if not read:
         raise FileError("the file holds no records")
     return counts.sort(["len", column], descending=[True, False])[column].head(n), read
 

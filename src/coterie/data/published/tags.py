@@ -59,29 +59,18 @@ def features(
 def _counted(tagging: Tagging, n_items: int, tags: str) -> Any:
     """Return how often each item was given each tag, or each word of a tag: a sparse (n_items, n_tags)."""
     sparse = need("scipy.sparse", "preparing items from tags")
+    used, column = np.unique(tagging.tags, return_inverse=True)
+    counted = sparse.csr_matrix((tagging.counts, (tagging.items, column)), shape=(n_items, len(used)))
     if tags == "whole":
-        used, column = np.unique(tagging.tags, return_inverse=True)
-        rows, counts, width = tagging.items, tagging.counts, len(used)
-    else:
-        rows, column, counts, width = _by_words(tagging)
-    return sparse.csr_matrix((counts, (rows, column)), shape=(n_items, width))
-
-
-def _by_words(tagging: Tagging) -> tuple[Ints, Ints, Floats, int]:
-    """Return items, words and counts: a tag counts once for each of its words."""
-    used, place = np.unique(tagging.tags, return_inverse=True)
+        return counted
     vocabulary: dict[str, int] = {}
-    words = [
-        [vocabulary.setdefault(w, len(vocabulary)) for w in dict.fromkeys(split(tagging.names[int(tag)]))]
-        for tag in used
+    pairs = [  # a tag counts once for each of its words
+        (row, vocabulary.setdefault(word, len(vocabulary)))
+        for row, tag in enumerate(used)
+        for word in dict.fromkeys(split(tagging.names[int(tag)]))
     ]
-    length = np.array([len(own) for own in words], dtype=np.int64)
-    flat = np.array([word for own in words for word in own], dtype=np.int64)
-    start = np.concatenate([[0], np.cumsum(length)])[:-1]
-    each = length[place]  # words of each tagging
-    within = np.arange(each.sum()) - np.repeat(np.cumsum(each) - each, each)
-    column = flat[np.repeat(start[place], each) + within]
-    return np.repeat(tagging.items, each), column, np.repeat(tagging.counts, each), len(vocabulary)
+    words = sparse.csr_matrix((np.ones(len(pairs)), tuple(zip(*pairs, strict=True))))
+    return (counted @ words).sorted_indices()
 
 
 def split(tag: str) -> list[str]:

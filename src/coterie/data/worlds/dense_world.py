@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.arrays import Floats
-from coterie.data.worlds.world import FamilyWorld, check_count
+from coterie.data.worlds.world import FamilyWorld
 from coterie.errors import ContextError, ParameterError
 
 # The rotation rounds payoffs, so gaps and lengths keep this distance from their limits.
@@ -39,8 +39,7 @@ class DenseWorld(FamilyWorld):
     noise: float = 0.2
 
     def __post_init__(self) -> None:
-        self.check()
-        check_count("n_features", self.n_features, least=1)
+        self.check("n_features")
         if self.n_features < self._n_axes:
             raise ParameterError(
                 f"n_features is {self.n_features}, expected at least {self._n_axes}: one for each of "
@@ -92,12 +91,10 @@ class DenseWorld(FamilyWorld):
 
     def truth(self, user: Hashable) -> Floats:
         plain = np.zeros(self.n_features)
-        plain[np.arange(self.n_families) * self.clusters_per_family + self.population.clusters(user)] = (
-            self._r
-        )
+        axes = np.arange(self.n_families) * self.clusters_per_family + self.population.clusters(user)
+        plain[axes] = self._r
         plain[self._n_axes :] = self._ground
-        turned: Floats = self._rotation @ plain
-        return turned
+        return self._rotation @ plain
 
     def expected(self, user: Hashable, contexts: Any) -> Floats:
         plain = self._plain(contexts)
@@ -111,12 +108,7 @@ class DenseWorld(FamilyWorld):
 
     def _plain(self, contexts: Any) -> Floats:
         """Undo the rotation: (candidates, n_features)."""
-        rows = np.asarray(contexts, dtype=np.float64)
-        if rows.ndim != 2 or rows.shape[1] != self.n_features:
-            raise ContextError(
-                f"contexts have the shape {rows.shape}, this world's have (candidates, {self.n_features})"
-            )
-        return rows @ self._rotation
+        return self._rows(contexts) @ self._rotation
 
     def _families(self, plain: Floats) -> NDArray[np.int64]:
         """Return the family of each context, the one whose axes it uses: (candidates,)."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from coterie.arrays import Floats
 from coterie.data.worlds.population import is_whole
-from coterie.data.worlds.world import FamilyWorld, check_count
+from coterie.data.worlds.world import FamilyWorld
 from coterie.errors import ContextError, ParameterError
 
 # Values are whole multiples of 2⁻³⁰: floats hold them and their differences without rounding.
@@ -20,8 +20,7 @@ GRID = 2**30
 @final
 @dataclass(frozen=True, kw_only=True)
 class OneHotWorld(FamilyWorld):
-    """Items without features: item k belongs to family k mod n_families, and its value depends on the
-    cluster.
+    """Items without features: item k belongs to family k mod n_families.
 
     Each item has one value per cluster of its family, and the values are at least `gap` apart. With
     `noise="clicks"` payoffs are 0 or 1 and the value is the probability of a 1; with a number they are the
@@ -40,8 +39,7 @@ class OneHotWorld(FamilyWorld):
     noise: float | Literal["clicks"] = "clicks"
 
     def __post_init__(self) -> None:
-        self.check()
-        check_count("n_items", self.n_items, least=1)
+        self.check("n_items")
         for name, wanted in (("n_families", self.n_families), ("n_candidates", self.n_candidates)):
             if wanted > self.n_items:
                 raise ParameterError(
@@ -73,9 +71,8 @@ class OneHotWorld(FamilyWorld):
         rng = np.random.default_rng([self.seed, 0])
         low, high = self._range
         ladder = math.ceil(self.gap * GRID) * np.arange(self.clusters_per_family)
-        slack = rng.integers(
-            low, high - int(ladder[-1]), size=(self.n_items, self.clusters_per_family), endpoint=True
-        )
+        size = (self.n_items, self.clusters_per_family)
+        slack = rng.integers(low, high - int(ladder[-1]), size=size, endpoint=True)
         values: Floats = rng.permuted(np.sort(slack, axis=1) + ladder, axis=1) / GRID
         return values
 

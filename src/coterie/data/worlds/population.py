@@ -1,6 +1,6 @@
 """The users of a world: who is present, who visits next, and each user's cluster per family of items."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, final
@@ -45,21 +45,21 @@ class Population:
     def _generations(self) -> dict[int, NDArray[np.int64]]:
         return {}
 
-    def clusters(self, user: Hashable) -> NDArray[np.int64]:
+    def clusters(self, user: Any) -> NDArray[np.int64]:
         """Return the user's initial cluster in each family: (n_families,)."""
-        generation, place = divmod(checked_user(user), self.n_users)
+        if not (is_whole(user) and user >= 0):
+            raise UserError(f"user is {user!r}, this world's users are the integers 0, 1, 2, …")
+        generation, place = divmod(int(user), self.n_users)
         table = self._generations.get(generation)
         if table is None:
             table = self._generations[generation] = self._assign(generation)
-        row: NDArray[np.int64] = table[:, place]
-        return row
+        return table[:, place]
 
     def _assign(self, generation: int) -> NDArray[np.int64]:
         """Assign `n_users` users to clusters of equal size (to within one), independently for each family."""
         rng = np.random.default_rng([self.seed, 1, generation])
         order = np.tile(np.arange(self.n_users), (self.n_families, 1))
-        assigned: NDArray[np.int64] = rng.permuted(order, axis=1) % self.clusters_per_family
-        return assigned  # (n_families, n_users)
+        return rng.permuted(order, axis=1) % self.clusters_per_family  # (n_families, n_users)
 
     def visits(self, rng: np.random.Generator) -> Iterator[Visit]:
         """Yield visits without end."""
@@ -91,19 +91,10 @@ class Population:
 
 def _draw_slot(cumulative: NDArray[np.float64], rng: np.random.Generator) -> int:
     """Draw a slot, given the cumulative sum of the slots' weights."""
-    # By rounding, the product may equal the last sum; that would be one past the last slot.
-    return min(
-        int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right")), len(cumulative) - 1
-    )
+    slot = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
+    return min(slot, len(cumulative) - 1)  # by rounding, the product may equal the last sum
 
 
 def is_whole(value: Any) -> bool:
     """Return whether `value` is a Python or NumPy integer."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def checked_user(user: Any) -> int:
-    """Return the user as an int, or raise UserError."""
-    if is_whole(user) and user >= 0:
-        return int(user)
-    raise UserError(f"user is {user!r}, this world's users are the integers 0, 1, 2, …")

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from coterie.arrays import Floats
-from coterie.data.worlds.world import World, check_count, check_number, check_popularity
-from coterie.errors import ContextError, ParameterError
+from coterie.data.worlds.world import World, check_number
+from coterie.errors import ParameterError
 
 # Noise is normal, clipped at this many standard deviations so that payoffs stay in [-1, 1].
 CUT = 4.0
@@ -19,8 +19,7 @@ CUT = 4.0
 @final
 @dataclass(frozen=True, kw_only=True)
 class SparseWorld(World):
-    """Items with many features: u_i has `sparsity` nonzeros of equal size, and is the same for all users of a
-    cluster.
+    """Items with many features: u_i has `sparsity` nonzeros of equal size, the same for all users of a cluster.
 
     Contexts are uniform over the sphere ‖x‖ = 1 (normal features, normalised) and never repeat; payoffs add
     noise of standard deviation `noise`; ‖u_i‖ is as large as payoffs in [-1, 1] allow. There is one family of
@@ -36,9 +35,7 @@ class SparseWorld(World):
     n_candidates: int = 20
 
     def __post_init__(self) -> None:
-        for name in ("n_users", "n_features", "sparsity", "clusters_per_family", "n_candidates"):
-            check_count(name, getattr(self, name), least=1)
-        check_count("seed", self.seed, least=0)
+        self.check("n_features", "sparsity")
         for name, limit in (("sparsity", "n_features"), ("clusters_per_family", "n_users")):
             if getattr(self, name) > getattr(self, limit):
                 raise ParameterError(
@@ -46,8 +43,6 @@ class SparseWorld(World):
                     f"expected at most as many"
                 )
         check_number("noise", self.noise, lambda noise: 0 <= noise < 1 / CUT, "a number from 0 to below 0.25")
-        check_popularity(self)
-        check_number("turnover", self.turnover, lambda turnover: 0 <= turnover <= 1000, "from 0 to 1000")
 
     @cached_property
     def _models(self) -> Floats:
@@ -65,12 +60,7 @@ class SparseWorld(World):
         return model.copy()
 
     def expected(self, user: Hashable, contexts: Any) -> Floats:
-        rows = np.asarray(contexts, dtype=np.float64)
-        if rows.ndim != 2 or rows.shape[1] != self.n_features:
-            raise ContextError(
-                f"contexts have the shape {rows.shape}, this world's have (candidates, {self.n_features})"
-            )
-        paid: Floats = rows @ self._models[self.population.clusters(user)[0]]
+        paid: Floats = self._rows(contexts) @ self._models[self.population.clusters(user)[0]]
         return paid
 
     def family(self, context: Any) -> int:

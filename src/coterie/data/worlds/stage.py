@@ -46,12 +46,11 @@ class Stage:
         return self.world.rounds(n_rounds, seed)
 
 
-@final
 @dataclass(frozen=True)
 class Rest:
-    """The rounds of a world from `first` on. All other attributes are the world's."""
+    """The rounds of a world or a dataset from `first` on. All other attributes are those of the whole."""
 
-    of: Any  # a world, or a stage
+    of: Any
     first: int
 
     def parameters(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Synthetic worlds: the built-in ones by name, and any other from its parameters."""
 
-from dataclasses import dataclass, fields
-from typing import Any, final
+from dataclasses import fields
+from typing import Any, NamedTuple
 
 from coterie.data.worlds.dense_world import DenseWorld
 from coterie.data.worlds.one_hot_world import OneHotWorld
@@ -35,9 +35,7 @@ def make_world(parameters: dict[str, Any]) -> World:
     return KINDS[kind](**named)
 
 
-@final
-@dataclass(frozen=True)
-class Recipe:
+class Recipe(NamedTuple):
     """A built-in world: a one-line description and its parameters. Call it with a seed to make the world."""
 
     about: str
@@ -74,8 +72,7 @@ WORLDS: dict[str, Recipe] = {
         {"kind": "one-hot", "n_users": 40, "n_families": 2, "gap": 0.4, "noise": 0.2, "drift": 0.25},
     ),
     "zipf": Recipe(
-        "clicks where a few users come often and most come rarely",
-        {"kind": "one-hot", "popularity": "zipf"},
+        "clicks where a few users come often and most come rarely", {"kind": "one-hot", "popularity": "zipf"}
     ),
     "lonely": Recipe(
         "every user a cluster of its own, where sharing does not help: 40 users, 20 items",

@@ -1,14 +1,9 @@
 """Generated twins of the paper's advertising datasets: the same sizes, and clicks with known probabilities.
 
-Tuenti was never public, and the files of KDD Cup and Avazu need an account. A twin has the same number of
-users, ads, candidates and records. Reports say that it is generated: results on a twin are not results about
-the real data.
-
-Ads belong to families. Users are assigned to groups independently for each family, and each group has its own
-click rate for every ad; so whether two users agree depends on the ad. A few users visit often and most rarely
-(lognormal), and a few ads are served often (a power law, limited to below 1/candidates). Visits, served ads
-and clicks are drawn block by block, each block from its own seed, so any part of a log can be made without
-the rest.
+Tuenti was never public, and the files of KDD Cup and Avazu need an account. Reports say that a twin is generated.
+Users are assigned to groups independently for each family of ads, so whether two users agree depends on the ad.
+Visits, served ads and clicks are drawn block by block, each block from its own seed, so any part of a log can be
+made without the rest. `docs/reproduce.md` has the distributions.
 """
 
 from dataclasses import asdict, dataclass
@@ -25,14 +20,8 @@ from coterie.errors import ParameterError
 # The number of records is chosen so that replay keeps about the paper's number: one in `n_candidates`.
 TWINS: dict[str, dict[str, Any]] = {
     "tuenti": {"n_users": 14_612, "n_items": 105, "n_candidates": 15, "n_records": 15_000_000},
-    "kddcup-twin": {"n_users": 10_333, "n_items": 6_780, "n_candidates": 20, "n_records": 2_000_000},
-    "avazu-twin": {
-        "n_users": 48_723,
-        "n_items": 5_099,
-        "n_candidates": 20,
-        "n_records": 22_000_000,
-        "mean_ctr": 0.17,
-    },
+    "kddcup-twin": {"n_users": 10_333, "n_items": 6_780, "n_records": 2_000_000},
+    "avazu-twin": {"n_users": 48_723, "n_items": 5_099, "n_records": 22_000_000, "mean_ctr": 0.17},
 }
 
 
@@ -43,7 +32,7 @@ class Twin:
 
     n_users: int
     n_items: int
-    n_candidates: int
+    n_candidates: int = 20
     n_records: int
     n_families: int = 5
     groups_per_family: int = 4
@@ -107,10 +96,8 @@ class Twin:
         """Return the records from `first` up to `last`."""
         parts = [self._block(b) for b in range(first // BLOCK, -(-last // BLOCK))]
         skip = first // BLOCK * BLOCK
-        users, items, payoffs = (
-            np.concatenate(column)[first - skip : last - skip] for column in zip(*parts, strict=True)
-        )
-        return Records(users, items, payoffs)
+        whole = map(np.concatenate, zip(*parts, strict=True))
+        return Records(*(column[first - skip : last - skip] for column in whole))
 
     def _block(self, number: int) -> Records:
         rng = np.random.default_rng([self.seed, 4, number])

@@ -13,7 +13,7 @@ import numpy as np
 from coterie.arrays import Floats
 from coterie.data.rounds import Round
 from coterie.data.worlds.population import POPULARITIES, Population, is_whole
-from coterie.errors import ParameterError
+from coterie.errors import ContextError, ParameterError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,10 +95,6 @@ class World(ABC):
         """Return the users present at the start, until the first round with `joined` or `left`."""
         return list(range(self.population.n_users))
 
-    def cluster(self, user: Hashable, context: Any) -> int:
-        """Return the user's cluster for this context, counted from 0 within the context's family."""
-        return int(self.population.clusters(user)[self.family(context)])
-
     def neighbours(
         self, user: Hashable, context: Any, users: Iterable[Hashable] | None = None
     ) -> list[Hashable]:
@@ -112,12 +108,31 @@ class World(ABC):
         family = self.family(context)
         return len({int(self.population.clusters(j)[family]) for j in self._or_start(users)})
 
-    def best(self, user: Hashable, contexts: Any) -> int:
-        """Return the position of the candidate with the highest expected payoff for `user`, the first of equals."""
-        return int(np.argmax(self.expected(user, contexts)))
+    def _rows(self, contexts: Any) -> Floats:
+        """Return contexts as an array (candidates, n_features)."""
+        rows = np.asarray(contexts, dtype=np.float64)
+        if rows.ndim != 2 or rows.shape[1] != self.n_features:
+            raise ContextError(
+                f"contexts have the shape {rows.shape}, this world's have (candidates, {self.n_features})"
+            )
+        return rows
 
     def _or_start(self, users: Iterable[Hashable] | None) -> Iterable[Hashable]:
         return self.users() if users is None else users
+
+    def check(self, *counts: str) -> None:
+        """Raise ParameterError unless the parameters that all worlds share, and other `counts`, are valid."""
+        for name in ("n_users", "clusters_per_family", "n_candidates", *counts):
+            check_count(name, getattr(self, name), least=1)
+        check_count("seed", self.seed, least=0)
+        if self.popularity not in POPULARITIES:
+            raise ParameterError(
+                f"popularity is {self.popularity!r}, expected one of: {', '.join(POPULARITIES)}"
+            )
+        expectation = (
+            "a number from 0 to 1000: the share of users replaced in 1,000 rounds (1.0: as many as there are)"
+        )
+        check_number("turnover", self.turnover, lambda turnover: 0 <= turnover <= 1000, expectation)
 
 
 def check_count(name: str, value: Any, least: int) -> None:
@@ -143,22 +158,15 @@ class FamilyWorld(World):
     noise: Any
     drift: float = 0.0
 
-    def check(self) -> None:
+    def check(self, *counts: str) -> None:
         """Raise ParameterError unless the parameters that these worlds share are valid."""
-        for name in ("n_users", "n_families", "clusters_per_family", "n_candidates"):
-            check_count(name, getattr(self, name), least=1)
-        check_count("seed", self.seed, least=0)
+        super().check("n_families", *counts)
         if self.clusters_per_family > self.n_users:
             raise ParameterError(
                 f"clusters_per_family is {self.clusters_per_family} and n_users is {self.n_users}: some "
                 f"clusters would be empty; ask for at most {self.n_users}, or for more users"
             )
         check_number("gap", self.gap, lambda gap: 0 < gap <= 2, "a number above 0 and at most 2")
-        check_popularity(self)
-        expectation = (
-            "a number from 0 to 1000: the share of users replaced in 1,000 rounds (1.0: as many as there are)"
-        )
-        check_number("turnover", self.turnover, lambda turnover: 0 <= turnover <= 1000, expectation)
         expectation = "a number from 0 to 1000: the share of users whose tastes change in 1,000 rounds"
         check_number("drift", self.drift, lambda drift: 0 <= drift <= 1000, expectation)
 
@@ -173,12 +181,4 @@ class FamilyWorld(World):
             f"gap is {self.gap}, expected at most {math.floor(largest * 1e6) / 1e6} for "
             f"{self.clusters_per_family} clusters in {self.n_families} families with noise {self.noise!r}; "
             "ask for a smaller gap, fewer clusters or less noise"
-        )
-
-
-def check_popularity(world: World) -> None:
-    """Raise ParameterError unless the popularity is a known one."""
-    if world.popularity not in POPULARITIES:
-        raise ParameterError(
-            f"popularity is {world.popularity!r}, expected one of: {', '.join(POPULARITIES)}"
         )

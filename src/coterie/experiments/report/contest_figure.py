@@ -12,8 +12,7 @@ from coterie.errors import ParameterError
 from coterie.experiments.report.paper_figures import PLAIN, plain_style, write_figure
 from coterie.experiments.run.runs import FRIENDS
 from coterie.experiments.study.contest import FIRST, RANDOM, Line
-from coterie.report.page import FAINT, GRID, INK
-from coterie.report.svg import SERIES
+from coterie.report.page import FAINT, GRID, INK, SERIES
 
 OURS, OUTSIDE = FIRST
 GREY = "#b9bcc4"
@@ -56,12 +55,8 @@ def _draw(lines: Sequence[Line]) -> Figure:
         axes.axhline(place, color=grid, linewidth=0.8, zorder=0)
         for name, value in rivals.items():
             named = name in (best, OUTSIDE)  # on top, so that the large dot hides none of them
-            style = (
-                {"color": ink, "markersize": 6.5, "zorder": 4}
-                if named
-                else {"color": GREY, "markersize": 5.5}
-            )
-            axes.plot(value, place, "o", **style)
+            colour, size, order = (ink, 6.5, 4) if named else (GREY, 5.5, 2)
+            axes.plot(value, place, "o", color=colour, markersize=size, zorder=order)
         for name, above in _labelled(best, rivals):
             score = line.scores[name]
             text = f"{score.title} (told friends)" if score.note == FRIENDS else score.title
@@ -102,14 +97,11 @@ def _name(line: Line) -> str:
 def _title(figure: Figure, wide: float, tall: float, with_us: bool) -> None:
     ink, faint, accent = (PLAIN[colour] for colour in (INK, FAINT, SERIES[0]))
     top = 1 - 0.30 / tall
+    large: dict[str, Any] = {"fontsize": 14, "va": "center"}
     if with_us:
-        figure.text(
-            0.17 / wide, top, "Hierarchical", color=accent, fontsize=14, fontweight="bold", va="center"
-        )
-        figure.text(
-            1.58 / wide, top, "against every rival, on every dataset", color=ink, fontsize=14, va="center"
-        )
+        figure.text(0.17 / wide, top, "Hierarchical", color=accent, fontweight="bold", **large)
+        figure.text(1.58 / wide, top, "against every rival, on every dataset", color=ink, **large)
     else:
-        figure.text(0.17 / wide, top, "Every policy, on every dataset", color=ink, fontsize=14, va="center")
+        figure.text(0.17 / wide, top, "Every policy, on every dataset", color=ink, **large)
     words = "← further left is better. Dark: the best rival, and Vowpal Wabbit. Grey: the others."
     figure.text(0.17 / wide, 1 - 0.62 / tall, words, color=faint, fontsize=9.5, va="center")

@@ -6,18 +6,16 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-import coterie
+from coterie.experiments.report.page import from_template
 from coterie.experiments.report.paper_figures import in_page
 from coterie.experiments.report.table import paid
-from coterie.experiments.report.template import from_template
 from coterie.experiments.report.words import is_clear
 from coterie.experiments.study.compare import Comparison, Result
-from coterie.experiments.study.metrics import Spread, shown
+from coterie.experiments.study.metrics import shown
 from coterie.experiments.study.protocol import Protocol
 from coterie.experiments.study.reproduce import Evidence, statistics
 from coterie.experiments.study.tuning import is_by_luck, read_score
-from coterie.models.files import written_whole
-from coterie.report.page import plain_table
+from coterie.report.page import plain_table, write_html
 
 FIGURES = {
     "figure-1": (
@@ -39,10 +37,7 @@ FIGURES = {
 
 def write_evidence(evidence: Evidence, command: Sequence[str]) -> Path:
     """Write report.html beside the numbers, and return its path. `command` is the command that repeats it."""
-    path = evidence.protocol.out / "report.html"
-    with written_whole(path) as draft:
-        draft.write_text(page(evidence, command), encoding="utf-8")
-    return path
+    return write_html(evidence.protocol.out / "report.html", page(evidence, command))
 
 
 def page(evidence: Evidence, command: Sequence[str]) -> str:
@@ -50,6 +45,7 @@ def page(evidence: Evidence, command: Sequence[str]) -> str:
     plan, protocol = evidence.comparison.plan, evidence.protocol
     return from_template(
         "reproduce.html",
+        plan,
         title=escape(f"{evidence.title}: {headline(evidence)}"),
         lead=escape(lead(evidence)),
         warnings="\n".join(f'<p class="warning">{escape(text)}</p>' for text in warnings(evidence)),
@@ -59,11 +55,8 @@ def page(evidence: Evidence, command: Sequence[str]) -> str:
         table=plain_table(*final_table(evidence)),
         tuning_words=escape(_tuning_words(evidence)),
         tuning=plain_table(*tuning_table(evidence)),
-        runs=f"{plan.n_runs} {'run' if plan.n_runs == 1 else 'runs'}",
-        command=escape(shlex.join(command)),
-        seeds=escape(", ".join(map(str, plan.seeds))),
+        command=shlex.join(command),
         data=escape(json.dumps(protocol.data.parameters())),
-        version=escape(coterie.__version__),
     )
 
 
@@ -149,7 +142,7 @@ def final_table(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
     head = ["policy", "CTR", "kept"] if is_log else ["policy", "regret over RAN's", "regret"]
     lines = []
     for result in evidence.comparison.results:
-        second = f"{result.over('kept').mean:,.0f}" if is_log else _spread(result.over("regret"), ",.0f")
+        second = f"{result.over('kept').mean:,.0f}" if is_log else shown(*result.over("regret"), ",.0f")
         lines.append([result.spec.title, _final(result, is_log), second, *_sharing(result)])
     return [*head, "asked", "shared", "with"], lines
 
@@ -163,11 +156,7 @@ def _sharing(result: Result) -> list[str]:
 def _final(result: Result, is_log: bool) -> str:
     if is_log:
         return paid(result)
-    return "–" if result.to_random is None else _spread(result.to_random, ".3f")
-
-
-def _spread(value: Spread, shape: str) -> str:
-    return shown(value.mean, value.spread, shape)
+    return "–" if result.to_random is None else shown(*result.to_random, ".3f")
 
 
 def tuning_table(evidence: Evidence) -> tuple[list[str], list[list[str]]]:

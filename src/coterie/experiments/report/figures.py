@@ -14,12 +14,9 @@ from matplotlib.path import Path
 from matplotlib.ticker import StrMethodFormatter
 from numpy.typing import NDArray
 
-from coterie.experiments.report.paper_figures import PLAIN
+from coterie.experiments.report.paper_figures import DASHES, PLAIN, STYLE
 from coterie.experiments.study.compare import Comparison
-from coterie.report.page import FAINT, GRID, INK
-from coterie.report.svg import SERIES, STYLE, VARIABLES, as_svg
-
-DASHES = ["-", "--", ":"]  # when there are more policies than colours
+from coterie.report.page import FAINT, GRID, INK, SERIES, VARIABLES, as_svg
 
 
 def curves_figure(comparison: Comparison, *, narrow: bool = False) -> str:
@@ -42,12 +39,8 @@ def curves_figure(comparison: Comparison, *, narrow: bool = False) -> str:
             axes.plot(time, mean, dash, color=colour, linewidth=2.0, solid_capstyle="round")
             ends.append((float(mean[-1]), result.spec.title, colour))
         axes.set_xlabel("kept records" if is_log else "rounds")
-        axes.set_title(
-            "click-through rate (higher is better)" if is_log else "total lost so far (lower is better)",
-            loc="left",
-            fontsize=10,
-            color=FAINT,
-        )
+        title = "click-through rate (higher is better)" if is_log else "total lost so far (lower is better)"
+        axes.set_title(title, loc="left", fontsize=10, color=FAINT)
         axes.grid(axis="y", color=GRID, linewidth=0.8)
         axes.spines["left"].set_visible(False)
         axes.set_axisbelow(True)
@@ -61,7 +54,7 @@ def curves_figure(comparison: Comparison, *, narrow: bool = False) -> str:
         axes.locator_params(axis="x", nbins=2 if narrow else 5)
         axes.locator_params(axis="y", nbins=6)
         _label_ends(axes, ends)
-        return as_svg(figure, f"Curves over time, one for each policy{' (narrow)' if narrow else ''}")
+        return as_svg(figure, f"Curves over time, one for each policy{' (narrow)' if narrow else ''}", STYLE)
 
 
 def write_curves(comparison: Comparison, path: str | os.PathLike[str]) -> FilePath:
@@ -93,16 +86,9 @@ def _label_ends(axes: Axes, ends: list[tuple[float, str, str]]) -> None:
         last = max(height, last + step)
         name, _, settings = title.partition(" (")
         text = f"{name}\n({settings}" if settings else name
-        axes.annotate(
-            text,
-            (1.015, last),
-            xycoords=("axes fraction", "data"),
-            color=colour,
-            fontsize=9,
-            fontweight="bold",
-            va="center",
-            annotation_clip=False,
-        )
+        style: dict[str, Any] = {"color": colour, "fontsize": 9, "fontweight": "bold", "va": "center"}
+        place = ("axes fraction", "data")
+        axes.annotate(text, (1.015, last), xycoords=place, annotation_clip=False, **style)
         last += step if settings else 0
 
 
@@ -154,22 +140,14 @@ def _matrix(
             _note(axes, f"family {chr(65 + number % 26)}", middle, (0, 8), INK)
         _note(axes, "items, surest first →", (width / 2, n_users), (0, -16), FAINT)
         _note(axes, "users →", (0, n_users / 2), (-12, 0), FAINT, rotation=90, va="center")
-        return as_svg(figure, caption)
+        return as_svg(figure, caption, STYLE)
 
 
 def _note(
     axes: Axes, text: str, at: tuple[float, float], off: tuple[int, int], colour: str, **style: Any
 ) -> None:
-    axes.annotate(
-        text,
-        at,
-        xytext=off,
-        textcoords="offset points",
-        ha="center",
-        color=colour,
-        annotation_clip=False,
-        **style,
-    )
+    style |= {"xytext": off, "textcoords": "offset points", "ha": "center", "color": colour}
+    axes.annotate(text, at, annotation_clip=False, **style)
 
 
 def _cell(x: float, y: float) -> Path:

@@ -3,19 +3,20 @@
 import json
 import os
 import shlex
+from collections.abc import Iterable
 from html import escape
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 
 import coterie
 from coterie.experiments.report.captions import picture_words, setting
 from coterie.experiments.report.figures import curves_figure, neighbourhood_figures
 from coterie.experiments.report.table import table
-from coterie.experiments.report.template import from_template
 from coterie.experiments.report.words import about, headline, lead, reasons, reasons_title
-from coterie.experiments.study.compare import Comparison
-from coterie.models.files import written_whole
-from coterie.report.page import plain_table
-from coterie.report.svg import SERIES
+from coterie.experiments.run.specs import Spec
+from coterie.experiments.study.compare import Comparison, Plan
+from coterie.report.page import SERIES, frame, plain_table, write_html
 
 LOST = (
     "The curves show what each program has lost so far by not showing the best candidate, which only we "
@@ -29,15 +30,12 @@ WHY = (
     "Who can help to decide for a user? Whoever reacts to the item at hand as that user does, and for another "
     "item that may be somebody else. Below, for one user, is who counts as such a neighbour after the run."
 )
+AGAIN = "<h2>Do it again</h2>\n<p>The same command gives the same numbers.</p>\n<pre>{}</pre>"
 
 
 def write_report(comparison: Comparison, path: str | os.PathLike[str]) -> Path:
     """Write the report to `path`, and return it."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with written_whole(path) as draft:
-        draft.write_text(report(comparison), encoding="utf-8")
-    return path
+    return write_html(path, report(comparison))
 
 
 def report(comparison: Comparison) -> str:
@@ -45,25 +43,37 @@ def report(comparison: Comparison) -> str:
     plan = comparison.plan
     return from_template(
         "report.html",
+        plan,
         title=escape(headline(comparison)),
         kicker=escape(f"{len(plan.specs)} ways to choose, compared on {plan.name}"),
         lead=escape(lead(comparison)),
         setting=escape(setting(comparison)),
-        policies=_policies(comparison),
+        policies=_list(comparison, [(spec, about(spec)) for spec in plan.specs]),
         curves_words=PAID if plan.is_log else LOST,
         curves=curves_figure(comparison),
         curves_narrow=curves_figure(comparison, narrow=True),
         reasons_title=escape(reasons_title(comparison)),
-        reasons=_reasons(comparison),
+        reasons=_list(comparison, [pair for pair in reasons(comparison) if pair[1]]),
         picture=_picture(comparison),
         table=plain_table(*table(comparison)),
-        command=escape(command(comparison)),
+        command=command(comparison),
         world=escape(json.dumps(plan.world.parameters())),
-        version=escape(coterie.__version__),
-        runs=f"{plan.n_runs} {'run' if plan.n_runs == 1 else 'runs'}",
-        seeds=escape(", ".join(map(str, plan.seeds))),
         traces=escape(str(plan.out / "traces")),
     )
+
+
+def from_template(name: str, plan: Plan, *, title: str, command: str, **values: str) -> str:
+    """Return the page whose body is the template `name`, filled in; `title` and `values` are HTML."""
+    folder = files("coterie.experiments.report")
+    template = Template(folder.joinpath(name).read_text("utf-8"))
+    values |= {
+        "again": AGAIN.format(escape(command)),
+        "runs": f"{plan.n_runs} {'run' if plan.n_runs == 1 else 'runs'}",
+        "seeds": ", ".join(map(str, plan.seeds)),
+        "version": escape(coterie.__version__),
+    }
+    body = template.substitute(title=title, **values)
+    return frame(title, folder.joinpath("style.css").read_text("utf-8"), body, "; img-src data:")
 
 
 def command(comparison: Comparison) -> str:
@@ -81,24 +91,14 @@ def command(comparison: Comparison) -> str:
     return shlex.join(["coterie", "compare", *words])
 
 
-def _swatch(place: int) -> str:
-    return f'<i class="swatch" style="background: var(--series-{place % len(SERIES)})"></i>'
-
-
-def _policies(comparison: Comparison) -> str:
-    return "\n".join(
-        f"<li>{_swatch(place)}<b>{escape(spec.title)}</b> {escape(about(spec))}</li>"
-        for place, spec in enumerate(comparison.plan.specs)
-    )
-
-
-def _reasons(comparison: Comparison) -> str:
-    specs = comparison.plan.specs
-    return "\n".join(
-        f"<li>{_swatch(specs.index(spec))}<b>{escape(spec.title)}</b> {escape(text)}</li>"
-        for spec, text in reasons(comparison)
-        if text
-    )
+def _list(comparison: Comparison, texts: Iterable[tuple[Spec, str]]) -> str:
+    """Return a line per policy, with its colour in the figures."""
+    lines = []
+    for spec, text in texts:
+        colour = f"background: var(--series-{comparison.plan.specs.index(spec) % len(SERIES)})"
+        swatch = f'<i class="swatch" style="{colour}"></i>'
+        lines.append(f"<li>{swatch}<b>{escape(spec.title)}</b> {escape(text)}</li>")
+    return "\n".join(lines)
 
 
 def _picture(comparison: Comparison) -> str:

@@ -14,29 +14,21 @@ from numpy.typing import NDArray
 from coterie.experiments.run.trace import read_trace
 from coterie.experiments.study.compare import Comparison, Result
 from coterie.experiments.study.metrics import Curve, cumulative_regret, curve
-from coterie.report.page import FAINT, GRID, INK
-from coterie.report.svg import SERIES, STYLE, as_svg
+from coterie.report import page
+from coterie.report.page import FAINT, GRID, INK, SERIES, as_svg
 
+STYLE: dict[Any, Any] = {
+    **page.STYLE,
+    "font.sans-serif": ["DejaVu Sans"],
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+}
 # The colours of files, which have no page around them.
-PLAIN = {
-    INK: "#1d1f24",
-    FAINT: "#555a64",
-    GRID: "#dddad4",
-    **dict(
-        zip(
-            SERIES,
-            ["#c2410c", "#2563a8", "#0f8a6d", "#8e44ad", "#a37800", "#b8326e", "#8b8f99"],
-            strict=True,
-        )
-    ),
-}
+LINES = ("#c2410c", "#2563a8", "#0f8a6d", "#8e44ad", "#a37800", "#b8326e", "#8b8f99")
+PLAIN = {INK: "#1d1f24", FAINT: "#555a64", GRID: "#dddad4", **dict(zip(SERIES, LINES, strict=True))}
 # Metadata that leaves out the date, so that files are reproducible.
-UNDATED: dict[str, dict[str, Any]] = {
-    "svg": {"Date": None},
-    "pdf": {"CreationDate": None},
-    "png": {"Software": None},
-}
-DASHES = ("-", "--", ":", "-.")
+UNDATED = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {"Software": None}}
+DASHES = ("-", "--", ":", "-.")  # when there are more policies than colours
 FROM = 50  # the ratio of two regrets is meaningless while both are almost 0
 
 
@@ -106,7 +98,7 @@ class Sheet(NamedTuple):
 
 def in_page(sheet: Sheet) -> str:
     """Return the figure as SVG in the page's colours."""
-    return as_svg(_draw(sheet, {}), sheet.caption)
+    return as_svg(_draw(sheet, {}), sheet.caption, STYLE)
 
 
 def save(sheet: Sheet, path: Path) -> list[Path]:

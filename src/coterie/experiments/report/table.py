@@ -22,31 +22,22 @@ def table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
 
 
 def _world_line(result: Result) -> list[str]:
-    to_random = "" if result.to_random is None else _number(result.to_random, ".2f")
+    to_random = "" if result.to_random is None else shown(*result.to_random, ".2f")
     return [
         result.spec.title,
-        _number(result.over("regret"), ",.0f"),
+        shown(*result.over("regret"), ",.0f"),
         to_random,
-        _number(result.over("share_of_best"), ".1%"),
+        shown(*result.over("share_of_best"), ".1%"),
         *_sharing(result),
     ]
 
 
 def _log_line(result: Result) -> list[str]:
-    return [
-        result.spec.title,
-        paid(result),
-        f"{result.over('kept').mean:,.0f}",
-        *_sharing(result),
-    ]
+    return [result.spec.title, paid(result), f"{result.over('kept').mean:,.0f}", *_sharing(result)]
 
 
 def _sharing(result: Result) -> list[str]:
     return [f"{result.over('neighbours').mean:,.1f}", f"{result.over('share_rate').mean:.0%}"]
-
-
-def _number(value: Spread, shape: str) -> str:
-    return shown(value.mean, value.spread, shape)
 
 
 def paid(result: Result) -> str:

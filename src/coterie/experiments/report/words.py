@@ -114,9 +114,8 @@ def lead(comparison: Comparison) -> str:
 
 def _lead_world(first: Result, others: list[Result]) -> str:
     share = first.over("share_of_best").mean
-    text = (
-        f"Over {first.runs[0].n_rounds:,} rounds, {first.spec.title} earned {share:.0%} of what was possible."
-    )
+    rounds = f"{first.runs[0].n_rounds:,} rounds"
+    text = f"Over {rounds}, {first.spec.title} earned {share:.0%} of what was possible."
     if not others:
         return text
     lost, next_lost = first.over("regret").mean, others[0].over("regret").mean

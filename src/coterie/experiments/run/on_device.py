@@ -12,7 +12,6 @@ from typing import Any, final
 
 import numpy as np
 
-from coterie.data.datasets import Part
 from coterie.engines.device.kernels import Block
 from coterie.engines.device.runs import Runs, Setting
 from coterie.experiments.run import parallel
@@ -62,8 +61,6 @@ def shape_of(run: Run) -> tuple[int, int] | None:
     plain = policy.runs_compiled and policy.half_life is None and not policy.thompson
     if not plain or policy.one_hot or policy.eligible != "updated" or not policy.compensate:
         return None
-    while isinstance(world, Part):
-        world = world.of
     return int(world.n_users), int(policy.n_features)
 
 

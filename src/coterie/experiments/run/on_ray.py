@@ -54,12 +54,10 @@ class _Sweep:
         told(counts)
         if not asked:
             return
-        play = ray.remote(_play).options(
-            max_retries=RETRIES, runtime_env={"env_vars": dict.fromkeys(ONE_THREAD, "1")}
-        )
-        progress = (
-            ray.remote(_Progress).options(num_cpus=0, max_restarts=-1, max_task_retries=-1).remote(len(tasks))
-        )
+        environment = {"env_vars": dict.fromkeys(ONE_THREAD, "1")}
+        play = ray.remote(_play).options(max_retries=RETRIES, runtime_env=environment)
+        counter = ray.remote(_Progress).options(num_cpus=0, max_restarts=-1, max_task_retries=-1)
+        progress = counter.remote(len(tasks))
         waiting = {}
         try:
             for number in asked:

@@ -44,10 +44,7 @@ def record_all(
         return
     context = get_context("spawn")  # fork would copy locks of threads that no longer exist
     counts = context.Array("q", len(tasks) + 1, lock=False)  # the last one says STOP
-    with (
-        _one_thread(),
-        ProcessPoolExecutor(workers, context, initializer=_start, initargs=(counts,)) as pool,
-    ):
+    with _one_thread(), ProcessPoolExecutor(workers, context, initializer=_start, initargs=(counts,)) as pool:
         waiting = {pool.submit(_record, number, work, *tasks[number]) for number in in_turns(tasks)}
         try:
             while waiting:

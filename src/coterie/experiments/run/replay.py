@@ -40,13 +40,7 @@ class Replay:
     def curve(self) -> NDArray[np.float64]:
         """Return the click-through curve: the mean payoff of the first 1, 2, … records that count."""
         paid = self.payoffs[self.kept]
-        mean: NDArray[np.float64] = np.cumsum(paid) / np.arange(1, len(paid) + 1)
-        return mean
-
-    @property
-    def click_through(self) -> float:
-        """The mean payoff of the records that count; NaN if there are none."""
-        return float(self.payoffs[self.kept].mean()) if self.kept.any() else float("nan")
+        return np.cumsum(paid) / np.arange(1, len(paid) + 1)
 
 
 def replay(
@@ -89,9 +83,8 @@ def replay(
         with _whole():
             ids, rows = (table, lists[part]) if table is not None else distinct(lists[part])
             shown = ids.tolist() if table is None else ids
-            outcome = policy.run(
-                Batch(names[part], rows.astype(np.int64, copy=False), shown, paid[part], places[part])
-            )
+            rows = rows.astype(np.int64, copy=False)
+            outcome = policy.run(Batch(names[part], rows, shown, paid[part], places[part]))
             result.choice[part], result.kept[part] = outcome.choice, outcome.kept
         done = part.stop
         if progress is not None:

@@ -11,7 +11,6 @@ from typing import Any, final
 import numpy as np
 
 import coterie
-from coterie.data.datasets import Part
 from coterie.data.rounds import Round
 from coterie.errors import ParameterError
 from coterie.experiments.run.specs import Spec, make_policy
@@ -58,8 +57,6 @@ class Run:
         parameters = self.parameters
         if parameters.get("graph") == FRIENDS:
             world: Any = self.make_world()
-            while isinstance(world, Part):
-                world = world.of
             if not hasattr(world, "friends"):
                 raise ParameterError(
                     f"graph={FRIENDS} in {self.label!r}: these data have no friendships; LastFM and Delicious "

@@ -1,7 +1,6 @@
 """Traces: one Parquet file per run, one row per round, with a header from which the run can be repeated.
 
-The header is JSON under the key `coterie` of the file's metadata: `Run.from_header(read_header(path))` is the
-run, ready to be recorded again.
+The header is JSON in the file's metadata: `Run.from_header(read_header(path))` is the run, ready to be played again.
 """
 
 import json
@@ -37,7 +36,12 @@ SCHEMA = pa.schema(
 
 def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the header of the trace at `path`."""
-    metadata = _metadata(Path(path)).metadata or {}
+    try:
+        metadata = pq.read_metadata(Path(path)).metadata or {}
+    except FileNotFoundError:
+        raise FileError(f"there is no trace at {path}") from None
+    except (OSError, pa.ArrowException) as error:
+        raise FileError(f"{path} is not a readable Parquet file: {error}") from error
     if KEY not in metadata:
         raise FileError(f"{path} is a Parquet file but not a trace: it has no coterie header")
     header = dict(json.loads(metadata[KEY]))
@@ -64,12 +68,3 @@ def write_trace(path: Path, tables: Iterable[pa.Table], header: dict[str, Any]) 
     with written_whole(path) as draft, pq.ParquetWriter(draft, schema, compression="zstd") as writer:
         for table in tables:
             writer.write_table(table.replace_schema_metadata(schema.metadata))
-
-
-def _metadata(path: Path) -> Any:
-    try:
-        return pq.read_metadata(path)
-    except FileNotFoundError:
-        raise FileError(f"there is no trace at {path}") from None
-    except (OSError, pa.ArrowException) as error:
-        raise FileError(f"{path} is not a readable Parquet file: {error}") from error

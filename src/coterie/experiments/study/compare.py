@@ -46,11 +46,8 @@ class Plan:
     out: Path
 
     def __post_init__(self) -> None:
-        for what, value, least in (
-            ("rounds", self.n_rounds, 1),
-            ("runs", self.n_runs, 1),
-            ("seed", self.seed, 0),
-        ):
+        least_values = ("rounds", self.n_rounds, 1), ("runs", self.n_runs, 1), ("seed", self.seed, 0)
+        for what, value, least in least_values:
             if value < least:
                 raise ParameterError(f"{what}={value}; expected at least {least}")
         for spec in self.specs:

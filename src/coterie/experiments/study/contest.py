@@ -1,9 +1,8 @@
 """The contest: one table of every policy on every dataset, from the numbers that `coterie reproduce` wrote.
 
-A line is a dataset with its number of rounds. Results of one dataset may be in several folders; for a policy
-in two folders, the later one counts. If items have features and ids, and a policy was also played on features
-only, the dataset has two lines: in the first all policies see features only, in the second each policy sees
-what works best for it.
+A line is a dataset with its number of rounds; for a policy in two folders, the later one counts. If items have
+features and ids, and a policy was also played on features only, the dataset has two lines: in the first all policies
+see features only, in the second each policy sees what works best for it.
 """
 
 import json
@@ -35,6 +34,10 @@ class Score(NamedTuple):
     view: str  # which part of items it saw
     note: str = ""  # the best setting, if several were played; or additional knowledge
 
+    def loss(self, is_log: bool) -> float:
+        """Return a number that is lower for better results."""
+        return -self.mean if is_log else self.mean
+
 
 class Line(NamedTuple):
     """One dataset."""
@@ -48,8 +51,7 @@ class Line(NamedTuple):
     def best(self, names: Iterable[str] | None = None) -> str | None:
         """Return the best policy, of all or of those named; None if none of them played."""
         able = [name for name in (self.scores if names is None else names) if name in self.scores]
-        sign = -1 if self.is_log else 1
-        return min(able, key=lambda name: sign * self.scores[name].mean, default=None)
+        return min(able, key=lambda name: self.scores[name].loss(self.is_log), default=None)
 
     def lost(self, name: str) -> float | None:
         """Return a policy's loss relative to RAN's, which is 1; for a log, RAN's rate divided by the policy's."""
@@ -72,16 +74,15 @@ def read_contest(folders: Sequence[Path]) -> list[Line]:
         group["n_runs"] = max(group["n_runs"], len(comparison["seeds"]))
         group["scores"] |= _scores(comparison)
     order = [*TITLES, *WORLDS]
-    ordered = sorted(
-        groups.values(),
-        key=lambda group: (
-            order.index(group["numbers"]["dataset"]) if group["numbers"]["dataset"] in order else len(order),
-            -group["numbers"]["statistics"]["rounds"],
-        ),  # else as named
-    )
+
+    def place(group: dict[str, Any]) -> tuple[int, int]:
+        name = group["numbers"]["dataset"]
+        known = order.index(name) if name in order else len(order)
+        return known, -group["numbers"]["statistics"]["rounds"]  # else as named
+
     first: dict[str, dict[str, Any]] = {}
     lines = []
-    for group in ordered:
+    for group in sorted(groups.values(), key=place):
         numbers = group["numbers"]
         lines += _lines(group, _apart(numbers, first.setdefault(numbers["dataset"], numbers)))
     return lines
@@ -126,8 +127,7 @@ def _scores(comparison: dict[str, Any]) -> dict[tuple[str, str], Score]:
         view = policy.get("items") or ("ids" if is_log else "features")  # older files do not have it
         key = (policy["policy"].split(":")[0], view)
         score = Score(title, value["mean"], value["spread"], view, note)
-        sign = -1 if is_log else 1
-        if key not in found or sign * score.mean < sign * found[key].mean:
+        if key not in found or score.loss(is_log) < found[key].loss(is_log):
             found[key] = score
     return found
 
@@ -141,12 +141,11 @@ def _lines(group: dict[str, Any], apart: str) -> list[Line]:
     facts = (is_log, comparison["n_rounds"], group["n_runs"])
     of_both = {name for name, view in scores if view == "both"}
     plain = {name: score for (name, view), score in scores.items() if view == "features"}
-    sign = -1 if is_log else 1
     any_view: dict[str, Score] = {}
     for (name, view), score in scores.items():
         if name in of_both and view != "both":
             continue
-        if name not in any_view or sign * score.mean < sign * any_view[name].mean:
+        if name not in any_view or score.loss(is_log) < any_view[name].loss(is_log):
             any_view[name] = score
     if not of_both & plain.keys():
         return [Line(title, *facts, any_view)]
@@ -161,8 +160,7 @@ def columns(lines: Sequence[Line]) -> list[str]:
     known = [*FIRST, *NICKNAMES, *POLICIES]
     played = {name for line in lines for name in line.scores}
     return sorted(
-        played,
-        key=lambda name: (name == RANDOM, known.index(name) if name in known else len(known), name),
+        played, key=lambda name: (name == RANDOM, known.index(name) if name in known else len(known), name)
     )
 
 

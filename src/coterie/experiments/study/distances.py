@@ -39,16 +39,10 @@ def user_distances(data: Any, n_rounds: int, seed: int, samples: str = "liked") 
             b += x.T @ y
     names = list(sums)
     models = np.array([np.linalg.solve(*sums[name]) for name in names])  # (users, n_features)
-    mean = dict(zip(names, _mean_distance(models), strict=True))
-    rows = {
-        "round": np.arange(len(users)),
-        "user": [str(u) for u in users],
-        "distance": [mean[u] for u in users],
-    }
-    return pl.DataFrame(rows)
-
-
-def _mean_distance(models: Floats) -> list[float]:
-    """Return the mean Euclidean distance of each row to all others."""
     n_others = max(len(models) - 1, 1)
-    return [float(np.linalg.norm(models - own, axis=1).sum() / n_others) for own in models]
+    mean = {
+        name: float(np.linalg.norm(models - own, axis=1).sum() / n_others)
+        for name, own in zip(names, models, strict=True)
+    }
+    distances = [mean[u] for u in users]
+    return pl.DataFrame({"round": np.arange(len(users)), "user": [*map(str, users)], "distance": distances})

@@ -44,8 +44,7 @@ def cumulative_ctr(trace: pl.DataFrame) -> Floats:
     """Return the mean payoff of the records kept so far, after each kept one: (kept,)."""
     kept = trace["payoff"].to_numpy()
     kept = kept[~np.isnan(kept)]
-    ctr: Floats = np.cumsum(kept) / np.arange(1, len(kept) + 1)
-    return ctr
+    return np.cumsum(kept) / np.arange(1, len(kept) + 1)
 
 
 def summarise(trace: pl.DataFrame) -> Summary:

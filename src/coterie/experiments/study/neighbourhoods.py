@@ -41,15 +41,9 @@ def neighbourhoods(policy: Any, world: World, rounds: Iterable[Round], trace: pl
         truth = [set(world.neighbours(user, item.context, others)) for item in items]
     known = [near if real is None else real for near, real in zip(found, truth, strict=True)]
     order = _sorted(others, [item.family for item in items], known)
+    name = str(user)
     rows = [
-        (
-            str(user),
-            item.name,
-            item.family,
-            str(other),
-            other in near,
-            None if real is None else other in real,
-        )
+        (name, item.name, item.family, str(other), other in near, None if real is None else other in real)
         for item, near, real in zip(items, found, truth, strict=True)
         for other in order
     ]

@@ -100,15 +100,12 @@ class Protocol:
         tried = settings(spec, self.grid)
         if len(tried) == 1:
             return []
-        runs = [
-            (one, [Run.of(one, self.data, self.seed + k, self.n_tuned) for k in range(self.tuning_runs)])
-            for one in tried
-        ]
-        folder = self.out / "tuning"
-        return [
-            (one, [(run, (folder / run.file_name()).with_suffix(".json")) for run in own])
-            for one, own in runs
-        ]
+        found = []
+        for one in tried:
+            runs = [Run.of(one, self.data, self.seed + k, self.n_tuned) for k in range(self.tuning_runs)]
+            folder = self.out / "tuning"
+            found.append((one, [(run, (folder / run.file_name()).with_suffix(".json")) for run in runs]))
+        return found
 
     def tune(self, told: Told = lambda done: None, workers: int | Workers | None = None) -> None:
         """Play the tuning runs that have not been played yet."""
@@ -117,12 +114,11 @@ class Protocol:
 
     def tried(self, spec: Spec) -> list[Tried]:
         """Return every setting of a policy and its merit, in the order of the grid."""
-        return [
-            Tried(
-                one, over_runs([merit(read_score(path, run), self.data.is_log) for run, path in tasks]).mean
-            )
-            for one, tasks in self.tuning_tasks(spec)
-        ]
+        found = []
+        for one, tasks in self.tuning_tasks(spec):
+            merits = [merit(read_score(path, run), self.data.is_log) for run, path in tasks]
+            found.append(Tried(one, over_runs(merits).mean))
+        return found
 
     def best(self, spec: Spec) -> Spec:
         """Return the best setting in tuning; the first of equals."""
@@ -131,15 +127,8 @@ class Protocol:
 
     def plan(self) -> Plan:
         """Return the comparison of the tuned policies on the reported part."""
-        return Plan(
-            self.name,
-            part_of(self.data, self.n_tuned),
-            [self.best(spec) for spec in self.specs],
-            self.n_reported,
-            self.n_runs,
-            self.seed,
-            self.out,
-        )
+        rest, specs = part_of(self.data, self.n_tuned), [self.best(spec) for spec in self.specs]
+        return Plan(self.name, rest, specs, self.n_reported, self.n_runs, self.seed, self.out)
 
     def tuning_table(self) -> pl.DataFrame:
         """Return every setting tried and its merit."""

@@ -1,9 +1,8 @@
 """All of the paper's section 5 for one dataset: tuning, runs, figures, tables, numbers and a report."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -31,18 +30,11 @@ TITLES = {
     "open-bandit": "Open Bandit",
 }
 DISTANT = ("lastfm", "delicious")  # the two panels of Figure 3
-CURVES = {
-    "policy": pl.String,
-    "figure": pl.String,
-    "time": pl.Int64,
-    "mean": pl.Float64,
-    "spread": pl.Float64,
-}
+NAMED = {"policy": pl.String, "figure": pl.String}
+CURVES = {**NAMED, "time": pl.Int64, "mean": pl.Float64, "spread": pl.Float64}
 
 
-@final
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(NamedTuple):
     """The results for one dataset."""
 
     protocol: Protocol
@@ -133,6 +125,7 @@ def statistics(evidence: Evidence) -> dict[str, Any]:
 def numbers(evidence: Evidence) -> dict[str, Any]:
     """Return all results as JSON values."""
     protocol = evidence.protocol
+    chosen = protocol.specs, evidence.comparison.plan.specs
     found = as_json(evidence.comparison)
     for policy in found["policies"]:
         policy["traces"] = [Path(path).name for path in policy["traces"]]
@@ -143,14 +136,10 @@ def numbers(evidence: Evidence) -> dict[str, Any]:
         "notes": list(getattr(protocol.data, "notes", ())),
         "quick": protocol.quick,
         "left_out": protocol.left_out(),
-        "tuned": {spec.text: best.text for spec, best in _chosen(evidence)},
+        "tuned": {spec.text: best.text for spec, best in zip(*chosen, strict=True)},
         "grid": protocol.grid._asdict(),
         "comparison": found,
     }
-
-
-def _chosen(evidence: Evidence) -> list[tuple[Any, Any]]:
-    return list(zip(evidence.protocol.specs, evidence.comparison.plan.specs, strict=True))
 
 
 def runs_table(comparison: Comparison) -> pl.DataFrame:
@@ -171,11 +160,11 @@ def write_numbers(evidence: Evidence) -> None:
     (out / "numbers.json").write_text(json.dumps(numbers(evidence), indent=2) + "\n")
     runs_table(evidence.comparison).write_parquet(out / "runs.parquet")
     points = [
-        {"policy": line.title, "figure": name, "time": t, "mean": mean, "spread": spread}
+        (line.title, name, *point)
         for name, sheet in evidence.sheets.items()
         for lines in sheet.panels
         for line in lines
-        for t, mean, spread in zip(*(part.tolist() for part in line.curve), strict=True)
+        for point in zip(*(part.tolist() for part in line.curve), strict=True)
     ]
-    pl.DataFrame(points, schema=CURVES).write_parquet(out / "curves.parquet")
+    pl.DataFrame(points, schema=CURVES, orient="row").write_parquet(out / "curves.parquet")
     evidence.protocol.tuning_table().write_parquet(out / "tuning.parquet")

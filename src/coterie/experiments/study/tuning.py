@@ -1,9 +1,7 @@
 """Grid search: every setting plays the first part of the rounds, and the best one is taken.
 
-The grid is the paper's (section 5): α from 0 to 0.2 in steps of 0.01, CLUB's α₂ from 0.1 to 0.5, the number
-of clusters of DynUCB in a geometric progression from 1 to the number of users. γ is not tuned; CAB's default
-is the paper's 0.2. A policy names values for its other parameters in `tuned`. Parameters that the spec sets
-(`cab:alpha=0.1`) are not tuned.
+The grid is the paper's (section 5). A policy names values for its other parameters in `tuned`. Parameters that the
+spec sets (`cab:alpha=0.1`) are not tuned.
 """
 
 import itertools
@@ -73,9 +71,8 @@ def score(
     if path.exists():
         read_score(path, run)
         return
-    policy, parts = placed(run.make_policy()), []
-    for _, table in tables(policy, run, 0, STEP, tick):
-        parts.append(table)
+    policy = placed(run.make_policy())
+    parts = [table for _, table in tables(policy, run, 0, STEP, tick)]
     trace = pl.DataFrame(pa.concat_tables(parts))
     content = {"run": run.header(), "summary": summarise(trace)._asdict()}
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -19,8 +19,7 @@ runs. With two or three runs, the lead must be many times the spread.
 """
 
 import math
-from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,9 +37,7 @@ class Kept(NamedTuple):
     payoffs: Floats  # (kept,)
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Rate:
+class Rate(NamedTuple):
     """A policy's click-through rate on a log, and the records that it comes from."""
 
     value: float  # the mean over the runs that kept anything; NaN if none did
@@ -52,11 +49,8 @@ class Rate:
     @property
     def error(self) -> float:
         """The standard error of the rate; NaN where nothing was kept."""
-        return (
-            float(np.linalg.norm(self.weights * (self.payoffs - self.value)))
-            if len(self.records)
-            else math.nan
-        )
+        error = float(np.linalg.norm(self.weights * (self.payoffs - self.value)))
+        return error if len(self.records) else math.nan
 
 
 def rate(runs: list[Kept]) -> Rate:
@@ -91,8 +85,7 @@ def chance(first: Rate, second: Rate) -> float:
 
 
 def chance_of_best(first: Rate, others: list[Rate], tried: int = 0) -> float:
-    """Return an upper bound on the share of logs in which some policy leads by this much, if all pay the
-    same.
+    """Return an upper bound on the share of logs where some policy leads by this much, if all pay the same.
 
     Any policy could have come first, so its chance is counted for each (Bonferroni's bound). `tried` is the
     number of settings played, if only the best of several is among the others.
@@ -139,5 +132,4 @@ def is_ahead(first: Rate, others: list[Rate], tried: int = 0) -> bool:
 def _summed(records: Ints, parts: Floats) -> Floats:
     """Return the sum of each record's parts, in the order of the records."""
     found, place = np.unique(records, return_inverse=True)
-    sums: Floats = np.bincount(place, parts, len(found)).astype(np.float64, copy=False)
-    return sums
+    return np.bincount(place, parts, len(found)).astype(np.float64, copy=False)

@@ -10,7 +10,7 @@ several. So a payoff costs only its number of features and crosses. One payoff y
 v₀ of each kind and σ² are fitted to the payoffs as they arrive, a few effects at a time.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -21,17 +21,13 @@ from coterie.errors import FileError
 from coterie.models._kernels.hierarchy import effect_keys, effect_table
 from coterie.models._kernels.hierarchy import effects as kernel
 from coterie.models._kernels.hierarchy.effect_keys import KINDS
-from coterie.models._kernels.hierarchy.effects import Rounds, Settings, Variances, pick
+from coterie.models._kernels.hierarchy.effects import Settings, Variances, pick
+from coterie.models.batches import Batch, Outcome, outcome_of
 from coterie.models.encoded import Encoded
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.models.hierarchy.effect_parts import (
-    COLUMNS,
-    Pieces,
-    UserNumbers,
-    join_numbers,
-    split,
-)
+from coterie.models.hierarchy.effect_parts import COLUMNS, Pieces, UserNumbers, join_numbers, split
 from coterie.models.parts import Parts
+from coterie.models.rows.chunks import Chunk
 
 __all__ = ["NAMES", "EffectPart", "Effects", "Settings", "pick"]
 
@@ -75,11 +71,6 @@ class Effects:
         return self.numbers.users
 
     @property
-    def used(self) -> int:
-        """How many effects are known."""
-        return int(self.table.counts[effect_table.USED] - self.table.counts[effect_table.FREED])
-
-    @property
     def variances(self) -> dict[str, float]:
         """The fitted prior variance of each kind of effect that was seen."""
         seen = self.figures[:, kernel.TIMES] > 0
@@ -107,33 +98,16 @@ class Effects:
         number = self.numbers.users[user]
         kernel.learn(self.table, self._variances, encoded.hashed, number, payoff, now)
 
-    def play(
-        self,
-        users: Sequence[Hashable],
-        encoded: Encoded,
-        log: Any,
-        draws: Floats,
-        settings: Settings,
-        now: int,
-    ) -> Rounds:
-        """Play many rounds over all items, and return them with their outcomes.
-
-        `log` is what `read_batch` returns; `draws` are uniform in [0, 1).
-        """
-        place = {user: i for i, user in enumerate(dict.fromkeys(users))}
-        numbers = np.array([self._number(user) for user in place], dtype=np.int64)
-        who, upcoming = (
-            np.array([place[user] for user in users], dtype=np.int64),
-            np.array([self.numbers.next]),
-        )
-        choice, kept = np.zeros(len(users), dtype=np.int64), np.zeros(len(users), dtype=np.bool_)
-        candidates, payoffs, served = map(np.ascontiguousarray, log)
-        rounds = Rounds(who, numbers, upcoming, candidates, payoffs, served, draws, choice, kept)
-        kernel.play(self.table, self._variances, encoded.hashed, rounds, settings, now)
-        added = {number: user for user, number in zip(place, numbers.tolist(), strict=True)}
-        for number in range(self.numbers.next, int(upcoming[0])):
-            self.add(added[number])
-        return rounds
+    def play(self, batch: Batch, draws: Floats, settings: Settings, learned: int) -> Outcome:
+        """Play a checked batch of encoded items; `draws` are uniform in [0, 1), one per round."""
+        chunk = Chunk(batch, self._number)
+        kernel.play(
+            self.table, self._variances, batch.items.hashed, chunk.rounds, chunk.people, self.numbers.next, draws,
+            settings, learned,
+        )  # fmt: skip
+        for user in chunk.joined:
+            self.add(user)
+        return outcome_of(chunk.rounds)
 
     def add(self, user: Hashable) -> None:
         """Give a new user a number."""

@@ -4,7 +4,6 @@
 FEW items. `many` is a model over features and items' effects, and always learns. A user has the same row everywhere.
 """
 
-from collections.abc import Hashable, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -16,20 +15,21 @@ from coterie.models._kernels.hierarchy import few_items, loop
 from coterie.models._kernels.hierarchy.arrays import BONUS, EXPLORE_IDS, FEW, Contexts
 from coterie.models._kernels.hierarchy.population import score, view
 from coterie.models._kernels.rows.means import dump, fill
+from coterie.models.candidates import Candidates
+from coterie.models.context_kind import ContextKind
 from coterie.models.files import Tensors, take
 from coterie.models.hierarchy.population import Population
 from coterie.models.hierarchy.refit import keep_sums, refit_if_due
 from coterie.models.rows.chunks import Chunk, Items
 from coterie.models.rows.means import Means
 
-__all__ = ["Contexts", "HierarchicalModel"]
-
 
 @final
 class HierarchicalModel:
     """The models of users by row. `keep` is the factor of a user's old payoffs at each new one."""
 
-    def __init__(self, n_features: int | None, one_hot: bool, keep: float) -> None:
+    def __init__(self, kind: ContextKind, keep: float) -> None:
+        n_features, one_hot = self.kind = kind
         self.ids, self.ids_alone, self.n_features = one_hot, n_features is None, n_features or 0
         self.pairs = Means()  # the payoffs of each pair, and the items' numbers
         self.many = Population(1 + self.n_features, ids=one_hot, keep=keep)
@@ -72,11 +72,18 @@ class HierarchicalModel:
 
     # Decisions.
 
-    def contexts(self, names: Sequence[Hashable], features: Any) -> Contexts:
-        """Return items in the format of the compiled loops: their ids, and their features, if any."""
-        numbers = self.pairs.numbers(names) if self.ids else np.empty(0, dtype=np.int64)
-        table = np.empty((len(names), 0)) if self.ids_alone else features
+    def contexts(self, contexts: Any) -> Contexts:
+        """Return checked contexts in the format of the compiled loops: their features, and their ids, if any."""
+        numbers = self.pairs.numbers(self.kind.ids(contexts)) if self.ids else np.empty(0, dtype=np.int64)
+        features = contexts.features if isinstance(contexts, Candidates) else contexts
+        table = np.empty((len(numbers), 0)) if self.ids_alone else features
         return Contexts(np.require(table, dtype=np.float64, requirements=["C", "W"]), numbers)
+
+    def learnable(self, one: Any) -> Contexts:
+        """The same for one context that will be learned: a new item gets a number."""
+        if self.ids:
+            self.pairs.learnable(self.kind.ids(one))
+        return self.contexts(one)
 
     def view(self, row: int, contexts: Contexts, rng: Generator | None) -> tuple[Floats, Floats]:
         """Return the parts of each score (see `population.view_with`) and the user's probability of each group.
@@ -121,19 +128,15 @@ class HierarchicalModel:
         loop.learn_alone(self._arrays, row, contexts, 0, payoff)
 
     def play(
-        self, chunk: Chunk, contexts: Contexts, items: Items, learned: int, explore: float, rng: Generator
+        self, chunk: Chunk, features: Floats, items: Items, learned: int, explore: float, rng: Generator
     ) -> int:
         """Play rounds in the compiled loop; return `learned` plus the number of payoffs learned."""
-        so_far, factor = np.array([0, learned]), self.exploration(explore)
-        contexts = Contexts(contexts.features, items.numbers)
-        while so_far[0] < len(chunk.rounds.who):
+        game, factor = chunk.game(items, learned), self.exploration(explore)
+        while not chunk.is_over(game):
             self.make_room(n_items=int(items.named[0]))
-            loop.play(
-                self._arrays, contexts, items.named, chunk.rounds, chunk.people, so_far, factor,
-                not self.ids_alone, rng,
-            )  # fmt: skip
+            loop.play(self._arrays, game, features, factor, not self.ids_alone, rng)
             self.refit_if_due(int(items.named[0]))
-        return int(so_far[1])
+        return int(game.so_far[1])
 
     def refit_if_due(self, n_items: int) -> None:
         """Compute new parameters of each model whose pass over the users is complete."""

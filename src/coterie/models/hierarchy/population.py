@@ -19,9 +19,8 @@ from coterie.models.files import Tensors, take
 
 GROUPS = 8  # at most
 KAPPA, PHI, TAU = 0.1, 0.1, 0.05  # κ, φ and τ² before anything is learned
-RARELY = (
-    4.0  # φ's prior is ∝ (1 − φ)^RARELY: only repeated payoffs can show that pairs have effects of their own
-)
+# φ's prior is ∝ (1 − φ)^RARELY: only repeated payoffs can show that pairs have effects of their own.
+RARELY = 4.0
 TRIAL_FROM = 100  # payoffs before the first trial
 LARGE = 4 * 2**20  # bytes; a larger array gets so much room that it is rarely copied again
 SOUND = 1e-6  # tolerance for rounding in the check of an inverse
@@ -40,9 +39,8 @@ class Population:
     def __init__(self, n_weights: int, *, unit: bool = False, ids: bool = False, keep: float = 1.0) -> None:
         self.n_weights, self.unit, self.ids, self.keep = n_weights, unit, ids, keep
         self.model = self._make(16, 16)
-        self.visit_remote: Callable[[arrays.Model, Any, int, int], None] | None = (
-            None  # if users are not in `model`
-        )
+        # Replaces `visit_rows` if the users are not in `model`.
+        self.visit_remote: Callable[[arrays.Model, Any, int, int], None] | None = None
 
     def _make(self, rows: int, items: int) -> arrays.Model:
         d = self.n_weights

@@ -6,12 +6,13 @@ the same order and to the same bit. A pass visits users in the order of their ro
 many of them are fetched in one message to each shard.
 """
 
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, NamedTuple, Protocol, final
 
-from coterie.errors import UserError
+from coterie.errors import CoterieError, UserError
 from coterie.models._kernels.hierarchy.arrays import CURSOR, TRIAL, Contexts, Model
 from coterie.models._kernels.hierarchy.visits import add_due, count_visited, next_visit, visit_rows
 from coterie.models.hierarchy.model import HierarchicalModel
@@ -61,18 +62,19 @@ class UserStore(Protocol):
 
 @final
 class RemoteUsers:
-    """Copies users' data from a store to the first rows of a model, and back."""
+    """Copies users' data from a store to the first rows of a model, and back.
+
+    While some users are not available, payoffs wait here, and are learned in their order.
+    """
 
     def __init__(self, store: UserStore, model: HierarchicalModel) -> None:
         self.store = store
         self.model = model
+        self.waiting: deque[Callable[[], bool]] = deque()  # the payoffs that wait
         self._recent: dict[Hashable, StoredUser | None] = {}  # None for unknown users
-        self._windows: list[
-            dict[int, StoredUser]
-        ] = []  # users by row, for the next visits of each population
-        self._unsent: dict[Hashable, StoredUser] | None = (
-            None  # changes to send, while payoffs are learned in bulk
-        )
+        self._windows: list[dict[int, StoredUser]] = []  # users by row, for each population's next visits
+        # Changes to send, while payoffs are learned in bulk.
+        self._unsent: dict[Hashable, StoredUser] | None = None
         self._next_users: Iterator[Hashable] = iter(())  # the users of the next payoffs
         self.clear()
 
@@ -85,10 +87,40 @@ class RemoteUsers:
             self._windows.append(window)
             population.visit_remote = self._visitor(window)
 
+    def reset(self, stored: Sequence[tuple[Hashable, StoredUser]]) -> None:
+        """Store these users, and forget all others and the payoffs that wait."""
+        self.store.reset(stored)
+        self.clear()
+        self.waiting.clear()
+
+    # Payoffs that wait.
+
+    def in_turn(self, step: Callable[[], bool]) -> int:
+        """Apply a step after those that wait, and return 1; 0 if it waits, because it returned False."""
+        self.waiting.append(step)
+        try:
+            self._catch_up()
+        except CoterieError:
+            self.waiting.pop()
+            raise
+        return int(not self.waiting)
+
+    def settle(self) -> None:
+        """Wait until all users are available, and apply the steps that wait."""
+        while self.waiting:
+            self.store.settle()
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Apply the steps that wait, until one finds some users not available."""
+        while self.waiting and self.waiting[0]():
+            self.waiting.popleft()
+
     # Users.
 
     def load(self, user: Hashable) -> StoredUser | None:
-        """Copy a user's data to row 0 and return them; None if unknown."""
+        """Copy a user's data to row 0 and return them; None if unknown. Applies the steps that wait."""
+        self._catch_up()
         stored = self.find(user)
         if stored is not None:
             self.model.write_row(0, stored.data)
@@ -101,6 +133,13 @@ class RemoteUsers:
         if user not in self._recent:
             self.fetch([user, *islice(self._next_users, RECENT // 2)])
         return self._recent.get(user)
+
+    def find_to_learn(self, user: Hashable) -> StoredUser | None:
+        """Return a user's data, those of a new user if unknown; None if some users are not available now."""
+        stored = self.find(user)
+        if (stored is None and self.store.missing(user)) or not self.store.is_ready():
+            return None
+        return stored or self.new_user()
 
     def wait_for(self, user: Hashable) -> StoredUser | None:
         """Return the same as `find`, after waiting until the user's data are available."""

@@ -31,13 +31,13 @@ class Items:
         self._start()
 
     def _start(self) -> None:
-        self.named[0] = len(getattr(self._models, "items", ()))
+        self.named[0] = len(self._models.items)
         self.named[1] = 0
 
     def settle(self) -> None:
         """Register the items that got a number."""
-        new = self.named[2 : 2 + self.named[1]].tolist()
-        self._models.items_named([self.names[position] for position in new])
+        for position in self.named[2 : 2 + self.named[1]].tolist():
+            self._models.items[self.names[position]] = len(self._models.items)
         self._start()
 
 

@@ -12,8 +12,10 @@ import numpy as np
 from coterie.arrays import Ints
 from coterie.errors import FileError
 from coterie.models._kernels.rows import means
+from coterie.models._kernels.rows.dispatch import take as take_row
 from coterie.models.checks import read_items
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
+from coterie.models.protocol import View
 from coterie.models.rows.ridge_rows import SOUND, RidgeRows
 
 
@@ -25,15 +27,13 @@ class Means(RidgeRows):
     _kernels = means
 
     def __init__(self, items: dict[Hashable, int] | None = None) -> None:
-        self.items = {} if items is None else items  # each learned item and its number; shared by siblings
+        self.items = {} if items is None else items
         self.rows = self._kernels.make(16)
 
     def sibling(self) -> Self:
-        """Return empty rows for the same items."""
         return type(self)(self.items)
 
     def read(self, contexts: Any) -> list[Hashable]:
-        """Check candidates and return them as a list of ids."""
         return read_items(contexts)
 
     def numbers(self, contexts: Sequence[Hashable]) -> Ints:
@@ -51,18 +51,11 @@ class Means(RidgeRows):
         """Return the items' numbers; new items get one."""
         return np.array([self.items.setdefault(item, len(self.items)) for item in contexts], dtype=np.int64)
 
-    def items_named(self, names: list[Hashable]) -> None:
-        """Give these items the next numbers."""
-        for name in names:
-            self.items[name] = len(self.items)
-
     @property
     def entries(self) -> int:
-        """How many (row, item) pairs there are."""
         return int(self.rows.size[4])
 
     def fit(self, n_rows: int, entries: int) -> None:
-        """Make room for this total of rows and entries."""
         rows, room = len(self.rows.head), len(self.rows.row)
         if rows >= n_rows and room >= entries:
             return
@@ -75,9 +68,32 @@ class Means(RidgeRows):
         names = dict(items)
         self.items.clear()
         self.items.update(names)
-        self.rows = self._kernels.make(max(16, n_rows))
+        self.rows = self._make(n_rows)
+
+    def _make(self, n_rows: int, entries: int = 0) -> Any:
+        """Return `n_rows` empty rows, with room for these entries."""
+        fresh = self._kernels.make(max(16, n_rows), 1 << max(4, (entries - 1).bit_length()))
         for _ in range(n_rows):
-            self._kernels.take(self.rows)
+            take_row(fresh)
+        return fresh
+
+    def keep(self, rows: Ints) -> None:
+        fresh = self._make(len(rows), self.entries)
+        self._kernels.fill(fresh, *self._kernels.dump(self.rows, rows))
+        for old, new in ((self.rows.square, fresh.square), (self.rows.times, fresh.times)):
+            new[: len(rows)] = old[rows]
+        self.rows = fresh
+
+    def views(self, rows: Ints | slice, items: Ints) -> View:
+        chosen = np.arange(len(self.rows.head))[rows]
+        found = View(np.empty((len(chosen), len(items))), np.empty((len(chosen), len(items))))
+        self._kernels.views(self.rows, chosen, items, *found)
+        return found
+
+    def pooled(self, rows: Ints, items: Ints) -> View:
+        found = View(np.empty(len(items)), np.empty(len(items)))
+        self._kernels.pooled(self.rows, rows, items, *found)
+        return found
 
     def tensors(self, prefix: str, rows: Ints) -> Tensors:
         """Return rows as arrays: one entry per row and item with data."""
@@ -113,9 +129,7 @@ class Means(RidgeRows):
         agree = (counted <= times + SOUND if faded else counted == times) & (
             np.abs(np.bincount(row, weights * weights, n_rows) - square) <= SOUND
         )
-        fresh = self._kernels.make(max(16, n_rows), 1 << max(4, (len(row) - 1).bit_length()))
-        for _ in range(n_rows):
-            self._kernels.take(fresh)
+        fresh = self._make(n_rows, len(row))
         differ = self._kernels.fill(fresh, row, item, count.astype(np.float64), total.astype(np.float64))
         if not (agree.all() and differ):
             raise FileError(f"the models under {prefix!r} in the file contradict each other")

@@ -1,4 +1,4 @@
-"""Numbered ridge regressions that can be pooled: the models of LinUCB, CLUB, SCLUB, DynUCB and fading CAB.
+"""Numbered ridge regressions that can be pooled: the models of LinUCB, CLUB, SCLUB, DynUCB, COFIBA and fading CAB.
 
 Every row starts from the prior M = I, b = 0, and row -1 is the prior itself. `read` checks contexts, and
 `numbers` converts them to the kernels' format. The rows are arrays of compiled code. This base class is the same
@@ -7,7 +7,6 @@ for vectors and items; the subclasses define contexts and the format of files.
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
-from importlib import import_module
 from typing import Any, Self
 
 import numpy as np
@@ -15,23 +14,11 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from coterie.arrays import Floats, Ints
+from coterie.models._kernels.rows import dispatch
 from coterie.models.files import Tensors
 from coterie.models.protocol import View
 
 SOUND = 1e-6  # a file whose numbers contradict each other by more than this is damaged
-
-
-class Compiled:
-    """Holds a module of compiled functions. Copies and pickles hold its name instead."""
-
-    def __init__(self, kind: str) -> None:
-        self._kernels = kernels(kind)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_kernels": self._kernels.__name__}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _kernels=import_module(state["_kernels"]))
 
 
 class RidgeRows(ABC):
@@ -40,6 +27,7 @@ class RidgeRows(ABC):
     one_hot: bool
     _kernels: Any  # the module of compiled functions
     rows: Any  # the kernels' arrays
+    items: dict[Hashable, int]  # each learned item and its number, shared by siblings; vectors have none
 
     @abstractmethod
     def sibling(self) -> Self:
@@ -53,22 +41,30 @@ class RidgeRows(ABC):
     def numbers(self, contexts: Any) -> NDArray[Any]:
         """Return checked candidates in the format of the methods below. Changes nothing."""
 
-    @abstractmethod
     def learnable(self, contexts: Any) -> NDArray[Any]:
         """The same for contexts to be learned: new items get a number."""
-
-    @abstractmethod
-    def items_named(self, names: list[Hashable]) -> None:
-        """Give these items the next numbers."""
+        return self.numbers(contexts)
 
     @property
-    @abstractmethod
     def entries(self) -> int:
         """The total number of entries of all rows; vectors have none."""
+        return 0
 
     @abstractmethod
     def fit(self, n_rows: int, entries: int) -> None:
         """Make room for this total of rows and, for items, entries."""
+
+    @abstractmethod
+    def keep(self, rows: Ints) -> None:
+        """Forget all rows but these, which get the numbers from 0 on."""
+
+    @abstractmethod
+    def views(self, rows: Ints | slice, items: NDArray[Any]) -> View:
+        """Return the estimates and spreads of several rows: (rows, candidates) each."""
+
+    @abstractmethod
+    def pooled(self, rows: Ints, items: NDArray[Any]) -> View:
+        """Return the estimates and spreads of the sum of some rows: M = I + Σ (M_j − I), b = Σ b_j."""
 
     @abstractmethod
     def tensors(self, prefix: str, rows: Ints) -> Tensors:
@@ -81,11 +77,11 @@ class RidgeRows(ABC):
     def take(self) -> int:
         """Return an unused row."""
         self.fit(int(self.rows.size[0]) + 1, 0)
-        return int(self._kernels.take(self.rows))
+        return int(dispatch.take(self.rows))
 
     def release(self, row: int) -> None:
         """Release a row and clear it."""
-        self._kernels.release(self.rows, row)
+        dispatch.release(self.rows, row)
 
     def replace(self, row: int) -> None:
         """Forget a row and move the last one into its place; for rows that are never released."""
@@ -132,15 +128,6 @@ class RidgeRows(ABC):
         """Reset a row to the prior."""
         self._kernels.clear(self.rows, row)
 
-    def squared_distance(self, row: int, others: Self, other: int) -> float:
-        """Return ‖w − w'‖² of two rows."""
-        return float(self._kernels.squared_distance(self.rows, row, others.rows, other))
-
     def distance(self, row: int, others: Self, other: int) -> float:
         """Return ‖w − w'‖ of two rows, 0 up to rounding if they are equal."""
         return float(self._kernels.distance(self.rows, row, others.rows, other))
-
-
-def kernels(name: str) -> Any:
-    """Return a module of compiled functions."""
-    return import_module(f"coterie.models._kernels.{name}")

@@ -3,17 +3,36 @@
 A row's facts are M − I and b; M⁻¹ and w are caches, updated by rank-one updates and recomputed by `refresh`.
 """
 
-from collections.abc import Hashable
+from functools import cache
 from typing import Any, Self, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coterie.arrays import Floats, Ints
 from coterie.errors import FileError
 from coterie.models._kernels.rows import ridges
+from coterie.models._kernels.rows.sums import total
 from coterie.models.checks import read_vectors
 from coterie.models.files import Tensors, take
+from coterie.models.protocol import View
 from coterie.models.rows.ridge_rows import SOUND, RidgeRows
+
+
+@cache
+def packing(n_features: int) -> NDArray[np.intp]:
+    """Return where each entry of a symmetric matrix is in its packed upper triangle: (n_features, n_features)."""
+    place, upper = np.zeros((n_features, n_features), dtype=np.intp), np.triu_indices(n_features)
+    place[upper] = place.T[upper] = np.arange(len(upper[0]))
+    return place
+
+
+def solve_view(gram: Floats, moment: Floats, contexts: Floats) -> View:
+    """Return estimates and spreads of M = I + gram, packed, and b = moment."""
+    d = len(moment)
+    solved = np.linalg.solve(np.eye(d) + gram[packing(d)], np.column_stack([moment, contexts.T]))
+    squares = np.einsum("kf,fk->k", contexts, solved[:, 1:])
+    return View(contexts @ solved[:, 0], np.sqrt(np.maximum(squares, 0)))
 
 
 @final
@@ -25,34 +44,39 @@ class Ridges(RidgeRows):
 
     def __init__(self, n_features: int) -> None:
         self.n_features = n_features
+        self.items = {}
         self.rows = self._kernels.make(n_features, 16)
 
     def sibling(self) -> Self:
-        """Return empty rows for the same features."""
         return type(self)(self.n_features)
 
     def read(self, contexts: Any) -> Floats:
-        """Check candidates and return them as (candidates, n_features)."""
         return read_vectors(contexts, self.n_features)
 
     def numbers(self, contexts: Floats) -> Floats:
         """Return the vectors, contiguous in memory."""
         return np.require(contexts, requirements=["C", "W"])
 
-    learnable = numbers
-
-    def items_named(self, names: list[Hashable]) -> None:
-        """Do nothing: vectors need no numbers."""
-
-    @property
-    def entries(self) -> int:
-        """None: vectors have no entries."""
-        return 0
-
     def fit(self, n_rows: int, entries: int) -> None:
-        """Make room for this total of rows."""
         if len(self.rows.times) < n_rows:
             self.rows = self._kernels.grown(self.rows, max(n_rows, 2 * len(self.rows.times)), entries)
+
+    def keep(self, rows: Ints) -> None:
+        fresh = self._kernels.make(self.n_features, max(16, len(rows)))
+        for old, new in zip(self.rows[:5], fresh[:5], strict=True):
+            new[: len(rows)] = old[rows]
+        fresh.size[0] = len(rows)
+        self.rows = fresh
+
+    def views(self, rows: Ints | slice, items: Floats) -> View:
+        # One matrix product for all rows and contexts: xᵀM⁻¹x is M⁻¹ times x xᵀ, both packed.
+        a, b = np.triu_indices(self.n_features)
+        pairs = items[:, a] * items[:, b] * np.where(a == b, 1.0, 2.0)
+        squares = self.rows.inverse[rows] @ pairs.T
+        return View(self.rows.weight[rows] @ items.T, np.sqrt(np.maximum(squares, 0)))
+
+    def pooled(self, rows: Ints, items: Floats) -> View:
+        return solve_view(total(self.rows.gram, rows), total(self.rows.moment, rows), items)
 
     def tensors(self, prefix: str, rows: Ints) -> Tensors:
         """Return rows as arrays: facts and caches, so that a loaded row continues bit for bit."""
@@ -74,15 +98,10 @@ class Ridges(RidgeRows):
 
     def _sound(self, rows: Any, n_rows: int) -> bool:
         """Return whether M·w = b and M·M⁻¹ = I, the latter on one vector, a thousand rows at a time."""
-        upper = np.triu_indices(self.n_features)
-        probe = np.linspace(0.5, 1.5, self.n_features)
+        square, probe = packing(self.n_features), np.linspace(0.5, 1.5, self.n_features)
         for start in range(0, n_rows, 1000):
             part = slice(start, min(start + 1000, n_rows))
-            full = np.zeros((2, part.stop - start, self.n_features, self.n_features))
-            for square, packed in zip(full, (rows.gram[part], rows.inverse[part]), strict=True):
-                square[:, upper[0], upper[1]] = packed
-                square[:, upper[1], upper[0]] = packed
-            M, inverse = full[0] + np.eye(self.n_features), full[1]
+            M, inverse = np.eye(self.n_features) + rows.gram[part][:, square], rows.inverse[part][:, square]
             if (np.diagonal(M, axis1=1, axis2=2) < 1 - SOUND).any():
                 return False
             off = np.abs(np.einsum("rij,rj->ri", M, rows.weight[part]) - rows.moment[part])

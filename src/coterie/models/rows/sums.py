@@ -1,6 +1,7 @@
 """DCCB's statistics, which can be added and averaged like numbers: Σ x xᵀ and Σ y x, laid out flat.
 
 Not rows of `ridge_rows`: every round averages every peer's statistics, so a stored inverse would never be used twice.
+A peer's own statistics have the same layout, because the peer restarts from them.
 Over vectors a row of `gram` is the upper triangle of Σ x xᵀ. Over items Σ x xᵀ is diagonal, and a row has one number
 per item: how often it was shown.
 """
@@ -16,7 +17,7 @@ from coterie.models.checks import read_items, read_vectors
 from coterie.models.context_kind import check_one_kind
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.protocol import View
-from coterie.models.rows.tables import solve_view
+from coterie.models.rows.ridges import packing, solve_view
 
 
 def make_sums(n_features: int | None, one_hot: bool) -> "Sums":
@@ -32,9 +33,6 @@ class VectorSums:
     def __init__(self, n_features: int) -> None:
         self.n_features = n_features
         self._upper = np.triu_indices(n_features)
-        # The position of (a, b) in a flat row.
-        self._square = np.zeros((n_features, n_features), dtype=np.intp)
-        self._square[self._upper] = self._square.T[self._upper] = np.arange(len(self._upper[0]))
 
     @property
     def widths(self) -> tuple[int, int]:
@@ -56,11 +54,11 @@ class VectorSums:
 
     def view(self, gram: Floats, moment: Floats, contexts: Floats) -> View:
         """Return estimates and spreads of M = I + gram and b = moment, one row of each."""
-        return solve_view(gram[self._square], moment, contexts)
+        return solve_view(gram, moment, contexts)
 
     def weights(self, gram: Floats, moment: Floats) -> Floats:
         """Return w = M⁻¹b of one row."""
-        M = np.eye(self.n_features) + gram[self._square]
+        M = np.eye(self.n_features) + gram[packing(self.n_features)]
         return np.asarray(np.linalg.solve(M, moment), dtype=np.float64)
 
     def tensors(self) -> Tensors:
@@ -80,11 +78,9 @@ class ItemSums:
 
     @property
     def widths(self) -> tuple[int, int]:
-        """Items, twice."""
         return len(self.items), len(self.items)
 
     def read(self, contexts: Any) -> list[Hashable]:
-        """Check candidates and return them as a list of ids."""
         return read_items(contexts)
 
     def column(self, context: Hashable) -> Floats:
@@ -92,27 +88,22 @@ class ItemSums:
         return np.array([self.items.setdefault(context, len(self.items))], dtype=np.float64)
 
     def add(self, gram: Floats, moment: Floats, share: Floats, column: Floats, payoff: float) -> None:
-        """Add a payoff to rows."""
         gram[:, int(column[0])] += share
         moment[:, int(column[0])] += payoff * share
 
     def view(self, gram: Floats, moment: Floats, contexts: Sequence[Hashable]) -> View:
-        """Return estimates and spreads."""
         columns = [self.items.get(item, -1) for item in contexts]
         times = np.array([gram[k] if k >= 0 else 0.0 for k in columns])
         total = np.array([moment[k] if k >= 0 else 0.0 for k in columns])
         return View(total / (1 + times), 1 / np.sqrt(1 + times))
 
     def weights(self, gram: Floats, moment: Floats) -> Floats:
-        """Return w."""
         return moment / (1 + gram)
 
     def tensors(self) -> Tensors:
-        """Return the items."""
         return {"items": pack_ids(self.items)}
 
     def restore(self, tensors: Tensors) -> None:
-        """Restore saved items."""
         self.items = {item: k for k, item in enumerate(unpack_ids(tensors, "items"))}
 
 

@@ -13,20 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.arrays import Floats
+from coterie.models._kernels.users import fading as kernels
 from coterie.models.batches import Batch, Outcome, Rule, as_rounds, outcome_of
 from coterie.models.files import Tensors
 from coterie.models.protocol import Eligible, Near, View
 from coterie.models.rows.chunks import Items
-from coterie.models.rows.ridge_rows import Compiled, RidgeRows
+from coterie.models.rows.ridge_rows import RidgeRows
 from coterie.models.users.user_rows import UserRows
 
 
 @final
-class Fading(Compiled):
+class Fading:
     """One ridge regression per user. `keep` is λ: each payoff multiplies the weight of older ones by it."""
 
     def __init__(self, ridges: RidgeRows, eligible: Eligible, keep: float) -> None:
-        super().__init__("users.fading")
         self.ridges = ridges
         self.eligible = eligible
         self.keep = keep
@@ -42,7 +42,7 @@ class Fading(Compiled):
 
     def gather(self, user: Hashable, contexts: Any, view: View, scale: float) -> Near:
         """Sum over each candidate's neighbours."""
-        near = self._kernels.gather(*self._question(contexts), *view, scale)
+        near = kernels.gather(*self._question(contexts), *view, scale)
         idle, spread = self._idle_near(user, contexts, view, scale)
         return Near(near[0].astype(np.int64) + idle, near[1], near[2] + idle * spread)
 
@@ -53,7 +53,7 @@ class Fading(Compiled):
 
         The idle neighbours are the same for every candidate that has any, so one draw stands for their sum.
         """
-        near = self._kernels.draw_near(*self._question(contexts), *view, scale, rng)
+        near = kernels.draw_near(*self._question(contexts), *view, scale, rng)
         idle, spread = self._idle_near(user, contexts, view, scale)
         drawn: Floats = near[3]
         if count := self._known.count_without_row(user):
@@ -64,7 +64,7 @@ class Fading(Compiled):
     def neighbours(self, user: Hashable, contexts: Any, view: View, scale: float) -> list[Hashable]:
         """Return the neighbours for the first candidate."""
         first = View(view.estimate[:1], view.spread[:1])
-        near, _ = self._kernels.near_rows(*self._question(contexts[:1]), *first, scale)
+        near, _ = kernels.near_rows(*self._question(contexts[:1]), *first, scale)
         idle, _ = self._idle_near(user, contexts[:1], first, scale)
         return [self._known.names[row] for row in np.flatnonzero(near)] + (
             self._known.without_row(user) if idle[0] else []
@@ -83,7 +83,7 @@ class Fading(Compiled):
         idle, spread = self._idle_near(user, [context], view, scale)
         item = self.ridges.learnable([context])
         self.ridges.fit(0, self.ridges.entries + self._known.n_rows)
-        learners: int = self._kernels.share(
+        learners: int = kernels.share(
             self.ridges.rows, self._known.n_rows, self._known.row(user), item, np.zeros(1, np.int64), payoff,
             *view, scale, limit, self.keep,
         )  # fmt: skip
@@ -108,7 +108,7 @@ class Fading(Compiled):
         while so_far[0] < len(rounds.who):
             room = int(so_far[2] + so_far[3]) + 1
             self.ridges.fit(room, self.ridges.entries + room)
-            self._kernels.play(
+            kernels.play(
                 self.ridges.rows, items.numbers, items.named, rounds, numbered.row_of, numbered.known, so_far,
                 self.eligible == "all", self.keep, rule, rng,
             )  # fmt: skip

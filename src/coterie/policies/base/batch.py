@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import ContextError, PayoffError
-from coterie.models.batches import Batch, Outcome
+from coterie.models.batches import Batch, Outcome, no_outcome
 from coterie.models.candidates import pick
 from coterie.models.checks import check_user, check_users, check_whole
 
@@ -64,22 +64,16 @@ def read_batch(batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.float64], ND
 
 def run_one_by_one(policy: Any, batch: Batch) -> Outcome:
     """Play a batch through `decide` and `learn`: the reference for every compiled loop."""
-    read_batch(batch)
-    rounds = len(batch.users)
-    outcome = Outcome(
-        np.zeros(rounds, dtype=np.int64),
-        np.zeros(rounds, dtype=np.bool_),
-        np.zeros(rounds, dtype=np.int64),
-        np.zeros(rounds, dtype=np.int64),
-    )
+    candidates, payoffs, served = read_batch(batch)
+    outcome = no_outcome(len(batch.users))
     for t, user in enumerate(batch.users):
-        contexts = pick(batch.items, batch.candidates[t])
+        contexts = pick(batch.items, candidates[t])
         decision = policy.decide(user, contexts)
         k = decision.choice
         outcome.choice[t], outcome.members[t] = k, decision.members[k]
-        if batch.served is not None and batch.served[t] != k:
+        if served[t] >= 0 and served[t] != k:
             continue
-        payoff = batch.payoffs[t, k] if batch.served is None else batch.payoffs[t]
+        payoff = payoffs[t, k if served[t] < 0 else 0]
         outcome.kept[t] = True
         outcome.updated[t] = policy.learn(user, contexts[k], float(payoff))
     return outcome

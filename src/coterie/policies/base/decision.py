@@ -112,37 +112,28 @@ class Decision:
         return f"{text} (partial: {self.seen.users} users, on {self.seen.shards} of {self.seen.of} shards)"
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
-        if self.parts is not None:
-            return self._table_of_parts(list(self.parts))
-        head = ["", "candidate", "estimate ± width", "neighbours", "their estimate ± width", "score"]
+        """Return the head and the lines of the table."""
+        columns = list(self.parts or ("estimate ± width", "neighbours", "their estimate ± width"))
         body = [
             [
                 "→" if row["chosen"] else "",
                 str(row["candidate"]) if row["item"] is None else str(row["item"]),
-                f"{row['estimate']:+.4f} ± {row['width']:.4f}",
-                str(row["members"]),
-                f"{row['near_estimate']:+.4f} ± {row['near_width']:.4f}",
+                *(self._parts_of(row) if self.parts else self._estimates_of(row)),
                 f"{row['score']:+.4f}",
             ]
             for row in self.rows()
         ]
-        return head, body
+        return ["", "candidate", *columns, "score"], body
 
-    def _table_of_parts(self, names: list[str]) -> tuple[list[str], list[list[str]]]:
-        """Return the table of a policy whose estimates have parts."""
-        body = [
-            [
-                "→" if row["chosen"] else "",
-                str(row["candidate"]) if row["item"] is None else str(row["item"]),
-                *(
-                    f"{row[name]:.4f}" if name == "sd" else f"{round(row[name], 4) + 0.0:+.4f}"
-                    for name in names
-                ),
-                f"{row['score']:+.4f}",
-            ]
-            for row in self.rows()
+    def _estimates_of(self, row: Mapping[str, Any]) -> list[str]:
+        own = f"{row['estimate']:+.4f} ± {row['width']:.4f}"
+        return [own, str(row["members"]), f"{row['near_estimate']:+.4f} ± {row['near_width']:.4f}"]
+
+    def _parts_of(self, row: Mapping[str, Any]) -> list[str]:
+        return [
+            f"{row[name]:.4f}" if name == "sd" else f"{round(row[name], 4) + 0.0:+.4f}"
+            for name in self.parts or ()
         ]
-        return ["", "candidate", *names, "score"], body
 
     def __str__(self) -> str:
         head, body = self._table()

@@ -16,12 +16,10 @@ class KnownUsers(Policy):
     _known: dict[Hashable, None]
 
     def add(self, user: Hashable) -> None:
-        """Register a user."""
         check_user(user)
         self._known.setdefault(user)
 
     def drop(self, user: Hashable) -> None:
-        """Forget a user."""
         check_user(user)
         if user not in self._known:
             raise UserError(f"user {user!r} is not known, so cannot be dropped")
@@ -29,5 +27,4 @@ class KnownUsers(Policy):
 
     @property
     def users(self) -> Sequence[Hashable]:
-        """The known users."""
         return list(self._known)

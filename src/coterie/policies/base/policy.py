@@ -57,13 +57,9 @@ class Policy(ABC):
 
     name: ClassVar[str]  # its name in files and commands
     reference: ClassVar[str]  # where the algorithm is described
-    tuned: ClassVar[
-        Mapping[str, Sequence[Any]]
-    ] = {}  # values to try in tuning, besides the paper's for alpha
+    tuned: ClassVar[Mapping[str, Sequence[Any]]] = {}  # values to try, besides the paper's for alpha
     in_tensors: ClassVar[Sequence[str]] = ()  # parameters stored in `tensors`, because JSON cannot hold them
-    item_tensors: ClassVar[
-        Sequence[str]
-    ] = ()  # prefixes of tensors from which `drop_item` can remove an item
+    item_tensors: ClassVar[Sequence[str]] = ()  # prefixes of tensors for which `drop_item` works
     finds_neighbours: ClassVar[bool] = False  # whether it learns which users decide together
     not_saved: ClassVar[tuple[str, ...]] = ()  # parameters of the running program, which `load` may be given
     takes_both: ClassVar[bool] = False  # whether it takes n_features and one_hot together, for `Candidates`

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from coterie.errors import ContextError, ParameterError, PayoffError
+from coterie.errors import ContextError, ParameterError
 from coterie.models.candidates import Candidates, project, read_both, read_table
-from coterie.models.checks import check_users, check_whole, read_items, read_vectors
+from coterie.models.checks import check_users, read_items, read_vectors
 from coterie.policies.base.batch import Batch
 
 
@@ -48,13 +48,8 @@ def _read(policy: Any, items: Any) -> Any:
 
 
 def of_places(users: Any, items: Any, places: Any, payoffs: Any) -> Batch:
-    """Return records as rounds, where `places` are positions in `items`."""
-    check_whole("payoffs", payoffs, PayoffError)
-    try:
-        paid = np.asarray(payoffs, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise PayoffError(f"payoffs must be numbers in [-1, 1], one for each record ({error})") from error
-    return Batch(users, np.asarray(places)[:, None], items, paid, np.zeros(len(places), dtype=np.int64))
+    """Return records as rounds, not yet checked, where `places` are positions in `items`."""
+    return Batch(users, np.asarray(places)[:, None], items, payoffs, np.zeros(len(places), dtype=np.int64))
 
 
 def read_log(policy: Any, log: Any) -> Batch:

@@ -117,7 +117,6 @@ class CLUB(PooledRows):
             self.graph.cut_edges(row, self.alpha2)
 
     def run(self, batch: Batch) -> Outcome:
-        """Play many rounds in a compiled loop."""
         return run_chunks(self, self.user_rows, self._roster.row, batch, self._play)
 
     def _play(self, chunk: Chunk, items: Items, alpha: float) -> None:
@@ -158,7 +157,6 @@ class CLUB(PooledRows):
         self.user_rows.replace(row)
 
     def tensors(self) -> Tensors:
-        """Return all that was learned, as arrays."""
         return {
             "users": pack_ids(self._roster.names),
             **self.user_rows.tensors("user", np.arange(len(self._roster))),
@@ -166,7 +164,6 @@ class CLUB(PooledRows):
         }
 
     def restore(self, tensors: Tensors) -> None:
-        """Restore what `tensors` returned."""
         names = unpack_ids(tensors, "users")
         self.user_rows.rows = self.user_rows.restore("user", tensors, len(names))
         self.graph.restore(tensors, len(names))

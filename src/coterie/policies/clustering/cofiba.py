@@ -1,7 +1,7 @@
 """COFIBA: collaborative filtering bandits (Li, Karatzoglou, Gentile, 2016, Figure 1).
 
 paper                    here
-M_i, b_i, w_i            a row of `table`
+M_i, b_i, w_i            a row of `user_rows`
 G^I_t, Î_{h,t}           `_item_graph` and `_cluster`, the cluster h of each item
 G^U_{t,h}                `_user_graph` on layer h of `_layers`
 N_k, M̄_{N_k}, b̄_{N_k}    the user's connected component on the layer of candidate k's cluster, its pooled rows
@@ -39,12 +39,13 @@ import numpy as np
 
 from coterie.arrays import Bools, Ints
 from coterie.errors import FileError
+from coterie.models import make_rows
 from coterie.models.bounds import is_near
 from coterie.models.checks import check_flag, check_number, check_user
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.roster import Roster
+from coterie.models.rows.cofiba_files import read_rows, rows_as_tensors
 from coterie.models.rows.layered_graph import ALL_ALIVE, NO_LABELS, Alive, LayeredGraph
-from coterie.models.rows.tables import make_table
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.exploration import Alpha, check_alpha, scale_at
 from coterie.policies.base.seed import Seed, make_rng
@@ -85,12 +86,10 @@ class COFIBA(NumberedUsers):
         self.alpha2 = check_number("alpha2", self.alpha2)
         check_flag("complete", self.complete)
         self.rng = make_rng(self.seed)
-        self.table = make_table(self.n_features, self.one_hot)
+        self.user_rows = make_rows(self.n_features, self.one_hot)
         self._roster = Roster()
         self._user_graph = LayeredGraph()
-        self._layers: dict[int, Alive] = {
-            0: ALL_ALIVE
-        }  # which edges between users are alive, by item cluster
+        self._layers: dict[int, Alive] = {0: ALL_ALIVE}  # the live edges between users, by item cluster
         self._labels: dict[int, Ints] = {}  # the users' components on a layer, until it loses edges
         self._item: dict[Hashable, int] = {}  # items: ids, or the bytes of vectors
         self._item_keys: list[Hashable] = []
@@ -98,26 +97,21 @@ class COFIBA(NumberedUsers):
         self._items_alive = ALL_ALIVE
         self._cluster: Ints = np.empty(0, dtype=np.int64)  # of each item
 
-    def _read(self, contexts: Any) -> Any:
-        return self.table.read(contexts)
-
     def _decide(self, user: Hashable, row: int, contexts: Any, scale: float) -> Decision:
         """Score each candidate by the pooled users of the user's component, on the candidate's layer."""
-        own = self.table.view(row, contexts)
+        items = self.user_rows.numbers(contexts)
+        own = self.user_rows.view(row, items)
         estimate, spread = own.estimate.copy(), own.spread.copy()
         members = np.ones(len(estimate), dtype=np.int64)
         if row < 0 and len(self._roster):
-            estimate, spread = self.table.pooled(np.arange(len(self._roster)), contexts)
+            estimate, spread = self.user_rows.pooled(np.arange(len(self._roster)), items)
             members += len(self._roster)
         elif row >= 0:
             layers = [self._layer_of(cluster) for cluster in self._clusters_of(contexts)]
             for layer in dict.fromkeys(layers):
                 shown = [k for k, other in enumerate(layers) if other == layer]
                 rows = self._component(row, layer)
-                part: Any = (
-                    contexts[shown] if isinstance(contexts, np.ndarray) else [contexts[k] for k in shown]
-                )
-                estimate[shown], spread[shown] = self.table.pooled(rows, part)
+                estimate[shown], spread[shown] = self.user_rows.pooled(rows, items[shown])
                 members[shown] = len(rows)
         width = scale * spread
         return Decision(
@@ -128,7 +122,7 @@ class COFIBA(NumberedUsers):
         """Update the user, then the users' graph of the item's cluster, then the items' graph."""
         scale = scale_at(self.alpha2, self.learned)
         item = self._add_item(contexts[0])
-        self.table.update(row, contexts[0], payoff)
+        self.user_rows.update(row, self.user_rows.learnable(contexts), payoff)
         self._part_users(row, item, contexts, scale)
         self._part_items(row, item, scale)
 
@@ -164,8 +158,8 @@ class COFIBA(NumberedUsers):
 
     def _agreeing(self, row: int, contexts: Any, scale: float, others: Ints | None = None) -> Bools:
         """Return which of the others, or of all, agree with a user on each context: (users, contexts)."""
-        own = self.table.view(row, contexts)
-        found: Bools = is_near(*self.table.views(contexts, others), *own, scale)
+        items, rows = self.user_rows.numbers(contexts), slice(len(self._roster)) if others is None else others
+        found: Bools = is_near(*self.user_rows.views(rows, items), *self.user_rows.view(row, items), scale)
         return found
 
     def _layer_of(self, cluster: int) -> int:
@@ -185,7 +179,7 @@ class COFIBA(NumberedUsers):
         return contexts if self.one_hot else [(x + 0.0).tobytes() for x in contexts]
 
     def _contexts_of(self, items: Sequence[int]) -> Any:
-        """Return known items in the table's format."""
+        """Return known items: ids, or vectors."""
         found: list[Any] = [self._item_keys[item] for item in items]
         return found if self.one_hot else np.array([np.frombuffer(key) for key in found])
 
@@ -217,13 +211,13 @@ class COFIBA(NumberedUsers):
         if user not in self._roster:
             self._user_graph.arrive(None if self.complete else self.rng)
             self._roster.join(user)
-            self.table.grow()
+            self.user_rows.take()
 
     def drop(self, user: Hashable) -> None:
         """Forget a user: payoffs and edges."""
         check_user(user)
         row = self._roster.leave_in_order(user)
-        self.table.delete(row)
+        self.user_rows.keep(np.delete(np.arange(len(self._roster) + 1), row))
         full = {cluster: self._user_graph.alive(layer) for cluster, layer in self._layers.items()}
         stays = self._user_graph.leave(row)
         self._layers = {
@@ -245,7 +239,6 @@ class COFIBA(NumberedUsers):
         return [list(self._contexts_of(np.flatnonzero(self._cluster == c).tolist())) for c in order]
 
     def tensors(self) -> Tensors:
-        """Return all that was learned, as arrays."""
         used = list(self._layers)
         deleted = [np.flatnonzero(~layer) for layer in self._layers.values()]
         items = (
@@ -263,11 +256,10 @@ class COFIBA(NumberedUsers):
             "deleted": np.concatenate([np.empty(0, dtype=np.int64), *deleted]),
             **self._user_graph.tensors("users"),
             **self._item_graph.tensors("items"),
-            **self.table.tensors(),
+            **rows_as_tensors(self.user_rows, len(self._roster)),
         }
 
     def restore(self, tensors: Tensors) -> None:
-        """Restore what `tensors` returned."""
         names = unpack_ids(tensors, "users")
         if self.one_hot:
             keys = unpack_ids(tensors, "items")
@@ -287,7 +279,7 @@ class COFIBA(NumberedUsers):
                 raise FileError("the model file deletes edges that are not there")
         if len(set(keys)) != len(keys) or not set(cluster.tolist()) <= set(used):
             raise FileError("the items in the model file contradict each other")
-        self.table.restore(tensors, len(names))
+        self.user_rows.rows = read_rows(self.user_rows, tensors, len(names))
         self._roster = Roster(names)
         self._item, self._item_keys = {key: item for item, key in enumerate(keys)}, keys
         self._user_graph, self._item_graph, self._cluster = user_graph, item_graph, cluster

@@ -226,7 +226,6 @@ class DCCB(NumberedUsers):
         return map(int, np.flatnonzero(group == group[row]))
 
     def tensors(self) -> Tensors:
-        """Return all that was learned, as arrays."""
         n = len(self._roster)
         size = (n + 7) // 8
         bits = b"".join(parted.to_bytes(size, "little") for parted in self._parted)
@@ -245,7 +244,6 @@ class DCCB(NumberedUsers):
         }
 
     def restore(self, tensors: Tensors) -> None:
-        """Restore what `tensors` returned."""
         names = unpack_ids(tensors, "users")
         n = len(names)
         sums = make_sums(self.n_features, self.one_hot)

@@ -115,7 +115,6 @@ class DynUCB(PooledRows):
         self._home[row] = cluster
 
     def run(self, batch: Batch) -> Outcome:
-        """Play many rounds in a compiled loop."""
         return run_chunks(self, self.user_rows, self._roster.row, batch, self._play)
 
     def _play(self, chunk: Chunk, items: Items, alpha: float) -> None:
@@ -170,7 +169,6 @@ class DynUCB(PooledRows):
         self.pools.pool_all(cluster, self.user_rows, np.flatnonzero(self._home[:last] == cluster))
 
     def tensors(self) -> Tensors:
-        """Return all that was learned, as arrays."""
         n = len(self._roster)
         return {
             "users": pack_ids(self._roster.names),
@@ -181,7 +179,6 @@ class DynUCB(PooledRows):
         }
 
     def restore(self, tensors: Tensors) -> None:
-        """Restore what `tensors` returned."""
         names = unpack_ids(tensors, "users")
         home = take(tensors, "home", "i", (len(names),))
         upcoming = int(take(tensors, "upcoming", "i", (1,))[0])

@@ -21,11 +21,12 @@ class NumberedUsers(Policy):
     finds_neighbours = True
     alpha: Alpha
     rng: np.random.Generator
+    user_rows: RidgeRows
     _roster: Roster
 
-    @abstractmethod
     def _read(self, contexts: Any) -> Any:
         """Check candidates and return them in the format of decisions."""
+        return self.user_rows.read(contexts)
 
     @abstractmethod
     def _decide(self, user: Hashable, row: int, contexts: Any, scale: float) -> Decision:
@@ -40,13 +41,11 @@ class NumberedUsers(Policy):
         """Return the known users whose models decide for the user of `row`, on the first of `contexts`."""
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
-        """Choose among `contexts` for `user`, and return the reasons. Changes only the random stream."""
         check_user(user)
         contexts = self._read(contexts)
         return self._decide(user, self._roster.row(user), contexts, scale_at(self.alpha, self.learned))
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
-        """Learn the `payoff` of `user` for `context`, and return how many users' models were updated: 1."""
         check_user(user)
         contexts = self._read([context])
         payoff = read_payoff(payoff)
@@ -66,7 +65,6 @@ class NumberedUsers(Policy):
 
     @property
     def users(self) -> Sequence[Hashable]:
-        """The known users."""
         return list(self._roster.names)
 
 
@@ -74,7 +72,6 @@ class PooledRows(NumberedUsers):
     """Has a row of ridge regression per user, and decides by the pooled row of several users."""
 
     thompson: bool = False
-    user_rows: RidgeRows
 
     @abstractmethod
     def _pool(self, row: int) -> tuple[RidgeRows, int, int]:
@@ -83,9 +80,6 @@ class PooledRows(NumberedUsers):
     @abstractmethod
     def _update(self, row: int, items: Ints, payoff: float) -> None:
         """Learn a payoff; `items` has one entry, in the format of rows."""
-
-    def _read(self, contexts: Any) -> Any:
-        return self.user_rows.read(contexts)
 
     def _decide(self, user: Hashable, row: int, contexts: Any, scale: float) -> Decision:
         """Score each candidate by the pool's estimate and bound, or by a draw."""

@@ -243,7 +243,6 @@ class SCLUB(PooledRows):
         }
 
     def restore(self, tensors: Tensors) -> None:
-        """Restore what `tensors` returned."""
         names = unpack_ids(tensors, "users")
         home = take(tensors, "home", "i", (len(names),))
         checked = take(tensors, "checked", "u", (len(names),))

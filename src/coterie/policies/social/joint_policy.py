@@ -11,7 +11,7 @@ from coterie.models.rows.joint import Joint
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.exploration import Alpha, scale_at
 from coterie.policies.base.policy import Policy
-from coterie.policies.social.social_graph import Edge, pack_graph, unpack_graph, without_user
+from coterie.policies.social.social_graph import Edge, pack_graph, unpack_graph
 
 
 class JointPolicy(Policy):
@@ -60,13 +60,12 @@ class JointPolicy(Policy):
     def drop(self, user: Hashable) -> None:
         """Forget a user, in the models and in the graph. What the others learned from the user stays."""
         self.models.drop(user)
-        self.graph = without_user(self.graph, user)
+        self.graph = [edge for edge in self.graph if user not in edge[:2]]
         if self.clusters is not None:
             self.clusters = [[name for name in group if name != user] for group in self.clusters]
 
     @property
     def users(self) -> Sequence[Hashable]:
-        """The known users."""
         return self.models.users
 
     def tensors(self) -> Tensors:
@@ -74,6 +73,5 @@ class JointPolicy(Policy):
         return {**pack_graph(self.users, self.graph, self.clusters), **self.models.tensors()}
 
     def restore(self, tensors: Tensors) -> None:
-        """Restore what `tensors` returned."""
         self.models.restore(tensors)
         self.graph, self.clusters = unpack_graph(self.users, tensors)

@@ -154,7 +154,7 @@ def cut(weights: Any, largest: int, rng: np.random.Generator) -> NDArray[np.int6
     the best normalised cut along the Fiedler vector (Shi and Malik, 2000).
     """
     label = np.full(weights.shape[0], -1, dtype=np.int64)
-    waiting = _components(weights, np.arange(weights.shape[0]))
+    waiting = components(weights)
     found = 0
     while waiting:
         nodes = waiting.pop()
@@ -165,16 +165,13 @@ def cut(weights: Any, largest: int, rng: np.random.Generator) -> NDArray[np.int6
         order = nodes[_fiedler_order(weights[nodes][:, nodes], rng)]
         at = _best_cut(weights[order][:, order])
         for half in (order[:at], order[at:]):
-            waiting += _components(weights[half][:, half], half)
+            waiting += components(weights[half][:, half], half)
     return label
 
 
-def components(weights: Any) -> list[NDArray[np.int64]]:
-    """Return the nodes of each connected component, in order."""
-    return _components(weights, np.arange(weights.shape[0]))
-
-
-def _components(weights: Any, nodes: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+def components(weights: Any, nodes: NDArray[np.int64] | None = None) -> list[NDArray[np.int64]]:
+    """Return the nodes of each connected component, in order; `nodes` are their numbers, if not 0, 1, …"""
+    nodes = np.arange(weights.shape[0]) if nodes is None else nodes
     if not len(nodes):
         return []
     count, label = connected_components(weights, directed=False)
@@ -224,11 +221,6 @@ def check_size(nodes: int, n_features: int | None, limit: int, way_out: str) -> 
             f"a part of the graph has {nodes} nodes, which needs a matrix of {rows} × {rows} "
             f"({rows * rows * 8 / 1e9:.3g} GB), more than limit={limit} rows; {way_out}"
         )
-
-
-def without_user(edges: Sequence[Edge], user: Hashable) -> list[Edge]:
-    """Return the edges that do not end in `user`."""
-    return [edge for edge in edges if user not in edge[:2]]
 
 
 def pack_graph(

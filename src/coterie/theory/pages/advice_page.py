@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from coterie.report.page import FAINT, SERIES, draw, figure, paragraphs, table, write_page
+from coterie.report.page import FAINT, SERIES, figure, paragraphs, table, write_page
 from coterie.theory.advice import Advice
+from coterie.theory.distances import Distances
+from coterie.theory.groups import Groups
+from coterie.theory.sharing import Sharing
 from coterie.theory.standings import PRIOR
 
 
@@ -16,21 +19,20 @@ def write_advice(advice: Advice, path: str | os.PathLike[str]) -> Path:
     """Write the advice as a page that works offline, and return its path."""
     title, *rest = advice.words()
     records = advice.records
+    better = "How often the better of two is found, by how many records of each user are known."
+    apart = (
+        "Mean distance from the models of the users served around a time to all others' (the paper's Figure 3). "
+        "Dashed: what two halves of one user's own records differ by, on half the data."
+    )
+    by_time = "Mean distance of the served users' models to all others over time"
     body = [
         paragraphs(rest),
         "<h2>What others know about a user</h2>",
-        figure(
-            _curves(advice),
-            "How often the better of two is found, by how many records of each user are known.",
-        ),
+        figure("Score by records of each user, for four ways to predict", _curves, advice.sharing, better),
         "<h2>Groups of users</h2>",
-        *_groups(advice),
+        _groups(advice.groups),
         "<h2>How far apart users are</h2>",
-        figure(
-            _distances(advice),
-            "Mean distance from the models of the users served around a time to all others' (the paper's Figure 3). "
-            "Dashed: what two halves of one user's own records differ by, on half the data.",
-        ),
+        figure(by_time, _distances, advice.distances, apart, height=2.8),
         "<h2>How to start</h2>",
         paragraphs(["As a policy of coterie compare, and in Python:"]),
         f"<pre>{escape(advice.command())}\n{escape(advice.code())}</pre>",
@@ -42,57 +44,46 @@ def write_advice(advice: Advice, path: str | os.PathLike[str]) -> Path:
     return write_page(path, kicker=kicker, title=title, body=body)
 
 
-def _curves(advice: Advice) -> str:
-    shared = advice.sharing
+def _curves(axes: Any, shared: Sharing) -> None:
     [prior] = [one.scores for one in shared.standings if one.policy == PRIOR]
-
-    def plot(axes: Any) -> None:
-        for name, scores, colour in (
-            ("learned prior (Hierarchical)", prior, SERIES[0]),
-            ("own records only", shared.own, SERIES[1]),
-            ("everyone as one", shared.everyone, SERIES[2]),
-            ("neighbours (CAB)", shared.neighbours, SERIES[3]),
-        ):
-            axes.plot(shared.first, scores, "o-", color=colour, label=name, linewidth=2, markersize=4)
-        axes.axhline(0.5, color=FAINT, linewidth=1, linestyle=":")
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(shared.first, [str(size) for size in shared.first])
-        axes.set_xlabel("records of each user")
-        axes.set_ylabel("finds the better of two")
-        axes.legend(frameon=False)
-
-    return draw("Score by records of each user, for four ways to predict", plot)
+    for name, scores, colour in (
+        ("learned prior (Hierarchical)", prior, SERIES[0]),
+        ("own records only", shared.own, SERIES[1]),
+        ("everyone as one", shared.everyone, SERIES[2]),
+        ("neighbours (CAB)", shared.neighbours, SERIES[3]),
+    ):
+        axes.plot(shared.first, scores, "o-", color=colour, label=name, linewidth=2, markersize=4)
+    axes.axhline(0.5, color=FAINT, linewidth=1, linestyle=":")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(shared.first, [str(size) for size in shared.first])
+    axes.set_xlabel("records of each user")
+    axes.set_ylabel("finds the better of two")
+    axes.legend(frameon=False)
 
 
-def _groups(advice: Advice) -> list[str]:
-    groups = advice.groups
+def _groups(groups: Groups | None) -> str:
     if groups is None:
-        return [paragraphs(["No item was shown often enough to the same users to count groups."])]
-
-    def plot(axes: Any) -> None:
-        axes.bar(np.arange(1, len(groups.counts) + 1), groups.counts / groups.counts.sum(), color=SERIES[0])
-        axes.set_xlabel("groups of users that the data distinguishes")
-        axes.set_ylabel("share of items")
-
+        return paragraphs(["No item was shown often enough to the same users to count groups."])
     caption = (
         f"{groups.items} items, five random halvings of the data: {groups.number:.1f} groups on average "
         f"({groups.low:.1f} to {groups.high:.1f}), {groups.gap:.2f} apart "
         f"({groups.gap_low:.2f} to {groups.gap_high:.2f})."
     )
-    return [figure(draw("Share of items by number of groups", plot, (6.6, 2.6)), caption)]
+    return figure("Share of items by number of groups", _bars, groups, caption, height=2.6)
 
 
-def _distances(advice: Advice) -> str:
-    d = advice.distances
+def _bars(axes: Any, groups: Groups) -> None:
+    axes.bar(np.arange(1, len(groups.counts) + 1), groups.counts / groups.counts.sum(), color=SERIES[0])
+    axes.set_xlabel("groups of users that the data distinguishes")
+    axes.set_ylabel("share of items")
 
-    def plot(axes: Any) -> None:
-        axes.plot(d.times, d.served, color=SERIES[0], linewidth=1)
-        axes.axhline(d.within, color=SERIES[1], linestyle="--", linewidth=1.5)
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel("record")
-        axes.set_ylabel("mean distance")
 
-    return draw("Mean distance of the served users' models to all others over time", plot, (6.6, 2.8))
+def _distances(axes: Any, found: Distances) -> None:
+    axes.plot(found.times, found.served, color=SERIES[0], linewidth=1)
+    axes.axhline(found.within, color=SERIES[1], linestyle="--", linewidth=1.5)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("record")
+    axes.set_ylabel("mean distance")
 
 
 def _log(advice: Advice) -> str:

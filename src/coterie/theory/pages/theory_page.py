@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from coterie.arrays import Floats
-from coterie.report.page import FAINT, SERIES, draw, figure, paragraphs, table, write_page
+from coterie.report.page import FAINT, SERIES, figure, paragraphs, table, write_page
 from coterie.theory.scaling import Scaling
 from coterie.theory.truth import Watched
 
@@ -31,11 +31,14 @@ def write_watched(seen: Watched, name: str, path: str | os.PathLike[str]) -> Pat
         f"come evenly it is about {seen.n_rounds * seen.clusters / seen.n_users:.1f}.",
         _bound_words(seen),
     ]
+    shares = "Precision and recall of the chosen item's neighbourhood, running mean."
+    sizes = "The sum of 1/|N| so far, beside T·E[m]/n."
+    lost = "Regret so far. Dashed: the proved bound, if it fits in."
     body = [
         paragraphs(words),
-        figure(_shares(seen), "Precision and recall of the chosen item's neighbourhood, running mean."),
-        figure(_sizes(seen), "The sum of 1/|N| so far, beside T·E[m]/n."),
-        figure(_lost(seen), "Regret so far. Dashed: the proved bound, if it fits in."),
+        figure("Precision and recall over time", _shares, seen, shares),
+        figure("The sum of inverse neighbourhood sizes over time", _sizes, seen, sizes, height=2.8),
+        figure("Regret over time", _lost, seen, lost, height=2.8),
         table(("", ""), [(key, _text(value)) for key, value in seen.summary().items()]),
     ]
     kicker = f"CAB on {name}: {seen.n_users} users, α(T) = {seen.alpha:.3g}, γ = {seen.gamma:g}"
@@ -76,40 +79,29 @@ def _running(values: Floats) -> Floats:
     return np.asarray((sums[width:] - sums[:-width]) / counts, dtype=np.float64)
 
 
-def _shares(seen: Watched) -> str:
-    def plot(axes: Any) -> None:
-        axes.plot(*_thin(_running(seen.precision)), color=SERIES[0], label="precision")
-        axes.plot(*_thin(_running(seen.recall)), color=SERIES[1], label="recall")
-        axes.set_ylim(0, 1.05)
-        axes.set_xlabel("round")
-        axes.legend(frameon=False)
-
-    return draw("Precision and recall over time", plot)
+def _shares(axes: Any, seen: Watched) -> None:
+    axes.plot(*_thin(_running(seen.precision)), color=SERIES[0], label="precision")
+    axes.plot(*_thin(_running(seen.recall)), color=SERIES[1], label="recall")
+    axes.set_ylim(0, 1.05)
+    axes.set_xlabel("round")
+    axes.legend(frameon=False)
 
 
-def _sizes(seen: Watched) -> str:
-    def plot(axes: Any) -> None:
-        axes.plot(*_thin(seen.inverse_sizes), color=SERIES[0], label="Σ 1/|N|")
-        end = seen.n_rounds * seen.clusters / seen.n_users
-        axes.plot([0, seen.n_rounds], [0, end], "--", color=FAINT, label="T·E[m]/n")
-        axes.set_xlabel("round")
-        axes.legend(frameon=False)
-
-    return draw("The sum of inverse neighbourhood sizes over time", plot, (6.6, 2.8))
+def _sizes(axes: Any, seen: Watched) -> None:
+    axes.plot(*_thin(seen.inverse_sizes), color=SERIES[0], label="Σ 1/|N|")
+    end = seen.n_rounds * seen.clusters / seen.n_users
+    axes.plot([0, seen.n_rounds], [0, end], "--", color=FAINT, label="T·E[m]/n")
+    axes.set_xlabel("round")
+    axes.legend(frameon=False)
 
 
-def _lost(seen: Watched) -> str:
-    bounds = seen.bounds()
-    lost = np.cumsum(seen.regret)
-
-    def plot(axes: Any) -> None:
-        axes.plot(*_thin(lost), color=SERIES[0])
-        if bounds is not None and bounds[1].total < 20 * lost[-1]:
-            axes.axhline(bounds[1].total, color=FAINT, linestyle="--")
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel("round")
-
-    return draw("Regret over time", plot, (6.6, 2.8))
+def _lost(axes: Any, seen: Watched) -> None:
+    bounds, lost = seen.bounds(), np.cumsum(seen.regret)
+    axes.plot(*_thin(lost), color=SERIES[0])
+    if bounds is not None and bounds[1].total < 20 * lost[-1]:
+        axes.axhline(bounds[1].total, color=FAINT, linestyle="--")
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("round")
 
 
 def write_scaling(found: Sequence[Scaling], path: str | os.PathLike[str]) -> Path:
@@ -120,14 +112,15 @@ def write_scaling(found: Sequence[Scaling], path: str | os.PathLike[str]) -> Pat
                 "Each line is a policy's regret while one quantity is doubled repeatedly. On these axes a slope "
                 "of 1/2 is growth with the square root. Corollary 1 allows at most 1/2 in time and in groups of "
                 "users. Users cost at the start, where it allows up to 2; in the long run their number should not "
-                "matter.",
+                "matter."
             ]
         )
     ]
     for varied in dict.fromkeys(one.varied for one in found):
         lines = [one for one in found if one.varied == varied]
         slopes = "; ".join(f"{one.policy} {one.slope:.2f} ± {one.error:.2f}" for one in lines)
-        body.append(figure(_growth(lines), f"Slopes: {slopes}. Corollary 1 allows {lines[0].predicted:g}."))
+        caption = f"Slopes: {slopes}. Corollary 1 allows {lines[0].predicted:g}."
+        body.append(figure(f"Regret as {varied} double", _growth, lines, caption, height=3.0))
     rows = [
         (f"{one.policy}, {one.varied}", f"{one.slope:.2f} ± {one.error:.2f}", f"{one.predicted:g}")
         for one in found
@@ -136,15 +129,11 @@ def write_scaling(found: Sequence[Scaling], path: str | os.PathLike[str]) -> Pat
     return write_page(path, kicker="The benchmark of Corollary 1", title="How regret grows", body=body)
 
 
-def _growth(lines: Sequence[Scaling]) -> str:
-    def plot(axes: Any) -> None:
-        for number, one in enumerate(lines):
-            mean = one.regret.mean(axis=0)
-            axes.loglog(one.values, mean, "o-", color=SERIES[number], label=one.policy)
-        axes.set_xticks(lines[0].values, [str(value) for value in lines[0].values])
-        axes.minorticks_off()
-        axes.set_xlabel(lines[0].varied)
-        axes.set_ylabel("regret")
-        axes.legend(frameon=False)
-
-    return draw(f"Regret as {lines[0].varied} double", plot, (6.6, 3.0))
+def _growth(axes: Any, lines: Sequence[Scaling]) -> None:
+    for number, one in enumerate(lines):
+        axes.loglog(one.values, one.regret.mean(axis=0), "o-", color=SERIES[number], label=one.policy)
+    axes.set_xticks(lines[0].values, [str(value) for value in lines[0].values])
+    axes.minorticks_off()
+    axes.set_xlabel(lines[0].varied)
+    axes.set_ylabel("regret")
+    axes.legend(frameon=False)

@@ -15,14 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.arrays import Floats, Ints
-from coterie.models._kernels.hierarchy.effect_keys import (
-    USER,
-    USER_ID,
-    Hash,
-    Hashes,
-    mix,
-    user_key,
-)
+from coterie.models._kernels.hierarchy.effect_keys import USER, USER_ID, Hash, Hashes, mix, user_key
 from coterie.models._kernels.jit import jit
 
 # Places of `counts`.

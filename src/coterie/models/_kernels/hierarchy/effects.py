@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coterie.arrays import Bools, Floats, Ints
+from coterie.arrays import Floats, Ints
 from coterie.models._kernels.hierarchy.effect_keys import (
     CONTEXT_FEATURE,
     CONTEXT_ID,
@@ -31,7 +31,8 @@ from coterie.models._kernels.hierarchy.effect_table import (
     mark_changed,
 )
 from coterie.models._kernels.jit import jit
-from coterie.models.protocol import TIE
+from coterie.models._kernels.rounds import Rounds
+from coterie.models._kernels.rows.game import People, best, join
 
 # Columns of `figures`, which has one row per kind.
 VARIANCE, SQUARES, FREEDOM, LENGTH, TIMES = 0, 1, 2, 3, 4
@@ -62,20 +63,6 @@ class Settings(NamedTuple):
     floor: float
 
 
-class Rounds(NamedTuple):
-    """The rounds to play, and their outcomes; the first axis is the round."""
-
-    users: Ints  # positions in `numbers`
-    numbers: Ints  # (users,) the users' numbers, -1 for new users, who get one with the first payoff
-    upcoming: Ints  # (1,) the next number
-    candidates: Ints  # (rounds, candidates)
-    payoffs: Floats  # (rounds, candidates), or (rounds, 1) for a log
-    served: Ints  # the logged position, -1 if all payoffs are known
-    draws: Floats  # uniform in [0, 1)
-    choice: Ints
-    kept: Bools
-
-
 @jit
 def sum_effects(
     table: Table, figures: Floats, candidates: HashedItems, user: int, listed: Listed, found: Floats
@@ -99,16 +86,14 @@ def sum_effects(
 def probabilities(score: Floats, settings: Settings, learned: int, chances: Floats) -> None:
     """Write the probabilities: 1/(candidates + γ·gap), the rest for the best, mixed with a uniform floor."""
     gamma, floor = settings.gap * np.sqrt(learned + 1.0), settings.floor
-    n, best, highest = score.shape[0], 0, score.max()
-    while highest - score[best] >= TIE:
-        best += 1
+    n, first, highest = score.shape[0], best(score), score.max()
     left = 1.0
     for k in range(n):
-        if k != best:
+        if k != first:
             # With an infinite γ only the best has a chance, also among ties.
             chances[k] = 0.0 if np.isinf(gamma) else 1.0 / (n + gamma * max(highest - score[k], 0.0))
             left -= chances[k]
-    chances[best] = left
+    chances[first] = left
     for k in range(n):
         chances[k] = (1.0 - floor) * chances[k] + floor / n
 
@@ -282,34 +267,41 @@ def largest(
 
 @jit
 def play(
-    table: Table, fit: Variances, items: HashedItems, rounds: Rounds, settings: Settings, now: int
-) -> int:
-    """Play many rounds without a context: decide, then learn. Returns how many payoffs were learned."""
-    users, numbers, upcoming, candidates, payoffs, served, draws, choice, kept = rounds
-    n = candidates.shape[1]
+    table: Table,
+    fit: Variances,
+    items: HashedItems,
+    rounds: Rounds,
+    people: People,
+    upcoming: int,
+    draws: Floats,
+    settings: Settings,
+    now: int,
+) -> None:
+    """Play many rounds without a context: decide, then learn.
+
+    A user's `row` in `people` is the number; new users get the numbers from `upcoming` on. `draws` are uniform in
+    [0, 1), one per round.
+    """
+    n = rounds.candidates.shape[1]
     listed = make_list(items)
     found = np.empty((1, KINDS))
     score, chances = np.empty(n), np.empty(n)
-    before = now
-    for t in range(users.shape[0]):
-        user = users[t]
+    for t in range(len(rounds.who)):
+        user, which = rounds.who[t], rounds.candidates[t]
         for i in range(n):
-            one = one_of(items, candidates[t, i])
-            sum_effects(table, fit.figures, one, numbers[user], listed, found)
+            sum_effects(table, fit.figures, one_of(items, which[i]), people.row[user], listed, found)
             score[i] = found[0, 1:].sum() + settings.explore * np.sqrt(found[0, 0])
         probabilities(score, settings, now, chances)
         k = pick(chances, draws[t])
-        choice[t] = k
-        if served[t] >= 0 and served[t] != k:
+        rounds.choice[t], rounds.members[t] = k, 1
+        if rounds.served[t] >= 0 and rounds.served[t] != k:
             continue
-        kept[t] = True
-        if numbers[user] < 0:
-            numbers[user] = upcoming[0]
-            upcoming[0] += 1
+        if people.row[user] < 0:
+            join(people, user, upcoming + people.joined[0])
         now += 1
-        payoff = payoffs[t, k] if served[t] < 0 else payoffs[t, 0]
-        learn_in(table, fit, one_of(items, candidates[t, k]), numbers[user], payoff, now, listed)
-    return now - before
+        payoff = rounds.payoffs[t, 0 if rounds.served[t] >= 0 else k]
+        learn_in(table, fit, one_of(items, which[k]), people.row[user], payoff, now, listed)
+        rounds.kept[t], rounds.updated[t] = True, 1
 
 
 @jit

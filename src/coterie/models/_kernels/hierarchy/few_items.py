@@ -17,19 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from coterie.arrays import Floats, Ints
-from coterie.models._kernels.hierarchy.arrays import (
-    BROAD,
-    CURSOR,
-    K_,
-    LEARNED,
-    PHASE,
-    START,
-    TRIAL,
-    USED,
-    Model,
-    Prior,
-    Sums,
-)
+from coterie.models._kernels.hierarchy import arrays
+from coterie.models._kernels.hierarchy.arrays import Model, Prior, Sums
 from coterie.models._kernels.hierarchy.posterior import add_gain, normalise, total_weight
 from coterie.models._kernels.jit import inner, jit
 from coterie.models._kernels.rows.means import Table as Pairs
@@ -78,7 +67,7 @@ def mean_payoff(means: Floats, item: int) -> float:
 @inner
 def item_posterior(prior: Prior, pairs: Pairs, row: int) -> ItemPosterior:
     """Return a user's posterior; row -1 is a user without payoffs."""
-    m, groups, kappa = 0, prior.groups[0], prior.noise[K_]
+    m, groups, kappa = 0, prior.groups[0], prior.noise[arrays.K_]
     entry = pairs.head[row] if row >= 0 else -1
     while entry >= 0:
         m += 1
@@ -170,7 +159,7 @@ def view_with(
                 variance += known.chance[g] * known.chance[g] * max(carried, 0.0)
         variance += max(second - own * own, 0.0)
         if item < 0:
-            variance += START + BROAD
+            variance += arrays.START + arrays.BROAD
         parts[k, 0], parts[k, 1] = crowd, own - crowd
         parts[k, 2], parts[k, 3] = 0.0, 0.0
         parts[k, 4], parts[k, 5] = math.sqrt(variance), 0.0
@@ -180,7 +169,7 @@ def view_with(
 def view(model: Model, pairs: Pairs, row: int, numbers: Ints, which: Ints, parts: Floats) -> Floats:
     """Write the parts of each candidate's score; return the user's probability of each group."""
     known = item_posterior(model.prior, pairs, row)
-    view_with(model.prior, known, model.place[USED], numbers, which, parts)
+    view_with(model.prior, known, model.place[arrays.USED], numbers, which, parts)
     return known.chance
 
 
@@ -188,9 +177,9 @@ def view(model: Model, pairs: Pairs, row: int, numbers: Ints, which: Ints, parts
 def add_item(model: Model, item: int) -> None:
     """Add an item to x; users who were dropped have no data on it."""
     place = model.place
-    while place[USED] < item + 2:
-        model.kept.pools[0, place[USED], place[USED]] += START * model.kept.total[3]
-        place[USED] += 1
+    while place[arrays.USED] < item + 2:
+        model.kept.pools[0, place[arrays.USED], place[arrays.USED]] += arrays.START * model.kept.total[3]
+        place[arrays.USED] += 1
 
 
 @inner
@@ -198,10 +187,10 @@ def learn(model: Model, pairs: Pairs, row: int, item: int, payoff: float, known:
     """Learn a payoff. The caller updates the pair's count and sum afterwards."""
     prior, place = model.prior, model.place
     add_item(model, item)
-    m, d, groups = len(known.items), place[USED], prior.groups[0]
+    m, d, groups = len(known.items), place[arrays.USED], prior.groups[0]
     crossed, reach = np.empty(m), np.empty(m)
     values, places = np.empty(m + 2), np.empty(m + 2, dtype=np.int64)
-    variance = condition(prior, known, item, crossed, reach) + prior.noise[K_]
+    variance = condition(prior, known, item, crossed, reach) + prior.noise[arrays.K_]
     n = mean_weights(known, item, reach, values, places)
     chance, total, own = known.chance, 0.0, 0.0
     estimates = np.empty(groups)
@@ -210,9 +199,9 @@ def learn(model: Model, pairs: Pairs, row: int, item: int, payoff: float, known:
         own += chance[g] * estimates[g]
         chance[g] *= math.exp(-0.5 * (payoff - estimates[g]) ** 2 / variance)
         total += chance[g]
-    if place[TRIAL]:
+    if place[arrays.TRIAL]:
         _compare_trial(model, pairs, row, item, payoff, own)
-    visited = place[PHASE] == 1 and row < place[CURSOR]
+    visited = place[arrays.PHASE] == 1 and row < place[arrays.CURSOR]
     own_pull = dot(reach, known.average, m)  # the estimate without the part of the population's mean
     turned = np.empty(d)
     for g in range(groups):
@@ -239,7 +228,7 @@ def learn(model: Model, pairs: Pairs, row: int, item: int, payoff: float, known:
                     model.sums.late[g, places[i], places[k]] += factor * values[k]
     model.users.square[row] = model.keep[0] * model.users.square[row] + payoff * payoff
     model.users.times[row] += 1
-    place[LEARNED] += 1
+    place[arrays.LEARNED] += 1
 
 
 @inner
@@ -258,11 +247,11 @@ def _compare_trial(model: Model, pairs: Pairs, row: int, item: int, payoff: floa
 def visit(model: Model, pairs: Pairs, prior: Prior, sums: Sums, row: int) -> None:
     """Add one user to the sums of a pass."""
     known = item_posterior(prior, pairs, row)
-    m, groups, kappa = len(known.items), prior.groups[0], prior.noise[K_]
+    m, groups, kappa = len(known.items), prior.groups[0], prior.noise[arrays.K_]
     part = np.empty((m, m))
     for g in range(groups):
         sums.weight[g] += known.chance[g]
-    if model.place[PHASE] == 1:
+    if model.place[arrays.PHASE] == 1:
         for g in range(groups):
             for i in range(m):
                 pull = known.chance[g] * dot(known.inverse[i], known.average, m)

@@ -5,16 +5,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from coterie.arrays import Ints
+from coterie.arrays import Floats, Ints
 from coterie.models._kernels.hierarchy import few_items
 from coterie.models._kernels.hierarchy.arrays import DUE, FEW, ROWS, USED, Contexts, Model
 from coterie.models._kernels.hierarchy.population import learn, score, view_with
 from coterie.models._kernels.hierarchy.posterior import Posterior, make_posterior, prepare
 from coterie.models._kernels.hierarchy.visits import visit_due
 from coterie.models._kernels.jit import inner, jit
-from coterie.models._kernels.rounds import Rounds
 from coterie.models._kernels.rows import means as pair_table
-from coterie.models._kernels.rows.game import People, best, join
+from coterie.models._kernels.rows.dispatch import take
+from coterie.models._kernels.rows.game import Game, best, join
 
 
 class Hierarchy(NamedTuple):
@@ -99,24 +99,18 @@ def add_row(hierarchy: Hierarchy) -> int:
     hierarchy.many.place[ROWS] += 1
     if hierarchy.ids:
         hierarchy.few.place[ROWS] += 1
-        pair_table.take(hierarchy.pairs)
+        take(hierarchy.pairs)
     return int(row)
 
 
 @jit
 def play(
-    hierarchy: Hierarchy,
-    contexts: Contexts,
-    named: Ints,
-    rounds: Rounds,
-    people: People,
-    so_far: Ints,
-    explore: float,
-    draws: bool,
-    rng: Generator,
+    hierarchy: Hierarchy, game: Game, features: Floats, explore: float, draws: bool, rng: Generator
 ) -> None:
-    """Play rounds until a pass over the users ends. `so_far`: the next round, and the payoffs learned."""
+    """Play rounds until a pass over the users ends. The items of `game` are numbers, `features` their features."""
     few, many, deciding, pairs, ids = hierarchy
+    rounds, people, numbers, named, so_far = game
+    contexts = Contexts(features, numbers)
     n_candidates = rounds.candidates.shape[1]
     parts, value = np.empty((n_candidates, 6)), np.empty(n_candidates)
     post, noise = make_posterior(many), np.zeros(many.place[USED])
@@ -128,7 +122,7 @@ def play(
         row, which = people.row[rounds.who[t]], rounds.candidates[t]
         if deciding[0]:
             known = few_items.item_posterior(few.prior, pairs, row)
-            few_items.view_with(few.prior, known, few.place[USED], contexts.numbers, which, parts)
+            few_items.view_with(few.prior, known, few.place[USED], numbers, which, parts)
         else:
             if draws:
                 for i in range(len(noise)):
@@ -145,7 +139,7 @@ def play(
             row = add_row(hierarchy)
             join(people, rounds.who[t], row)
         if ids:
-            pair_table.name(contexts.numbers, which[k], named)
+            pair_table.name(numbers, which[k], named)
         payoff = rounds.payoffs[t, 0 if rounds.served[t] >= 0 else k]
         if deciding[0]:
             prepare(many, row, post)

@@ -5,22 +5,8 @@ import math
 import numpy as np
 
 from coterie.arrays import Floats, Ints
-from coterie.models._kernels.hierarchy.arrays import (
-    BONUS,
-    CURSOR,
-    IDS,
-    K_,
-    LEARNED,
-    PHASE,
-    PHI,
-    PHI_,
-    TRIAL,
-    USED,
-    WIDTH,
-    Contexts,
-    Model,
-    Users,
-)
+from coterie.models._kernels.hierarchy import arrays
+from coterie.models._kernels.hierarchy.arrays import Contexts, Model, Users
 from coterie.models._kernels.hierarchy.posterior import (
     Posterior,
     add_gain,
@@ -66,9 +52,9 @@ def view_with(
     `noise` holds standard normal draws, one per used entry of x. parts[k] gets: the population's estimate, the user's
     deviation from it, the item's effect, the pair's effect, the standard deviation, the draw.
     """
-    prior, d, groups = model.prior, model.place[USED], model.prior.groups[0]
-    kappa, phi = prior.noise[K_], prior.noise[PHI_]
-    ids = model.place[IDS]
+    prior, d, groups = model.prior, model.place[arrays.USED], model.prior.groups[0]
+    kappa, phi = prior.noise[arrays.K_], prior.noise[arrays.PHI_]
+    ids = model.place[arrays.IDS]
     root, spread, mean, chance = post.root, post.spread, post.mean, post.chance
     # PANEL candidates are computed side by side. Each x is multiplied with `lines`; the groups' means are the last.
     lines = np.zeros((2 + groups, d))
@@ -131,7 +117,7 @@ def score(parts: Floats, explore: float, out: Floats) -> None:
     """Write each candidate's score: the estimate, a bonus for uncertainty, and the draw."""
     for k in range(len(out)):
         estimate = parts[k, 0] + parts[k, 1] + parts[k, 2] + parts[k, 3]
-        out[k] = estimate + explore * (BONUS * parts[k, 4] + WIDTH * parts[k, 5])
+        out[k] = estimate + explore * (arrays.BONUS * parts[k, 4] + arrays.WIDTH * parts[k, 5])
 
 
 @inner
@@ -143,9 +129,9 @@ def learn(
     There must be room. The caller updates the pair's count and sum afterwards.
     """
     prior, users, place = model.prior, model.users, model.place
-    ids = place[IDS]
-    d, groups = place[USED], prior.groups[0]
-    kappa, phi = prior.noise[K_], prior.noise[PHI_]
+    ids = place[arrays.IDS]
+    d, groups = place[arrays.USED], prior.groups[0]
+    kappa, phi = prior.noise[arrays.K_], prior.noise[arrays.PHI_]
     spread, moment, mean, chance = post.spread, post.moment, post.mean, post.chance
     x, turned, weighed, doubted = np.empty(d), np.empty(d), np.empty(d), np.empty(d)
     write_x(x, d, features)
@@ -181,9 +167,9 @@ def learn(
         off = target - dot(mean[g], x, d)
         chance[g] *= math.exp(-0.5 * off * off / variance)
         total += chance[g]
-    if place[TRIAL]:
+    if place[arrays.TRIAL]:
         _compare_trial(model, row, x, target, own)
-    visited = place[PHASE] == 1 and row < place[CURSOR]
+    visited = place[arrays.PHASE] == 1 and row < place[arrays.CURSOR]
     own_pull = dot(turned, moment, d) / kappa  # x·m without the part of the population's mean
     for g in range(groups):
         weight = chance[g] / total if total > 0.0 else 1.0 / groups
@@ -210,23 +196,21 @@ def learn(
         model.pace[1] += x[i] * x[i]
     users.square[row] += value * target * target
     users.times[row] += 1
-    place[LEARNED] += 1
+    place[arrays.LEARNED] += 1
 
 
 @inner
 def fade(users: Users, row: int, keep: float) -> None:
     """Reduce the weight of a user's payoffs."""
-    for i in range(users.gram.shape[1]):
-        users.gram[row, i] *= keep
-    for i in range(users.moment.shape[1]):
-        users.moment[row, i] *= keep
+    users.gram[row] *= keep
+    users.moment[row] *= keep
     users.square[row] *= keep
 
 
 @inner
 def _compare_trial(model: Model, row: int, x: Floats, target: float, own: float) -> None:
     """Add the trial's gain in squared error over the prediction `own` of a payoff."""
-    d, post = model.place[USED], make_posterior(model)
+    d, post = model.place[arrays.USED], make_posterior(model)
     gather(model, row, d, post.gram, post.moment)
     posterior(model.trial, d, post)
     other = 0.0
@@ -240,10 +224,11 @@ def _compare_shares(
     model: Model, tally: float, before: float, payoff: float, estimate: float, variance: float
 ) -> None:
     """Add the log likelihood of a repeated payoff for each value of φ."""
-    kappa = model.prior.noise[K_]
-    for i in range(len(PHI)):
-        known = tally * PHI[i] / (1.0 - PHI[i] + tally * PHI[i])
+    kappa = model.prior.noise[arrays.K_]
+    for i in range(len(arrays.PHI)):
+        phi = arrays.PHI[i]
+        known = tally * phi / (1.0 - phi + tally * phi)
         rest = 1.0 - known
-        wide = kappa * (1.0 - PHI[i] + PHI[i] * rest) + rest * rest * variance
+        wide = kappa * (1.0 - phi + phi * rest) + rest * rest * variance
         off = payoff - rest * estimate - known * before
         model.repeats[i] -= 0.5 * (math.log(wide) + off * off / wide)

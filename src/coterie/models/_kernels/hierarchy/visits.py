@@ -8,24 +8,8 @@ import math
 import numpy as np
 
 from coterie.arrays import Floats, Ints
-from coterie.models._kernels.hierarchy import few_items
-from coterie.models._kernels.hierarchy.arrays import (
-    CURSOR,
-    DUE,
-    EARLY,
-    GROWTH,
-    K_,
-    LEARNED,
-    PHASE,
-    ROWS,
-    TRIAL,
-    UNIT,
-    USED,
-    VISITS,
-    Model,
-    Prior,
-    Sums,
-)
+from coterie.models._kernels.hierarchy import arrays, few_items
+from coterie.models._kernels.hierarchy.arrays import Model, Prior, Sums
 from coterie.models._kernels.hierarchy.posterior import gather_panel, total_weight
 from coterie.models._kernels.jit import inner, jit
 from coterie.models._kernels.rows.means import Table as Pairs
@@ -36,8 +20,8 @@ from coterie.models._kernels.users.simd import PANEL
 @inner
 def visit_panel(model: Model, prior: Prior, sums: Sums, first: int, last: int) -> None:
     """Add up to PANEL users to the sums of a pass: their posteriors are computed side by side."""
-    d, groups, users = model.place[USED], prior.groups[0], model.users
-    kappa = prior.noise[K_]
+    d, groups, users = model.place[arrays.USED], prior.groups[0], model.users
+    kappa = prior.noise[arrays.K_]
     grams, moment, known = np.empty((d, d, PANEL)), np.empty((d, PANEL)), np.zeros(PANEL)
     gather_panel(model, first, last, d, grams, moment)
     for row in range(first, last):
@@ -75,22 +59,18 @@ def visit_panel(model: Model, prior: Prior, sums: Sums, first: int, last: int) -
     for g in range(groups):
         sums.weight[g] += np.sum(chance[g])
     added = np.zeros((d, d))
-    if model.place[PHASE] == 1:
+    if model.place[arrays.PHASE] == 1:
         times_panel(spread, d, moment, turned)
         pulled = np.empty(d)
         for g in range(groups):
             added[:], pulled[:] = 0.0, 0.0
             sum_panel(spread, chance[g], d * d, added)
             sum_panel(turned, chance[g], d, pulled)
-            for i in range(d):
-                sums.pulls[g, i] += pulled[i] / kappa
-                for k in range(d):
-                    sums.pools[g, i, k] += added[i, k]
+            sums.pulls[g, :d] += pulled / kappa
+            sums.pools[g, :d, :d] += added
         return
     sum_panel(spread, known, d * d, added)
-    for i in range(d):
-        for k in range(d):
-            sums.pools[0, i, k] += added[i, k]
+    sums.pools[0, :d, :d] += added
     errors, more = np.empty(PANEL), np.empty(PANEL)
     dot_panel(grams, spread, d * d, errors)
     apart = np.empty((d, PANEL))
@@ -109,9 +89,7 @@ def visit_panel(model: Model, prior: Prior, sums: Sums, first: int, last: int) -
         dot_panel(turned, mean[g], d, more)
         for lane in range(PANEL):
             errors[lane] += chance[g, lane] * more[lane]
-        for i in range(d):
-            for k in range(d):
-                sums.scatter[i, k] += added[i, k]
+        sums.scatter[:d, :d] += added
     for lane in range(PANEL):
         if known[lane] > 0.0:
             row = first + lane
@@ -125,7 +103,7 @@ def visit_panel(model: Model, prior: Prior, sums: Sums, first: int, last: int) -
 @inner
 def visit_some(model: Model, pairs: Pairs, prior: Prior, sums: Sums, first: int, last: int) -> None:
     """Add up to PANEL users to the sums of a pass."""
-    if not model.place[UNIT]:
+    if not model.place[arrays.UNIT]:
         visit_panel(model, prior, sums, first, last)
         return
     for row in range(first, last):
@@ -136,22 +114,21 @@ def visit_some(model: Model, pairs: Pairs, prior: Prior, sums: Sums, first: int,
 @jit
 def add_due(place: Ints, pace: Floats, keep: Floats) -> None:
     """Add the visits due after one more payoff; set DUE if everything has to be recomputed."""
-    learned = place[LEARNED]
-    if learned <= EARLY:
+    learned = place[arrays.LEARNED]
+    if learned <= arrays.EARLY:
         if learned & (learned - 1) == 0:
-            place[DUE] = 1
+            place[arrays.DUE] = 1
         return
-    fresh = min(
-        float(learned), place[ROWS] * total_weight(float(learned), keep[0])
-    )  # the largest total weight
-    pace[0] += min(2.0 * place[ROWS] / (GROWTH * fresh), float(VISITS))
+    # The largest total weight that the payoffs can have.
+    fresh = min(float(learned), place[arrays.ROWS] * total_weight(float(learned), keep[0]))
+    pace[0] += min(2.0 * place[arrays.ROWS] / (arrays.GROWTH * fresh), float(arrays.VISITS))
 
 
 @jit
 def next_visit(place: Ints, pace: Floats) -> int:
     """Return the row before which the next visits end, -1 if none are due."""
-    last = min(place[CURSOR] + PANEL, place[ROWS])
-    if place[DUE] or place[LEARNED] <= EARLY or pace[0] < last - place[CURSOR]:
+    last = min(place[arrays.CURSOR] + PANEL, place[arrays.ROWS])
+    if place[arrays.DUE] or place[arrays.LEARNED] <= arrays.EARLY or pace[0] < last - place[arrays.CURSOR]:
         return -1
     return int(last)
 
@@ -159,11 +136,11 @@ def next_visit(place: Ints, pace: Floats) -> int:
 @jit
 def count_visited(place: Ints, pace: Floats, last: int) -> None:
     """Count users as visited; set DUE if the pass is complete."""
-    if place[CURSOR] < last:
-        pace[0] -= last - place[CURSOR]
-        place[CURSOR] = last
-    if last >= place[ROWS]:
-        place[DUE] = 1
+    if place[arrays.CURSOR] < last:
+        pace[0] -= last - place[arrays.CURSOR]
+        place[arrays.CURSOR] = last
+    if last >= place[arrays.ROWS]:
+        place[arrays.DUE] = 1
 
 
 @inner
@@ -172,12 +149,12 @@ def visit_due(model: Model, pairs: Pairs) -> None:
     place = model.place
     add_due(place, model.pace, model.keep)
     while True:
-        first, last = place[CURSOR], next_visit(place, model.pace)
+        first, last = place[arrays.CURSOR], next_visit(place, model.pace)
         if last < 0:
             return
         if first < last:
             visit_some(model, pairs, model.prior, model.sums, first, last)
-            if place[TRIAL]:
+            if place[arrays.TRIAL]:
                 visit_some(model, pairs, model.trial, model.trial_sums, first, last)
         count_visited(place, model.pace, last)
 

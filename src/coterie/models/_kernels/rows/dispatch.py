@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numba.extending import overload
 
+from coterie.models._kernels.jit import jit
 from coterie.models._kernels.rows import means, ridges
 
 
@@ -35,18 +36,37 @@ def _either(name: str) -> Callable[..., Any]:
     return stub
 
 
-view = _either("view")
-update = _either("update")
+add_facts = _either("add_facts")
+clear = _either("clear")
+distance = _either("distance")
 draw = _either("draw")
 fade = _either("fade")
-take = _either("take")
-release = _either("release")
-add_facts = _either("add_facts")
+fits = _either("fits")
+name = _either("name")
 pool = _either("pool")
 refresh = _either("refresh")
 squared_distance = _either("squared_distance")
-distance = _either("distance")
-clear = _either("clear")
-fits = _either("fits")
+update = _either("update")
 used = _either("used")
-name = _either("name")
+view = _either("view")
+
+
+@jit
+def take(rows: Any) -> int:
+    """Return an unused row, cleared. There must be room."""
+    if rows.size[1] > 0:
+        rows.size[1] -= 1
+        row = rows.free[rows.size[1]]
+    else:
+        row = rows.size[0]
+        rows.size[0] += 1
+    clear(rows, row)
+    return row  # type: ignore[no-any-return]
+
+
+@jit
+def release(rows: Any, row: int) -> None:
+    """Release a row and clear it."""
+    clear(rows, row)
+    rows.free[rows.size[1]] = row
+    rows.size[1] += 1

@@ -27,7 +27,7 @@ from coterie.models._kernels.rows.means_entries import (
 
 __all__ = [
     "Table", "add_facts", "clear", "distance", "draw", "dump", "fade", "fill", "find", "fits", "grown", "make",
-    "name", "pool", "refresh", "release", "replace_by_last", "squared_distance", "take", "update", "used", "view",
+    "name", "pool", "pooled", "refresh", "replace_by_last", "squared_distance", "update", "used", "view", "views",
 ]  # fmt: skip
 
 FORGOTTEN = 1e-6  # payoffs with a smaller total weight have no visible effect
@@ -72,34 +72,33 @@ def clear(table: Table, row: int) -> None:
 
 
 @jit
-def take(table: Table) -> int:
-    """Return an unused row. There must be room."""
-    if table.size[1] > 0:
-        table.size[1] -= 1
-        row = table.free[table.size[1]]
-    else:
-        row = table.size[0]
-        table.size[0] += 1
-    table.head[row] = -1
-    table.square[row] = 0.0
-    table.times[row] = 0
-    return row  # type: ignore[no-any-return]
-
-
-@jit
-def release(table: Table, row: int) -> None:
-    """Release a row and clear it."""
-    clear(table, row)
-    table.free[table.size[1]] = row
-    table.size[1] += 1
-
-
-@jit
 def view(table: Table, row: int, items: Ints, which: Ints, estimate: Floats, spread: Floats) -> None:
     """Write w·x and √(xᵀM⁻¹x) of each item items[which[k]]."""
     for k in range(len(which)):
         entry = find(table, row, items[which[k]])
         count, total = (table.tally[entry], table.total[entry]) if entry >= 0 else (0.0, 0.0)
+        estimate[k] = total / (1 + count)
+        spread[k] = 1.0 / math.sqrt(1.0 + count)
+
+
+@jit
+def views(table: Table, rows: Ints, items: Ints, estimate: Floats, spread: Floats) -> None:
+    """Write the views of several rows, all on the same items: (rows, items) each."""
+    which = np.arange(len(items))
+    for i in range(len(rows)):
+        view(table, rows[i], items, which, estimate[i], spread[i])
+
+
+@jit
+def pooled(table: Table, rows: Ints, items: Ints, estimate: Floats, spread: Floats) -> None:
+    """Write the view of the sum of some rows."""
+    for k in range(len(items)):
+        count, total = 0.0, 0.0
+        for row in rows:
+            entry = find(table, row, items[k])
+            if entry >= 0:
+                count += table.tally[entry]
+                total += table.total[entry]
         estimate[k] = total / (1 + count)
         spread[k] = 1.0 / math.sqrt(1.0 + count)
 

@@ -23,9 +23,7 @@ class Table(NamedTuple):
     square: Floats  # (row room,) ‖w‖²
     times: Ints  # (row room,) payoffs learned
     free: Ints  # (row room,) a stack of released rows
-    size: NDArray[
-        np.int64
-    ]  # rows ever taken, released rows, entries ever used, first free entry, live entries
+    size: Ints  # rows ever taken, released rows, entries ever used, first free entry, live entries
 
 
 def make(room: int, entries: int = 16) -> Table:
@@ -38,7 +36,7 @@ def make(room: int, entries: int = 16) -> Table:
         np.zeros(entries),
         np.zeros(entries, dtype=np.int32),
         np.zeros(entries, dtype=np.int32),
-        np.zeros(room, dtype=np.int32),
+        np.full(room, -1, dtype=np.int32),
         np.zeros(room),
         np.zeros(room, dtype=np.int64),
         np.zeros(room, dtype=np.int64),

@@ -47,15 +47,12 @@ def make(n_features: int, room: int) -> Rows:
 def clear(rows: Rows, row: int) -> None:
     """Reset a row to the prior."""
     n_features = rows.moment.shape[1]
+    rows.gram[row], rows.moment[row], rows.inverse[row], rows.weight[row] = 0.0, 0.0, 0.0, 0.0
     rows.times[row] = 0
     at = 0
     for a in range(n_features):
-        rows.moment[row, a] = 0.0
-        rows.weight[row, a] = 0.0
-        for b in range(a, n_features):
-            rows.gram[row, at] = 0.0
-            rows.inverse[row, at] = 1.0 if a == b else 0.0
-            at += 1
+        rows.inverse[row, at] = 1.0
+        at += n_features - a
 
 
 def grown(rows: Rows, room: int, entries: int) -> Rows:
@@ -79,47 +76,17 @@ def used(rows: Rows) -> int:
 
 
 @jit
-def take(rows: Rows) -> int:
-    """Return an unused row, cleared. There must be room."""
-    if rows.size[1] > 0:
-        rows.size[1] -= 1
-        row = rows.free[rows.size[1]]
-    else:
-        row = rows.size[0]
-        rows.size[0] += 1
-    clear(rows, row)
-    return row  # type: ignore[no-any-return]
-
-
-@jit
-def release(rows: Rows, row: int) -> None:
-    """Release a row and clear it."""
-    clear(rows, row)
-    rows.free[rows.size[1]] = row
-    rows.size[1] += 1
-
-
-@jit
 def view(rows: Rows, row: int, items: Floats, which: Ints, estimate: Floats, spread: Floats) -> None:
     """Write w·x and √(xᵀM⁻¹x) of each x = items[which[k]]."""
     n_features = items.shape[1]
-    if row < 0:
-        for k in range(len(which)):
-            x = items[which[k]]
-            total = 0.0
-            for a in range(n_features):
-                total += x[a] * x[a]
-            estimate[k] = 0.0
-            spread[k] = math.sqrt(total)
-        return
-    square = np.empty((n_features, n_features))
-    at = 0
-    for a in range(n_features):
-        for b in range(a, n_features):
-            square[a, b] = square[b, a] = rows.inverse[row, at]
-            at += 1
-    w = rows.weight[row]
-    v = np.empty(n_features)
+    square, w, v = np.eye(n_features), np.zeros(n_features), np.empty(n_features)
+    if row >= 0:
+        at = 0
+        for a in range(n_features):
+            for b in range(a, n_features):
+                square[a, b] = square[b, a] = rows.inverse[row, at]
+                at += 1
+        w = rows.weight[row]
     for k in range(len(which)):
         x = items[which[k]]
         for a in range(n_features):
@@ -228,10 +195,8 @@ def update(rows: Rows, row: int, items: Floats, position: int, payoff: float) ->
 @jit
 def fade(rows: Rows, row: int, keep: float) -> None:
     """Reduce the weight of all that a row has learned. O(d³), because the prior does not fade."""
-    for at in range(rows.gram.shape[1]):
-        rows.gram[row, at] *= keep
-    for a in range(rows.moment.shape[1]):
-        rows.moment[row, a] *= keep
+    rows.gram[row] *= keep
+    rows.moment[row] *= keep
     refresh(rows, row)
 
 
@@ -260,12 +225,8 @@ def replace_by_last(rows: Rows, row: int) -> None:
     """Forget `row` and move the last row into its place; for rows that are never released."""
     last = rows.size[0] - 1
     if row != last:
-        for at in range(rows.gram.shape[1]):
-            rows.gram[row, at] = rows.gram[last, at]
-            rows.inverse[row, at] = rows.inverse[last, at]
-        for a in range(rows.moment.shape[1]):
-            rows.moment[row, a] = rows.moment[last, a]
-            rows.weight[row, a] = rows.weight[last, a]
+        rows.gram[row], rows.moment[row] = rows.gram[last], rows.moment[last]
+        rows.inverse[row], rows.weight[row] = rows.inverse[last], rows.weight[last]
         rows.times[row] = rows.times[last]
     clear(rows, last)
     rows.size[0] = last

@@ -333,8 +333,7 @@ def leave(graph: Graph, rows: Any, pools: Any, row: int) -> None:
         add_facts(pools, c, rows, row, -1)
         _pieces(graph, rows, pools, c)
         keys = graph.gone.copy()
-        for at in range(len(keys)):
-            graph.gone[at] = 0
+        graph.gone[:] = 0
         rehash(keys, graph, row, last)
         if graph.members[c] == 0:
             release(pools, c)

@@ -29,9 +29,7 @@ class Graph(NamedTuple):
     right: Ints  # (rows,) scratch: another
     members: Ints  # (pools,) rows in the component
     gone: Ints  # (a power of two,) the complete graph's cut pairs, hashed; 0 is empty
-    size: NDArray[
-        np.int64
-    ]  # rows, half-edges created, searches, whether complete, cut pairs, live half-edges
+    size: Ints  # rows, half-edges created, searches, whether complete, cut pairs, live half-edges
 
 
 def make(complete: bool, halves: int = 64, rows: int = 16, gone: int = 64) -> Graph:
