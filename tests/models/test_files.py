@@ -14,6 +14,7 @@ from safetensors.numpy import load_file, save_file
 import coterie
 from coterie import CAB, LinUCB
 from coterie.errors import FileError, ParameterError
+from coterie.models.files import State, read_file, write_file
 
 
 @pytest.fixture
@@ -26,9 +27,10 @@ def saved(tmp_path: Path) -> Path:
 
 
 def rewrite(path: Path, header: dict[str, str] | None = None, **tensors: Any) -> None:
-    """Change parts of a file, as an attacker or an accident would."""
+    """Change parts of a file, as an attacker would, who can also leave out its checksum."""
     with safe_open(path, framework="numpy") as file:
         meta = dict(file.metadata())
+    del meta["checksum"]
     save_file({**load_file(path), **tensors}, path, {**meta, **(header or {})})
 
 
@@ -79,6 +81,54 @@ def test_every_truncation_is_refused(saved: Path, tmp_path: Path) -> None:
         cut.write_bytes(whole[:size])
         with pytest.raises(FileError, match=r"is not a whole model file|is damaged"):
             CAB.load(cut)
+
+
+def test_every_flipped_bit_is_noticed_or_harmless(saved: Path, tmp_path: Path) -> None:
+    """Harmless is a flip in the name of the checksum's field alone: the file then counts as one without it."""
+    whole, flipped = saved.read_bytes(), tmp_path / "flipped"
+    sound = read_file(saved, "cab")
+    unnoticed = 0
+    for place in range(len(whole)):
+        for bit in (place % 8, (place + 3) % 8):
+            damaged = bytearray(whole)
+            damaged[place] ^= 1 << bit
+            flipped.write_bytes(damaged)
+            try:
+                found = read_file(flipped, "cab")
+            except FileError:
+                continue
+            unnoticed += 1
+            assert (found.parameters, found.progress) == (sound.parameters, sound.progress)
+            assert found.tensors.keys() == sound.tensors.keys()
+            for name, tensor in found.tensors.items():
+                np.testing.assert_array_equal(tensor, sound.tensors[name])
+    assert unnoticed <= 2 * len("checksum")
+
+
+def test_a_flipped_bit_in_what_was_learned_is_named(saved: Path) -> None:
+    data = bytearray(saved.read_bytes())
+    data[-9] ^= 1  # the lowest bit of a number: nothing else could tell
+    saved.write_bytes(data)
+    with pytest.raises(
+        FileError, match=r"is damaged \(its checksum does not fit its content\); use an older"
+    ):
+        CAB.load(saved)
+
+
+def test_a_file_of_an_earlier_version_has_no_checksum_and_is_read(saved: Path) -> None:
+    sound = read_file(saved, "cab")
+    rewrite(saved)
+    found = read_file(saved, "cab")
+    assert (found.parameters, found.progress) == (sound.parameters, sound.progress)
+    assert CAB.load(saved).users == coterie.load(saved).users
+
+
+def test_tensors_of_any_shape_have_a_checksum(tmp_path: Path) -> None:
+    tensors = {"none": np.zeros((0, 3)), "flag": np.array([True]), "one": np.array(2.5), "few": np.eye(2)}
+    write_file(tmp_path / "m", "any", State({}, {}, tensors))
+    assert read_file(tmp_path / "m", "any").tensors.keys() == tensors.keys()
+    write_file(tmp_path / "n", "any", State({}, {}, {}))
+    assert read_file(tmp_path / "n", "any").tensors == {}
 
 
 def test_hostile_lengths_are_refused(tmp_path: Path) -> None:

@@ -39,11 +39,14 @@ def test_visitors_of_a_kind_share_their_tastes() -> None:
     assert USERS > KINDS
 
 
-@pytest.fixture(scope="module")
-def first_minute() -> tuple[Bandit, list[bool], Crowd]:
-    """Return the loop, the champion's clicks and the crowd after as many visits as a minute has."""
+@pytest.fixture(scope="module", params=[0, 1, 2])
+def first_minute(request: pytest.FixtureRequest) -> tuple[Bandit, list[bool], Crowd]:
+    """Return the loop, the champion's clicks and the crowd after as many visits as a minute has.
+
+    The time at which it begins draws those who are held back.
+    """
     crowd, made, clicks = Crowd(0), Bandit(), []
-    made.configure(Config(holdback=HELD_BACK), START)
+    made.configure(Config(holdback=HELD_BACK), START - request.param)
     for k in range(MINUTE):
         user, actions = crowd.visitor()
         record = made.rank(Question(f"visit-{k}", user, actions), START + 25 * k)

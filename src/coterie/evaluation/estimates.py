@@ -40,12 +40,26 @@ class Sums(NamedTuple):
 
 def sums(evidence: Evidence) -> Sums:
     """Return the sums of all records."""
-    kept = _kept(evidence)
-    weights = evidence.weights / kept
+    weights = evidence.weights / _kept(evidence)
     return Sums(
-        cressie_read(weights, evidence.rewards, evidence.largest / kept, evidence.span),
-        cressie_read(weights, evidence.residuals, evidence.largest / kept, _residual_span(evidence.span)),
+        cressie_read(weights, evidence.rewards, _largest(evidence), evidence.span), residual_sums(evidence)
     )
+
+
+def residual_sums(evidence: Evidence) -> Any:
+    """Return the sums of the residuals alone, which the doubly robust estimate needs."""
+    weights = evidence.weights / _kept(evidence)
+    return cressie_read(weights, evidence.residuals, _largest(evidence), _residual_span(evidence.span))
+
+
+def doubly_robust(
+    direct: float, double: float, residuals: Any, evidence: Evidence, alpha: float = ALPHA
+) -> Estimate:
+    """Return the doubly robust estimate of some records from their means and the sums of their residuals.
+
+    `direct` and `double` are the means of `evidence.direct` and `evidence.terms` over these records.
+    """
+    return Estimate(double, *_residual_interval(direct, residuals, evidence, alpha).around(double))
 
 
 def estimate(
@@ -57,12 +71,9 @@ def estimate(
     direct = float(evidence.direct.mean())
     double = float(evidence.terms.mean())
     by_weights = clopper_pearson_interval(evidence.weights, evidence.rewards, evidence.largest, span, alpha)
-    largest = evidence.largest / _kept(evidence)
-    # The unobserved share could have any reward between the least and the largest.
-    unseen = evidence.lost * span.size
-    by_rewards = cressie_read_interval(made.rewards, largest, span, alpha).wider(unseen, span)
-    left = cressie_read_interval(made.residuals, largest, _residual_span(span), alpha)
-    by_residuals = Interval(direct + left.low, direct + left.high).wider(unseen, span)
+    by_rewards = cressie_read_interval(made.rewards, _largest(evidence), span, alpha)
+    by_rewards = by_rewards.wider(_unseen(evidence), span)
+    by_residuals = _residual_interval(direct, made.residuals, evidence, alpha)
     shown = {
         "ips": (_by_library(ips.Estimator(), evidence), by_weights),
         "snips": (_by_library(snips.Estimator(), evidence), by_rewards),
@@ -70,6 +81,12 @@ def estimate(
         "dr": (double, by_residuals),
     }
     return {name: Estimate(value, *interval.around(value)) for name, (value, interval) in shown.items()}
+
+
+def _residual_interval(direct: float, residuals: Any, evidence: Evidence, alpha: float) -> Interval:
+    span = evidence.span
+    left = cressie_read_interval(residuals, _largest(evidence), _residual_span(span), alpha)
+    return Interval(direct + left.low, direct + left.high).wider(_unseen(evidence), span)
 
 
 def _by_library(estimator: Any, evidence: Evidence) -> float:
@@ -82,6 +99,15 @@ def _by_library(estimator: Any, evidence: Evidence) -> float:
 def _kept(evidence: Evidence) -> float:
     """Return the observed share of the policy, which is the expected mean of its weights."""
     return max(1 - evidence.lost, 1e-9)
+
+
+def _largest(evidence: Evidence) -> float:
+    return evidence.largest / _kept(evidence)
+
+
+def _unseen(evidence: Evidence) -> float:
+    """Return what the unobserved share could change: it could have any reward from the least to the largest."""
+    return evidence.lost * evidence.span.size
 
 
 def _residual_span(span: Span) -> Span:

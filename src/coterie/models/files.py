@@ -1,9 +1,10 @@
-"""Model files: safetensors with a version, written atomically. Loading one never runs code."""
+"""Model files: safetensors with a version and a checksum, written atomically. Loading one never runs code."""
 
 import base64
 import json
 import os
-from collections.abc import Hashable, Iterable, Iterator
+import zlib
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -16,6 +17,7 @@ from safetensors.numpy import save_file
 from coterie.errors import FileError
 
 VERSION = 1
+CHECKSUM = "checksum"  # its name in a file's metadata
 
 Tensors: TypeAlias = dict[str, NDArray[Any]]
 
@@ -38,11 +40,24 @@ def write_file(path: str | os.PathLike[str], policy: str, state: State) -> None:
         "parameters": json.dumps(state.parameters),
         "progress": json.dumps(state.progress),
     }
+    tensors = {name: np.ascontiguousarray(tensor) for name, tensor in state.tensors.items()}
     try:
         with written_whole(target) as draft:
-            save_file({k: np.ascontiguousarray(v) for k, v in state.tensors.items()}, draft, header)
+            save_file(tensors, draft, {**header, CHECKSUM: content_checksum(header, tensors)})
     except (OSError, SafetensorError) as error:
         raise FileError(f"cannot write {target}: {error}; the old file, if any, is untouched") from error
+
+
+def content_checksum(metadata: Mapping[str, str], tensors: Tensors) -> str:
+    """Return a checksum of a file's metadata and tensors.
+
+    It is a CRC-32, which notices every flipped bit and takes less time than writing the file.
+    """
+    found = zlib.crc32(json.dumps(sorted(metadata.items())).encode())
+    for name, tensor in sorted(tensors.items()):
+        found = zlib.crc32(json.dumps([name, tensor.dtype.str, tensor.shape]).encode(), found)
+        found = zlib.crc32(tensor.reshape(-1).view(np.uint8).data, found)
+    return f"{found:08x}"
 
 
 @contextmanager
@@ -87,6 +102,9 @@ def read_file(path: str | os.PathLike[str], policy: str) -> State:
     try:
         with safe_open(path, framework="numpy") as file:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
+        rest = {name: value for name, value in header.items() if name != CHECKSUM}
+        if CHECKSUM in header and header[CHECKSUM] != content_checksum(rest, tensors):
+            raise ValueError("its checksum does not fit its content")
         parameters, progress = json.loads(header["parameters"]), json.loads(header["progress"])
         if not isinstance(parameters, dict) or not isinstance(progress, dict):
             raise ValueError("its parameters are not an object")

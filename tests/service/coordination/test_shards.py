@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
+import msgspec
 import pytest
 
 from coterie import CAB, Hierarchical
@@ -22,7 +23,7 @@ from coterie.service.core.policy_config import check_config
 from coterie.service.core.question import Action, Question
 from coterie.service.log.recovery import recover
 from coterie.service.problems import Problem
-from coterie.service.settings import Config
+from coterie.service.settings import Challenger, Config
 from tests.engines.test_sharded import Engine as Frail
 from tests.engines.test_sharded import assert_same_state
 from tests.playing import assert_same_tensors
@@ -165,6 +166,61 @@ def test_what_arrives_together_goes_out_together_and_is_answered_as_alone(
     assert len(asked) <= 3 * 4  # ids and features apart, and whatever a busy machine makes late
 
 
+@pytest.mark.parametrize(
+    ("name", "rival"), [("cab", "cab"), ("cab", "hierarchical"), ("hierarchical", "cab")]
+)
+def test_a_challenger_in_shards_decides_as_in_one_process(tmp_path: Path, name: str, rival: str) -> None:
+    """Also after users have moved, and after a restart with another number of shards."""
+    challenger = Challenger(rival, 0.5, {"alpha": 0.3} if rival == "cab" else {})
+    config = msgspec.structs.replace(CASES[name].config, holdback=0.2, challenger=challenger)
+
+    asked: list[int] = []
+
+    def counting(call: Any) -> Any:
+        def counted(self: Any, users: Any, *rest: Any) -> Any:
+            asked.append(len(users))
+            return call(self, users, *rest)
+
+        return counted
+
+    def both(made: Bandit) -> list[Any]:
+        assert made.challenger is not None
+        return [*policies(made, CASES[name].policy), *policies(made.challenger, CASES[rival].policy)]
+
+    async def work(coordinator: Coordinator) -> list[Any]:
+        found = []
+        for part in range(3):
+            batch = questions(40, seed=part)
+            if coordinator.shards is not None:
+                with pytest.MonkeyPatch.context() as patch:
+                    for case in {name: CASES[name], rival: CASES[rival]}.values():
+                        patch.setattr(case.policy, case.batched, counting(getattr(case.policy, case.batched)))
+                    found += await asyncio.gather(*map(coordinator.rank, batch))
+            else:
+                found += [await coordinator.rank(question) for question in batch]
+            for question in batch:
+                await coordinator.reward(question.event, 1.0 if question.actions[0].id < "d" else 0.0)
+            if part == 0 and coordinator.shards is not None:
+                await coordinator.rebalance(5)
+                assert [policy.models.shards for policy in both(coordinator.bandit)] == [5] * 4
+        assert {one.arm for one in found} == {"champion", "challenger", "holdback"}
+        return [(one.event, one.arm, one.order, one.choice, one.probability) for one in found]
+
+    def played(path: str, home: Any) -> Any:
+        return with_coordinator(settings_of(tmp_path / path, config), work, shards=home)
+
+    assert played("shards.db", Local(3)) == played("alone.db", None)
+    assert sum(asked) == 120  # each arm's policy is asked about its own users only
+    assert len(asked) <= 3 * 2 * 4
+    with opened(tmp_path / "shards.db") as store:
+        for from_empty in (True, False):
+            one, many = recover(store, from_empty), recover(store, from_empty, Local(2))
+            kinds = [name, name, rival, rival]
+            for kind, mine, others in zip(kinds, both(one), both(many), strict=True):
+                assert isinstance(others.models, CASES[kind].models)
+                CASES[kind].same_state(mine, others)
+
+
 def test_what_is_wrong_with_one_question_is_said_to_that_one_only(tmp_path: Path) -> None:
     async def work(coordinator: Coordinator) -> None:
         good, twin = ask("good"), ask("good")
@@ -302,6 +358,8 @@ def test_what_cannot_be_kept_in_shards_is_refused(tmp_path: Path) -> None:
             await coordinator.configure(Config(policy="linucb"))
         with pytest.raises(ParameterError, match="thompson=true"):
             await coordinator.configure(Config(policy="cab", parameters={"thompson": True}))
+        with pytest.raises(ParameterError, match="'linucb' cannot be kept in shards"):
+            await coordinator.configure(Config(policy="cab", challenger=Challenger("linucb", 0.1)))
 
     run(tmp_path / "log.db", work, Local(2))
     with pytest.raises(ParameterError, match="compensate=false, but a GPU always corrects rounding errors"):

@@ -92,6 +92,7 @@ def test_an_evaluation_is_made_done_kept_applied_and_deleted(kind: str, tmp_path
             assert told.keys() == {"logged", "baseline", "uniform", "current", "greedy"}
             assert all(one["low"] <= one["value"] <= one["high"] for one in told.values())
             assert done["result"]["records"] == 90
+            assert done["result"]["features"][0]["score"] == 100
             assert client.get("/v1/evaluations").json()["evaluations"][0]["verdict"] == done["verdict"]
         with running(store) as (client, state):  # a restart
             assert client.get("/v1/evaluations/one").json() == done

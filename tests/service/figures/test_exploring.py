@@ -138,7 +138,7 @@ def test_the_metrics_tell_it(tmp_path: Path) -> None:
         assert "coterie_best_guess_changes NaN" in text
         assert "coterie_exploring 1.0" in text
         for k in range(2 * exploring.ENOUGH):
-            body = {"user": f"user-{k % 20}", "actions": [{"id": "a"}, {"id": "b"}], "eventId": f"e{k}"}
+            body = {"user": f"user-{k % 200}", "actions": [{"id": "a"}, {"id": "b"}], "eventId": f"e{k}"}
             client.post("/v1/rank", json=body)
             if k < 20:
                 client.post(f"/v1/events/e{k}/reward", json={"value": 1})

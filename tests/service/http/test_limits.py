@@ -12,7 +12,7 @@ from coterie.models import features
 from coterie.models.encoded import MOST_CROSSES
 from coterie.policies.sparse_hierarchical import MOST_SLOTS, SparseHierarchical
 from coterie.service import ids
-from coterie.service.evaluations import importance, job_queue
+from coterie.service.evaluations import importance, job_queue, time_series
 from coterie.service.exchange.dsjson import LONGEST_ID
 from coterie.service.figures import curve, exploring, latest, resemblance, statistics
 from coterie.service.http import duplicate_names, keys, limits
@@ -54,6 +54,7 @@ FIXED = {
     "automatic evaluations": job_queue.AUTOMATIC,
     "evaluations at a time": job_queue.AT_ONCE,
     "decisions that tell a feature's importance": importance.SAMPLE,
+    "points of an evaluation's time series": time_series.POINTS,
     "features with an importance": importance.MOST,
     "seconds between automatic optimisations": configuration.LEAST_FREQUENCY,
     "rewards in one multi-slot call": most(personalizer_bodies.SlotRewardsIn, "reward", "items"),

@@ -20,7 +20,7 @@ IMAGE = "<img src=x onerror=alert(1)>"
 SCRIPT = "\"></script><script>alert('2')</script>"
 ODD = ["a/b?c#d%41", "a\\b %2F", "/", "é/日本 語%", "‮evil\u200b"]
 HOSTILE = [IMAGE, SCRIPT, "{{7*7}}${alert(3)}", "javascript:alert(4)", *ODD, "e" * 256]
-ROUTES = ["#/", "#/users", "#/items", "#/what-if", "#/user/ann", "#/item/jazz"]
+ROUTES = ["#/", "#/users", "#/items", "#/what-if", "#/evaluations", "#/user/ann", "#/item/jazz"]
 KEY = "read-key-that-is-long-enough"
 
 

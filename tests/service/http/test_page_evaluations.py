@@ -1,15 +1,16 @@
-"""The page's view of evaluations in a real Chromium: list, estimates with intervals, hostile names, a phone."""
+"""The page's view of evaluations in a real Chromium: start, list, estimates, features, hostile names, a phone."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from coterie.service.evaluations.jobs import EvaluatedPolicy, Job, encode
 from coterie.service.log.sqlite_store import SqliteStore
 from tests.service.helpers import START
-from tests.service.http.test_page import CHROMIUM, CONTRAST, IMAGE, SCRIPT, Watched, browser, quoted
+from tests.service.http.test_page import CHROMIUM, CONTRAST, IMAGE, KEY, SCRIPT, Watched, browser, quoted
 from tests.service.process import Process, service
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium (apt install chromium)")
@@ -37,6 +38,10 @@ def result() -> dict[str, Any]:
         "words": "In words.",
         "policies": policies,
         "notes": [f"A note on {IMAGE}"],
+        "features": [
+            {"namespace": "action" if k else "context", "name": name, "score": 100.0 / (k + 1)}
+            for k, name in enumerate([HOSTILE, "kind", *(f"other-{k}" for k in range(23))])
+        ],
     }
 
 
@@ -85,6 +90,7 @@ def test_evaluations_are_listed_and_shown_with_their_intervals(watched: Watched)
     assert page.get_by_text("failed").is_visible()
     for route in ("#/evaluations", f"#/evaluation/{quoted('a/b')}", "#/evaluation/two"):
         page = watched.go(route)
+        page.evaluate("for (const more of document.querySelectorAll('details')) more.open = true")
         assert (
             page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
         )
@@ -94,10 +100,107 @@ def test_evaluations_are_listed_and_shown_with_their_intervals(watched: Watched)
     figure = page.get_by_role("img", name="What each policy would have earned")
     assert "what was shown 0.400, 0.300 to 0.600" in (figure.get_attribute("aria-label") or "")
     assert figure.locator("circle").count() == 3
-    assert page.locator("tbody tr").count() == 3
+    assert page.get_by_role("region", name="Estimates").locator("tbody tr").count() == 3
     assert page.locator("tr.chosen").count() == 1
+    features = page.get_by_role("region", name="Features")
+    assert features.locator("tbody tr").count() == 20
+    assert HOSTILE in features.inner_text()
+    assert "50.0" in features.locator("tbody tr").nth(1).inner_text()
+    widths = [bar.bounding_box()["width"] for bar in features.locator(".bar").all()]
+    assert widths == sorted(widths, reverse=True)
+    assert page.get_by_text("and 5 more").is_visible()
+    assert page.locator("main img, main script").count() == 0
     page = watched.go("#/evaluation/two")
+    assert page.get_by_role("heading", name="It failed").is_visible()
     assert page.get_by_text("the log is too short").is_visible()
+
+
+ADMIN = "admin-key-that-is-long-enough"
+
+
+def fill(url: str, count: int) -> None:
+    """Let a service decide and learn; "b" pays."""
+    with httpx.Client(base_url=url, headers={"X-API-Key": ADMIN}) as client:
+        for k in range(count):
+            actions = [{"id": name, "features": [{"kind": name}]} for name in "ab"]
+            body = {"user": f"u{k % 4}", "actions": actions, "context": [{"hour": k % 3}], "eventId": f"e{k}"}
+            chosen = client.post("/v1/rank", json=body).json()["chosen"]
+            client.post(f"/v1/events/e{k}/reward", json={"value": float(chosen == "b")})
+
+
+def test_an_evaluation_is_started_followed_applied_and_deleted_on_the_page(
+    browser: Any, tmp_path: Path
+) -> None:
+    environment = {"COTERIE_KEY_WATCH": f"read:{KEY}", "COTERIE_KEY_BOSS": f"decide+read+admin:{ADMIN}"}
+    with service("--store", str(tmp_path / "log.db"), environment=environment) as process:
+        fill(process.url, 40)
+        made = Watched(browser, process.url, viewport={"width": 360, "height": 740})
+        page = made.go("#/evaluations")
+
+        def give(key: str) -> None:
+            page.get_by_role("dialog", name="A key is needed").wait_for()
+            page.get_by_label("Key", exact=True).fill(key)
+            page.keyboard.press("Enter")
+
+        def refused(words: str) -> None:
+            page.get_by_role("button", name="Start").click()
+            page.get_by_role("alert").filter(has_text=words).wait_for()
+
+        give(KEY)
+        page.get_by_text("There are none yet.").wait_for()
+        page.get_by_text("Start an evaluation").click()
+        page.get_by_label("Name").fill(HOSTILE)
+        page.get_by_label("Also try a few").uncheck()
+        page.get_by_label("Policies to compare").fill("linucb\nsparse-hierarchical:explore")
+        refused('"explore" is not a parameter')
+        page.get_by_label("Policies to compare").fill(" linucb \n\nSparse-Hierarchical:explore=0.25")
+        page.get_by_label("To (").fill("2020-01-01T00:00")
+        page.get_by_label("From").fill("2020-01-02T00:00")
+        refused('"To" is not after "From"')
+        page.get_by_label("From").fill("")
+        page.get_by_label("To (").fill("2100-01-01T00:00")
+        page.get_by_role("button", name="Start").click()
+        page.locator("#key-why", has_text="this key may read; the call needs admin").wait_for()
+        give(ADMIN)
+        page.get_by_role("dialog", name="A key is needed").wait_for(state="hidden")
+        assert page.get_by_label("Name").input_value() == HOSTILE  # nothing typed is lost
+        assert not page.get_by_label("Also try a few").is_checked()
+        page.get_by_role("button", name="Start").click()
+        page.get_by_role("heading", level=1, name=HOSTILE).wait_for()
+        page.get_by_role("heading", name="Verdict").wait_for()  # by itself, when it is done
+        assert page.get_by_text("The evaluation is done.").is_visible()
+        assert "kind" in page.get_by_role("region", name="Features").inner_text()
+        (sent,) = _asked(process.url, "/v1/evaluations")["evaluations"]
+        assert (sent["id"], sent["start"], sent["end"] > 4e12) == (HOSTILE, 0, True)
+        assert sent["policies"][1:] == [
+            {"name": "linucb", "policy": "linucb"},
+            {
+                "name": "Sparse-Hierarchical:explore=0.25",
+                "policy": "sparse-hierarchical",
+                "parameters": {"explore": 0.25},
+            },
+        ]
+        page.get_by_label("Policy", exact=True).select_option("Sparse-Hierarchical:explore=0.25")
+        page.get_by_role("button", name="Apply").click()
+        page.locator(".tag", has_text="applied").wait_for()
+        assert _asked(process.url, "/v1/configuration")["parameters"] == {"explore": 0.25}
+        page = made.go("#/evaluations")
+        page.get_by_text("Start an evaluation").click()
+        page.get_by_label("Name").fill(HOSTILE)
+        refused("exists; delete it, or use another id")
+        page.get_by_role("link", name=HOSTILE).click()
+        page.get_by_role("button", name="Delete it").click()
+        page.get_by_role("button", name="Really delete it").click()
+        page.get_by_text("There are none yet.").wait_for()
+        assert _asked(process.url, "/v1/evaluations")["evaluations"] == []
+        assert page.locator("main img, main script").count() == 0
+        made.context.close()
+        # The browser itself tells of 403 and 409.
+        assert [text for text in made.complaints if "status of 40" not in text] == []
+
+
+def _asked(url: str, path: str) -> Any:
+    return httpx.get(url + path, headers={"X-API-Key": ADMIN}).json()
 
 
 def test_a_store_keeps_them_whole(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ with warnings.catch_warnings():
     )
     from msrest.authentication import CognitiveServicesCredentials
 
-DAY = datetime(2026, 11, 1, tzinfo=UTC)
+DAY, LATER = datetime(2026, 11, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 KEY = "a-key-that-is-long-enough-to-be-one"
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -285,7 +285,7 @@ def test_evaluations_and_feature_importances_are_made_listed_read_applied_and_de
     admin.create_feature_importance("features", {"name": "Features", **time_of})
     with pytest.raises(ResourceExistsError):
         admin.create_evaluation("first", {"name": "First", **time_of, "policies": []})
-    done = _until(lambda: admin.get_evaluation("first", start_time=DAY, end_time=DAY))
+    done = _until(lambda: admin.get_evaluation("first", start_time=DAY, end_time=LATER))
     assert (done["status"], done["evaluationType"], done["name"]) == ("Succeeded", "Manual", "First")
     sources = {one["policySource"]: one for one in done["content"]["value"] if one["name"] != "current"}
     assert sources.keys() == {"Online", "Baseline", "Random", "Custom"}
@@ -294,6 +294,22 @@ def test_evaluations_and_feature_importances_are_made_listed_read_applied_and_de
     low, high = sources["Random"]["summary"]["confidenceInterval"]
     assert low <= sources["Random"]["summary"]["expectedReward"] <= high
     assert sources["Online"]["timeseries"]["data"][0]["expectedReward"] >= 0
+    assert (done["content"]["intervalInMinutes"], done["content"]["endTime"]) == (
+        5,
+        "2100-01-01T00:00:00.000Z",
+    )
+    daily = admin.get_evaluation(
+        "first", start_time=DAY, end_time=LATER, interval_in_minutes=1440, window="Rolling"
+    )["content"]
+    assert daily["intervalInMinutes"] == 1440
+    whole = daily["value"][0]
+    assert 1 <= len(whole["timeseries"]["data"]) <= 2  # midnight may have come between two decisions
+    before = admin.get_evaluation("first", start_time=datetime(2020, 1, 1, tzinfo=UTC), end_time=DAY)
+    assert before["content"]["value"][0]["timeseries"]["data"] == []
+    assert before["content"]["value"][0]["summary"] == whole["summary"]  # of the whole evaluation
+    with pytest.raises(HttpResponseError) as refused:
+        admin.get_evaluation("first", start_time=DAY, end_time=LATER, interval_in_minutes=5, window="Rolling")
+    assert told(refused) == ("BadRequest", "window")
     assert [one["id"] for one in admin.list_evaluations()] == ["first"]
     admin.apply_from_evaluation({"evaluationId": "first", "policyName": "mine"})
     assert "--explore 0.25" in admin.get_policy()["arguments"]

@@ -1,6 +1,7 @@
 """Champion, challenger and holdback: who is in which arm, what the log says of it, and what it is worth."""
 
 import math
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,33 @@ from coterie.data.logs.service_log import read_store
 from coterie.errors import ParameterError
 from coterie.service.coordination.answers import ranking_of
 from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.bandit import Bandit
 from coterie.service.core.policy_config import check_config
 from coterie.service.core.question import Action, Question
-from coterie.service.core.records import decode, encode
+from coterie.service.core.records import Configure, decode, encode
 from coterie.service.log.recovery import recover
 from coterie.service.settings import Challenger, Config, read_settings
 from coterie.service.snapshots import snapshot
 from coterie.service.trial.assignment import Name, assign
 from coterie.service.trial.lift import Sums
-from tests.service.helpers import START, Clock, ask, bandit, decide, settings_of, with_coordinator
+from tests.service.helpers import START, Clock, ask, bandit, decide, opened, settings_of, with_coordinator
 from tests.service.http.test_http import client_of
 
 LINUCB = Challenger("linucb", 0.3)
+OLD_HOLDBACK = [
+    0,
+    1,
+    2,
+    4,
+    7,
+    9,
+    10,
+    11,
+    14,
+    15,
+    18,
+    19,
+]  # of user-0 to user-19, a share of a half without a salt
 
 
 def test_the_arms_get_their_shares_and_a_user_stays_in_one() -> None:
@@ -34,6 +50,86 @@ def test_the_arms_get_their_shares_and_a_user_stays_in_one() -> None:
     for name, share in parts:
         assert abs(arms.count(name) / 4000 - share) < 4 * math.sqrt(share * (1 - share) / 4000)
     assert arms == [assign(config, f"user-{k}", f"other-{k}").name for k in range(4000)]
+
+
+def test_trials_with_other_salts_are_drawn_independently() -> None:
+    """Of 4,000 users, a quarter is expected in each pair of arms; three standard deviations are 82."""
+    config = Config(holdback=0.5)
+    arms = {
+        salt: [assign(config, f"user-{k}", "", salt).name for k in range(4000)] for salt in ("", "1-2", "1-3")
+    }
+    for one, other in (("", "1-2"), ("1-2", "1-3")):
+        pairs: list[Any] = list(zip(arms[one], arms[other], strict=True))
+        for pair in product(("champion", "holdback"), repeat=2):
+            assert abs(pairs.count(pair) - 1000) < 82 * 4 / 3, (one, other, pair)
+    assert arms["1-2"] == [assign(config, f"user-{k}", "e", "1-2").name for k in range(4000)]
+
+
+def test_a_user_without_a_salt_is_where_earlier_versions_put_them() -> None:
+    config = Config(holdback=0.5)
+    held = [k for k in range(20) if assign(config, f"user-{k}", "").name == "holdback"]
+    assert held == OLD_HOLDBACK
+
+
+def test_each_trial_has_its_salt_and_a_change_of_shares_keeps_it() -> None:
+    made = bandit(holdback=0.1)
+
+    def salt(**rules: Any) -> str | None:
+        made.configure(Config(**rules), START + 1000)
+        return None if made.trial is None else made.trial.salt
+
+    first = made.trial.salt if made.trial is not None else ""
+    assert first
+    assert salt(holdback=0.3) == first  # few users move
+    assert salt(holdback=0.3, wait=60.0) == first
+    other = salt(holdback=0.3, policy="linucb")
+    assert other not in (first, "", None)
+    third = salt(holdback=0.3, policy="linucb", challenger=Challenger("cab", 0.2))
+    assert third not in (first, other)
+    assert salt(policy="linucb") is None
+    assert salt(holdback=0.3, policy="linucb") not in (first, other, third)
+
+
+def test_a_trial_of_an_earlier_version_goes_on_without_a_salt(tmp_path: Path) -> None:
+    """The record that began it has no salt; a snapshot and a change of its shares keep that."""
+    old = Configure(START, Config(holdback=0.5))
+    assert b"salt" not in encode(old)
+    made = Bandit()
+    made.apply(old)
+    assert made.trial is not None
+    assert made.trial.salt == ""
+    arms = [decide(made, ask(f"e{k}", f"user-{k}")).arm for k in range(20)]
+    assert [k for k, arm in enumerate(arms) if arm == "holdback"] == OLD_HOLDBACK
+    restored = snapshot.restore(snapshot.dump(made))
+    assert restored.trial == made.trial
+    restored.configure(Config(holdback=0.9), START + 1000)
+    assert restored.trial is not None
+    assert restored.trial.salt == ""
+    assert {k for k in range(20) if decide(restored, ask(f"f{k}", f"user-{k}")).arm == "holdback"} >= set(
+        OLD_HOLDBACK
+    )
+
+
+def test_a_restart_assigns_alike(tmp_path: Path) -> None:
+    """From the snapshot, from the log alone, and in a process that takes over."""
+    settings = settings_of(tmp_path / "log.db", Config(holdback=0.5))
+    found: list[list[str]] = []
+
+    async def work(coordinator: Coordinator) -> None:
+        assert coordinator.bandit.trial is not None
+        assert coordinator.bandit.trial.salt
+        marked = len(found)
+        actions = [Action("a"), Action("b")]
+        ranks = [await coordinator.rank(Question(f"{marked}-{k}", f"u{k}", actions)) for k in range(60)]
+        found.append([record.arm for record in ranks])
+
+    for _ in range(2):
+        with_coordinator(settings, work, Clock())
+    with opened(tmp_path / "log.db") as store:
+        replayed = recover(store, from_empty=True)
+        found.append([decide(replayed, ask(f"r{k}", f"u{k}")).arm for k in range(60)])
+    assert found[0] == found[1] == found[2]
+    assert 15 < found[0].count("holdback") < 45
 
 
 def test_a_larger_share_moves_nobody_out_of_it() -> None:
@@ -224,9 +320,9 @@ def test_what_cannot_be_compared_is_refused_before_anything_changes(config: Conf
     assert (made.position, made.config) == (position, Config())
 
 
-def test_a_challenger_is_refused_in_shards() -> None:
+def test_a_challenger_that_cannot_be_kept_in_shards_is_refused() -> None:
     shards: Any = object()
-    with pytest.raises(ParameterError, match="while users are kept in shards"):
+    with pytest.raises(ParameterError, match="'linucb' cannot be kept in shards"):
         check_config(Config(policy="cab", challenger=LINUCB), shards)
     check_config(Config(policy="cab", holdback=0.1), shards)
 

@@ -108,7 +108,7 @@ class Availability:
         while True:
             try:
                 if isinstance(error, LostError):
-                    await asyncio.to_thread(self._store.reconnect)
+                    await in_thread(self._store.reconnect)
                 if not current:
                     bandit = await self.recovered()
                     async with sequencer.turns:
@@ -140,5 +140,5 @@ class Availability:
         bandit = self._sequencer.bandit
         probe = Tick(max(self._sequencer.clock(), bandit.now))
         batch = pack(bandit.position, [encode(probe)])
-        await asyncio.to_thread(self._store.append, Append(batch))
+        await in_thread(self._store.append, Append(batch))
         await self._sequencer.do(lambda: bandit.apply(probe), long=True)

@@ -15,6 +15,7 @@ from coterie.service.log.retention import remove_old
 from coterie.service.logs import log
 from coterie.service.problems import Problem
 from coterie.service.settings import Settings
+from coterie.service.threads import in_thread
 
 TICK_EVERY = 0.25  # seconds
 
@@ -53,7 +54,7 @@ class Background:
         days = retention_days(self._settings, self._sequencer.bandit)
         if days >= 0:
             before = self._sequencer.clock() - int(days * 86_400_000)
-            await asyncio.to_thread(remove_old, self._sequencer.store, before)
+            await in_thread(remove_old, self._sequencer.store, before)
 
     async def _keep_asking(self) -> None:
         while True:
@@ -67,7 +68,7 @@ class Background:
         sequencer = self._sequencer
         changed = []
         for position in await sequencer.do(lambda: exploring.to_ask(sequencer.bandit), long=True):
-            record = await asyncio.to_thread(sequencer.read, position)
+            record = await in_thread(sequencer.read, position)
             if isinstance(record, Rank):
                 again = partial(exploring.asked_again, record, sequencer.bandit)
                 changed.append(await sequencer.do(again, long=True))

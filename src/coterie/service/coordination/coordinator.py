@@ -205,7 +205,8 @@ class Coordinator:
         self._moving = True
         try:
             home.shards = shards  # for policies that are made from now on
-            sharded: list[Any] = list(bandit.policies.made().values())
+            arms = (bandit, bandit.challenger) if bandit.challenger is not None else (bandit,)
+            sharded: list[Any] = [policy for arm in arms for policy in arm.policies.made().values()]
             for policy in sharded:
                 moves = policy.models.rebalance(shards)
                 while await self.sequencer.write(partial(next, moves, None), long=True) is not None:

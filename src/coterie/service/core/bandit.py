@@ -8,8 +8,6 @@ only: a wait ends with a Tick, and a uniform choice is drawn from the event's id
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from coterie.errors import CoterieError
 from coterie.policies import Decision
 from coterie.policies.cab import Engine as Shards
@@ -37,7 +35,17 @@ from coterie.service.core.remembered import Remembered, User
 from coterie.service.figures.statistics import Statistics
 from coterie.service.problems import Problem
 from coterie.service.settings import Config
-from coterie.service.trial.assignment import NAMES, OUTSIDE, alone, assign, challenger_of, shares
+from coterie.service.trial.assignment import (
+    NAMES,
+    OUTSIDE,
+    Arm,
+    alone,
+    assign,
+    challenger_of,
+    compared,
+    salt_of,
+    shares,
+)
 from coterie.service.trial.lift import Sums, Trial
 
 Answer = Rank | Event | CoterieError  # to a question: a new decision, the event of a retry, or what is wrong
@@ -78,7 +86,10 @@ class Bandit:
         check_config(config)
         kept = self.contract if contract is None else dict(contract)
         if self.position == 0 or (config, kept) != (self.config, self.contract):
-            self._emit(Configure(self._at(at), config, kept))
+            at = self._at(at)
+            running = None if self.trial is None else self.trial.salt
+            salt = salt_of(self.config, config, running, f"{at}-{self.position}")
+            self._emit(Configure(at, config, kept, salt))
 
     def rank(
         self, question: Question, at: int, ahead: tuple[Candidates, Decision] | None = None
@@ -107,7 +118,7 @@ class Bandit:
         """Call `rank` for each, with one call to the models for all; an error is returned in its place."""
         at = self._at(at)
         users = [self.number_of(question.user) for question in questions]
-        ahead = decide_ahead(questions, users, self.config, self.policies)
+        ahead = decide_ahead(questions, users, [self._decider(question)[1] for question in questions])
         found: list[Answer] = []
         for question, decided in zip(questions, ahead, strict=True):
             try:
@@ -124,20 +135,24 @@ class Bandit:
         self, question: Question, digest: bytes, at: int, ahead: tuple[Candidates, Decision] | None = None
     ) -> tuple[Rank, Decision]:
         """Let the policy decide, or the challenger's for a user in its arm."""
-        user, arm, decider = self.number_of(question.user), OUTSIDE, self
-        if self.trial is not None:
-            arm = assign(self.config, question.user, question.parent or question.event)
+        user, (arm, decider) = self.number_of(question.user), self._decider(question)
         if self.challenger is not None:
-            decider, other = (self.challenger, self) if arm.name == "challenger" else (self, self.challenger)
+            other = self if decider is self.challenger else self.challenger
             # The other one will learn from it, so it may refuse it.
             read_candidates(question, other.config, other.policies)
-            ahead = None
         record, made = decide(question, digest, at, user, arm, decider.config, decider.policies, ahead)
         if made.seen is not None and self.refuse_partial:
             missing = made.seen.of - made.seen.shards
             message = f"{missing} of {made.seen.of} shards are being rebuilt; try again in a moment"
             raise Problem(503, "shards_down", message, 1)
         return record, made
+
+    def _decider(self, question: Question) -> "tuple[Arm, Bandit]":
+        """Return the arm of a decision, and whose policy decides in it."""
+        if self.trial is None:
+            return OUTSIDE, self
+        arm = assign(self.config, question.user, question.parent or question.event, self.trial.salt)
+        return arm, self.challenger if arm.name == "challenger" and self.challenger is not None else self
 
     def reward(self, event: str, value: float, at: int, name: str | None = None) -> Outcome:
         """Learn a reward, or say why it was not learned."""
@@ -309,7 +324,7 @@ class Bandit:
         if self.fixed is not None:
             new = alone(same_model(new, self.fixed))
         self.config, self.contract = new, record.contract
-        self._begin_trial(old, new, record.at)
+        self._begin_trial(old, new, record)
         if same_model(old, new) == old:
             return
         if self.relearn is None:
@@ -319,7 +334,7 @@ class Bandit:
         self.policies.take(other.policies)
         self.remembered.take_events(list(other.events.values()))
 
-    def _begin_trial(self, old: Config, new: Config, at: int) -> None:
+    def _begin_trial(self, old: Config, new: Config, record: Configure) -> None:
         """Start, continue or end the comparison of arms that the new rules ask for."""
         wanted = challenger_of(new)
         if wanted is None:
@@ -328,14 +343,14 @@ class Bandit:
             self.challenger = self._new_challenger(wanted)
         if not any(shares(new)):
             self.trial = None
-        elif self.trial is None or _compared(old) != _compared(new):
-            self.trial = Trial(self.position, at, {name: Sums() for name in NAMES})
+        elif self.trial is None or compared(old) != compared(new):
+            self.trial = Trial(self.position, record.at, {name: Sums() for name in NAMES}, record.salt)
 
     def _new_challenger(self, config: Config) -> "Bandit":
         """Return a bandit that learned the log so far with another model, or an empty one if there is no log."""
         if self.relearn is not None:
             return self.relearn(config)
-        made = Bandit()
+        made = Bandit(self.policies.shards)
         made.position, made.now = self.position, self.now
         made.fixed = made.config = config
         return made
@@ -383,9 +398,3 @@ class Bandit:
         self.remembered.drop_user(number)
         self.policies.drop(number)
         self.user_names.drop(number)
-
-
-def _compared(config: Config) -> Config:
-    """Return what a comparison depends on: if any of it changes, the sums start from zero."""
-    model = same_model(Config(), config)
-    return msgspec.structs.replace(model, holdback=config.holdback, challenger=config.challenger)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,10 +143,29 @@ def _explore(
     return best, "", None
 
 
+class Decider(Protocol):
+    """What decides: the champion or the challenger."""
+
+    config: Config
+    policies: Policies
+
+
 def decide_ahead(
+    questions: Sequence[Question], users: Sequence[int], deciders: Sequence[Decider]
+) -> list[tuple[Candidates, Decision] | None]:
+    """Ask the policies of each decider about its questions in one call each; None where `decide` has to ask."""
+    ahead: list[tuple[Candidates, Decision] | None] = [None] * len(questions)
+    for one in {id(decider): decider for decider in deciders}.values():
+        own = [k for k, decider in enumerate(deciders) if decider is one]
+        found = _ask_ahead([questions[k] for k in own], [users[k] for k in own], one.config, one.policies)
+        for k, answer in zip(own, found, strict=True):
+            ahead[k] = answer
+    return ahead
+
+
+def _ask_ahead(
     questions: Sequence[Question], users: Sequence[int], config: Config, policies: Policies
 ) -> list[tuple[Candidates, Decision] | None]:
-    """Ask the policies about all questions in one call each; None where `decide` has to ask."""
     found: list[Candidates | None] = []
     for question in questions:
         try:

@@ -38,9 +38,8 @@ def check_config(config: Config, shards: Shards | None = None) -> None:
     check_shares(config)
     other = challenger_of(config)
     if shards is not None:
-        check_sharding(config, shards)
-        if other is not None:
-            raise ParameterError("a challenger is not possible while users are kept in shards; leave out one")
+        for one in (config, other) if other is not None else (config,):
+            check_sharding(one, shards)
     possible(config)
     if other is not None:
         possible(other)

@@ -28,6 +28,7 @@ class Configure(Struct, frozen=True, tag="configure", omit_defaults=True):
     at: Moment
     config: Config
     contract: dict[str, Any] = {}  # what Personalizer's configuration has and `config` has not
+    salt: Annotated[str, Meta(pattern="^[0-9-]{0,64}$")] = ""  # of the trial from here on, if there is one
 
 
 class Rank(Struct, frozen=True, tag="rank", omit_defaults=True):

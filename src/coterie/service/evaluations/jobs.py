@@ -11,6 +11,7 @@ from coterie.service.settings import Config
 JobKind = Literal["evaluation", "importance"]
 Status = Literal["waiting", "running", "done", "failed", "timeout"]
 Source = Literal["logged", "baseline", "uniform", "current", "custom", "search"]
+LATEST = 253_402_300_799_000  # the end of the year 9999, in milliseconds
 # The policies in every evaluation: what was shown, what the application would have shown, and a uniform choice.
 ALWAYS: tuple[Source, ...] = ("logged", "baseline", "uniform")
 NAMES = frozenset((*ALWAYS, "current"))  # reserved
@@ -90,10 +91,11 @@ def moment(milliseconds: float) -> str:
 
 
 def milliseconds(text: str, field: str) -> int:
-    """Return the milliseconds of a time in ISO 8601; without a zone it is UTC."""
+    """Return the milliseconds of a time in ISO 8601, from 1970 to 9999; without a zone it is UTC."""
     try:
         at = datetime.fromisoformat(text)
-        return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+        found = int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+        return min(max(0, found), LATEST)
     except (ValueError, OverflowError, TypeError) as error:
         message = f"{field} is {str(text)[:80]!r}, expected a time such as '2026-11-01T00:00:00Z'"
         raise ValueError(message) from error

@@ -10,14 +10,13 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.evaluations.job_queue import MOST_POLICIES, Evaluations
-from coterie.service.evaluations.jobs import EvaluatedPolicy, Job
+from coterie.service.evaluations.jobs import LATEST, EvaluatedPolicy, Job
 from coterie.service.evaluations.search import candidates, current
 from coterie.service.http.access import ADMIN, READ
 from coterie.service.http.bodies import read, read_counts
 from coterie.service.ids import Name, PathId, decode_id
 from coterie.service.settings import Config
 
-LATEST = 253_402_300_799_000  # the end of the year 9999, in milliseconds
 Moment = Annotated[int, Meta(ge=0, le=LATEST)]
 
 

@@ -12,6 +12,7 @@ from coterie.service.evaluations.job_queue import Evaluations
 from coterie.service.evaluations.jobs import Job, milliseconds, moment
 from coterie.service.evaluations.routes import policies_of
 from coterie.service.settings import Settings
+from coterie.service.threads import in_thread
 
 log = logging.getLogger("coterie.service")
 
@@ -74,7 +75,7 @@ async def keep_optimising(coordinator: Coordinator, evaluations: Evaluations) ->
 async def optimise_if_due(coordinator: Coordinator, evaluations: Evaluations) -> Job | None:
     """Start an automatic optimisation if one is due, and return its job."""
     if schedule_of(coordinator) is None or not due(
-        coordinator, evaluations, await asyncio.to_thread(coordinator.oldest)
+        coordinator, evaluations, await in_thread(coordinator.oldest)
     ):
         return None
     job = await asyncio.to_thread(automatic, coordinator)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from coterie.data.logs.interactions import InteractionLog
 from coterie.data.logs.service_log import from_records
@@ -22,6 +23,7 @@ from coterie.service.evaluations.batches import read_batches
 from coterie.service.evaluations.importance import scores
 from coterie.service.evaluations.jobs import ALWAYS, Job, WorkerAnswer, WorkerInput
 from coterie.service.evaluations.served_policy import ServedPolicy
+from coterie.service.evaluations.time_series import time_series
 
 NUMBERS = {-1: ""}  # no names: users have only numbers
 WHERE = "the log"
@@ -86,9 +88,11 @@ def do(work: WorkerInput, batches: Iterable[Batch]) -> dict[str, Any]:
     found = evaluate(log, policies, told=told, skip_unsupported=True)
     result = as_json(found)
     by_name = {one.name: one for one in found.results}
+    seconds = np.array([one.at or 0.0 for one in log.interactions])
     for part in result["policies"]:
         _complete(part, by_name[part["policy"]])
-    return {**result, "better": better(found, work.job)}
+        part["series"] = time_series(by_name[part["policy"]].evidence, seconds, 1 - found.level)
+    return {**result, "better": better(found, work.job), "features": scores(log, told)}
 
 
 def _complete(part: dict[str, Any], result: Result) -> None:

@@ -10,13 +10,14 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from coterie.errors import CoterieError, FileError
-from coterie.models.files import Tensors, pack_ids, unpack_ids
+from coterie.models.files import Tensors, content_checksum, pack_ids, unpack_ids
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.policy_config import KINDS, Kind, make_policy
 from coterie.service.ids import RULE, is_id
 from coterie.service.settings import Config
 
 VERSION = "1"
+MODEL = "coterie-model"  # the name of the header in the file's metadata
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,6 +29,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dimensions: int
     learned: dict[str, int]
     names: dict[str, str]  # number, as text, to name
+    checksum: str = ""  # of all else; files of earlier versions have none
 
 
 def export_model(bandit: Bandit) -> bytes:
@@ -42,7 +44,13 @@ def export_model(bandit: Bandit) -> bytes:
         tensors |= {f"{kind}.{k}": np.ascontiguousarray(v) for k, v in policy.tensors().items()}
     names = {str(number): bandit.ids[number] for number in bandit.ids.keys() & numbers}
     header = Header(VERSION, config.policy, config.parameters, config.dimensions, learned, names)
-    return save(tensors, metadata={"coterie-model": msgspec.json.encode(header).decode()})
+    header = msgspec.structs.replace(header, checksum=_checksum(header, tensors))
+    return save(tensors, metadata={MODEL: msgspec.json.encode(header).decode()})
+
+
+def _checksum(header: Header, tensors: Tensors) -> str:
+    rest = msgspec.json.encode(msgspec.structs.replace(header, checksum=""))
+    return content_checksum({MODEL: rest.decode()}, tensors)
 
 
 def import_model(content: bytes, bandit: Bandit, at: int) -> None:
@@ -51,6 +59,8 @@ def import_model(content: bytes, bandit: Bandit, at: int) -> None:
     _check_same(header, bandit.config)
     try:
         tensors = load(content)
+        if header.checksum and header.checksum != _checksum(header, tensors):
+            raise ValueError("its checksum does not fit its content")
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise FileError(f"the model file is damaged: {error}") from error
     number_of = _numbers(header.names, bandit)
@@ -65,7 +75,7 @@ def _header(content: bytes) -> Header:
         if not 0 < size <= len(content) - 8:
             raise ValueError("it is cut short, or something else")
         told = msgspec.json.decode(content[8 : 8 + size], type=dict[str, Any]).get("__metadata__", {})
-        header = msgspec.json.decode(told["coterie-model"], type=Header)
+        header = msgspec.json.decode(told[MODEL], type=Header)
     except (ValueError, KeyError, TypeError) as error:
         raise FileError(f"this is not a model file that coterie wrote ({error})") from error
     if header.version != VERSION:

@@ -33,6 +33,7 @@ from coterie.service.logs import log
 from coterie.service.personalizer import routes as personalizer
 from coterie.service.personalizer.errors import PREFIX
 from coterie.service.personalizer.versions import every_form
+from coterie.service.threads import in_thread
 
 KEYS_EVERY = 2.0  # seconds
 NATIVE: tuple[Any, ...] = (decisions, users, configuration, evaluation_routes, statistics, items, page)
@@ -137,7 +138,7 @@ async def _follow_keys(keyring: Keyring, coordinator: Coordinator) -> None:
         if coordinator.refusing == LostError.said:
             continue  # the coordinator connects again
         try:
-            keyring.renew(await asyncio.to_thread(coordinator.store.keys))
+            keyring.renew(await in_thread(coordinator.store.keys))
         except LostError as error:
             coordinator.availability.fail(error)
         except CoterieError as error:  # the keys stay as they were

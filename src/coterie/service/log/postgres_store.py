@@ -134,8 +134,9 @@ class PostgresStore(Store):
     def reconnect(self) -> None:
         """Close the old connections, and connect again; by then the server has recovered."""
         with self._lock, self._reading:
+            self._check_open()
             self._standby = True  # there may be another owner now
-            self.close()
+            self._release()
             self._connect()
 
     def sync(self) -> None:
@@ -155,7 +156,7 @@ class PostgresStore(Store):
     def version(self) -> int:
         return int(self._rows("SELECT version FROM coterie_version")[0][0])
 
-    def close(self) -> None:
+    def _release(self) -> None:
         self._read.close()
         self._write.close()
 
@@ -185,6 +186,7 @@ class PostgresStore(Store):
     def _rows(self, query: str, *values: Any) -> list[Any]:
         try:
             with self._reading:
+                self._check_open()
                 return self._read.execute(_translated(query), values).fetchall()
         except psycopg.Error as error:
             if self._read.closed:
@@ -204,6 +206,7 @@ class PostgresStore(Store):
     @contextmanager
     def _changing(self, size: int = 0, urgent: bool = False) -> Iterator[Changes]:
         with self._lock:
+            self._check_open()
             try:
                 with self._write.transaction(), self._write.cursor() as cursor:
                     if not self._beside_owner:

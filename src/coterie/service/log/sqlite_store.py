@@ -49,6 +49,7 @@ class SqliteStore(Store):
         if not (self._create or self.path.exists()):
             raise _no_store(self.path)
         self._waiting = False  # whether a commit of the log waits for the lock, or is about to
+        self._folding = threading.Lock()  # of the connection that makes checkpoints
         self._connections: list[sqlite3.Connection] = []
         self._owned = None if self._beside_owner else Owned(self.path)
         try:
@@ -61,7 +62,7 @@ class SqliteStore(Store):
             self._written = 0  # about how many bytes since the last checkpoint
             self._prepare()
             # Checkpoints have their own connection, so that commits need not wait for them.
-            self._fold, self._folding = self._connect(), threading.Lock()
+            self._fold = self._connect()
             self._read = self._connect()
             self._read.execute("PRAGMA query_only = ON")
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # its message may quote damaged text
@@ -74,12 +75,13 @@ class SqliteStore(Store):
             self.close()
             raise
 
-    def close(self) -> None:
+    def _release(self) -> None:
         """Close what is open, SQLite's connections first: closing them releases its locks."""
-        while self._connections:
-            self._connections.pop().close()
-        if self._owned is not None:
-            self._owned.close()
+        with self._folding:
+            while self._connections:
+                self._connections.pop().close()
+            if self._owned is not None:
+                self._owned.close()
 
     def sync(self) -> None:
         """Sync the write-ahead log, for the level that does not sync on every commit."""
@@ -117,6 +119,7 @@ class SqliteStore(Store):
             # Under the lock, because commits use the same connection. As a script, because Python stops a statement
             # without columns after its first step, which frees one page.
             with self._lock:
+                self._check_open()
                 self._write.executescript(f"PRAGMA incremental_vacuum({PAGES})")
 
     def version(self) -> int:
@@ -203,6 +206,7 @@ class SqliteStore(Store):
     def _rows(self, query: str, *values: Any) -> list[Any]:
         try:
             with self._reading:
+                self._check_open()
                 return self._read.execute(plain(query), values).fetchall()
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise FileError(f"{self.path} cannot be read: {error}; restore a backup") from error
@@ -216,6 +220,7 @@ class SqliteStore(Store):
         with self._lock:
             if urgent:
                 self._waiting = False
+            self._check_open()
             try:
                 cursor = self._write.cursor()
                 cursor.execute("BEGIN IMMEDIATE")
@@ -236,6 +241,8 @@ class SqliteStore(Store):
             return  # another thread is doing it
         try:
             self._written = 0
+            if self._closed:
+                return  # which has written it
             self._fold.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except sqlite3.Error as error:
             raise _named(error) from error

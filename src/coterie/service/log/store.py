@@ -104,6 +104,7 @@ class Store(ABC):
         self._lock = threading.Lock()  # of the writing connection
         self._reading = threading.Lock()  # of the reading one
         self._saving = threading.Lock()  # one snapshot at a time
+        self._closed = False
 
     @abstractmethod
     def _rows(self, query: str, *values: Any) -> list[Any]:
@@ -331,9 +332,18 @@ class Store(ABC):
         with self._changing() as changes:
             return bool(changes.execute("DELETE FROM @keys WHERE name = ?", (name,)).rowcount)
 
-    @abstractmethod
     def close(self) -> None:
-        """Release the store."""
+        """Release the store, once no thread reads or writes it; threads that come later get a StoreError."""
+        with self._lock, self._reading:
+            self._closed = True
+            self._release()
+
+    @abstractmethod
+    def _release(self) -> None: ...
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreError(f"{self.where} is closed")
 
     def evaluations(self) -> list[bytes]:
         """Return the kept evaluations. Damaged ones are skipped."""

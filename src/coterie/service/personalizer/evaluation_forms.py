@@ -1,10 +1,12 @@
 """Evaluations and feature importances in two forms: `policyResults` of old versions, `content` of the last one."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from coterie.service.durations import format_duration
 from coterie.service.evaluations.jobs import Job, moment
+from coterie.service.personalizer.aggregation import WHOLE, Aggregation
 from coterie.service.personalizer.configuration import written
 from coterie.service.personalizer.versions import names_version
 
@@ -103,23 +105,39 @@ def _sum(part: dict[str, Any], end: float, length: float) -> dict[str, Any]:
     }
 
 
-def _last_form(job: Job, whole: bool = True) -> dict[str, Any]:
+def last_form(job: Job, whole: bool = True, asked: Aggregation = WHOLE) -> dict[str, Any]:
+    """Return an evaluation as the last version answers it, with the time series that was asked for."""
     told = _evaluation(job) | {"status": _status(job)[1]}
     result = job.result
     told["description"] = job.error or ("" if result is None else f"{result['verdict']}. {result['words']}")
     if whole and result is not None:
-        rows = [_result(job, part, _series) for part in result["policies"]]
-        told["content"] = {"startTime": told["startTime"], "endTime": told["endTime"], "value": rows}
+        rows = [_result(job, part, partial(_series, asked=asked)) for part in result["policies"]]
+        told["content"] = {
+            "startTime": told["startTime"] if asked.start is None else moment(asked.start),
+            "endTime": told["endTime"] if asked.end is None else moment(asked.end),
+            "intervalInMinutes": asked.minutes,
+            "value": rows,
+        }
     return told
 
 
-def _series(part: dict[str, Any]) -> dict[str, Any]:
-    def worth(estimate: dict[str, float]) -> dict[str, Any]:
-        interval = [estimate["low"], estimate["high"]]
-        return {"expectedReward": estimate["value"], "confidenceInterval": interval}
+def _series(part: dict[str, Any], asked: Aggregation) -> dict[str, Any]:
+    def worth(value: float, low: float, high: float) -> dict[str, Any]:
+        return {"expectedReward": value, "confidenceInterval": [low, high]}
 
-    data = [{"timeStamp": moment(1000 * (one["at"] or 0)), **worth(one["dr"])} for one in part["windows"]]
-    return {"slotId": "", "summary": worth(part["dr"]), "timeseries": {"data": data}}
+    length = 60_000 * asked.minutes
+    if "series" in part:
+        points = part["series"][str(asked.minutes)]
+    else:  # an earlier version made the evaluation, and kept a few windows
+        points = [[1000 * (one["at"] or 0), *_ends(one["dr"])] for one in part["windows"]]
+    data = [
+        {"timeStamp": moment(end), **worth(*found)} for end, *found in points if asked.overlaps(end, length)
+    ]
+    return {"slotId": "", "summary": worth(*_ends(part["dr"])), "timeseries": {"data": data}}
+
+
+def _ends(estimate: dict[str, float]) -> tuple[float, float, float]:
+    return estimate["value"], estimate["low"], estimate["high"]
 
 
 def importance_form(job: Job, whole: bool = True) -> dict[str, Any]:
@@ -133,5 +151,5 @@ def importance_form(job: Job, whole: bool = True) -> dict[str, Any]:
     return told
 
 
-EVALUATION = Forms(_first_form, _last_form)
+EVALUATION = Forms(_first_form, last_form)
 IMPORTANCE = Forms(importance_form, importance_form)

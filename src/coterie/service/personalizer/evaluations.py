@@ -17,6 +17,7 @@ from coterie.service.evaluations.jobs import EvaluatedPolicy, Job, JobKind, mill
 from coterie.service.evaluations.routes import policies_of
 from coterie.service.http.access import ADMIN, READ
 from coterie.service.ids import RULE, decode_id, is_id
+from coterie.service.personalizer.aggregation import read_aggregation
 from coterie.service.personalizer.bodies import read
 from coterie.service.personalizer.configuration import PolicyContract, parse_arguments
 from coterie.service.personalizer.errors import PREFIX, Refusal
@@ -27,8 +28,9 @@ from coterie.service.personalizer.evaluation_forms import (
     ONLINE,
     Forms,
     importance_form,
+    last_form,
 )
-from coterie.service.personalizer.versions import every_form, in_path
+from coterie.service.personalizer.versions import every_form, in_path, names_version
 from coterie.service.problems import Problem
 
 BAD = "InvalidEvaluationContract"
@@ -138,7 +140,7 @@ async def _make_job(
 
 def _time(text: str, field: str) -> int:
     try:
-        return max(0, milliseconds(text, field))
+        return milliseconds(text, field)
     except ValueError as error:
         raise Refusal(400, BAD, str(error), field) from error
 
@@ -186,8 +188,12 @@ def _shared_routes(path: str, kind: JobKind, forms: Forms, missing: str) -> list
     @get(one, opt=READ)
     async def show(job_id: FromPath[str], state: State, request: Request[Any, Any, Any]) -> dict[str, Any]:
         """Show one with its result."""
+        path = request.scope["path"]
         with contract_errors(missing):
-            return forms.of(state.evaluations.find(kind, decode_id(job_id)), request.scope["path"])
+            job = state.evaluations.find(kind, decode_id(job_id))
+        if kind == "importance" or names_version(path):
+            return forms.of(job, path)
+        return last_form(job, asked=read_aggregation(request.query_params))
 
     @delete(one, opt=ADMIN, status_code=204)
     async def remove(job_id: FromPath[str], state: State) -> None:

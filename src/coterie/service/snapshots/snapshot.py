@@ -282,7 +282,7 @@ def _restore(state: State, shards: Shards | None, find: pieces.Find | None) -> B
     if state.rival is not None:
         theirs = [name for name in state.parts if name.startswith(RIVAL)]
         own = {name.removeprefix(RIVAL): state.parts[name] for name in theirs}
-        bandit.challenger = _restore(msgspec.structs.replace(state.rival, parts=own), None, find)
+        bandit.challenger = _restore(msgspec.structs.replace(state.rival, parts=own), shards, find)
         bandit.challenger.fixed = bandit.challenger.config
     bandit.kept = {} if find is None else state.parts
     return bandit

@@ -1,5 +1,9 @@
 """Assigns users to arms: a user's arm is drawn from a hash of the user's id, so it is the same at every visit.
 
+The hash has a salt, which is drawn anew for each trial: so a user is in the same arm during a trial, and the arms of
+two trials are independent. The salt is part of the record that begins the trial. Trials of earlier versions have
+none, which is the empty salt.
+
 Users are assigned, not events, because what a user was shown before changes what the user does next and what the
 model knows of the user: with a user in both arms, each arm would affect what the other earns. Requests without a user
 are assigned one by one, by their event ids.
@@ -32,13 +36,13 @@ class Arm(NamedTuple):
 OUTSIDE = Arm()
 
 
-def assign(config: Config, user: str, event: str) -> Arm:
+def assign(config: Config, user: str, event: str, salt: str = "") -> Arm:
     """Return the arm of a decision. When a share grows, users move into that arm, and no others move."""
     held, given = shares(config)
     if not held + given or config.mode != "online":
         return OUTSIDE
     alone = user == SHARED
-    place = _uniform(event if alone else user)
+    place = _uniform(event if alone else user, salt)
     if place < held:
         return Arm("holdback", alone)
     return Arm("challenger" if place >= 1 - given else "champion", alone)
@@ -49,6 +53,28 @@ def shares(config: Config) -> tuple[float, float]:
     held = 0.0 if config.holdback is UNSET else config.holdback
     given = 0.0 if config.challenger is UNSET else config.challenger.share
     return held, given
+
+
+def salt_of(old: Config, new: Config, running: str | None, fresh: str) -> str:
+    """Return the salt of the trial under new rules: the `fresh` one, if other policies are compared than before.
+
+    If only shares change, it stays, so that no more users move than have to. `running` is the salt of the trial under
+    the old rules, or None. Without a trial the salt is empty.
+    """
+    if not any(shares(new)):
+        return ""
+    return running if running is not None and _policies(old) == _policies(new) else fresh
+
+
+def compared(config: Config) -> list[object]:
+    """Return what a comparison depends on: if any of it changes, the sums start from zero."""
+    return [*_policies(config), config.holdback, config.challenger]
+
+
+def _policies(config: Config) -> list[object]:
+    """Return the policies that a trial compares."""
+    other = None if config.challenger is UNSET else (config.challenger.policy, config.challenger.parameters)
+    return [config.policy, config.parameters, config.dimensions, other]
 
 
 def challenger_of(config: Config) -> Config | None:
@@ -80,7 +106,8 @@ def check_shares(config: Config) -> None:
         )
 
 
-def _uniform(name: str) -> float:
-    """Return a number in [0, 1) that depends only on a name, by another hash than the draws of events."""
-    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8, person=b"coterie-arm").digest()
+def _uniform(name: str, salt: str) -> float:
+    """Return a number in [0, 1) that depends only on name and salt, by another hash than the draws of events."""
+    packed = name.encode("utf-8", "surrogatepass")
+    digest = blake2b(packed, digest_size=8, person=b"coterie-arm", key=salt.encode()).digest()
     return (int.from_bytes(digest, "little") >> 11) / 2**53

@@ -37,12 +37,13 @@ class Sums(Struct):
         self.losses += value < 0
 
 
-class Trial(Struct):
+class Trial(Struct, omit_defaults=True):
     """The current trial: when it began, and what each arm earned."""
 
     start: int  # the position of the record that began it
     at: int  # milliseconds
     arms: dict[str, Sums]
+    salt: str = ""  # with which users are assigned; trials of earlier versions have none
 
 
 class Difference(Struct, frozen=True, rename="camel"):

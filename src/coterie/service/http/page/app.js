@@ -10,6 +10,7 @@ import { item, items, user, users } from "./people.js";
 let timer = 0, turn = 0;
 
 const PAGES = new Map(Object.entries({ "": overview, users, items, "what-if": whatIf, evaluations }));
+const LIVE = new Set([overview, evaluations, evaluation]);  // asked for again every three seconds
 const ONES = new Map(Object.entries({ user, item, event, evaluation }));  // of one, whose id follows
 
 // A mistyped address.
@@ -52,7 +53,7 @@ async function go(focus) {
   if (mine !== turn) return;
   if (focus === true) { main.querySelector("h1")?.focus(); scrollTo(0, 0); }
   main.dataset.ready = String(mine);
-  if (page === overview) timer = setInterval(() => { if (!isPaused() && !document.hidden && !locked()) again(); }, 3000);
+  if (LIVE.has(page)) timer = setInterval(() => { if (!(page === overview && isPaused()) && !document.hidden && !locked()) again(); }, 3000);
 }
 
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });

@@ -9,7 +9,7 @@ export async function ask(path, options = {}) {
   const kept = sessionStorage.getItem(KEY);
   if (kept) headers["X-API-Key"] = kept;
   const answer = await fetch(path, { ...options, headers, cache: "no-store" });
-  if (answer.ok) return answer.json();
+  if (answer.ok) return answer.status === 204 ? null : answer.json();
   const body = await answer.json().catch(() => ({}));
   const message = body.error ? body.error.message : `the service answered ${answer.status}`;
   if (answer.status === 401 || answer.status === 403) unlock(message);

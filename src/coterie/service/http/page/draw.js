@@ -152,6 +152,11 @@ export function range(estimate, width, low, high, kind = "") {
   );
 }
 
+// A share of the whole width, as a bar; the number is beside it.
+export function meter(share) {
+  return svg("svg", { class: "range", viewBox: "0 0 190 26", "aria-hidden": "true" }, svg("rect", { class: "bar", x: 0, y: 6, width: Math.max(2, 190 * share), height: 14, rx: 3 }));
+}
+
 // Users along a scale, one dot each, stacked where they agree; groups by colour.
 export function swarm(groups, low, high, label) {
   const box = el("div", { class: "chart" });

@@ -2,7 +2,7 @@
 import { ask } from "./ask.js";
 import { bars, between, count, el, key, lines, millis, moment, payoff, percent } from "./draw.js";
 import { against, trial } from "./compare.js";
-import { card, decisionsTable, figure, live, main, note, table } from "./parts.js";
+import { card, decisionsTable, figure, live, main, note, redraw, table } from "./parts.js";
 
 let minutes = 60, paused = false;
 export const isPaused = () => paused;
@@ -60,14 +60,13 @@ export function overview(id, still) {
       card("third", "Latency since the start", speed),
       card("", "Latest decisions", latest)),
   );
-  const draw = (container, ...children) => { if (!container.contains(document.activeElement)) container.replaceChildren(...children); };
   async function refresh() {
     const [now, recent] = await Promise.all([ask(`/v1/statistics?minutes=${minutes}`), ask("/v1/decisions?limit=15")]);
     if (!still()) return;
     const total = now.total;
     if (alarm.textContent !== (now.warning || "")) alarm.textContent = now.warning || "";
-    draw(arms, ...trial(now.trial));
-    draw(figures,
+    redraw(arms, ...trial(now.trial));
+    redraw(figures,
       against(now),
       figure("Average payoff", payoff(total.payoff), [between(total.payoffInterval), el("br"), `${count(total.learned)} payoffs learned`]),
       figure("The baseline's", known(total.baseline), lift(total, "baseline")),
@@ -76,15 +75,15 @@ export function overview(id, still) {
       figure("Left to chance", total.entropy === null ? "–" : `${total.entropy.toFixed(2)} bits`, now.bestGuessChanges === null ? "a choice, on average" : `${percent(now.bestGuessChanges)} of the best guesses of the last hour changed`),
       figure("Users", count(now.users), el("a", { href: "#/users" }, "see them")),
       figure("Items", count(now.items), el("a", { href: "#/items" }, "see them")));
-    draw(curve, ...payoffs(now.curve));
-    draw(learned, ...learning(recent.learning));
-    draw(sizes, ...neighbourhoods(recent));
-    draw(shares, ...sharing(now));
+    redraw(curve, ...payoffs(now.curve));
+    redraw(learned, ...learning(recent.learning));
+    redraw(sizes, ...neighbourhoods(recent));
+    redraw(shares, ...sharing(now));
     const { rankLatency: rank, commitLatency: commit } = now;
-    draw(speed,
+    redraw(speed,
       bars([["rank, half", rank.p50], ["90 %", rank.p90], ["99 %", rank.p99], ["log, half", commit.p50], ["90 %", commit.p90], ["99 %", commit.p99]].filter(([, s]) => s !== null).map(([name, s]) => ({ name, value: s, text: millis(s) })), "Latency"),
       note(rank.calls ? `${count(rank.calls)} rank calls over HTTP and ${count(commit.calls)} commits to the log: within how long they were done.` : `${count(commit.calls)} commits to the log, within how long they were done. No rank calls came over HTTP yet.`));
-    draw(latest, decisionsTable(recent.decisions, true));
+    redraw(latest, decisionsTable(recent.decisions, true));
     live.textContent = `${now.policy}, ${now.mode}, ${now.mode === "online" ? `${percent(now.exploration)} by chance` : "the baseline is shown"}`;
   }
   return refresh;

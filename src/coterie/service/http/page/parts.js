@@ -8,6 +8,9 @@ export const figure = (name, value, more) => el("div", { class: "figure" }, el("
 export const card = (kind, title, ...children) => el("section", { class: `card ${kind}` }, el("h2", {}, title), ...children);
 export const note = (...children) => el("p", { class: "note" }, ...children);
 
+// Replaces what a container shows, unless the focus is in it.
+export const redraw = (container, ...children) => { if (!container.contains(document.activeElement)) container.replaceChildren(...children); };
+
 export function table(columns, rows, empty, caption) {
   if (!rows.length) return el("p", { class: "empty" }, empty);
   const head = el("tr", { role: "row" }, columns.map(([name, kind]) => el("th", { scope: "col", role: "columnheader", class: kind }, name)));

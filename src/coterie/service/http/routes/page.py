@@ -16,7 +16,18 @@ FILES = {
     "/page/style.css": ("style.css", "text/css; charset=utf-8"),
     **{
         f"/page/{name}.js": (f"{name}.js", "text/javascript; charset=utf-8")
-        for name in ("app", "ask", "compare", "draw", "evaluations", "explain", "overview", "parts", "people")
+        for name in (
+            "app",
+            "ask",
+            "compare",
+            "draw",
+            "evaluation_form",
+            "evaluations",
+            "explain",
+            "overview",
+            "parts",
+            "people",
+        )
     },
     "/page/icon.svg": ("icon.svg", "image/svg+xml"),
 }
