@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from coterie.engines.local import Local
 from coterie.errors import CoterieError, ParameterError
 from coterie.policies import POLICIES, Policy
 from coterie.policies.cab import Engine as Shards
@@ -37,24 +38,24 @@ def check_config(config: Config, shards: Shards | None = None) -> None:
     """Raise if the policy or the challenger cannot be made, or cannot be kept in shards."""
     check_shares(config)
     other = challenger_of(config)
-    if shards is not None:
-        for one in (config, other) if other is not None else (config,):
-            check_sharding(one, shards)
-    possible(config)
-    if other is not None:
-        possible(other)
+    for one in (config,) if other is None else (config, other):
+        if shards is not None:
+            check_sharding(one)
+        kinds = possible(one)
+        if (
+            shards is not None
+        ):  # a trial in one shard of this process, unless the device itself decides what it takes
+            trial = shards if getattr(shards, "vectors_only", False) else Local(1)
+            for kind in kinds:
+                make_policy(one, kind, trial)
 
 
-def check_sharding(config: Config, shards: Shards) -> None:
-    """Raise if the policy cannot be kept in shards."""
+def check_sharding(config: Config) -> None:
+    """Raise if no policy of this kind can be kept in shards."""
     known = POLICIES.get(config.policy)
     if known is not None and "engine" not in known.not_saved:
         others = "cab and hierarchical can; leave out `engine`"
         raise ParameterError(f"the policy {config.policy!r} cannot be kept in shards, {others}")
-    if config.parameters.get("thompson"):
-        raise ParameterError("thompson=true draws from one random stream, which shards do not have")
-    if config.parameters.get("compensate") is False and getattr(shards, "vectors_only", False):
-        raise ParameterError("compensate=false, but a GPU always corrects rounding errors; leave it out")
 
 
 def possible(config: Config) -> list[Kind]:
@@ -92,7 +93,7 @@ def make_policy(config: Config, kind: Kind, shards: Shards | None = None) -> Pol
         if name in config.parameters:
             raise ParameterError(f"{name!r} cannot be a parameter of the policy: {why}")
     if shards is not None:
-        check_sharding(config, shards)
+        check_sharding(config)
         if kind != "items" or not getattr(shards, "vectors_only", False):
             given["engine"] = shards
     try:
