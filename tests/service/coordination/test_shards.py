@@ -280,11 +280,11 @@ def test_a_partial_answer_of_the_learned_prior_says_so_and_nothing_is_lost(tmp_p
         assert partial is not None
         assert (partial.users, partial.of) == (0, 3)
         assert await coordinator.reward("while down", 1.0) == "applied"
-        assert len(made.waiting) == 1
+        assert len(made._remote.waiting) == 1
         home.backend.held = False
         again = ranking_of(await coordinator.rank(ask("after", user="user 1")))
         assert again.partial is None
-        assert not made.waiting
+        assert not made._remote.waiting
 
     run(tmp_path / "log.db", work, home, policy="hierarchical")
     with opened(tmp_path / "log.db") as store:
