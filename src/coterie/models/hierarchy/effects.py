@@ -76,6 +76,11 @@ class Effects:
         seen = self.figures[:, kernel.TIMES] > 0
         return {NAMES[k]: float(self.figures[k, kernel.VARIANCE]) for k in range(1, KINDS) if seen[k]}
 
+    @property
+    def used(self) -> int:
+        """How many effects are known."""
+        return int(self.table.counts[effect_table.USED] - self.table.counts[effect_table.FREED])
+
     def score(self, user: Hashable, encoded: Encoded, settings: Settings, learned: int) -> Floats:
         """Return the rows of SCORED, a column per candidate, after `learned` payoffs."""
         scored, number = np.empty((len(SCORED), len(encoded))), self._number(user)

@@ -12,6 +12,9 @@ JobKind = Literal["evaluation", "importance"]
 Status = Literal["waiting", "running", "done", "failed", "timeout"]
 Source = Literal["logged", "baseline", "uniform", "current", "custom", "search"]
 LATEST = 253_402_300_799_000  # the end of the year 9999, in milliseconds
+# Intervals of the time series, in minutes; the longer ones are multiples of the first.
+EXPANDING = 5
+ROLLING = (60, 360, 720, 1440)
 # The policies in every evaluation: what was shown, what the application would have shown, and a uniform choice.
 ALWAYS: tuple[Source, ...] = ("logged", "baseline", "uniform")
 NAMES = frozenset((*ALWAYS, "current"))  # reserved

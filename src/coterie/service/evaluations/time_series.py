@@ -15,9 +15,8 @@ import numpy as np
 from coterie.arrays import Floats
 from coterie.evaluation.estimates import doubly_robust, residual_sums
 from coterie.evaluation.evidence import Evidence
+from coterie.service.evaluations.jobs import EXPANDING, ROLLING
 
-EXPANDING = 5  # minutes; of which the longer intervals are multiples
-ROLLING = (60, 360, 720, 1440)
 POINTS = 100  # of a series that are kept: evenly spread if expanding, the newest if rolling
 
 

@@ -6,8 +6,7 @@ Only the last version of the API has these parameters. It requires `startTime` a
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from coterie.service.evaluations.jobs import milliseconds
-from coterie.service.evaluations.time_series import EXPANDING, ROLLING
+from coterie.service.evaluations.jobs import EXPANDING, ROLLING, milliseconds
 from coterie.service.personalizer.errors import Refusal
 
 INTERVALS = {EXPANDING: "Expanding", **dict.fromkeys(ROLLING, "Rolling")}
