@@ -15,16 +15,16 @@ run: $(READY_TO_RUN)
 	$(BIN)/coterie compare
 
 test: check
-	$(BIN)/python -m pytest -n auto --dist loadgroup
+	$(BIN)/python -m pytest -n auto
 
 slow: $(READY)
-	$(BIN)/python -m pytest -n auto --dist loadgroup -m slow
+	$(BIN)/python -m pytest -n auto -m slow
 
 # Compiled loops are invisible to the tracer, so the tests of models and policies run a second time with the compiler off.
 # Tests that need the compiler are skipped there; the two files left out are about the compiler itself.
 coverage: $(READY)
-	$(BIN)/python -m pytest -n auto --dist loadgroup --cov=coterie --cov-report= $(TESTS)
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n auto --dist loadgroup --cov=coterie --cov-append --cov-report= \
+	$(BIN)/python -m pytest -n auto --cov=coterie --cov-report= $(TESTS)
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n auto --cov=coterie --cov-append --cov-report= \
 		-W 'ignore:overflow encountered:RuntimeWarning' \
 		--ignore=tests/models/test_cache.py --ignore=tests/models/test_registers.py $(INTERPRETED)
 	$(BIN)/python -m coverage html --quiet --directory build/coverage

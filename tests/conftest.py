@@ -1,12 +1,14 @@
 """What tests share: long timeouts, one Ray cluster per test process, and skips where the compiler is off."""
 
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx._config
 import numba
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 # A busy machine may take long to answer; the default of httpx is 5 s.
 for name in ("connect", "read", "write", "pool"):
@@ -16,18 +18,25 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run all tests of a file, all of the policies, and all with Ray in one process each.
+WITH_RAY = {"test_cluster.py", "test_on_ray.py", "test_ray_engine.py"}
+
+
+class Groups(LoadScopeScheduling):  # type: ignore[misc]
+    """Runs all tests of a file, all of the policies, and all with Ray in one process each.
 
     Two processes would compile the same loops and start the same servers.
     """
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            file = item.nodeid.partition("::")[0]
-            group = "policies" if "/policies/" in file else file
-            with_ray = "ray_cluster" in getattr(item, "fixturenames", ())
-            item.add_marker(pytest.mark.xdist_group("ray" if with_ray else group))
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = Path(nodeid.partition("::")[0])
+        if file.name in WITH_RAY:
+            return "ray"
+        return "policies" if "policies" in file.parts else str(file)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups:
+    """Distribute tests over processes."""
+    return Groups(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -24,8 +24,6 @@ pytest.importorskip("ray")
 from coterie.engines import Ray
 from coterie.engines.ray import Actors
 
-pytestmark = pytest.mark.xdist_group("ray")
-
 
 @pytest.fixture
 def engine(ray_cluster: str) -> Iterator[Ray]:

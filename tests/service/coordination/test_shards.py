@@ -377,7 +377,6 @@ def test_an_engine_that_cannot_be_read_is_refused_by_name(text: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("ray")
 def test_a_service_on_ray_survives_itself_and_its_shards(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     options = ("--store", str(tmp_path / "log.db"), "--engine", "ray?shards=2")
