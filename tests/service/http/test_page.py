@@ -287,7 +287,7 @@ def test_the_page_compares_with_the_baseline_first(browser: Any, tmp_path: Path)
         assert "unknown" in page.locator(".figure").first.inner_text()
         assert not page.get_by_role("alert").is_visible()
         with httpx.Client(base_url=process.url) as client:
-            for k in range(320):
+            for k in range(560):  # enough for any draw of those held back
                 actions = [{"id": "jazz"}, {"id": "news"}]
                 body = {"user": f"user-{k % 40}", "actions": actions, "eventId": f"e{k}"}
                 chosen = client.post("/v1/rank", json=body).json()["chosen"]
