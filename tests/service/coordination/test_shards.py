@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -128,6 +128,34 @@ def on_a_device() -> Any:
     return open_engine("cuda?device=cpu&block=16")
 
 
+async def ranked_and_rewarded(
+    coordinator: Coordinator, seed: int, cases: Sequence[Case], asked: list[int]
+) -> list[Any]:
+    """Answer 40 questions, together if there are shards, and reward them.
+
+    `asked` gets the number of users of each call to the policies that asks for several at once.
+    """
+
+    def counting(call: Any) -> Any:
+        def counted(self: Any, users: Any, *rest: Any) -> Any:
+            asked.append(len(users))
+            return call(self, users, *rest)
+
+        return counted
+
+    batch = questions(40, seed=seed)
+    if coordinator.shards is None:
+        found = [await coordinator.rank(question) for question in batch]
+    else:
+        with pytest.MonkeyPatch.context() as patch:
+            for case in cases:
+                patch.setattr(case.policy, case.batched, counting(getattr(case.policy, case.batched)))
+            found = await asyncio.gather(*map(coordinator.rank, batch))
+    for question in batch:
+        await coordinator.reward(question.event, 1.0 if question.actions[0].id < "d" else 0.0)
+    return found
+
+
 @pytest.mark.parametrize(
     ("name", "home"), [("cab", lambda: Local(3)), ("cab", on_a_device), ("hierarchical", lambda: Local(3))]
 )
@@ -136,24 +164,11 @@ def test_what_arrives_together_goes_out_together_and_is_answered_as_alone(
 ) -> None:
     case = CASES[name]
     asked: list[int] = []
-    call = getattr(case.policy, case.batched)
-
-    def counting(self: Any, users: Any, *rest: Any) -> Any:
-        asked.append(len(users))
-        return call(self, users, *rest)
 
     async def work(coordinator: Coordinator) -> list[Any]:
         found = []
         for part in range(3):
-            batch = questions(40, seed=part)
-            if coordinator.shards is not None:
-                with pytest.MonkeyPatch.context() as patch:
-                    patch.setattr(case.policy, case.batched, counting)
-                    found += await asyncio.gather(*(coordinator.rank(question) for question in batch))
-            else:
-                found += [await coordinator.rank(question) for question in batch]
-            for question in batch:
-                await coordinator.reward(question.event, 1.0 if question.actions[0].id < "d" else 0.0)
+            found += await ranked_and_rewarded(coordinator, part, [case], asked)
         if isinstance(coordinator.shards, Local):
             await coordinator.rebalance(5)
             assert all(policy.models.shards == 5 for policy in policies(coordinator.bandit, case.policy))
@@ -174,14 +189,8 @@ def test_a_challenger_in_shards_decides_as_in_one_process(tmp_path: Path, name: 
     challenger = Challenger(rival, 0.5, {"alpha": 0.3} if rival == "cab" else {})
     config = msgspec.structs.replace(CASES[name].config, holdback=0.2, challenger=challenger)
 
+    cases = list({name: CASES[name], rival: CASES[rival]}.values())
     asked: list[int] = []
-
-    def counting(call: Any) -> Any:
-        def counted(self: Any, users: Any, *rest: Any) -> Any:
-            asked.append(len(users))
-            return call(self, users, *rest)
-
-        return counted
 
     def both(made: Bandit) -> list[Any]:
         assert made.challenger is not None
@@ -190,16 +199,7 @@ def test_a_challenger_in_shards_decides_as_in_one_process(tmp_path: Path, name: 
     async def work(coordinator: Coordinator) -> list[Any]:
         found = []
         for part in range(3):
-            batch = questions(40, seed=part)
-            if coordinator.shards is not None:
-                with pytest.MonkeyPatch.context() as patch:
-                    for case in {name: CASES[name], rival: CASES[rival]}.values():
-                        patch.setattr(case.policy, case.batched, counting(getattr(case.policy, case.batched)))
-                    found += await asyncio.gather(*map(coordinator.rank, batch))
-            else:
-                found += [await coordinator.rank(question) for question in batch]
-            for question in batch:
-                await coordinator.reward(question.event, 1.0 if question.actions[0].id < "d" else 0.0)
+            found += await ranked_and_rewarded(coordinator, part, cases, asked)
             if part == 0 and coordinator.shards is not None:
                 await coordinator.rebalance(5)
                 assert [policy.models.shards for policy in both(coordinator.bandit)] == [5] * 4

@@ -39,8 +39,6 @@ def check_config(config: Config, shards: Shards | None = None) -> None:
     check_shares(config)
     other = challenger_of(config)
     for one in (config,) if other is None else (config, other):
-        if shards is not None:
-            check_sharding(one)
         kinds = possible(one)
         if (
             shards is not None
@@ -48,14 +46,6 @@ def check_config(config: Config, shards: Shards | None = None) -> None:
             trial = shards if getattr(shards, "vectors_only", False) else Local(1)
             for kind in kinds:
                 make_policy(one, kind, trial)
-
-
-def check_sharding(config: Config) -> None:
-    """Raise if no policy of this kind can be kept in shards."""
-    known = POLICIES.get(config.policy)
-    if known is not None and "engine" not in known.not_saved:
-        others = "cab and hierarchical can; leave out `engine`"
-        raise ParameterError(f"the policy {config.policy!r} cannot be kept in shards, {others}")
 
 
 def possible(config: Config) -> list[Kind]:
@@ -93,7 +83,9 @@ def make_policy(config: Config, kind: Kind, shards: Shards | None = None) -> Pol
         if name in config.parameters:
             raise ParameterError(f"{name!r} cannot be a parameter of the policy: {why}")
     if shards is not None:
-        check_sharding(config)
+        if "engine" not in POLICIES[config.policy].not_saved:
+            others = "cab and hierarchical can; leave out `engine`"
+            raise ParameterError(f"the policy {config.policy!r} cannot be kept in shards, {others}")
         if kind != "items" or not getattr(shards, "vectors_only", False):
             given["engine"] = shards
     try:
