@@ -27,20 +27,8 @@ from tests.service.helpers import START, Clock, ask, bandit, decide, opened, set
 from tests.service.http.test_http import client_of
 
 LINUCB = Challenger("linucb", 0.3)
-OLD_HOLDBACK = [
-    0,
-    1,
-    2,
-    4,
-    7,
-    9,
-    10,
-    11,
-    14,
-    15,
-    18,
-    19,
-]  # of user-0 to user-19, a share of a half without a salt
+# Of user-0 to user-19, a share of a half without a salt.
+OLD_HOLDBACK = [int(k) for k in ["0", "1", "2", "4", "7", "9", "10", "11", "14", "15", "18", "19"]]
 
 
 def test_the_arms_get_their_shares_and_a_user_stays_in_one() -> None:
@@ -88,6 +76,24 @@ def test_each_trial_has_its_salt_and_a_change_of_shares_keeps_it() -> None:
     assert third not in (first, other)
     assert salt(policy="linucb") is None
     assert salt(holdback=0.3, policy="linucb") not in (first, other, third)
+
+
+def test_decisions_are_drawn_with_the_salt_of_their_trial() -> None:
+    """Visits of one trial agree; the next trial holds back other users."""
+    made = bandit(policy="linucb", holdback=0.5)
+
+    def held(visit: str, at: int) -> list[int]:
+        arms = [decide(made, ask(f"{visit}-{k}", f"user-{k}"), at).arm for k in range(20)]
+        assert made.trial is not None
+        salt = made.trial.salt
+        assert arms == [assign(made.config, f"user-{k}", "", salt).name for k in range(20)]
+        return [k for k, arm in enumerate(arms) if arm == "holdback"]
+
+    first = held("one", START)
+    assert held("two", START + 1) == first
+    assert first != OLD_HOLDBACK
+    made.configure(Config(policy="cab", holdback=0.5), START + 1000)
+    assert held("three", START + 1001) not in (first, OLD_HOLDBACK)
 
 
 def test_a_trial_of_an_earlier_version_goes_on_without_a_salt(tmp_path: Path) -> None:
