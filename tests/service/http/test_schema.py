@@ -37,7 +37,7 @@ RELAXED = settings(
 
 @pytest.fixture
 def schema(tmp_path: Path) -> Iterator[Any]:
-    """A fresh service a test: what was sent to it before would change its answers, and so what is tried."""
+    """Start a new service per test: earlier requests would change its answers, and so what is tried."""
     with service("--store", str(tmp_path / "log.db")) as running:
         yield schemathesis.openapi.from_url(
             f"{running.url}/openapi.json", config=SchemathesisConfig.from_dict(RULES)
