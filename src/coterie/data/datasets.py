@@ -10,6 +10,7 @@ from coterie.data.blocks import BlockSource
 from coterie.data.files import VARIABLE
 from coterie.data.logs.logged import Logged
 from coterie.data.published.avazu import avazu
+from coterie.data.published.classified import Classified, cancer, digits, wine
 from coterie.data.published.delicious import delicious
 from coterie.data.published.kddcup import kddcup
 from coterie.data.published.labelled import Labelled
@@ -21,7 +22,7 @@ from coterie.data.worlds.twins import TWINS, twin
 from coterie.errors import ParameterError
 from coterie.models.batches import Batch
 
-Dataset = Labelled | MovieLens | Logged
+Dataset = Labelled | MovieLens | Logged | Classified
 DATASETS: dict[str, Callable[..., Dataset]] = {
     "lastfm": lastfm,
     "delicious": delicious,
@@ -31,6 +32,9 @@ DATASETS: dict[str, Callable[..., Dataset]] = {
     "avazu": avazu,
     **{name: partial(twin, name) for name in TWINS},
     "open-bandit": open_bandit,
+    "digits": digits,
+    "cancer": cancer,
+    "wine": wine,
 }
 
 

@@ -11,7 +11,7 @@ class Round(NamedTuple):
     """One visit. The policy sees `user` and `contexts`; of `payoffs` it learns only the chosen one's."""
 
     user: Hashable
-    contexts: Any  # an array (candidates, n_features), a sequence of item ids, or `Candidates` with both
+    contexts: Any  # an array (candidates, n_features), a sequence of item ids, `Candidates` or `InContext`
     payoffs: NDArray[np.float64]  # (candidates,) each candidate's payoff; NaN where a log does not know it
     expected: NDArray[np.float64]  # (candidates,) the expected payoffs; `payoffs` itself where unknown
     joined: Sequence[Hashable] = ()  # users who arrive before this visit

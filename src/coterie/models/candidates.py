@@ -10,7 +10,8 @@ from coterie.arrays import Floats
 from coterie.errors import ContextError
 from coterie.models.checks import check_order, read_items, read_numbers
 
-VIEWS = ("features", "ids", "both")  # what of an item a policy may be shown
+# What of an item a policy may be shown. "names": an `Action` with its id and the named features of the context.
+VIEWS = ("features", "ids", "both", "names")
 
 
 class Candidate(NamedTuple):
@@ -99,6 +100,37 @@ class Candidates:
         return f"Candidates([{shown}], {len(self)} × {self.n_features} features)"
 
 
+@final
+class InContext(NamedTuple):
+    """Actions in the context of their rounds: item j is the action `ids[actions[j]]` in `contexts[j]`.
+
+    >>> shown = InContext(["yes", "no"], np.array([1, 0]), np.array([[0.5, 1.0], [0.5, 1.0]]))
+    >>> shown.names, shown.crossed.tolist()
+    (['no', 'yes'], [[0.0, 0.0, 0.5, 1.0], [0.5, 1.0, 0.0, 0.0]])
+    """
+
+    ids: list[Any]  # of all actions
+    actions: NDArray[np.int64]  # (items,) positions in `ids`
+    contexts: Floats  # (items, n_context)
+
+    @property
+    def names(self) -> list[Any]:
+        """The id of each item's action."""
+        return [self.ids[action] for action in self.actions.tolist()]
+
+    @property
+    def crossed(self) -> Floats:
+        """Each item's features, (items, len(ids)·n_context): the context in the action's block, 0 in the others."""
+        n = len(self.actions)
+        table = np.zeros((n, len(self.ids), self.contexts.shape[1]))
+        table[np.arange(n), self.actions] = self.contexts
+        return table.reshape(n, -1)
+
+    def at(self, rows: NDArray[np.int64]) -> "InContext":
+        """Return the items at some positions."""
+        return InContext(self.ids, self.actions[rows], self.contexts[rows])
+
+
 def read_table(features: Any, n_features: int | None = None) -> Floats:
     """Return features as float64 (items, n_features), all finite, of any norm."""
     what = "features" if n_features is None else "contexts"
@@ -146,12 +178,19 @@ def _check_type(name: str, value: Any, kind: type, expected: str, n_features: in
 
 
 def pick(items: Any, rows: NDArray[np.int64]) -> Any:
-    """Return the items at some positions, as a policy's `contexts`: of features, ids or `Candidates`."""
+    """Return the items at some positions, in the same form: features, ids, `Candidates` or `InContext`."""
+    if isinstance(items, InContext):
+        return items.at(rows)
     return items[rows] if isinstance(items, np.ndarray | Candidates) else [items[row] for row in rows]
 
 
 def project(items: Any, view: str) -> Any:
-    """Return of `Candidates` what is to be shown: "features", "ids" or "both". Anything else stays as it is."""
+    """Return of `Candidates` or `InContext` what is to be shown: "features", "ids" or "both".
+
+    Anything else stays as it is.
+    """
+    if isinstance(items, InContext):
+        items = Candidates.trusted(items.names, items.crossed)
     if isinstance(items, Candidates):
         return items.features if view == "features" else items.ids if view == "ids" else items
     return items

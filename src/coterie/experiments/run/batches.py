@@ -14,6 +14,7 @@ from coterie.experiments.run.trace import SCHEMA
 from coterie.models.batches import Batch, Outcome
 from coterie.models.candidates import project
 from coterie.policies import Policy
+from coterie.policies.sparse_hierarchical import Action
 
 
 def play_blocks(
@@ -74,4 +75,6 @@ def _items(block: Batch, chosen: Any) -> pa.Array:
     names = project(block.items, "ids")
     if isinstance(names, np.ndarray):
         return pa.nulls(len(chosen), pa.string())
-    return pa.array([str(item) for item in names]).take(pa.array(chosen))
+    return pa.array([str(item.id if isinstance(item, Action) else item) for item in names]).take(
+        pa.array(chosen)
+    )

@@ -16,6 +16,7 @@ from coterie.errors import UserError
 from coterie.models.candidates import Candidate, Candidates
 from coterie.policies import Policy
 from coterie.policies.base.batch import Batch
+from coterie.policies.sparse_hierarchical import Action
 
 BATCH = 250  # rounds
 
@@ -70,7 +71,7 @@ def _name(context: Any) -> str | None:
     """Return an item's id as text; None if it has features only."""
     if isinstance(context, np.ndarray):
         return None
-    return str(context.id if isinstance(context, Candidate) else context)
+    return str(context.id if isinstance(context, Candidate | Action) else context)
 
 
 def _batches(rounds: Iterable[Round]) -> Iterator[list[Round]]:
@@ -95,6 +96,9 @@ def _as_batch(visits: list[Round]) -> Batch:
         items, candidates = _gathered([visit.contexts for visit in visits])
     elif isinstance(visits[0].contexts, np.ndarray) and visits[0].contexts.ndim == 2:
         items = np.concatenate([visit.contexts for visit in visits])
+        candidates = np.arange(len(items)).reshape(payoffs.shape)
+    elif isinstance(visits[0].contexts[0], Action):
+        items = [action for visit in visits for action in visit.contexts]
         candidates = np.arange(len(items)).reshape(payoffs.shape)
     else:
         place = {item: i for i, item in enumerate(dict.fromkeys(item for v in visits for item in v.contexts))}

@@ -18,6 +18,7 @@ from coterie.experiments.run.worlds import World, make_world
 from coterie.models.batches import Batch
 from coterie.models.candidates import project
 from coterie.policies import POLICIES, Policy
+from coterie.policies.sparse_hierarchical import Action
 
 FRIENDS = "friends"
 # The code that determines a trace: policies, models, data, and the modules that play a run.
@@ -68,13 +69,13 @@ class Run:
     def rounds(self) -> Iterator[Round]:
         """Yield the run's rounds from the first on, with the part of the items that the policy sees."""
         for visit in self.make_world().rounds(self.n_rounds, self.seed):
-            yield visit._replace(contexts=project(visit.contexts, self.items))
+            yield visit._replace(contexts=_shown(visit.contexts, self.items))
 
     def blocks(self, start: int) -> Iterator[Batch]:
         """Yield the same rounds from `start` on as blocks, if the world has blocks."""
         world: Any = self.make_world()
         for block in world.blocks(self.n_rounds, self.seed, start):
-            yield block._replace(items=project(block.items, self.items))
+            yield block._replace(items=_shown(block.items, self.items))
 
     def make_world(self) -> World:
         """Make the world again."""
@@ -96,6 +97,17 @@ class Run:
         digest = hashlib.sha256(json.dumps(self.header(), sort_keys=True).encode()).hexdigest()
         readable = "".join(letter if letter.isalnum() or letter in "-.=" else "_" for letter in self.label)
         return f"{readable[:60]}-seed{self.seed}-{digest[:10]}.parquet"
+
+
+def _shown(items: Any, view: str) -> Any:
+    """Return the part of items that a policy sees."""
+    if view != "names":
+        return project(items, view)
+    names = [f"x{k}" for k in range(items.contexts.shape[1])]
+    rows = items.contexts.tolist()
+    return [
+        Action(a, {}, dict(zip(names, row, strict=True))) for a, row in zip(items.names, rows, strict=True)
+    ]
 
 
 @cache

@@ -62,18 +62,20 @@ class Spec:
         return [replace(parse_spec(f"{self.text}:{key}={v}"), stands_for=self.text) for v in values]
 
     def view(self, world: Any) -> str:
-        """Return which part of items the policy sees on `world`: "features", "ids" or "both".
+        """Return which part of items the policy sees on `world`: one of VIEWS.
 
-        Unless the spec sets it: both if the data have both and the policy takes both, else features if there
-        are any, else ids.
+        Unless the spec sets it: names if actions have a context and the policy takes names, both if the data have
+        both and the policy takes both, else features if there are any, else ids.
         """
         has_features = world.n_features is not None
         has_ids = bool(world.one_hot or getattr(world, "has_ids", False))
-        known = [
-            v for v, has in zip(VIEWS, (has_features, has_ids, has_features and has_ids), strict=True) if has
-        ]
-        takes_both = KINDS[self.name].takes_both
+        has_names = getattr(world, "has_contexts", False)
+        there = (has_features, has_ids, has_features and has_ids, has_names)
+        known = [v for v, has in zip(VIEWS, there, strict=True) if has]
+        takes_both, takes_names = KINDS[self.name].takes_both, KINDS[self.name].takes_names
         if self.items is None:
+            if takes_names and has_names:
+                return "names"
             return "both" if takes_both and "both" in known else known[0]
         if self.items not in known:
             raise ParameterError(
@@ -84,15 +86,19 @@ class Spec:
                 f"items=both in {self.text!r}: {self.name} takes features or ids, not both; write items=features "
                 "or items=ids"
             )
+        if self.items == "names" and not takes_names:
+            raise ParameterError(
+                f"items=names in {self.text!r}: {self.name} takes no names; leave items= out"
+            )
         return self.items
 
     def complete(self, *, view: str, n_features: int | None, seed: int) -> dict[str, Any]:
         """Return every parameter of the policy's constructor, for one world and one run."""
         accepted = defaults(self.name)
         given: dict[str, Any] = {"seed": seed}
-        if view != "ids":
+        if view in ("features", "both"):
             given["n_features"] = n_features
-        if view != "features":
+        if view in ("ids", "both"):
             given["one_hot"] = True
         return accepted | {key: value for key, value in given.items() if key in accepted} | self.parameters
 

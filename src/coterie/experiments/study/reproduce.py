@@ -28,6 +28,9 @@ TITLES = {
     "kddcup-twin": "KDD Cup (generated twin)",
     "avazu-twin": "Avazu (generated twin)",
     "open-bandit": "Open Bandit",
+    "digits": "Digits",
+    "cancer": "Tissue samples",
+    "wine": "Wines",
 }
 DISTANT = ("lastfm", "delicious")  # the two panels of Figure 3
 NAMED = {"policy": pl.String, "figure": pl.String}
