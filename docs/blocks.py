@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,7 @@ DOCS = Path(__file__).parent
 PICTURES = DOCS / "pictures"
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```\n(?:\n+```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
 END = "--- end of block ---"
-PORT = "8080"  # where a page's service listens; the tests use a free port
+PORT = "8080"  # where a page's service listens
 LIMIT = 600  # seconds; a page that takes longer is stopped
 START = r"""
 import shlex, subprocess, sys
@@ -48,12 +47,11 @@ class Ran(NamedTuple):
     printed: str
 
 
-def run(page: Path, folder: Path) -> list[Ran]:
-    """Run the blocks of a page in a folder. Raises CalledProcessError if one fails."""
+def run(page: Path, folder: Path, port: str = PORT) -> list[Ran]:
+    """Run the blocks of a page in a folder, with its service on a port. Raises CalledProcessError if one fails."""
     blocks = [found.groups() for found in BLOCK.finditer(page.read_text(encoding="utf-8"))]
     if not blocks:
         return []
-    port = _free_port()
     program = START
     for kind, code, _ in blocks:
         code = code.replace(PORT, port)
@@ -69,7 +67,7 @@ def run(page: Path, folder: Path) -> list[Ran]:
             finally:
                 _end(process.pid)
         out.seek(0)
-        printed = out.read().decode()
+        printed = out.read().decode().replace(f":{port}", f":{PORT}")
     if status:
         raise subprocess.CalledProcessError(status, page.name, printed)
     parts = printed.split(f"{END}\n")[:-1]
@@ -93,12 +91,6 @@ def _environment() -> dict[str, str]:
         "MATPLOTLIBRC": str(PICTURES / "matplotlibrc"),
         "SOURCE_DATE_EPOCH": "0",
     }
-
-
-def _free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
 
 
 def _end(group: int) -> None:

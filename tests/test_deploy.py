@@ -22,7 +22,7 @@ from coterie.cli.app import COMMANDS, read_command
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.serve import make_app
 from coterie.service.settings import Config, Settings, read_settings
-from tests.service.process import SOURCE, free_port
+from tests.service.process import SOURCE, address_in
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
@@ -127,7 +127,6 @@ def test_the_command_of_the_image_serves_and_writes_to_its_volume_alone(
     """With the image's own command, environment and health check; the port and the place of /data differ."""
     data = tmp_path / "data"
     data.mkdir()
-    port = free_port()
     own = {
         name: text.replace("/data", str(data))
         for name, text in environment_of_image().items()
@@ -138,15 +137,16 @@ def test_the_command_of_the_image_serves_and_writes_to_its_volume_alone(
         "PYTHONPATH": str(SOURCE),
         "HOME": str(data),
         "COTERIE_KEY": "a-key-of-more-than-22-characters",
-        "COTERIE_PORT": str(port),
+        "COTERIE_PORT": "0",
         **own,
     }
     words = [*json.loads(image("ENTRYPOINT")), *json.loads(image("CMD"))]
     assert words[0] == "coterie"
     command = [*in_read_only_root(data), sys.executable, "-m", "coterie.cli", *words[1:], *more]
-    with (tmp_path / "said").open("w") as said:
+    with (tmp_path / "said").open("wb") as said:
         process = subprocess.Popen(command, env=environment, cwd=data, stdout=said, stderr=subprocess.STDOUT)
     try:
+        port = address_in(tmp_path / "said", process).rpartition(":")[2]
         end = time.monotonic() + 900  # loops are compiled, on a machine with other things to do
         while process.poll() is None and time.monotonic() < end:
             try:

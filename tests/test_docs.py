@@ -10,6 +10,7 @@ import pytest
 
 from coterie.cli.app import COMMANDS
 from coterie.policies import POLICIES
+from tests.service.process import reserved_port
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -34,7 +35,9 @@ def test_the_code_of_a_page_runs_prints_and_draws_what_the_page_shows(
     """A `text` block right after a block of code is what it prints; an SVG file is one of the pictures."""
     if page.name in NEEDS:
         pytest.importorskip(NEEDS[page.name])
-    for code, shown, printed in blocks.run(page, tmp_path):
+    with reserved_port() as port:
+        ran = blocks.run(page, tmp_path, str(port))
+    for code, shown, printed in ran:
         assert shown is None or plain(printed) == plain(shown), (
             f"{page.name} shows another output:\n{code}\n{printed}"
         )

@@ -1,6 +1,7 @@
 """Forks services quickly: the imports are paid once, so that hundreds of kills take minutes, not hours.
 
-Reads "PORT STORE" lines; for each it forks a child that serves, and prints its process id.
+Reads lines with a store each. For each it forks a child that serves, and that prints its process id and, like every
+service, where it listens.
 """
 
 import os
@@ -19,16 +20,16 @@ def main() -> None:
     warm_up(Config(policy="linucb"))
     print("ready", flush=True)
     for line in sys.stdin:
-        port, store = line.split()
+        store = line.strip()
         child = os.fork()
         if child == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            print(os.getpid(), flush=True)
             settings = read_settings(
-                port=port, store=store, snapshot_every="150", log_level="error", config={"wait": 1.0}
+                port=0, store=store, snapshot_every="150", log_level="error", config={"wait": 1.0}
             )
             serve(settings)
             os._exit(0)
-        print(child, flush=True)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -10,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.service.process import reserved_port
 
 
 def binaries() -> Path | None:
@@ -39,14 +40,14 @@ class Server:
 
 @contextmanager
 def server() -> Iterator[str]:
-    """Run a server on a free port, and yield its URL."""
+    """Run a server, and yield its URL."""
     with controlled() as running:
         yield running.url
 
 
 @contextmanager
 def controlled() -> Iterator[Server]:
-    """Run a server on a free port, and yield it."""
+    """Run a server, and yield it."""
     programs = binaries()
     if programs is None:
         pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
@@ -54,10 +55,7 @@ def controlled() -> Iterator[Server]:
     lend = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
     if lend and subprocess.run([*lend, "true"], capture_output=True, check=False).returncode:
         pytest.skip("PostgreSQL refuses to run as root, and there is no user postgres to run it")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, reserved_port() as port:
         folder = Path(name)
         if lend:
             shutil.chown(folder, "postgres")

@@ -1,11 +1,12 @@
 """A service in a process of its own, for tests that kill it."""
 
 import os
-import signal
+import re
 import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,17 +15,38 @@ from pathlib import Path
 import httpx
 
 SOURCE = Path(__file__).parents[2] / "src"
+PATIENCE = 300  # seconds, on a machine with other things to do
+LISTENING = re.compile(r"^listening on (http\S+)\n", re.MULTILINE)
 
 
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def address_in(said: Path, process: "subprocess.Popen[bytes]") -> str:
+    """Return where a service listens, as soon as it has said so; raises RuntimeError with what else it said."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        over = process.poll() is not None or time.monotonic() > end  # asked before the last look
+        found = LISTENING.search(said.read_text())
+        if found is not None:
+            return found[1]
+        if over:
+            raise RuntimeError(f"the service did not start: {said.read_text()}")
+        time.sleep(0.02)
+
+
+@contextmanager
+def reserved_port() -> Iterator[int]:
+    """Yield a port that another program may bind, for one that cannot say which it took.
+
+    The port stays bound here without listening: a program that names it may bind it too (both set SO_REUSEADDR), and
+    nobody who asks for any free port gets it.
+    """
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield int(holder.getsockname()[1])
 
 
 class Process:
-    """`coterie serve`, started and ready."""
+    """`coterie serve` on a free port, started and ready."""
 
     def __init__(
         self,
@@ -32,38 +54,40 @@ class Process:
         environment: dict[str, str] | None = None,
         trusting: ssl.SSLContext | None = None,
     ) -> None:
-        self.port = free_port()
-        self.url = f"http{'s' if trusting else ''}://127.0.0.1:{self.port}"
-        command = [sys.executable, "-m", "coterie.cli", "serve", "--port", str(self.port), *options]
+        command = [sys.executable, "-m", "coterie.cli", "serve", "--port", "0", *options]
         path = f"{SOURCE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+        # A file, and no pipe: nobody reads while the service runs, and a full pipe would stop it.
+        self._file = tempfile.NamedTemporaryFile()  # noqa: SIM115 - it lives as long as this object
         self.process = subprocess.Popen(
             command,
             env={**os.environ, "PYTHONPATH": path, **(environment or {})},
-            stdout=subprocess.PIPE,
+            stdout=self._file,
             stderr=subprocess.STDOUT,
-            text=True,
         )
-        end = time.monotonic() + 300
-        while True:
-            if self.process.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"the service did not start: {self.stop()[1]}")
-            try:
-                if httpx.get(f"{self.url}/readyz", verify=trusting or True).status_code == 200:
-                    return
-            except httpx.TransportError:
-                time.sleep(0.05)
+        try:
+            self.url = address_in(Path(self._file.name), self.process)
+            end = time.monotonic() + PATIENCE
+            while httpx.get(f"{self.url}/readyz", verify=trusting or True).status_code != 200:
+                assert time.monotonic() < end, "the service is not ready"
+                time.sleep(0.02)
+        except httpx.TransportError as error:
+            raise RuntimeError(f"the service did not start: {self.stop()[1]}") from error
+        except BaseException:
+            self.kill()
+            raise
 
     def kill(self) -> None:
         """End it as kill −9 does."""
-        self.process.send_signal(signal.SIGKILL)
-        self.process.communicate()
+        self.process.kill()
+        self._end()
 
     def stop(self) -> tuple[int, str]:
         """Ask it to stop, and return the exit code and what it said."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        said, _ = self.process.communicate(timeout=300)
-        return self.process.returncode, said
+        self.process.terminate()
+        return self._end()
+
+    def _end(self) -> tuple[int, str]:
+        return self.process.wait(PATIENCE), Path(self._file.name).read_text()
 
 
 @contextmanager
@@ -75,5 +99,4 @@ def service(
     try:
         yield process
     finally:
-        if process.process.poll() is None:
-            process.kill()
+        process.kill()

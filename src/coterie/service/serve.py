@@ -1,4 +1,4 @@
-"""Running the service: checks the settings, opens the store, and runs the application in uvicorn."""
+"""Running the service: checks the settings, listens, opens the store, and runs the application in uvicorn."""
 
 import gc
 import ipaddress
@@ -18,16 +18,21 @@ from coterie.service.http.connections import Connections, make_room_for
 from coterie.service.http.guard import Guard
 from coterie.service.http.keys import Keyring, keys_from_environment, keys_from_settings
 from coterie.service.http.telemetry import spans_of
+from coterie.service.listening import announce, listen, url_of
 from coterie.service.log.store import Store, open_store
 from coterie.service.logs import configure_logs
 from coterie.service.settings import Settings
 
 
 def serve(settings: Settings, demo: bool = False) -> None:
-    """Serve until a signal, finish all accepted work, and exit with 1 if no snapshot was written."""
+    """Serve until a signal, finish all accepted work, and exit with 1 if no snapshot was written.
+
+    Port 0 is a free one; the first line on stdout says where the service listens.
+    """
     configure_logs(settings.log_level)
     os.umask(0o077)  # only the owner may read what this process writes
     check_tls(settings)
+    sockets = listen(settings.host, settings.port)
     store = open_store(settings.store, standby=True, durability=settings.durability)
     app = make_app(settings, store, demo)
     app.metrics.coordinator.availability.give_up = lambda: signal.raise_signal(signal.SIGTERM)
@@ -39,11 +44,9 @@ def serve(settings: Settings, demo: bool = False) -> None:
         signal.signal(number, lambda *_: None)
     connections = Connections(settings, app.metrics)
     connections.most = make_room_for(settings.max_connections)
-    uvicorn.run(
+    config = uvicorn.Config(
         app,
         http=connections.protocol(),
-        host=settings.host,
-        port=settings.port,
         log_level=settings.log_level,
         log_config=None,
         access_log=False,
@@ -56,6 +59,8 @@ def serve(settings: Settings, demo: bool = False) -> None:
         ws="none",
         lifespan="on",
     )
+    announce(url_of(sockets, settings.host, settings.tls_certificate is not None))
+    uvicorn.Server(config).run(sockets)
     if not app.metrics.coordinator.saved:
         sys.exit(1)
 

@@ -4,7 +4,6 @@ import asyncio
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+import httpx
 import psycopg
 import pytest
 
@@ -22,18 +22,18 @@ from coterie.service.log.store import open_store
 from coterie.service.snapshots import snapshot
 from tests.service import postgres
 from tests.service.crash_press import CONNECTIONS, Facts, Sender, press
-from tests.service.process import SOURCE, free_port
+from tests.service.process import SOURCE
 
 ROOT = SOURCE.parent
 LIVES = 50  # of services on one store
 PATIENCE = 300  # seconds, on a machine with other things to do
 
-Start = Callable[[int, str], int]
+Start = Callable[[str], tuple[int, int]]
 
 
 @contextmanager
 def host() -> Iterator[Start]:
-    """Yield what starts a service on a port and a store, and returns its process id."""
+    """Yield what starts a service on a store, and returns its port and its process id."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.service.crash_host"],
         cwd=ROOT,
@@ -45,12 +45,14 @@ def host() -> Iterator[Start]:
     assert process.stdin is not None
     assert process.stdout is not None
 
-    def start(port: int, store: str) -> int:
+    def start(store: str) -> tuple[int, int]:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(f"{port} {store}\n")
+        process.stdin.write(f"{store}\n")
         process.stdin.flush()
-        return int(process.stdout.readline())
+        child = int(process.stdout.readline())
+        said = process.stdout.readline()
+        return int(said.rpartition(":")[2]), child
 
     try:
         assert process.stdout.readline() == "ready\n"
@@ -77,10 +79,11 @@ def stores(kind: str, folder: Path) -> Iterator[Callable[[int], str]]:
 
 
 def _wait_for(port: int, child: int) -> None:
+    """Wait until a service answers as one that has started: ready, or waiting for another one."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
+        with suppress(httpx.TransportError):
+            if httpx.get(f"http://127.0.0.1:{port}/readyz").json()["status"] != "starting":
                 return
         assert Path(f"/proc/{child}").exists(), "the service did not start"
         time.sleep(0.005)
@@ -121,14 +124,12 @@ def _kill_often(start: Start, store: str, kills: int, seed: int) -> Facts:
     facts = Facts()
     senders = [Sender(number, seed, facts, policies=True) for number in range(CONNECTIONS)]
     for _ in range(kills):
-        port = free_port()
-        child = start(port, store)
+        port, child = start(store)
         _wait_for(port, child)
         answers = 0 if rng.random() < 0.1 else rng.randrange(1, 80)
         asyncio.run(_press_and_kill(port, child, senders, answers, rng.uniform(0, 0.02)))
         _until_free(store)
-    port = free_port()
-    child = start(port, store)
+    port, child = start(store)
     _wait_for(port, child)  # this start finishes what the last kill interrupted
     asyncio.run(_press_and_kill(port, child, [], 0, 0.0))
     _until_free(store)

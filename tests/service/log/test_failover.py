@@ -31,7 +31,6 @@ from tests.service import postgres
 from tests.service.crash_press import CONNECTIONS, Facts, Sender
 from tests.service.helpers import Clock, ask
 from tests.service.log import test_crash as crash
-from tests.service.process import free_port
 
 
 @pytest.fixture(scope="module")
@@ -455,8 +454,7 @@ class Pair:
 
     def add(self) -> None:
         """Start one more."""
-        port = free_port()
-        child = self._start(port, self._store)
+        port, child = self._start(self._store)
         crash._wait_for(port, child)
         self._running.append((port, child))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.service.process import SOURCE, free_port
+from tests.service.process import SOURCE, address_in
 
 PAGE = (Path(__file__).parents[3] / "docs" / "migrate-from-personalizer.md").read_text()
 
@@ -29,11 +29,11 @@ def test_the_page_works_as_it_stands(tmp_path: Path) -> None:
     make = coterie("coterie keys new my-app --scope decide --scope read --scope admin --store coterie.db")
     made = subprocess.run(make, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     (key,) = re.findall(r"ck_[\w-]+", made.stdout)
-    port = free_port()
-    serve = [*coterie("coterie serve --store coterie.db"), "--port", str(port)]
-    server = subprocess.Popen(serve, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
+    serve = [*coterie("coterie serve --store coterie.db"), "--port", "0"]
+    with (tmp_path / "said").open("wb") as said:
+        server = subprocess.Popen(serve, cwd=tmp_path, env=environment, stdout=said)
     try:
-        url = f"http://127.0.0.1:{port}"
+        url = address_in(tmp_path / "said", server)
         wait_for(url, server)
         code = "\n".join(re.findall(r"```py\n(.*?)```", PAGE, re.S))
         ran = subprocess.run(

@@ -4,11 +4,12 @@ import argparse
 from typing import Any
 
 import uvicorn
-from litestar import Litestar, post
+from litestar import Litestar, get, post
 from litestar.params import JSONBody
 
 from coterie.service.coordination.answers import Candidate, Ranking
 from coterie.service.http.routes.decisions import RankBody
+from coterie.service.listening import announce, listen, url_of
 from coterie.service.personalizer.bodies import RankIn, RankOut
 from coterie.service.serve import tune_garbage_collection
 
@@ -29,15 +30,23 @@ async def compatible(data: JSONBody[RankIn]) -> RankOut:
     return RankOut(ranking, data.event_id or "none", data.actions[0].id)
 
 
+@get("/readyz")
+async def readyz() -> dict[str, str]:
+    """Say that ranks are answered, as the service does."""
+    return {"status": "ready"}
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Serve the endpoint on loopback."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--port", type=int, default=0)
     options: Any = parser.parse_args(arguments)
-    app = Litestar([rank, compatible], openapi_config=None, logging_config=None)
+    sockets = listen("127.0.0.1", options.port)
+    app = Litestar([rank, compatible, readyz], openapi_config=None, logging_config=None)
     tune_garbage_collection()  # as the service does
     quiet: Any = {"access_log": False, "log_level": "warning", "ws": "none", "proxy_headers": False}
-    uvicorn.run(app, host="127.0.0.1", port=options.port, **quiet)
+    announce(url_of(sockets, "127.0.0.1"))
+    uvicorn.Server(uvicorn.Config(app, **quiet)).run(sockets)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 import asyncio
 import os
 import random
+import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import msgspec
 from msgspec import Struct
@@ -35,6 +36,8 @@ MOST_SECONDS = 600.0
 
 # The modules that serve: the service, and the endpoint without a service behind it.
 SERVERS = {"serve": ["coterie.cli", "serve"], "bare": ["coterie.bench.service.baseline"]}
+
+LISTENING = re.compile(r"listening on (http\S+)\n")  # the first line that a server prints
 
 Dialect = Literal["native", "personalizer"]
 PATHS: dict[Dialect, str] = {"native": "/v1/rank", "personalizer": "/personalizer/v1.0/rank"}
@@ -241,27 +244,28 @@ class Server:
             raise ParameterError(
                 f"a fresh server is measured on Linux, and this is {sys.platform}: start one and give its --url"
             )
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        command = [sys.executable, "-m", *arguments, "--port", str(self.port)]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        command = [sys.executable, "-m", *arguments, "--port", "0"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         cores = sorted(os.sched_getaffinity(0))
         if len(cores) > 1:
             os.sched_setaffinity(self.process.pid, {cores[-1]})
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = ""
 
     def wait(self, seconds: float = 60.0) -> None:
-        """Wait until it accepts connections."""
+        """Wait until it says where it listens, and then until it is ready."""
+        assert self.process.stdout is not None
+        found = LISTENING.fullmatch(self.process.stdout.readline())
+        if found is None:
+            raise ParameterError(f"the server ended with exit code {self.process.wait()}")
+        self.url = found[1]
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if self.process.poll() is not None:
                 raise ParameterError(f"the server ended with exit code {self.process.returncode}")
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return
+            if _ready(self.url):
+                return
             time.sleep(0.05)
-        raise ParameterError(f"the server did not start within {seconds:g} s")
+        raise ParameterError(f"the server was not ready within {seconds:g} s")
 
     def cpu_seconds(self) -> float:
         """Return the processor time it has used, which does not depend on other load."""
@@ -271,7 +275,15 @@ class Server:
     def kill(self) -> None:
         """Kill it without warning."""
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
+        self.process.communicate()
+
+
+def _ready(url: str) -> bool:
+    try:
+        with urlopen(f"{url}/readyz", timeout=10):
+            return True
+    except OSError:  # also an answer of 503
+        return False
 
 
 def warm_store(path: Path, plan: Plan, payoffs: int) -> None:

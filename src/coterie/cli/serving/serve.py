@@ -12,7 +12,12 @@ def serve(
         str | None,
         typer.Option(help="Where to listen; beyond loopback only with a key. [default: 127.0.0.1]"),
     ] = None,
-    port: Annotated[int | None, typer.Option(help="The port. [default: 8080]")] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            help="The port; 0 takes a free one, which the first line on stdout names. [default: 8080]"
+        ),
+    ] = None,
     store: Annotated[
         str | None, typer.Option(help="A file for SQLite, or postgresql://… [default: coterie.db]")
     ] = None,
