@@ -34,8 +34,9 @@ def serve(settings: Settings, demo: bool = False) -> None:
     check_tls(settings)
     sockets = listen(settings.host, settings.port)
     store = open_store(settings.store, standby=True, durability=settings.durability)
-    app = make_app(settings, store, demo)
-    app.metrics.coordinator.availability.give_up = lambda: signal.raise_signal(signal.SIGTERM)
+    app = make_app(settings, store, demo, listen_first=True)
+    coordinator = app.metrics.coordinator
+    coordinator.availability.give_up = lambda: signal.raise_signal(signal.SIGTERM)
     # The event loop's thread is busy with requests; the committer must not wait 5 ms for the interpreter.
     sys.setswitchinterval(0.0005)
     tune_garbage_collection()
@@ -61,7 +62,9 @@ def serve(settings: Settings, demo: bool = False) -> None:
     )
     announce(url_of(sockets, settings.host, settings.tls_certificate is not None))
     uvicorn.Server(config).run(sockets)
-    if not app.metrics.coordinator.saved:
+    if coordinator.failure is not None:
+        raise coordinator.failure
+    if not coordinator.saved:
         sys.exit(1)
 
 
@@ -72,14 +75,15 @@ def tune_garbage_collection() -> None:
     gc.set_threshold(50_000, 50, 100)
 
 
-def make_app(settings: Settings, store: Store, demo: bool = False) -> Guard:
-    """Return the application over an open store, after checking who may reach it."""
+def make_app(settings: Settings, store: Store, demo: bool = False, listen_first: bool = False) -> Guard:
+    """Return the application over an open store, after checking who may reach it; the rest is for `create_app`."""
     fixed = [*keys_from_settings(settings.keys), *keys_from_environment(os.environ)]
     keyring = Keyring(fixed, store.keys())
     check_host(settings, keyring)
     # Payoffs wait for a shard that is being rebuilt; the bandit decides whether to answer meanwhile.
     shards = None if settings.engine is None else open_engine(settings.engine, when_down="partial")
-    return create_app(Coordinator(settings, store, shards=shards), keyring, demo, spans_of(settings))
+    coordinator = Coordinator(settings, store, shards=shards)
+    return create_app(coordinator, keyring, demo, spans_of(settings), listen_first)
 
 
 def check_tls(settings: Settings) -> None:

@@ -3,66 +3,16 @@
 import asyncio
 import logging
 import resource
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from prometheus_client import generate_latest
 
 from coterie.service.http.connections import OTHER_FILES, Connections, make_room_for
-from coterie.service.log.sqlite_store import SqliteStore
-from coterie.service.serve import make_app
-from coterie.service.settings import Settings
+from tests.service.http.wires import HEALTH, answer, ask, running
 
 JSON = b"content-type: application/json\r\n"
-HEALTH = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
-Wire = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-@asynccontextmanager
-async def running(
-    path: Path, **more: Any
-) -> AsyncIterator[tuple[Callable[[], Awaitable[Wire]], Connections]]:
-    """Serve in this process, and yield what connects to it."""
-    settings = Settings(store=str(path / "log.db"), **more)
-    app: Any = make_app(settings, SqliteStore(settings.store))
-    connections = Connections(settings, app.metrics)
-    config = uvicorn.Config(
-        app,
-        http=connections.protocol(),
-        port=0,
-        log_config=None,
-        ws="none",
-        lifespan="on",
-    )
-    server = uvicorn.Server(config)
-    task = asyncio.create_task(server.serve())
-    while not server.started:
-        assert not task.done(), task.result()
-        await asyncio.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    try:
-        yield lambda: asyncio.open_connection("127.0.0.1", port), connections
-    finally:
-        server.should_exit = True
-        await task
-
-
-async def answer(wire: Wire) -> bytes:
-    """Return one answer with its body."""
-    head = await wire[0].readuntil(b"\r\n\r\n")
-    length = next(
-        int(line[16:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")
-    )
-    return head + await wire[0].readexactly(length)
-
-
-async def ask(wire: Wire, request: bytes = HEALTH) -> bytes:
-    wire[1].write(request)
-    return await answer(wire)
 
 
 def number(connections: Connections, name: str) -> float:

@@ -12,6 +12,7 @@ from coterie.service.coordination.standby import WAITING, Standby
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.records import Tick, encode, pack
 from coterie.service.log.errors import BrokenError, FullError, LostError, StoreError
+from coterie.service.log.recovery import Progress
 from coterie.service.log.store import Append
 from coterie.service.logs import log
 from coterie.service.threads import in_thread
@@ -28,6 +29,7 @@ class Availability:
         self.waiting = False  # whether another process owns the store
         self.give_up: Callable[[], None] = lambda: None  # called when a free store cannot be served
         self.pauses: Sequence[float] = PAUSES
+        self.progress = Progress()  # of reading the log
         self.healing: asyncio.Task[None] | None = None
         self._sequencer = sequencer
         self._store = sequencer.store
@@ -70,7 +72,7 @@ class Availability:
 
     async def recovered(self) -> Bandit:
         """Return the bandit as the log says, once the store is ours."""
-        standby = Standby(self._store, self._sequencer.shards)
+        standby = Standby(self._store, self._sequencer.shards, self.progress)
         await standby.wait(self.wait)
         async with self._sequencer.scrubbing:
             bandit = await in_thread(standby.bandit)

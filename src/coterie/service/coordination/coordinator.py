@@ -16,8 +16,9 @@ from coterie.service.coordination.background import Background
 from coterie.service.coordination.client_decisions import Decided, keep_all
 from coterie.service.coordination.microbatch import Microbatch
 from coterie.service.coordination.rules import first_rules
-from coterie.service.coordination.sequencer import Sequencer
+from coterie.service.coordination.sequencer import STARTING, Sequencer
 from coterie.service.coordination.slots import next_slot
+from coterie.service.coordination.standby import WAITING
 from coterie.service.core.bandit import Answer, Bandit
 from coterie.service.core.events import Event, Outcome, Paid
 from coterie.service.core.question import Question
@@ -47,7 +48,9 @@ class Coordinator:
         self.sequencer = Sequencer(store, self.clock, shards, settings.max_queue)
         self.availability = Availability(self.sequencer, settings.when_down == "refuse")
         self.background = Background(self.sequencer, settings)
-        self.saved = False  # whether a stop has written its snapshot
+        self.preparing = False  # whether the application still prepares what the first request needs
+        self.failure: Exception | None = None  # why the start failed, if it did
+        self.saved = False  # whether a stop has left all that was acknowledged in the log and a snapshot
         self._microbatch = None if shards is None else Microbatch(self._rank_many)
         self._moving = False  # whether users go from shard to shard
         self._tasks: list[asyncio.Task[None]] = []
@@ -60,7 +63,16 @@ class Coordinator:
     @property
     def refusing(self) -> str | None:
         """Why writes are refused, if they are."""
-        return self.sequencer.refusing
+        return STARTING if self.preparing else self.sequencer.refusing
+
+    def check_open(self) -> None:
+        """Raise while no request is answered: during the start, and while another process owns the store."""
+        if self.availability.waiting:
+            raise Problem(503, "waiting", f"no request is answered here now: {WAITING}", 1)
+        if self.refusing == STARTING:
+            progress = self.availability.progress
+            read = f"{progress.read:,} of {progress.of:,} records of the log are read"
+            raise Problem(503, "starting", f"the service is starting: {read}; try again", 1)
 
     # Start and stop.
 
@@ -86,7 +98,9 @@ class Coordinator:
         """Refuse new work, finish what was accepted, snapshot, and release the store; `saved` says if that worked."""
         sequencer, healing = self.sequencer, self.availability.healing
         waited = self.availability.waiting  # then the owner has all that was acknowledged
+        unused = self.refusing == STARTING  # then nothing was acknowledged here
         sequencer.refusing = "stopping"
+        self.availability.progress.stop()
         tasks = [*self._tasks, *([healing] if healing else [])]
         for task in tasks:
             task.cancel()
@@ -100,7 +114,7 @@ class Coordinator:
                     if committer.failed is not None:
                         raise committer.failed
                     await sequencer.snapshot()
-            self.saved = waited or committer is not None
+            self.saved = waited or unused or committer is not None
         except CoterieError as error:  # what was acknowledged is in the log
             log.error(f"no snapshot was written at the stop, so the next start reads the log: {error}")
         finally:

@@ -20,6 +20,7 @@ from coterie.service.snapshots.saving import save
 from coterie.service.threads import in_thread
 
 T = TypeVar("T")
+STARTING = "starting"  # why work is refused until the log is read
 
 
 @final
@@ -34,7 +35,7 @@ class Sequencer:
         self.bandit = Bandit(shards)
         self.turns = Turns()
         self.committer: Committer | None = None  # as long as the store is not ours
-        self.refusing: str | None = "starting"  # why writes are refused, if they are
+        self.refusing: str | None = STARTING  # why writes are refused, if they are
         self.on_failure: Callable[[StoreError], None] = lambda error: None  # called when the store fails
         self.on_batch: Callable[[int, float], None] | None = None  # called with each commit; see Committer
         self.scrubbing = asyncio.Lock()  # no user is scrubbed from the log while it is held

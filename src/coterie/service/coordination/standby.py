@@ -9,7 +9,7 @@ from coterie.errors import FileError
 from coterie.policies.cab import Engine as Shards
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.warm_up import warm_up
-from coterie.service.log.recovery import ScrubbedMeanwhileError, catch_up, recover
+from coterie.service.log.recovery import Progress, ScrubbedMeanwhileError, catch_up, recover
 from coterie.service.log.store import Store
 from coterie.service.logs import log
 from coterie.service.threads import in_thread
@@ -22,8 +22,9 @@ EVERY = 0.25  # seconds between two looks
 class Standby:
     """Reads a log as it grows until the store is ours, and then returns the bandit as the log says."""
 
-    def __init__(self, store: Store, shards: Shards | None = None) -> None:
+    def __init__(self, store: Store, shards: Shards | None = None, progress: Progress | None = None) -> None:
         self.store = store
+        self.progress = progress
         self.shards = shards  # shards belong to the owner, so with them nothing is followed
         self._bandit: Bandit | None = None
         self._epoch = -1
@@ -62,7 +63,7 @@ class Standby:
             with suppress(ScrubbedMeanwhileError):
                 self._catch_up(bandit)
                 return bandit
-        return recover(self.store, False, self.shards)
+        return recover(self.store, False, self.shards, progress=self.progress)
 
     def _catch_up(self, bandit: Bandit) -> None:
         catch_up(bandit, self.store, owned=False)

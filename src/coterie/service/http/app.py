@@ -10,11 +10,13 @@ from litestar.connection import ASGIConnection
 from litestar.datastructures import State
 from litestar.handlers import BaseRouteHandler
 from litestar.openapi import OpenAPIConfig
+from msgspec import UNSET, Struct, UnsetType
 from prometheus_client import generate_latest
 
 from coterie import __version__
 from coterie.errors import CoterieError
 from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.coordination.sequencer import STARTING
 from coterie.service.core.warm_up import warm_up
 from coterie.service.demo import live
 from coterie.service.evaluations import routes as evaluation_routes
@@ -39,6 +41,14 @@ KEYS_EVERY = 2.0  # seconds
 NATIVE: tuple[Any, ...] = (decisions, users, configuration, evaluation_routes, statistics, items, page)
 
 
+class Readiness(Struct, frozen=True, rename="camel"):
+    """Whether new work is accepted: `ready`, or why not."""
+
+    status: str
+    replayed: int | UnsetType = UNSET  # during a start: how many records of the log are read,
+    records: int | UnsetType = UNSET  # of how many after the newest snapshot
+
+
 @get("/healthz", opt=OPEN, operation_id="healthz")
 async def healthz() -> dict[str, str]:
     """Say that the process is alive."""
@@ -46,10 +56,14 @@ async def healthz() -> dict[str, str]:
 
 
 @get("/readyz", opt=OPEN, operation_id="readyz")
-async def readyz(state: State) -> Response[dict[str, str]]:
-    """Say whether new work is accepted."""
-    why = state.coordinator.refusing
-    return Response({"status": "ready"} if why is None else {"status": why}, status_code=503 if why else 200)
+async def readyz(state: State) -> Response[Readiness]:
+    """Say whether new work is accepted; during a start also how far it is."""
+    coordinator: Coordinator = state.coordinator
+    why = coordinator.refusing
+    if why == STARTING:
+        progress = coordinator.availability.progress
+        return Response(Readiness(why, progress.read, progress.of), status_code=503)
+    return Response(Readiness(why or "ready"), status_code=503 if why else 200)
 
 
 @get("/metrics", opt=READ, operation_id="metrics", media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -69,14 +83,22 @@ async def openapi(request: Request[Any, Any, Any]) -> Response[bytes]:
 
 
 def create_app(
-    coordinator: Coordinator, keyring: Keyring, demo: bool = False, spans: Spans | None = None
+    coordinator: Coordinator,
+    keyring: Keyring,
+    demo: bool = False,
+    spans: Spans | None = None,
+    listen_first: bool = False,
 ) -> Guard:
-    """Return the ASGI application. It starts the coordinator at its start, and stops it at its end."""
+    """Return the ASGI application. It starts the coordinator at its start, and stops it at its end.
+
+    With `listen_first`, requests come in while the log is still read; they are answered 503, and probes say how far
+    it is. If the start fails, the coordinator keeps the error and gives up.
+    """
     counted = Metrics(coordinator)
     evaluations = Evaluations(coordinator)
     tasks: list[asyncio.Task[None]] = []
 
-    async def start(app: Litestar) -> None:
+    async def prepare() -> None:
         await coordinator.start()
         await asyncio.to_thread(warm_up, coordinator.bandit.config)
         gc.freeze()  # what the start made stays; collecting it would block the event loop for 0.1 s
@@ -85,8 +107,24 @@ def create_app(
         tasks.append(asyncio.create_task(keep_optimising(coordinator, evaluations)))
         if demo:
             tasks.append(asyncio.create_task(live(coordinator)))
+        coordinator.preparing = False
+
+    async def prepare_beside() -> None:
+        try:
+            await prepare()
+        except Exception as error:
+            coordinator.failure = error
+            coordinator.availability.give_up()
+
+    async def start(app: Litestar) -> None:
+        coordinator.preparing = True
+        if listen_first:
+            tasks.append(asyncio.create_task(prepare_beside()))
+        else:
+            await prepare()
 
     async def stop(app: Litestar) -> None:
+        coordinator.availability.progress.stop()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)  # a task may be reading the store

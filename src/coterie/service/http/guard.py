@@ -7,7 +7,6 @@ from urllib.parse import unquote
 
 from litestar.types import ASGIApp, Message, Receive, Send
 
-from coterie.service.coordination.standby import WAITING
 from coterie.service.http.access import HEADERS_OF, SCOPES_OF, check_access, is_loopback, wanted
 from coterie.service.http.error_answers import send_error
 from coterie.service.http.keys import SCOPES, Keyring
@@ -22,7 +21,7 @@ from coterie.service.problems import Problem
 from coterie.service.settings import Settings
 
 PROBES = frozenset({"/healthz", "/readyz"})  # probes do not count against a client's rate
-WATCHED = PROBES | {"/metrics"}  # what a standby answers
+WATCHED = PROBES | {"/metrics"}  # what is answered during the start and by a standby
 HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -100,8 +99,8 @@ class Guard:
 
         try:
             self._check(scope)
-            if self.metrics.coordinator.availability.waiting and scope["path"] not in WATCHED:
-                raise Problem(503, "waiting", f"no request is answered here now: {WAITING}", 1)
+            if scope["path"] not in WATCHED:
+                self.metrics.coordinator.check_open()
             direct = self.direct.get((scope["method"], scope["path"]))
             if direct is None:
                 await self.app(scope, counted, watched)

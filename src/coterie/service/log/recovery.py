@@ -17,12 +17,39 @@ from coterie.service.trial.assignment import alone
 Users = Collection[int] | None
 
 
+class Progress:
+    """How far a log has been read, for those who wait; they may end the reading."""
+
+    def __init__(self) -> None:
+        self.read = 0  # records, after the snapshot
+        self.of = 0  # records there are after the snapshot
+        self.stopped = False
+
+    def stop(self) -> None:
+        """End the reading at the next record, with StoppedError."""
+        self.stopped = True
+
+    def count(self) -> None:
+        """Count a record."""
+        if self.stopped:
+            raise StoppedError("the log was not read to its end, because the service stops")
+        self.read += 1
+
+
+class StoppedError(FileError):
+    """The service stops while it reads its log."""
+
+
 class ScrubbedMeanwhileError(FileError):
     """The owner of the log scrubbed a user while it was read: some records have the old event ids, some the new."""
 
 
 def recover(
-    store: Store, from_empty: bool = False, shards: Shards | None = None, owned: bool = True
+    store: Store,
+    from_empty: bool = False,
+    shards: Shards | None = None,
+    owned: bool = True,
+    progress: Progress | None = None,
 ) -> Bandit:
     """Return the bandit as the store's log says, with its users in `shards` if any; `from_empty` ignores snapshots.
 
@@ -38,19 +65,32 @@ def recover(
     if bandit.position < first:
         raise FileError(f"the log begins at record {first}, without a sound snapshot; restore a backup")
     bandit.user_names.take(store.users())
-    catch_up(bandit, store, shards, owned)
+    if progress is not None:
+        progress.read, progress.of = 0, end - bandit.position
+    catch_up(bandit, store, shards, owned, progress)
     return bandit
 
 
-def catch_up(bandit: Bandit, store: Store, shards: Shards | None = None, owned: bool = True) -> None:
+def catch_up(
+    bandit: Bandit,
+    store: Store,
+    shards: Shards | None = None,
+    owned: bool = True,
+    progress: Progress | None = None,
+) -> None:
     """Apply the log from the bandit's position on; `owned` as in `recover`."""
     bandit.relearn = lambda config: relearn(store, config, bandit.position, shards, owned=owned)
-    replay(bandit, store, owned=owned)
+    replay(bandit, store, owned=owned, progress=progress)
     bandit.relearn = None
 
 
 def replay(
-    bandit: Bandit, store: Store, end: int | None = None, users: Users = None, owned: bool = True
+    bandit: Bandit,
+    store: Store,
+    end: int | None = None,
+    users: Users = None,
+    owned: bool = True,
+    progress: Progress | None = None,
 ) -> None:
     """Apply the log's records from the bandit's position up to `end`.
 
@@ -65,6 +105,8 @@ def replay(
         if end is not None and position >= end:
             break
         if position >= begin:
+            if progress is not None:
+                progress.count()
             clean = scrubber.clean(position, record)
             if not owned and _misses_its_event(bandit, clean, begin):
                 raise ScrubbedMeanwhileError(f"record {position} is about an event of another name")
