@@ -78,7 +78,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     max_actions: Annotated[int, Meta(ge=1, le=1000)] = 50
     max_features: Count = 2_000  # per request, after flattening
     max_queue: Count = 10_000  # requests waiting for their turn or for the disk; more are answered 503
-    max_connections: Count = 1_000  # open at once; more are answered 503 and closed
+    max_connections: Count = 1_000  # open at once; for another one, one that waits is closed
+    max_per_address: Count = 500  # connections of one address that have sent no request with a key yet
     headers_within: Annotated[float, Meta(gt=0)] = 10.0  # seconds for sending the headers of a request
     body_within: Annotated[float, Meta(gt=0)] = 30.0  # seconds for sending a body, or for reading an answer
     rate: Annotated[float, Meta(ge=0)] = 0.0  # requests per second and client; 0 is no limit

@@ -20,7 +20,7 @@ from tests.service.process import service
 RECORDS = 8
 
 
-class HeldStore(SqliteStore):
+class HeldStore(SqliteStore):  # type: ignore[misc]
     """A store that stops a replay after its first batch, until it is released."""
 
     def __init__(self, path: str) -> None:

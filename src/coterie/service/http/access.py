@@ -21,6 +21,7 @@ DECIDE, READ, ADMIN = ({"scope": scope, "body": JSON} for scope in SCOPES)
 FILE = {**ADMIN, "body": BYTES}  # takes a file
 OPEN = {"scope": None, "body": JSON}  # needs no key
 SCOPES_OF, HEADERS_OF = "coterie.scopes", "coterie.headers"  # where the guard stores them
+CONNECTION = "coterie.connection"  # where a connection of `connections.py` stores itself
 
 # The headers that the checks read. One that was sent twice has both values, so it matches no expected value.
 WANTED = frozenset(

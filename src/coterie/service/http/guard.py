@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 from litestar.types import ASGIApp, Message, Receive, Send
 
-from coterie.service.http.access import HEADERS_OF, SCOPES_OF, check_access, is_loopback, wanted
+from coterie.service.http.access import CONNECTION, HEADERS_OF, SCOPES_OF, check_access, is_loopback, wanted
 from coterie.service.http.error_answers import send_error
 from coterie.service.http.keys import SCOPES, Keyring
 from coterie.service.http.limits import Rate
@@ -97,8 +97,9 @@ class Guard:
                 message["headers"] = headers
             await send(message)
 
+        connection = scope.get(CONNECTION)
         try:
-            self._check(scope)
+            self._check(scope, connection)
             if scope["path"] not in WATCHED:
                 self.metrics.coordinator.check_open()
             direct = self.direct.get((scope["method"], scope["path"]))
@@ -120,6 +121,8 @@ class Guard:
             route = route_of(scope["path"])
             status = status or 500
             self.metrics.answered(route, status, seconds)
+            if not self.keyring and connection is not None and status < 400:
+                connection.trust()  # no key is needed, and the request was whole
             if self.spans is not None:
                 self.spans.answered(scope, route, status, began, event_of(scope))
             if self.settings.access_log:
@@ -127,7 +130,10 @@ class Guard:
                 told |= {"ms": round(seconds * 1000, 3), "event": event_of(scope)}
                 log.info("request", extra={"fields": told})
 
-    def _check(self, scope: Any) -> None:
+    def _check(self, scope: Any, connection: Any) -> None:
+        if connection is not None and connection.for_probes and scope["path"] not in PROBES:
+            connection.refuse()
+            raise Problem(503, "too_many_connections", "too many connections; try again later", 1)
         headers, open_to_all = wanted(scope["headers"]), scope["path"] in self.public
         key = self._key(headers) if self.keyring and not open_to_all else None
         client = scope.get("client")
@@ -140,6 +146,8 @@ class Guard:
                 raise Problem(403, "wrong_host", "without a key this service answers only to loopback names")
         elif key is None and not open_to_all:
             raise Problem(401, "no_key", "a key is needed, as `Authorization: Bearer …` or `X-API-Key: …`")
+        elif key is not None and connection is not None:
+            connection.trust()
         scope[HEADERS_OF] = headers
         scope[SCOPES_OF] = key.scopes if key else () if self.keyring else SCOPES
 

@@ -34,7 +34,7 @@ class Metrics:
         )
         self.cut_off = Counter(
             "coterie_connections_cut_off",
-            "Connections closed because headers, a body, or the reading of an answer took too long",
+            "Connections closed because headers, a body, or the reading of an answer took too long, or to make room",
             ["waiting"],
             registry=self.registry,
         )
