@@ -20,7 +20,7 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 Payoff = Annotated[float, Meta(ge=-1, le=1)]
 Count = Annotated[int, Meta(ge=1, le=2**53)]  # integers that a JSON number represents exactly
 Mode = Literal["online", "apprentice", "logging-only"]
-Aggregation = Literal["earliest", "sum"]
+Aggregation = Literal["earliest", "sum", "average"]
 
 
 class Challenger(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):

@@ -86,6 +86,23 @@ def test_sums_are_learned_at_the_end_of_the_wait_and_named_rewards_once() -> Non
     assert made.policies.learned == 1
 
 
+def test_the_average_is_the_mean_of_the_rewards_within_the_wait_and_is_learned_at_its_end() -> None:
+    """(1 + 0.5 − 0.3) / 3 = 0.4; the repeated name does not count, and none in time is the default reward."""
+    made = bandit(wait=10.0, aggregation="average", default_reward=-0.5)
+    for event in ("e1", "e2"):
+        decide(made, ask(event))
+    sent = [(1.0, "first"), (0.5, "second"), (1.0, "first"), (-0.3, None)]
+    outcomes = [made.reward("e1", value, START, name) for value, name in sent]
+    assert outcomes == ["applied", "applied", "duplicate", "applied"]
+    assert made.events["e1"].payoff("average") == pytest.approx(0.4)
+    assert made.policies.learned == 0
+    made.tick(START + 10_000)
+    assert made.events["e1"].value == pytest.approx(0.4)
+    assert made.events["e2"].value == -0.5
+    assert made.reward("e1", 1.0, START + 10_001) == "duplicate"
+    assert made.policies.learned == 2
+
+
 def test_a_retry_is_the_same_event_and_another_body_is_refused() -> None:
     made = bandit()
     decide(made, ask("e1"))

@@ -98,7 +98,7 @@ def test_an_exported_log_warm_starts_with_what_it_learned_default_rewards_too(tm
         assert np.array_equal(ours.members, theirs.members)
 
 
-@pytest.mark.parametrize("aggregation", ["earliest", "sum"])
+@pytest.mark.parametrize("aggregation", ["earliest", "sum", "average"])
 def test_a_dsjson_line_holds_what_was_learned(tmp_path: Path, aggregation: Any) -> None:
     """Against the bandit itself: the value of each closed event, with evictions, late and repeated rewards."""
     chance = random.Random(7)

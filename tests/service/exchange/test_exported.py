@@ -167,6 +167,17 @@ def test_rewards_are_counted_as_the_engine_counts_them(tmp_path: Path) -> None:
     )
 
 
+def test_an_average_is_read_as_the_engine_learns_it(tmp_path: Path) -> None:
+    made = bandit(aggregation="average", wait=10.0)
+    made.rank(Question("e", "u", [Action("a"), Action("b")]), START)
+    for value in (1.0, 1.0, -0.5):
+        made.reward("e", value, START + 1)
+    made.tick(START + 20_000)
+    write_parquet(enumerate([decode(data) for data in made.outbox]), made.ids, tmp_path / "log.parquet")
+    assert [one.reward for one in open_interactions(tmp_path / "log.parquet").interactions] == [0.5]
+    assert made.events["e"].value == 0.5
+
+
 def test_decisions_for_forgotten_users_are_left_out(tmp_path: Path) -> None:
     made = lived()
     number = made.forget("user-1", START + 10**6)

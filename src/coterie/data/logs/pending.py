@@ -28,11 +28,18 @@ class Pending(Generic[Decision]):
     def __init__(self) -> None:
         self.configure()
         self._waiting: deque[tuple[float, str, Decision]] = deque()  # the end of the wait, the event
-        self._earned: dict[str, float] = {}
+        self._earned: dict[str, tuple[float, int]] = {}  # the sum and the number of rewards
 
-    def configure(self, wait: float = 600.0, default_reward: float = 0.0, max_events: int = 200_000) -> None:
+    def configure(
+        self,
+        wait: float = 600.0,
+        default_reward: float = 0.0,
+        max_events: int = 200_000,
+        aggregation: str = "earliest",
+    ) -> None:
         """Take over the rules for what follows."""
         self.wait, self.default_reward, self.max_events = wait, default_reward, max_events
+        self.aggregation = aggregation
 
     def add(self, event: str, at: int, decision: Decision) -> list[Settled]:
         """Add a decision, and return those that are settled because there are too many."""
@@ -41,7 +48,8 @@ class Pending(Generic[Decision]):
 
     def reward(self, event: str, value: float) -> None:
         """Add a reward that was applied."""
-        self._earned[event] = self._earned.get(event, 0.0) + value
+        total, count = self._earned.get(event, (0.0, 0))
+        self._earned[event] = total + value, count + 1
 
     def tick(self, at: int, jump: int = 0) -> Iterator[Settled]:
         """Yield the decisions whose wait has ended."""
@@ -57,6 +65,6 @@ class Pending(Generic[Decision]):
 
     def _settle(self) -> Settled:
         _, event, decision = self._waiting.popleft()
-        earned = self._earned.pop(event, None)
-        reward = self.default_reward if earned is None else min(1.0, max(-1.0, earned))
-        return Settled(event, decision, reward, earned is not None)
+        total, count = self._earned.pop(event, (self.default_reward, 0))
+        value = total / count if count and self.aggregation == "average" else total
+        return Settled(event, decision, min(1.0, max(-1.0, value)), count > 0)

@@ -27,7 +27,8 @@ APPLICATION = 0x636F7465  # "cote": SQLite's application id of a store
 VERSION = 1  # of records
 FORMAT = "1"  # of the Parquet export
 SQLITE = b"SQLite format 3\0"
-RULES = ("wait", "default_reward", "max_events")  # the settings that say when a reward is final
+# The settings that say when a reward is final, and what it is.
+RULES = ("wait", "default_reward", "max_events", "aggregation")
 NOTES = {  # what is counted in `left_out`
     "waiting": "{:,} decisions could still get a reward when the log ended; they count with what they had by then.",
     "deferred": "{:,} decisions were never shown, and were left out.",

@@ -20,11 +20,12 @@ from coterie.service.coordination.sequencer import STARTING, Sequencer
 from coterie.service.coordination.slots import next_slot
 from coterie.service.coordination.standby import WAITING
 from coterie.service.core.bandit import Answer, Bandit
-from coterie.service.core.events import Event, Outcome, Paid
+from coterie.service.core.events import Event, EventExistsError, Outcome, Paid
 from coterie.service.core.question import Question
 from coterie.service.core.records import Rank
 from coterie.service.core.workload import DECIDING, long_to_decide, long_to_learn
 from coterie.service.exchange.model_file import import_model
+from coterie.service.ids import SLOT
 from coterie.service.log.errors import StoreError
 from coterie.service.log.store import Store
 from coterie.service.logs import log
@@ -128,20 +129,30 @@ class Coordinator:
     async def rank(self, question: Question, check: Check = lambda: None) -> Rank:
         """Decide; a retry of the same event gets the same answer. `check` may refuse when its turn comes."""
         sequencer = self.sequencer
-        if self._microbatch is None:
-            long = long_to_decide(sequencer.bandit, question.work, len(question.actions))
-            found: Any = await sequencer.write(lambda: self._rank(question, check), long)
-        else:
-            sequencer.accept()
-            check()
-            with sequencer.refusals():
-                found = await self._microbatch.ask(question)
+        long = long_to_decide(sequencer.bandit, question.work, len(question.actions))
+        try:
+            if self._microbatch is None:
+                found: Any = await sequencer.write(lambda: self._rank(question, check), long)
+            else:
+                sequencer.accept()
+                check()
+                with sequencer.refusals():
+                    found = await self._microbatch.ask(question)
+        except EventExistsError as error:
+            if await self._logged(error.event) is not None:
+                raise
+            found = error.event
         await sequencer.durable()
-        return found if isinstance(found, Rank) else await self.decision(found)
+        while not isinstance(found, Rank):
+            logged, gone = await self._logged(found), found.position
+            if logged is not None:
+                return logged
+            found = await self._write(partial(self._rank, question, check, gone), long)
+        return found
 
-    def _rank(self, question: Question, check: Check) -> Rank | Event:
+    def _rank(self, question: Question, check: Check, gone: int | None = None) -> Rank | Event:
         check()
-        return self.sequencer.bandit.rank(question, self.clock())
+        return self.sequencer.bandit.rank(question, self.clock(), gone=gone)
 
     async def _rank_many(self, questions: Sequence[Question]) -> list[Answer]:
         return await self.sequencer.write(lambda: self.bandit.rank_many(questions, self.clock()), long=True)
@@ -155,12 +166,20 @@ class Coordinator:
         work = sum(DECIDING + question.work for question in questions)
         long = long_to_decide(self.bandit, work, sum(len(question.actions) for question in questions))
         found = await self._write(lambda: self._rank_slots(questions, check), long)
-        return found if found is not None else await self._slots_again(questions)
+        while found is None:
+            first = self.event(questions[0].event)
+            if await self._logged(first) is not None:
+                return await self._slots_again(questions)
+            found = await self._write(partial(self._rank_slots, questions, check, first.position), long)
+        return found
 
-    def _rank_slots(self, questions: Sequence[Question], check: Check) -> list[Rank] | None:
+    def _rank_slots(
+        self, questions: Sequence[Question], check: Check, gone: int | None = None
+    ) -> list[Rank] | None:
         """Decide all slots, then keep all, so that either all are refused or none. Returns None for a retry."""
         check()
-        if questions[0].event in self.bandit.events:
+        known = self.bandit.events.get(questions[0].event)
+        if known is not None and known.position != gone:
             return None
         found: list[Rank] = []
         at = self.clock()
@@ -282,12 +301,19 @@ class Coordinator:
         """Return a remembered event."""
         found = self.bandit.events.get(event)
         if found is None:
-            raise Problem(404, "unknown_event", f"event {event!r} is not known, or was too long ago")
+            name = event.partition(SLOT)[0]
+            raise Problem(404, "unknown_event", f"event {name!r} is not known, or was too long ago")
         return found
 
     async def decision(self, event: Event) -> Rank:
         """Return the decision of an event, from the log."""
-        record = await asyncio.to_thread(self.sequencer.read, event.position)
-        if not isinstance(record, Rank):
-            raise Problem(404, "unknown_event", f"event {event.id!r} is no longer in the log")
+        record = await self._logged(event)
+        if record is None:
+            name = event.parent or event.id
+            raise Problem(404, "unknown_event", f"event {name!r} is no longer in the log")
         return record
+
+    async def _logged(self, event: Event) -> Rank | None:
+        """Return the decision of an event; None if the log no longer has it."""
+        record = await asyncio.to_thread(self.sequencer.read, event.position)
+        return record if isinstance(record, Rank) else None

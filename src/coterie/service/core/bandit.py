@@ -92,13 +92,20 @@ class Bandit:
             self._emit(Configure(at, config, kept, salt))
 
     def rank(
-        self, question: Question, at: int, ahead: tuple[Candidates, Decision] | None = None
+        self,
+        question: Question,
+        at: int,
+        ahead: tuple[Candidates, Decision] | None = None,
+        gone: int | None = None,
     ) -> Rank | Event:
-        """Decide, or use what was decided `ahead`; for a retry, return the event of the logged decision."""
+        """Decide, or use what was decided `ahead`; for a retry, return the event of the logged decision.
+
+        If that decision was at the position `gone`, which the log no longer has, it is made again.
+        """
         at = self._at(at)
         digest = question.digest()
         known = self.events.get(question.event)
-        if known is not None:
+        if known is not None and known.position != gone:
             known.check_retry(digest)
             return known
         record, _ = self._decide(question, digest, at, ahead)
@@ -287,6 +294,8 @@ class Bandit:
     def _apply_rank(self, record: Rank) -> None:
         user = self._see(record.user, record.at)
         user.decisions += 1
+        if record.event in self.events:  # decided again, because the log no longer has the first decision
+            self.remembered.drop_event(self.events[record.event])
         paid = paid_for(record, self.config)
         known = self.policies.known_items
         if paid.item is not None and not all(map(known.__contains__, record.actions)):
@@ -310,7 +319,7 @@ class Bandit:
         if record.name is not None:
             event.rewards = (*event.rewards, record.name)
         if self.config.aggregation == "earliest":
-            self._settle(event, "rewarded", event.value, record.at)
+            self._settle(event, "rewarded", event.payoff("earliest"), record.at)
 
     def _apply_forget(self, record: Forget) -> None:
         for event in [event for event in self.events.values() if event.user == record.user]:
@@ -361,7 +370,7 @@ class Bandit:
             self.remembered.end_wait(event, "discarded")
         elif event.state == "waiting":
             if event.counted:
-                self._settle(event, "rewarded", min(1.0, max(-1.0, event.value)), at)
+                self._settle(event, "rewarded", event.payoff(self.config.aggregation), at)
             else:
                 self._settle(event, "expired", self.config.default_reward, at)
 

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from coterie.service.core.records import Rank
 from coterie.service.problems import Problem
+from coterie.service.settings import Aggregation
 from coterie.service.trial.assignment import Name
 
 Outcome = Literal["applied", "duplicate", "late", "not_activated", "unknown_event"]
@@ -38,8 +39,8 @@ class Event(Struct, gc=False, array_like=True):
     probability: float
     choices: int  # how many actions it could have been
     baseline: bool  # whether the choice is what the application would have shown
-    value: float = 0.0  # the reward so far
-    rewards: tuple[str, ...] = ()  # the names of rewards counted, under aggregation "sum"
+    value: float = 0.0  # the sum of the rewards so far; what was learned once the wait is over
+    rewards: tuple[str, ...] = ()  # the names of rewards counted, under aggregation "sum" and "average"
     counted: int = 0  # how many rewards were counted
     parent: str | None = None
     slot: str | None = None
@@ -58,6 +59,11 @@ class Event(Struct, gc=False, array_like=True):
         """What its reward is for."""
         return Paid(self.item, self.x, self.hashed)
 
+    def payoff(self, aggregation: Aggregation) -> float:
+        """Return what its rewards so far are worth together, while its wait goes on."""
+        value = self.value / self.counted if aggregation == "average" and self.counted else self.value
+        return min(1.0, max(-1.0, value))
+
     def outcome(self, name: str | None) -> Outcome:
         """Return what becomes of a reward of that name which comes now."""
         if self.state == "deferred":
@@ -71,10 +77,17 @@ class Event(Struct, gc=False, array_like=True):
     def check_retry(self, digest: bytes) -> None:
         """Raise if it was decided for a request with another digest."""
         if self.digest != digest:
-            way_out = "use a new event id, or send the same body again to get the same answer"
-            raise Problem(
-                409, "event_exists", f"event {self.id!r} was decided for another request; {way_out}"
-            )
+            raise EventExistsError(self)
+
+
+class EventExistsError(Problem):
+    """A request that has the event id of another one."""
+
+    def __init__(self, event: Event) -> None:
+        way_out = "use a new event id, or send the same body again to get the same answer"
+        name = event.parent or event.id
+        super().__init__(409, "event_exists", f"event {name!r} was decided for another request; {way_out}")
+        self.event = event
 
 
 def new_event(record: Rank, position: int, paid: Paid, wait: float) -> Event:

@@ -68,7 +68,7 @@ class Reward(Struct, frozen=True, tag="reward", omit_defaults=True):
     event: str
     value: float
     outcome: str
-    name: str | None = None  # the client's name for this reward, to tell a retry under aggregation "sum"
+    name: str | None = None  # the client's name for this reward, to tell a retry from a second reward
 
 
 class Activate(Struct, frozen=True, tag="activate", omit_defaults=True):

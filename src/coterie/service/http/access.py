@@ -7,7 +7,7 @@ twice, and an id in a path cannot be mistaken for a word of the path.
 
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -16,7 +16,7 @@ from litestar import Litestar
 from coterie.service.http.keys import SCOPES
 from coterie.service.problems import Problem
 
-JSON, BYTES = "application/json", "application/octet-stream"
+JSON, BYTES = ("application/json",), ("application/octet-stream",)  # the content types that a route takes
 DECIDE, READ, ADMIN = ({"scope": scope, "body": JSON} for scope in SCOPES)
 FILE = {**ADMIN, "body": BYTES}  # takes a file
 OPEN = {"scope": None, "body": JSON}  # needs no key
@@ -66,13 +66,13 @@ def check_site(headers: Mapping[bytes, bytes]) -> None:
         raise Problem(403, "foreign_origin", f"the request comes from {other}; {way_out}")
 
 
-def check_declared(headers: Mapping[bytes, bytes], kind: str) -> None:
+def check_declared(headers: Mapping[bytes, bytes], kinds: Sequence[str]) -> None:
     """Raise if a body has another content type: forms of other sites can send only those."""
     if headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers:
         return
     given = headers.get(b"content-type", b"")
-    if given.partition(b";")[0].strip().lower() != kind.encode():
-        message = f"the body is declared as {_shown(given)}, expected Content-Type: {kind}"
+    if given.partition(b";")[0].strip().lower().decode("latin-1") not in kinds:
+        message = f"the body is declared as {_shown(given)}, expected Content-Type: {' or '.join(kinds)}"
         raise Problem(415, "wrong_content_type", message)
 
 

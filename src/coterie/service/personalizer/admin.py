@@ -10,6 +10,7 @@ from litestar.params import RawBody
 
 from coterie.errors import FileError
 from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.records import Observe, Rank, flatten
 from coterie.service.evaluations.jobs import moment
 from coterie.service.exchange.model_file import export_model
 from coterie.service.http.access import ADMIN, FILE, READ
@@ -92,12 +93,19 @@ async def reset_model(state: State) -> None:
 
 @get(every_form("/logs/properties"), opt=READ)
 async def log_properties(state: State) -> dict[str, Any]:
-    """Return the time span of the log."""
+    """Return the time span of the log; nothing if it has no decision."""
     coordinator: Coordinator = state.coordinator
-    first = await asyncio.to_thread(coordinator.oldest)
+    first = await asyncio.to_thread(_first_decision, coordinator)
     if first is None:
-        return {"dateRange": None}
+        return {}
     return {"dateRange": {"from": moment(first), "to": moment(coordinator.bandit.now)}}
+
+
+def _first_decision(coordinator: Coordinator) -> int | None:
+    """Return the time of the first decision in the log."""
+    store = coordinator.store
+    records = flatten(store.read(store.bounds()[0]))
+    return next((record.at for _, record in records if isinstance(record, Rank | Observe)), None)
 
 
 @delete(every_form("/logs"), opt=ADMIN, status_code=204)

@@ -44,7 +44,12 @@ class SlotIn(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     id: Name
     baseline_action: Name
     features: Features | None = None
+    position_features: Features | None = None  # an earlier name of the same field; both may be sent
     excluded_actions: list[str] | None = None
+
+    def every_feature(self) -> Features:
+        """Return the slot's features."""
+        return [*(self.features or ()), *(self.position_features or ())]
 
 
 class SlotsIn(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):

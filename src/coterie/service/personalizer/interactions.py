@@ -1,7 +1,8 @@
 """`/logs/interactions` and `/logs/observations`: decisions of clients with their own model, and their rewards.
 
 Both accept the batches of the reinforcement learning client library (see event_batch), or text with one JSON object
-per line: decisions as in dsjson (`EventId`, `a`, `p`, `c`), and rewards as `{"EventId": …, "v": 0.5}`.
+per line: decisions as in dsjson (`EventId`, `a`, `p`, `c`), and rewards as `{"EventId": …, "v": 0.5}`. As JSON, such
+objects may also be a list, or that text a string.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from coterie.service.coordination.client_decisions import Decided
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.events import Outcome
 from coterie.service.core.question import Action
-from coterie.service.http.access import BYTES, DECIDE
+from coterie.service.http.access import BYTES, DECIDE, JSON
 from coterie.service.http.bodies import Features, question_of
 from coterie.service.http.limits import check_shape
 from coterie.service.ids import LONGEST, RULE, is_id
@@ -30,7 +31,7 @@ from coterie.service.personalizer.slots import slots_of
 from coterie.service.personalizer.user import find_user
 from coterie.service.personalizer.versions import every_form
 
-OCTETS = {**DECIDE, "body": BYTES}
+TAKES = {**DECIDE, "body": (*BYTES, *JSON)}
 CODE = "InvalidRequest"
 ROUNDING = 1e-3  # tolerance for the sum of probabilities in 32 bits
 
@@ -44,7 +45,7 @@ class Observed(NamedTuple):
     activates: bool
 
 
-@post(every_form("/logs/interactions"), opt=OCTETS, status_code=204)
+@post(every_form("/logs/interactions"), opt=TAKES, status_code=204)
 async def log_interactions(body: RawBody, state: State) -> Response[None]:
     """Store decisions that a client made itself: all, or none if one is invalid."""
     coordinator: Coordinator = state.coordinator
@@ -55,7 +56,7 @@ async def log_interactions(body: RawBody, state: State) -> Response[None]:
     return Response(None, status_code=204, headers={"x-coterie-decisions": told})
 
 
-@post(every_form("/logs/observations"), opt=OCTETS, status_code=204)
+@post(every_form("/logs/observations"), opt=TAKES, status_code=204)
 async def log_observations(body: RawBody, state: State) -> Response[None]:
     """Store rewards and activations of decisions."""
     coordinator: Coordinator = state.coordinator
@@ -87,7 +88,7 @@ def _refused(what: str) -> Iterator[None]:
 
 
 def _lines(body: bytes, coordinator: Coordinator) -> Iterator[dict[str, Any]]:
-    parts = [line for line in body.split(b"\n") if line.strip()]
+    parts = [line for line in _text(body).split(b"\n") if line.strip()]
     if not parts:
         raise ValueError("it is empty")
     if len(parts) > event_batch.MOST:
@@ -100,6 +101,16 @@ def _lines(body: bytes, coordinator: Coordinator) -> Iterator[dict[str, Any]]:
             raise ValueError(
                 f"line {number} is no JSON object ({error}); expected one per line, or a batch of the client library"
             ) from error
+
+
+def _text(body: bytes) -> bytes:
+    """Return a body of JSON, a list or a string, as text with one object per line."""
+    first = body.lstrip()[:1]
+    if first == b'"':
+        return msgspec.json.decode(body, type=str).encode()
+    if first == b"[":
+        return b"\n".join(map(msgspec.json.encode, msgspec.json.decode(body, type=list[Any])))
+    return body
 
 
 def _events(body: bytes, kind: int, name: str) -> Iterator[event_batch.Sent]:

@@ -1,6 +1,7 @@
 """Personalizer's rank, reward and activate. The answer to a reward is empty; `x-coterie-reward` has the outcome."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from litestar import Response, Router, post
@@ -8,7 +9,7 @@ from litestar.datastructures import State
 from litestar.params import FromPath, RawBody
 from litestar.types import Scope
 
-from coterie.service.coordination.answers import new_event_id, ranking_of
+from coterie.service.coordination.answers import Candidate, new_event_id, ranking_of
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.question import Question
 from coterie.service.http.access import DECIDE
@@ -64,8 +65,22 @@ async def decide(body: bytes, coordinator: Coordinator, scope: Any) -> bodies.Ra
         if slot_event(question.event, 0) in coordinator.bandit.events:
             raise _used(question.event)
 
-    answer = ranking_of(await coordinator.rank(question, check))
-    return bodies.RankOut(answer.ranking, answer.event_id, answer.chosen)
+    record = await coordinator.rank(question, check)
+    answer = ranking_of(record)
+    return bodies.RankOut(_around(answer.ranking, record.excluded), answer.event_id, answer.chosen)
+
+
+def _around(ranking: list[Candidate], excluded: Sequence[int]) -> list[Candidate]:
+    """Return a ranking with each excluded action at its place in the request, and the others around it.
+
+    `ranking` has the excluded actions last, in the order of `excluded`, which are their places, ascending.
+    """
+    if not excluded:
+        return ranking
+    shown = ranking[: len(ranking) - len(excluded)]
+    for place, candidate in zip(excluded, ranking[len(shown) :], strict=True):
+        shown.insert(place, candidate)
+    return shown
 
 
 @post(every_form("/events/{event_id:str}/reward"), opt=DECIDE, status_code=204)
@@ -95,7 +110,7 @@ async def rank_slots(body: RawBody, state: State, scope: Scope) -> bodies.SlotsO
     question = question_from(data, coordinator, [])
     scope["coterie.event"] = question.event  # type: ignore[typeddict-unknown-key]
     check_slots(data, coordinator.settings)
-    features = [slot.features or () for slot in data.slots]
+    features = [slot.every_feature() for slot in data.slots]
     works = check_features(coordinator.settings, question.context, data.actions, features)
     event = question.event
 
@@ -119,15 +134,14 @@ async def reward_slots(event_id: FromPath[str], body: RawBody, state: State) -> 
     data = read(body, bodies.SlotRewardsIn, "InvalidRewardRequest")
     event = checked_event(decode_id(event_id), "InvalidRewardRequest")
     known = {child.slot: child.id for child in slots_of(coordinator, event).values()}
-    for part in data.reward:
-        if known and part.slot_id not in known:
-            message = f"event {event!r} has no slot {part.slot_id!r}"
-            raise Refusal(400, "InvalidRewardRequest", message, "slotId")
-    if not known:
-        outcomes = ["unknown_event"] * len(data.reward)
-    else:  # together, so that they wait for one commit
-        sent = [coordinator.reward(known[part.slot_id], part.value) for part in data.reward]
-        outcomes = [*await asyncio.gather(*sent)]
+
+    async def outcome_of(part: bodies.SlotRewardIn) -> str:
+        if part.slot_id not in known:
+            return "unknown_slot" if known else "unknown_event"
+        return await coordinator.reward(known[part.slot_id], part.value)
+
+    # Together, so that they wait for one commit.
+    outcomes = await asyncio.gather(*[outcome_of(part) for part in data.reward])
     for outcome in outcomes:
         state.metrics.rewards.labels(outcome).inc()
     return Response(None, status_code=204, headers={REWARD: ", ".join(outcomes)})

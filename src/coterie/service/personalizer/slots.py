@@ -25,7 +25,7 @@ def slots_of(coordinator: Coordinator, event: str) -> dict[int, Event]:
 
 def slot_question(question: Question, k: int, slot: SlotIn, work: int) -> Question:
     """Return the question to decide for one slot, whose features are part of the context."""
-    around = [{"slot": part} for part in slot.features or ()]
+    around = [{"slot": part} for part in slot.every_feature()]
     check_groups([around])
     return Question(
         event=slot_event(question.event, k),

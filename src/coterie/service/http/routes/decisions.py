@@ -36,7 +36,7 @@ class RewardBody(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     """What a decision was worth."""
 
     value: Annotated[float, Meta(ge=-1, le=1)]
-    reward_id: Id | None = None  # distinguishes a retry from a second reward if rewards are summed
+    reward_id: Id | None = None  # distinguishes a retry from a second reward if several count
 
 
 class RewardAnswer(Struct, frozen=True, rename="camel"):
@@ -140,7 +140,8 @@ async def explain(event_id: PathId, state: State) -> EventAnswer:
     """Explain a decision: the scores, widths and neighbourhood sizes it was made with."""
     coordinator: Coordinator = state.coordinator
     event = coordinator.event(decode_id(event_id))
-    return explanation(await coordinator.decision(event), coordinator, event.state, event.value)
+    value = event.payoff(coordinator.bandit.config.aggregation) if event.open else event.value
+    return explanation(await coordinator.decision(event), coordinator, event.state, value)
 
 
 @post("/v1/what-if", opt=READ, status_code=200, operation_id="what_if")

@@ -1,0 +1,111 @@
+"""What clients of Personalizer really send and get, where it goes beyond the examples of its specification."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from litestar.testing import TestClient
+
+from coterie.service.settings import Config
+from tests.service.personalizer.test_personalizer import DESKS, client_of
+
+BASE = "/personalizer/v1.1-preview.3"
+ACTIONS = [{"id": name, "features": [{"kind": name}]} for name in "abcd"]
+SLOTS = [{"id": "top", "baselineAction": "a"}, {"id": "side", "baselineAction": "b"}]
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient[Any]]:
+    with client_of(tmp_path_factory.mktemp("recorded")) as made:
+        yield made
+
+
+def test_a_slot_may_have_position_features(client: TestClient[Any]) -> None:
+    """They are features of the slot: another value is another request."""
+    first = SLOTS[0] | {"positionFeatures": [{"size": "large"}], "features": [{"row": 1}]}
+    body = {"actions": ACTIONS, "slots": [first, SLOTS[1]], "eventId": "position"}
+    answer = client.post(f"{BASE}/multislot/rank", json=body)
+    assert answer.status_code == 201
+    assert [slot["id"] for slot in answer.json()["slots"]] == ["top", "side"]
+    other = body | {"slots": [first | {"positionFeatures": [{"size": "small"}]}, SLOTS[1]]}
+    again = client.post(f"{BASE}/multislot/rank", json=other)
+    assert again.status_code == 409
+    assert "'position'" in again.json()["error"]["message"]  # not the id of a slot's event
+
+
+@pytest.mark.parametrize("excluded", [["a"], ["b"], ["b", "c"], ["a", "d"], ["d"], ["a", "b", "d"]])
+def test_an_excluded_action_stays_at_its_place(client: TestClient[Any], excluded: list[str]) -> None:
+    for k in range(8):  # the others are in an order that depends on the event
+        event = f"excluded {excluded} {k}"
+        body = {"actions": ACTIONS, "excludedActions": excluded, "eventId": event}
+        answer = client.post(f"{BASE}/rank", json=body).json()
+        ids = [one["id"] for one in answer["ranking"]]
+        assert [name for name in ids if name in excluded] == excluded
+        assert [ids.index(name) for name in excluded] == ["abcd".index(name) for name in excluded]
+        others = [one for one in answer["ranking"] if one["id"] not in excluded]
+        assert others[0]["id"] == answer["rewardActionId"]
+        assert sum(one["probability"] for one in others) == pytest.approx(1)
+        assert all(one["probability"] == 0 for one in answer["ranking"] if one["id"] in excluded)
+        assert client.post(f"{BASE}/rank", json=body).json() == answer  # read from the log
+
+
+def test_slots_that_exist_are_learned_beside_one_that_does_not(client: TestClient[Any]) -> None:
+    client.post(f"{BASE}/multislot/rank", json={"actions": ACTIONS, "slots": SLOTS, "eventId": "some"})
+    rewards = [{"slotId": name, "value": 1} for name in ("top", "left", "side")]
+    answer = client.post(f"{BASE}/multislot/events/some/reward", json={"reward": rewards})
+    assert answer.status_code == 204
+    assert answer.headers["x-coterie-reward"] == "applied, unknown_slot, applied"
+
+
+def test_an_event_id_may_be_used_again_after_its_log_was_deleted(tmp_path: Path) -> None:
+    one = {"actions": ACTIONS, "eventId": "again"}
+    several = {"actions": ACTIONS, "slots": SLOTS, "eventId": "slots again"}
+    with client_of(tmp_path, config=Config(exploration=0.5)) as client:
+        for path, body in (("/rank", one), ("/multislot/rank", several)):
+            assert client.post(BASE + path, json=body).status_code == 201
+        assert client.post(f"{BASE}/events/again/reward", json={"value": 1}).status_code == 204
+        assert client.delete(f"{BASE}/logs").status_code == 204
+        for path, body in (("/rank", one), ("/multislot/rank", several)):
+            answer = client.post(BASE + path, json=body)
+            assert answer.status_code == 201
+            assert client.post(BASE + path, json=body).json() == answer.json()  # now a retry again
+        rewarded = client.post(f"{BASE}/events/again/reward", json={"value": 1})
+        assert rewarded.headers["x-coterie-reward"] == "applied"
+        both = {"reward": [{"slotId": slot["id"], "value": 0.5} for slot in SLOTS]}
+        rewarded = client.post(f"{BASE}/multislot/events/slots again/reward", json=both)
+        assert rewarded.headers["x-coterie-reward"] == "applied, applied"
+        client.delete(f"{BASE}/logs")
+        assert client.post(f"{BASE}/rank", json=one | {"actions": ACTIONS[1:]}).status_code == 201
+        used = client.post(f"{BASE}/rank", json=one)
+        assert used.status_code == 409  # the log has the one before
+        bandit = DESKS[client].bandit
+        assert bandit.remembered.open == sum(event.open for event in bandit.events.values())
+        rows = [event.id for event in bandit.remembered.events.values()]
+    with client_of(tmp_path, config=Config(exploration=0.5)) as client:
+        assert [*DESKS[client].bandit.events] == rows
+        assert client.post(f"{BASE}/events/again/reward", json={"value": 1}).status_code == 204
+
+
+def test_a_log_without_decisions_has_no_dates(tmp_path: Path) -> None:
+    with client_of(tmp_path) as client:
+        assert client.get(f"{BASE}/logs/properties").json() == {}
+        client.post(f"{BASE}/rank", json={"actions": ACTIONS, "eventId": "dated"})
+        dates = client.get(f"{BASE}/logs/properties").json()["dateRange"]
+        assert dates["from"] <= dates["to"]
+        client.delete(f"{BASE}/logs")
+        assert client.get(f"{BASE}/logs/properties").json() == {}
+
+
+@pytest.mark.parametrize("form", ["one", "list", "text"])
+def test_decisions_and_rewards_of_clients_may_be_json(client: TestClient[Any], form: str) -> None:
+    """The REST client for JavaScript declares all bodies as JSON."""
+    decision = {"EventId": f"own {form}", "a": [2, 1], "p": [0.75, 0.25], "c": {"_multi": [{}, {}]}}
+    reward = {"EventId": f"own {form}", "v": 1}
+    for path, line in (("interactions", decision), ("observations", reward)):
+        body: Any = {"one": line, "list": [line], "text": json.dumps(line) + "\n"}[form]
+        answer = client.post(f"{BASE}/logs/{path}", json=body)
+        assert answer.status_code == 204
+        told = answer.headers["x-coterie-decisions" if path == "interactions" else "x-coterie-reward"]
+        assert told == ("new=1, known=0" if path == "interactions" else "applied=1")
