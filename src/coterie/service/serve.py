@@ -17,6 +17,7 @@ from coterie.service.http.app import create_app
 from coterie.service.http.connections import Connections, make_room_for
 from coterie.service.http.guard import Guard
 from coterie.service.http.keys import Keyring, keys_from_environment, keys_from_settings
+from coterie.service.http.origins import for_pages, read_origins
 from coterie.service.http.telemetry import spans_of
 from coterie.service.listening import announce, listen, url_of
 from coterie.service.log.store import Store, open_store
@@ -32,6 +33,7 @@ def serve(settings: Settings, demo: bool = False) -> None:
     configure_logs(settings.log_level)
     os.umask(0o077)  # only the owner may read what this process writes
     check_tls(settings)
+    read_origins(settings.origins)  # raises before the store is opened
     sockets = listen(settings.host, settings.port)
     store = open_store(settings.store, standby=True, durability=settings.durability)
     app = make_app(settings, store, demo, listen_first=True)
@@ -46,7 +48,7 @@ def serve(settings: Settings, demo: bool = False) -> None:
     connections = Connections(settings, app.metrics)
     connections.most = make_room_for(settings.max_connections)
     config = uvicorn.Config(
-        app,
+        for_pages(app, settings.origins),
         http=connections.protocol(),
         log_level=settings.log_level,
         log_config=None,

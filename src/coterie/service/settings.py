@@ -88,6 +88,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     max_evaluated: Count = 100_000  # decisions that one evaluation uses: the newest
     evaluation_within: Annotated[float, Meta(gt=0)] = 3_600.0  # seconds for one evaluation
     optimise_days: Annotated[float, Meta(ge=0)] = 0.0  # days between two automatic optimisations; 0 is never
+    origins: list[str] = []  # of pages that may call with a key, such as "https://shop.example"
     tls_certificate: str | None = None
     tls_key: str | None = None
     telemetry: str | None = None  # where spans go, such as http://127.0.0.1:4318; OTEL_* variables work too
@@ -133,7 +134,7 @@ def read_settings(
     for name, text in sorted((os.environ if environment is None else environment).items()):
         option = name.removeprefix(ENVIRONMENT).lower().replace("_", "-")
         if name.startswith(ENVIRONMENT) and option in names and option not in ("config", "keys", "given"):
-            values[option] = text
+            values[option] = text.replace(",", " ").split() if option == "origins" else text
     values |= {name.replace("_", "-"): value for name, value in flags.items() if value is not None}
     if "given" in values:
         raise ParameterError("the settings cannot be used: Object contains unknown field `given`")

@@ -130,7 +130,7 @@ def test_the_published_example_is_answered_to_the_letter(client: TestClient[Any]
         (
             "POST",
             "/configurations/applyFromEvaluation",
-            APPLY | {"policyName": "Online"},
+            APPLY | {"policyName": "online"},
             404,
             "EvaluationNotFound",
         ),

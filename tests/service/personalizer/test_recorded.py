@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from litestar.testing import TestClient
 
+from coterie.service.evaluations.jobs import Job
+from coterie.service.personalizer.evaluation_forms import EVALUATION, IMPORTANCE
 from coterie.service.settings import Config
 from tests.service.personalizer.test_personalizer import DESKS, client_of
 
@@ -109,3 +111,94 @@ def test_decisions_and_rewards_of_clients_may_be_json(client: TestClient[Any], f
         assert answer.status_code == 204
         told = answer.headers["x-coterie-decisions" if path == "interactions" else "x-coterie-reward"]
         assert told == ("new=1, known=0" if path == "interactions" else "applied=1")
+
+
+WORTH = {"value": 0.5, "low": 0.4, "high": 0.6}
+SUMS = {"weighted": 5.0, "n": 10, "weights": 9.5, "seen": 8, "squares": 4.0}
+PART = {"dr": WORTH, "sums": SUMS, "windows": [{"at": 1_700_000_000, "dr": WORTH, "sums": SUMS}]}
+RESULT = {
+    "verdict": "no clear winner",
+    "words": "",
+    "clear_winner": False,
+    "policies": [{"policy": name, **PART} for name in ("uniform", "baseline", "logged")],
+    "features": [
+        {"namespace": "context", "name": "device.mobile", "score": 100.0},
+        {"namespace": "action", "name": "kind", "score": 40.0},
+        {"namespace": "action", "name": "size", "score": 40.0},
+    ],
+}
+
+
+def job(kind: Any = "evaluation", **more: Any) -> Job:
+    return Job("id", kind, "name", 0, 1_000, 2_000, **more)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_evaluation_under_way_has_the_fields_of_a_finished_one(whole: bool) -> None:
+    for status in ("waiting", "running", "failed"):
+        first = EVALUATION.first(job(status=status), whole)
+        assert (first["policyResults"], first["featureImportance"], first["optimalPolicy"]) == ([], [], "")
+    assert EVALUATION.last(job(status="running"), True)["content"]["value"] == []
+    assert IMPORTANCE.last(job("importance", status="running"), True)["featureScores"] == []
+
+
+def test_a_finished_evaluation_names_its_policies_and_the_optimal_one_as_personalizer_does() -> None:
+    done = job(status="done", result=RESULT)
+    first, listed, last = (
+        EVALUATION.first(done, True),
+        EVALUATION.first(done, False),
+        EVALUATION.last(done, True),
+    )
+    assert [one["name"] for one in first["policyResults"]] == ["baselineRand", "baseline1", "online"]
+    assert [one["policySource"] for one in first["policyResults"]] == ["Random", "Baseline", "Online"]
+    assert [one["name"] for one in last["content"]["value"]] == ["baselineRand", "baseline1", "online"]
+    assert first["optimalPolicy"] == listed["optimalPolicy"] == last["optimalPolicy"] == "online"
+    assert first["featureImportance"] == [["context.device.mobile"], ["action.kind", "action.size"]]
+    assert all("totalSummary" in one and "summary" not in one for one in listed["policyResults"])
+    assert all("totalSummary" in one and "summary" in one for one in first["policyResults"])
+    clear = job(status="done", result=RESULT | {"clear_winner": True})
+    assert EVALUATION.first(clear, True)["optimalPolicy"] == "baselineRand"
+
+
+@pytest.mark.parametrize("name", ["online", "baseline1", "baselineRand", "Online"])
+def test_a_policy_to_evaluate_cannot_have_a_name_that_every_evaluation_has(
+    client: TestClient[Any], name: str
+) -> None:
+    client.post(f"{BASE}/rank", json={"actions": ACTIONS})
+    policy = {"name": name, "arguments": "--policy cab"}
+    times = {"startTime": "2000-01-01", "endTime": "2100-01-01"}
+    answer = client.post(f"{BASE}/evaluations", json={"name": "mine", **times, "policies": [policy]})
+    assert (answer.status_code, answer.headers["x-ms-error-code"]) == (400, "DuplicateCustomPolicyNames")
+
+
+def test_a_configuration_that_personalizer_answered_is_taken_as_it_is(tmp_path: Path) -> None:
+    saved = {
+        "rewardWaitTime": "PT4H",
+        "defaultReward": 1.0,
+        "rewardAggregation": "average",
+        "explorationPercentage": 0.3,
+        "modelExportFrequency": "PT3M",
+        "logMirrorEnabled": True,
+        "logMirrorSasUri": "https://storage.example/logs?sig=secret",
+        "logRetentionDays": -1,
+        "lastConfigurationEditDate": "2022-10-25T23:14:43",
+        "learningMode": "Online",
+        "isAutoOptimizationEnabled": True,
+        "autoOptimizationFrequency": "P27D",
+        "autoOptimizationStartDate": "2022-09-01T21:02:42",
+        "modelRetrainDays": 2,
+        "isInferenceExplainabilityEnabled": True,
+    }
+    not_kept = {"lastConfigurationEditDate", "logMirrorSasUri"}  # set here, and a secret of another service
+    with client_of(tmp_path) as client:
+        first = client.get(f"{BASE}/configurations/service").json()
+        assert first.keys() == saved.keys() - {"logMirrorSasUri"}
+        answer = client.put(f"{BASE}/configurations/service", json=saved)
+        assert answer.status_code == 200
+        got = answer.json()
+        assert {name: got[name] for name in saved.keys() - not_kept} == {
+            name: saved[name] for name in saved.keys() - not_kept
+        }
+        assert "secret" not in answer.text
+    with client_of(tmp_path, given=frozenset()) as client:  # a start that names no setting
+        assert client.get(f"{BASE}/configurations/service").json() == got

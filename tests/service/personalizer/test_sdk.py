@@ -205,8 +205,10 @@ def test_the_second_sdk_fills_slots(new: Any) -> None:
     assert outcome(seen) == "applied, applied"
     new.reward_multi_slot("page-9", rewards, raw_response_hook=seen.append)
     assert outcome(seen) == "unknown_event, unknown_event"
-    with pytest.raises(HttpResponseError, match="has no slot 'left'"):
-        new.reward_multi_slot("page-1", {"reward": [{"slotId": "left", "value": 1}]})
+    new.reward_multi_slot(
+        "page-1", {"reward": [{"slotId": "left", "value": 1}]}, raw_response_hook=seen.append
+    )
+    assert outcome(seen) == "unknown_slot"
     with pytest.raises(HttpResponseError) as caught:
         new.rank_multi_slot(body | {"slots": body["slots"][:1]})  # type: ignore[index]
     assert caught.value.status_code == 409
@@ -217,14 +219,23 @@ def test_configurations_are_read_and_changed(admin: Any) -> None:
     assert (first["rewardWaitTime"], first["explorationPercentage"]) == ("PT10M", 0.2)
     wish = first | {"rewardWaitTime": "PT5M", "explorationPercentage": 0.3, "learningMode": "Apprentice"}
     got = admin.update_service_configuration(wish)
-    assert {name: got[name] for name in wish} == wish
-    assert got["lastConfigurationEditDate"].endswith("Z")
+    edited = "lastConfigurationEditDate"
+    assert first[edited] == first["autoOptimizationStartDate"] == "0001-01-01T00:00:00Z"  # never
+    assert first["isInferenceExplainabilityEnabled"] is False
+    assert {name: got[name] for name in wish if name != edited} == {
+        k: v for k, v in wish.items() if k != edited
+    }
+    assert got[edited].startswith("20")
     assert admin.get_service_configuration() == got
     with pytest.raises(HttpResponseError) as caught:
         admin.update_service_configuration(wish | {"rewardWaitTime": "PT1S"})
     assert told(caught)[0] == "InvalidRewardWaitTime"
-    with pytest.raises(HttpResponseError, match="never writes to an address"):
-        admin.update_service_configuration(wish | {"logMirrorEnabled": True})
+    saved = wish | {"rewardAggregation": "average", "isInferenceExplainabilityEnabled": True}
+    saved |= {"logMirrorEnabled": True, "autoOptimizationStartDate": "2022-09-01T21:02:42"}
+    got = admin.update_service_configuration(saved)  # as Personalizer answered it
+    assert {name: got[name] for name in saved if name != "lastConfigurationEditDate"} == {
+        name: value for name, value in saved.items() if name != "lastConfigurationEditDate"
+    }
     admin.update_service_configuration(first)
     policy = admin.get_policy()
     assert policy["name"] == "sparse-hierarchical"
@@ -269,7 +280,11 @@ def test_the_log_has_dates_and_can_be_deleted(admin: Any, new: Any) -> None:
     dates = admin.get_log_properties()["dateRange"]
     assert dates["from"] <= dates["to"]
     admin.delete_logs()
-    new.reward("logged-1", {"value": 1.0})  # what waits still waits
+    assert admin.get_log_properties() == {}
+    seen: list[Any] = []
+    new.reward("logged-1", {"value": 1.0}, raw_response_hook=seen.append)  # what waits still waits
+    assert outcome(seen) == "applied"
+    new.rank(request("logged-2"))
     assert admin.get_log_properties()["dateRange"]["from"] >= dates["to"]
 
 
@@ -290,6 +305,12 @@ def test_evaluations_and_feature_importances_are_made_listed_read_applied_and_de
     sources = {one["policySource"]: one for one in done["content"]["value"] if one["name"] != "current"}
     assert sources.keys() == {"Online", "Baseline", "Random", "Custom"}
     assert sources["Custom"]["name"] == "mine"
+    assert [sources[name]["name"] for name in ("Online", "Baseline", "Random")] == [
+        "online",
+        "baseline1",
+        "baselineRand",
+    ]
+    assert done["optimalPolicy"] in ("online", "mine", "current")
     assert sources["Custom"]["arguments"] == "--policy sparse-hierarchical --explore 0.25"
     low, high = sources["Random"]["summary"]["confidenceInterval"]
     assert low <= sources["Random"]["summary"]["expectedReward"] <= high
@@ -313,9 +334,9 @@ def test_evaluations_and_feature_importances_are_made_listed_read_applied_and_de
     assert [one["id"] for one in admin.list_evaluations()] == ["first"]
     admin.apply_from_evaluation({"evaluationId": "first", "policyName": "mine"})
     assert "--explore 0.25" in admin.get_policy()["arguments"]
-    admin.apply_from_evaluation({"evaluationId": "first", "policyName": "Online"})  # goes on
+    admin.apply_from_evaluation({"evaluationId": "first", "policyName": "online"})  # goes on
     with pytest.raises(HttpResponseError) as refused:
-        admin.apply_from_evaluation({"evaluationId": "first", "policyName": "Random"})
+        admin.apply_from_evaluation({"evaluationId": "first", "policyName": "baselineRand"})
     assert told(refused)[0] == "OperationNotAllowed"
     with pytest.raises(ResourceNotFoundError, match="has no policy 'other'"):
         admin.apply_from_evaluation({"evaluationId": "first", "policyName": "other"})

@@ -1,4 +1,4 @@
-"""Who may call a route: each route names its scope, and pages of other sites may change nothing.
+"""Who may call a route: each route names its scope, and pages of other sites may change nothing unless named.
 
 A route has `opt=DECIDE`, `READ`, `ADMIN` or `OPEN`. The guard finds the key of a request and stores its scopes and
 headers in the ASGI scope; `check_access` compares them with the options of the matched route. So no path is parsed
@@ -22,6 +22,8 @@ FILE = {**ADMIN, "body": BYTES}  # takes a file
 OPEN = {"scope": None, "body": JSON}  # needs no key
 SCOPES_OF, HEADERS_OF = "coterie.scopes", "coterie.headers"  # where the guard stores them
 CONNECTION = "coterie.connection"  # where a connection of `connections.py` stores itself
+# The origin of the setting `origins` whose page sent the request, and whether the request also has a key.
+PAGE_OF, TRUSTED = "coterie.page", "coterie.trusted"
 
 # The headers that the checks read. One that was sent twice has both values, so it matches no expected value.
 WANTED = frozenset(
@@ -46,7 +48,8 @@ def check_access(scope: Any, opt: Mapping[str, Any]) -> None:
         allowed = ", ".join(may) or "nothing"
         raise Problem(403, "wrong_scope", f"this key may {allowed}; the call needs {needed}")
     if scope["method"] not in ("GET", "HEAD"):
-        check_site(scope[HEADERS_OF])
+        if not scope.get(TRUSTED):
+            check_site(scope[HEADERS_OF])
         check_declared(scope[HEADERS_OF], opt["body"])
 
 
@@ -62,7 +65,9 @@ def check_site(headers: Mapping[bytes, bytes]) -> None:
     own = origin is None or origin.partition(b"://")[2].lower() == headers.get(b"host", b"").lower()
     if site != b"none" or not own:
         other = f"a page of another site ({_shown(origin or site)}), which may change nothing here"
-        way_out = "call the service from a server, or from its own page"
+        way_out = (
+            "call the service from a server or from its own page, or name the origin in the setting origins"
+        )
         raise Problem(403, "foreign_origin", f"the request comes from {other}; {way_out}")
 
 

@@ -7,7 +7,16 @@ from urllib.parse import unquote
 
 from litestar.types import ASGIApp, Message, Receive, Send
 
-from coterie.service.http.access import CONNECTION, HEADERS_OF, SCOPES_OF, check_access, is_loopback, wanted
+from coterie.service.http.access import (
+    CONNECTION,
+    HEADERS_OF,
+    PAGE_OF,
+    SCOPES_OF,
+    TRUSTED,
+    check_access,
+    is_loopback,
+    wanted,
+)
 from coterie.service.http.error_answers import send_error
 from coterie.service.http.keys import SCOPES, Keyring
 from coterie.service.http.limits import Rate
@@ -150,6 +159,7 @@ class Guard:
             connection.trust()
         scope[HEADERS_OF] = headers
         scope[SCOPES_OF] = key.scopes if key else () if self.keyring else SCOPES
+        scope[TRUSTED] = key is not None and PAGE_OF in scope
 
     def _check_sizes(self, scope: Any, headers: Mapping[bytes, bytes]) -> None:
         size = len(scope.get("raw_path") or b"") + len(scope.get("query_string", b""))

@@ -19,7 +19,7 @@ from coterie.service.durations import format_duration, parse_duration
 from coterie.service.evaluations.jobs import milliseconds, moment
 from coterie.service.evaluations.schedule import ENABLED, FREQUENCY, START, defaults
 from coterie.service.personalizer.errors import Refusal
-from coterie.service.settings import Config, Mode
+from coterie.service.settings import Aggregation, Config, Mode
 
 BAD = "InvalidServiceConfiguration"
 LearningMode = Literal["Online", "Apprentice", "LoggingOnly"]
@@ -36,7 +36,7 @@ class ServiceConfiguration(Struct, frozen=True, forbid_unknown_fields=True, rena
 
     reward_wait_time: str | UnsetType = UNSET
     default_reward: Annotated[float, Meta(ge=-1, le=1)] | UnsetType = UNSET
-    reward_aggregation: Literal["earliest", "sum"] | UnsetType = UNSET
+    reward_aggregation: Aggregation | UnsetType = UNSET
     exploration_percentage: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
     model_export_frequency: str | UnsetType = UNSET
     log_retention_days: Annotated[int, Meta(ge=-1)] | UnsetType = UNSET
@@ -47,7 +47,8 @@ class ServiceConfiguration(Struct, frozen=True, forbid_unknown_fields=True, rena
     model_retrain_days: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
     log_mirror_enabled: bool | UnsetType | None = UNSET
     log_mirror_sas_uri: str | UnsetType | None = UNSET
-    last_configuration_edit_date: str | UnsetType | None = UNSET
+    last_configuration_edit_date: str | UnsetType | None = UNSET  # set here, whatever is sent
+    is_inference_explainability_enabled: bool | UnsetType | None = UNSET
     latest_available_policy: Any = UNSET
 
 
@@ -58,8 +59,16 @@ class PolicyContract(Struct, frozen=True, forbid_unknown_fields=True):
     arguments: str
 
 
-# Answers for fields without a meaning here: the model always includes the last reward.
-WITHOUT_MEANING: dict[str, Any] = {"model_export_frequency": "PT5M", "model_retrain_days": 0}
+NEVER = "0001-01-01T00:00:00Z"  # as Personalizer answers a date that was not set
+EDITED = "last_configuration_edit_date"
+# Fields without a meaning here, and their first answers: the model always includes the last reward, every decision
+# can be explained, and the log is never written to an address that a caller gave.
+WITHOUT_MEANING: dict[str, Any] = {
+    "model_export_frequency": "PT5M",
+    "model_retrain_days": 0,
+    "is_inference_explainability_enabled": False,
+    "log_mirror_enabled": False,
+}
 LEAST_FREQUENCY = 3600.0  # seconds between two automatic optimisations
 
 
@@ -74,16 +83,12 @@ def show(coordinator: Coordinator) -> ServiceConfiguration:
         exploration_percentage=config.exploration,
         log_retention_days=int(retention_days(coordinator.settings, coordinator.bandit)),
         learning_mode=NAMES[config.mode],
-        log_mirror_enabled=False,
-        **(WITHOUT_MEANING | defaults(coordinator.settings) | kept),
+        **({START: NEVER, EDITED: NEVER} | WITHOUT_MEANING | defaults(coordinator.settings) | kept),
     )
 
 
 async def change(coordinator: Coordinator, sent: ServiceConfiguration) -> None:
     """Apply all that was sent, or refuse all of it."""
-    if sent.log_mirror_enabled is True:
-        message = "coterie never writes to an address it is given; export the log instead, and send false"
-        raise Refusal(400, BAD, message, "logMirrorEnabled")
     config = coordinator.bandit.config
     changes: dict[str, Any] = {
         "default_reward": sent.default_reward,
@@ -98,7 +103,7 @@ async def change(coordinator: Coordinator, sent: ServiceConfiguration) -> None:
     _check_optimisation(sent.auto_optimization_frequency, sent.auto_optimization_start_date)
     new = msgspec.structs.replace(config, **{k: v for k, v in changes.items() if v is not UNSET})
     said = {k: v for k, v in extra.items() if v is not UNSET and v is not None}
-    said["last_configuration_edit_date"] = moment(coordinator.clock())
+    said[EDITED] = moment(coordinator.clock())
     await coordinator.configure(new, {**coordinator.bandit.contract, **said})
 
 

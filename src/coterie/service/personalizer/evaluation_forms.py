@@ -1,7 +1,8 @@
 """Evaluations and feature importances in two forms: `policyResults` of old versions, `content` of the last one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from coterie.service.durations import format_duration
@@ -10,10 +11,14 @@ from coterie.service.personalizer.aggregation import WHOLE, Aggregation
 from coterie.service.personalizer.configuration import written
 from coterie.service.personalizer.versions import names_version
 
-ONLINE = "Online"
-# The contract's names, and sources, of the policies in every evaluation.
-SOURCES = {"logged": ONLINE, "baseline": "Baseline", "uniform": "Random"}
-BACK = {name: own for own, name in SOURCES.items()}
+# The policies in every evaluation: Personalizer's names for them, and where it says that they come from.
+ONLINE = "online"
+ALWAYS = {
+    "logged": (ONLINE, "Online"),
+    "baseline": ("baseline1", "Baseline"),
+    "uniform": ("baselineRand", "Random"),
+}
+BACK = {name: own for own, names in ALWAYS.items() for name in names}
 KINDS = {"current": "Custom", "custom": "Custom", "search": "OfflineExperimentation"}
 STATUS = {  # in the first form and in the last
     "waiting": ("pending", "NotSubmitted"),
@@ -48,22 +53,25 @@ def _shared(job: Job) -> dict[str, Any]:
 
 
 def _evaluation(job: Job) -> dict[str, Any]:
-    told = _shared(job) | {"evaluationType": "Auto" if job.automatic else "Manual"}
-    result = job.result or {}
-    if result.get("clear_winner"):
-        told["optimalPolicy"] = _name(result["policies"][0]["policy"])
-    return told
+    return _shared(job) | {"evaluationType": "Auto" if job.automatic else "Manual"}
+
+
+def _optimal(job: Job) -> str:
+    """Return the policy that is clearly ahead of all others, or what was shown; nothing without a result."""
+    if job.result is None:
+        return ""
+    return _name(job.result["policies"][0]["policy"]) if job.result.get("clear_winner") else ONLINE
 
 
 def _name(own: str) -> str:
-    return SOURCES.get(own, own)
+    return ALWAYS[own][0] if own in ALWAYS else own
 
 
 def _result(
     job: Job, part: dict[str, Any], more: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> dict[str, Any]:
     one = job.policy(part["policy"])
-    source = SOURCES[part["policy"]] if one is None else KINDS[one.source]
+    source = ALWAYS[part["policy"]][1] if one is None else KINDS[one.source]
     arguments = "" if one is None else written({"policy": one.policy, **one.parameters})
     return {"name": _name(part["policy"]), "arguments": arguments, "policySource": source, **more(part)}
 
@@ -75,19 +83,31 @@ def _status(job: Job) -> tuple[str, str]:
 
 
 def _first_form(job: Job, whole: bool = True) -> dict[str, Any]:
-    told = _evaluation(job) | {"jobId": job.id, "status": _status(job)[0]}
-    if whole and job.result is not None:
-        told["policyResults"] = [_result(job, part, _sums) for part in job.result["policies"]]
-        told["featureImportance"] = []
-    return told
+    result = job.result or {"policies": []}
+    return _evaluation(job) | {
+        "jobId": job.id,
+        "status": _status(job)[0],
+        "optimalPolicy": _optimal(job),
+        "policyResults": [_result(job, part, partial(_sums, whole=whole)) for part in result["policies"]],
+        "featureImportance": _groups(result.get("features", ())) if whole else [],
+    }
 
 
-def _sums(part: dict[str, Any]) -> dict[str, Any]:
+def _groups(features: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """Return the names of features, the most important first; those with the same score are one group."""
+    by_score = groupby(features, lambda one: one["score"])
+    return [[f"{one['namespace']}.{one['name']}" for one in group] for _, group in by_score]
+
+
+def _sums(part: dict[str, Any], whole: bool) -> dict[str, Any]:
     windows = part["windows"]
     ends = [1000 * (one["at"] or 0) for one in windows]
+    total = {"totalSummary": _sum(part, ends[-1], ends[-1] - ends[0])}
+    if not whole:
+        return total
     starts = [ends[0], *ends]  # the first window has no length
     rows = [_sum(one, end, end - start) for one, start, end in zip(windows, starts, ends, strict=False)]
-    return {"summary": rows, "totalSummary": _sum(part, ends[-1], ends[-1] - ends[0])}
+    return {"summary": rows, **total}
 
 
 def _sum(part: dict[str, Any], end: float, length: float) -> dict[str, Any]:
@@ -110,8 +130,11 @@ def last_form(job: Job, whole: bool = True, asked: Aggregation = WHOLE) -> dict[
     told = _evaluation(job) | {"status": _status(job)[1]}
     result = job.result
     told["description"] = job.error or ("" if result is None else f"{result['verdict']}. {result['words']}")
-    if whole and result is not None:
-        rows = [_result(job, part, partial(_series, asked=asked)) for part in result["policies"]]
+    if result is not None:
+        told["optimalPolicy"] = _optimal(job)
+    if whole:
+        parts = [] if result is None else result["policies"]
+        rows = [_result(job, part, partial(_series, asked=asked)) for part in parts]
         told["content"] = {
             "startTime": told["startTime"] if asked.start is None else moment(asked.start),
             "endTime": told["endTime"] if asked.end is None else moment(asked.end),
@@ -143,10 +166,10 @@ def _ends(estimate: dict[str, float]) -> tuple[float, float, float]:
 def importance_form(job: Job, whole: bool = True) -> dict[str, Any]:
     """Return a feature importance, which has one form in all versions."""
     told = _shared(job) | {"status": STATUS[job.status][1], "description": job.error or ""}
-    if whole and job.result is not None:
+    if whole:
         told["featureScores"] = [
             {"featureName": one["name"], "namespace": one["namespace"], "score": one["score"]}
-            for one in job.result["features"]
+            for one in (job.result or {"features": []})["features"]
         ]
     return told
 

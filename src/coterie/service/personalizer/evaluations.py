@@ -25,7 +25,6 @@ from coterie.service.personalizer.evaluation_forms import (
     BACK,
     EVALUATION,
     IMPORTANCE,
-    ONLINE,
     Forms,
     importance_form,
     last_form,
@@ -95,20 +94,23 @@ async def create(body: RawBody, state: State, request: Request[Any, Any, Any]) -
 @put(every_form("/evaluations/{evaluation_id:str}"), opt=ADMIN)
 async def create_named(
     evaluation_id: FromPath[str], body: RawBody, state: State, request: Request[Any, Any, Any]
-) -> dict[str, Any]:
-    """Make an evaluation with the caller's id."""
-    return EVALUATION.of(await _make_evaluation(decode_id(evaluation_id), body, state), request.scope["path"])
+) -> Response[Any]:
+    """Make an evaluation with the caller's id; only the versions in the path answer what was made."""
+    job = await _make_evaluation(decode_id(evaluation_id), body, state)
+    path = request.scope["path"]
+    return Response(EVALUATION.of(job, path)) if names_version(path) else Response(b"")
 
 
 @post(every_form("/configurations/applyFromEvaluation"), opt=ADMIN, status_code=204)
 async def apply(body: RawBody, state: State) -> None:
-    """Apply a policy of an evaluation; applying `Online`, which is what was shown, changes nothing."""
+    """Apply a policy of an evaluation; applying `online`, which is what was shown, changes nothing."""
     sent = read(body, Reference, "BadRequest")
+    name = BACK.get(sent.policy_name, sent.policy_name)
     with contract_errors():
-        if sent.policy_name == ONLINE:
+        if name == "logged":
             state.evaluations.find("evaluation", sent.evaluation_id)
             return
-        await state.evaluations.apply(sent.evaluation_id, BACK.get(sent.policy_name, sent.policy_name))
+        await state.evaluations.apply(sent.evaluation_id, name)
 
 
 async def _make_evaluation(name: str, body: bytes, state: State) -> Job:
@@ -149,6 +151,9 @@ def _candidate(sent: PolicyContract) -> EvaluatedPolicy:
     """Return a policy to evaluate: coterie's name for it is its name, or the argument --policy."""
     if not sent.name or len(sent.name) > 256:
         raise Refusal(400, "InvalidPolicyContract", "a policy's name has 1 to 256 characters", "policies")
+    if sent.name in BACK:
+        message = f"{sent.name!r} is the name of a policy in every evaluation; give this one another name"
+        raise Refusal(400, "DuplicateCustomPolicyNames", message, "policies")
     try:
         parameters = parse_arguments(sent.arguments)
     except Refusal as error:
@@ -165,10 +170,13 @@ def _candidate(sent: PolicyContract) -> EvaluatedPolicy:
 
 
 @put(every_form("/featureImportances/{importance_id:str}"), opt=ADMIN)
-async def create_importance(importance_id: FromPath[str], body: RawBody, state: State) -> dict[str, Any]:
-    """Ask which features matter."""
+async def create_importance(
+    importance_id: FromPath[str], body: RawBody, state: State, request: Request[Any, Any, Any]
+) -> Response[Any]:
+    """Ask which features matter; only the versions in the path answer what was made."""
     sent = read(body, ImportanceContract, BAD)
-    return importance_form(await _make_job("importance", decode_id(importance_id), sent, state))
+    job = await _make_job("importance", decode_id(importance_id), sent, state)
+    return Response(importance_form(job)) if names_version(request.scope["path"]) else Response(b"")
 
 
 def _shared_routes(path: str, kind: JobKind, forms: Forms, missing: str) -> list[Any]:
