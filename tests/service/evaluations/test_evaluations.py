@@ -302,7 +302,7 @@ def test_a_policy_is_replayed_as_the_service_serves_it(tmp_path: Path, config: C
     """With every reward learned at once, the replay of the log's own policy has the log's own probabilities."""
     path = logged(tmp_path, 40, config)
     log = worker.log_of(batches(path), work_of(job(), config))
-    served = ServedPolicy(config, config.policy, config.parameters, 40)
+    served = ServedPolicy(config, 40)
     for t, one in enumerate(log.interactions):
         encoded = encode_interaction(one)
         assert served.probabilities(t, one, encoded) == pytest.approx(one.chances, abs=1e-9), t

@@ -46,7 +46,7 @@ EVALUATION = {
     "policies": [],
 }
 CAB = {"name": "cab", "arguments": "--alpha 0.1"}
-VW = {"name": "mine", "arguments": "--cb_explore_adf --epsilon 0.2"}
+FILES = {"name": "mine", "arguments": "--cb_explore_adf --epsilon 0.2 --final_regressor stolen"}
 DESKS: WeakKeyDictionary[Any, Coordinator] = WeakKeyDictionary()  # what stands behind a client
 VERSION = {"api-version": "2022-09-01-preview"}
 
@@ -138,7 +138,8 @@ def test_the_published_example_is_answered_to_the_letter(client: TestClient[Any]
         ("PUT", "/evaluations/e", {}, 400, "InvalidEvaluationContract"),
         ("PUT", "/evaluations/e", EVALUATION | {"startTime": "soon"}, 400, "InvalidEvaluationContract"),
         ("PUT", "/evaluations/e", EVALUATION | {"endTime": "2001-01-01"}, 400, "NoLogsExistInDateRange"),
-        ("PUT", "/evaluations/e", EVALUATION | {"policies": [VW]}, 400, "InvalidPolicyContract"),
+        ("PUT", "/evaluations/e", EVALUATION | {"policies": [FILES]}, 400, "InvalidPolicyContract"),
+        ("PUT", "/configurations/policy", FILES, 400, "InvalidPolicyConfiguration"),
         ("PUT", "/evaluations/e", EVALUATION | {"policies": [CAB, CAB]}, 400, "DuplicateCustomPolicyNames"),
         ("POST", "/evaluations", EVALUATION | {"extra": 1}, 400, "InvalidEvaluationContract"),
         ("DELETE", "/evaluations/e", None, 404, "EvaluationNotFound"),

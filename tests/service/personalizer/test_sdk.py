@@ -243,8 +243,12 @@ def test_configurations_are_read_and_changed(admin: Any) -> None:
     changed = admin.update_policy({"name": "cab", "arguments": "--alpha 0.3"})
     assert changed["arguments"].startswith("--alpha 0.3 --gamma 0.2 --eligible updated")
     assert admin.update_policy(changed) == changed  # what is shown can be sent
+    settings = {"name": "app1", "arguments": "--cb_explore_adf --quadratic GT --ignore A --epsilon 0.3"}
+    assert admin.update_policy(settings) == settings
+    assert admin.get_policy() == settings
+    assert admin.get_service_configuration()["explorationPercentage"] == 0.3
     with pytest.raises(HttpResponseError) as caught:
-        admin.update_policy({"name": "app1", "arguments": "--cb_explore_adf --epsilon 0.2"})
+        admin.update_policy({"name": "app1", "arguments": "--cb_explore_adf -f stolen"})
     assert told(caught)[0] == "InvalidPolicyConfiguration"
     assert admin.reset_policy() == policy
 

@@ -14,7 +14,7 @@ from coterie.policies import Decision, Hierarchical, SparseHierarchical
 from coterie.service.core.encoding import encode_action, encode_question
 from coterie.service.core.policies import Policies
 from coterie.service.core.policy_config import SEPARATE, Kind, takes_names
-from coterie.service.core.question import Question, pack_features
+from coterie.service.core.question import Question, pack_features, without_ignored
 from coterie.service.core.reasons import LARGEST, pack_parts, pack_reasons
 from coterie.service.core.records import Rank
 from coterie.service.problems import Problem
@@ -33,6 +33,7 @@ class Candidates(NamedTuple):
 
 def read_candidates(question: Question, config: Config, policies: Policies) -> Candidates:
     """Return what the policy is asked."""
+    question = without_ignored(question, config)
     actions, excluded = question.actions, question.excluded
     ids = [action.id for action in actions]
     open_to = [k for k, name in enumerate(ids) if name not in excluded] if excluded else range(len(ids))
@@ -96,8 +97,9 @@ def decide(
     if kind == "model":
         hashed = contexts[choice].to_bytes()
     elif featured:  # for another policy that may learn from this decision later
-        chosen = question.actions[open_to[choice]]
-        hashed = encode_action(chosen.id, chosen.features, question.context)
+        read = without_ignored(question, config)
+        chosen = read.actions[open_to[choice]]
+        hashed = encode_action(chosen.id, chosen.features, read.context)
     parts = None
     if config.record_reasons and isinstance(policy, SparseHierarchical):
         parts = pack_parts(policy.contributions(user, contexts, choice, LARGEST))

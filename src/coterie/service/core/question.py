@@ -1,13 +1,15 @@
 """Questions: what a request asks to be decided."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
+from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from coterie.service.core.encoding import Features
 from coterie.service.core.records import Rank
+from coterie.service.settings import Config
 
 _canonical = msgspec.json.Encoder(order="deterministic")  # MessagePack has no integers beyond 64 bits
 _plain = msgspec.json.Encoder()
@@ -47,6 +49,24 @@ class Question(Struct, frozen=True):
             self.slot,
         )
         return blake2b(_canonical.encode(content), digest_size=16).digest()
+
+
+def without_ignored(question: Question, config: Config) -> Question:
+    """Return the question without the objects of features that the configuration leaves out."""
+    letters = config.ignored
+    if letters is UNSET:
+        return question
+
+    def kept(features: Features) -> list[dict[str, Any]]:
+        return [
+            {k: v for k, v in part.items() if k[:1] not in letters or not isinstance(v, Mapping)}
+            for part in features
+        ]
+
+    actions = [
+        Action(one.id, None if one.features is None else kept(one.features)) for one in question.actions
+    ]
+    return msgspec.structs.replace(question, actions=actions, context=kept(question.context))
 
 
 def pack_features(question: Question) -> bytes:

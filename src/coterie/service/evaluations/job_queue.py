@@ -12,6 +12,7 @@ import msgspec
 from coterie.errors import CoterieError
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.policy_config import check_config
+from coterie.service.evaluations import vowpal
 from coterie.service.evaluations.job_process import JobProcess
 from coterie.service.evaluations.jobs import (
     ALWAYS,
@@ -135,6 +136,11 @@ class Evaluations:
             known = ", ".join(repr(known.name) for known in job.policies) or "none"
             message = f"evaluation {name!r} has no policy {policy!r} that can be applied; it has {known}"
             raise Problem(404, "unknown_policy", message)
+        if one.policy == vowpal.NAME:
+            way = "Personalizer's applyFromEvaluation applies what has a counterpart here"
+            raise Problem(
+                422, "not_applicable", f"{policy!r} is Vowpal Wabbit's, which cannot be served; {way}"
+            )
         await self.coordinator.configure(with_policy(self.coordinator.bandit.config, one))
         log.info(
             f"the policy {one.policy} of evaluation {name!r} was applied, with {one.parameters or 'its defaults'}"
@@ -258,7 +264,10 @@ def check_policies(policies: Sequence[EvaluatedPolicy], config: Config) -> None:
             )
         seen.add(one.name)
         try:
-            check_config(with_policy(config, one))
+            if one.policy == vowpal.NAME:
+                vowpal.check_vowpal(one.parameters)
+            else:
+                check_config(with_policy(config, one))
         except CoterieError as error:
             raise Problem(422, "invalid_policy", f"policy {one.name!r}: {error}") from error
 

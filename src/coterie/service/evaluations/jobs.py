@@ -27,6 +27,9 @@ class EvaluatedPolicy(Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     policy: str
     parameters: dict[str, Any] = {}
     source: Source = "custom"
+    arguments: str = ""  # Vowpal Wabbit's, as sent to Personalizer's interface
+    exploration: float | None = None  # None is the configuration's
+    ignored: str = ""  # first letters of objects of features, besides the configuration's
 
 
 class Job(Struct, frozen=True, omit_defaults=True):

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from coterie.errors import CoterieError
-from coterie.service.core.policy_config import check_config, same_model
+from coterie.service.core.policy_config import check_config
 from coterie.service.evaluations.jobs import EvaluatedPolicy
 from coterie.service.settings import Config
 
@@ -41,5 +41,9 @@ def candidates(config: Config, shards: Any = None) -> list[EvaluatedPolicy]:
 
 
 def with_policy(config: Config, one: EvaluatedPolicy) -> Config:
-    """Return the configuration with another policy."""
-    return same_model(config, msgspec.structs.replace(config, policy=one.policy, parameters=one.parameters))
+    """Return the configuration with another policy, and with its exploration and ignored features if it has them."""
+    exploration = config.exploration if one.exploration is None else one.exploration
+    ignored = one.ignored or config.ignored
+    return msgspec.structs.replace(
+        config, policy=one.policy, parameters=one.parameters, exploration=exploration, ignored=ignored
+    )

@@ -5,10 +5,11 @@ from typing import Any, final
 
 import msgspec
 import numpy as np
+from msgspec import UNSET
 
 from coterie.arrays import Floats
-from coterie.data.logs.interactions import Interaction
-from coterie.evaluation.targets import DRAWS, Learner
+from coterie.data.logs.interactions import Interaction, Named
+from coterie.evaluation.targets import DRAWS, Learner, encode_interaction
 from coterie.models.encoded import Encoded
 from coterie.service.core.policy_config import Kind, make_policy, possible
 from coterie.service.settings import Config
@@ -20,18 +21,35 @@ PER_RECORD = 64  # effects that a record may add; a full table drops old ones
 class ServedPolicy:
     """A policy as `evaluate` replays it."""
 
-    def __init__(self, config: Config, policy: str, parameters: dict[str, Any], records: int) -> None:
-        self.exploration = 1.0 if policy == "random" else config.exploration
+    def __init__(self, config: Config, records: int) -> None:
+        self.exploration = 1.0 if config.policy == "random" else config.exploration
+        self.ignored = "" if config.ignored is UNSET else config.ignored
         self.mixes = True  # whether the service's exploration is added here, not by the policy
-        given = dict(parameters)
-        if policy == "sparse-hierarchical":
+        given: dict[str, Any] = dict(config.parameters)
+        if config.policy == "sparse-hierarchical":
             self.mixes = False
             given["floor"] = config.exploration
             given["slots"] = min(given.get("slots", 1 << 22), max(PER_RECORD * records, 4096))
             if config.explore == "epsilon" or not config.exploration:
                 given["gap"] = math.inf  # always the best action, except for the uniform share
-        used = msgspec.structs.replace(config, policy=policy, parameters=given)
+        used = msgspec.structs.replace(config, parameters=given)
         self.learners = {kind: Learner(make_policy(used, kind), DRAWS, 0) for kind in possible(used)}
+
+    def _seen(self, one: Interaction, encoded: Encoded) -> tuple[Interaction, Encoded]:
+        """Return a decision without the features that the service leaves out."""
+        if not self.ignored:
+            return one, encoded
+
+        def kept(features: Named) -> Named:
+            return {
+                name: value
+                for name, value in features.items()
+                if name[:1] not in self.ignored or "." not in name.partition("=")[0]
+            }
+
+        features = None if one.features is None else tuple(map(kept, one.features))
+        left = one._replace(context=kept(one.context), features=features)
+        return left, encode_interaction(left)
 
     def _of(self, one: Interaction) -> Learner | None:
         kind: Kind = "vectors" if one.features is not None else "items"
@@ -40,6 +58,7 @@ class ServedPolicy:
     def probabilities(self, t: int, one: Interaction, encoded: Encoded) -> Floats:
         """Return each action's probability."""
         n = len(one.actions)
+        one, encoded = self._seen(one, encoded)
         learner = self._of(one)
         if learner is None:  # the policy cannot use such actions, and the service would refuse them
             return np.full(n, 1 / n)
@@ -48,6 +67,7 @@ class ServedPolicy:
 
     def learn(self, one: Interaction, encoded: Encoded) -> None:
         """Learn what the logged action earned."""
+        one, encoded = self._seen(one, encoded)
         learner = self._of(one)
         if learner is not None:
             learner.learn(one, encoded)

@@ -17,13 +17,17 @@ from coterie.data.logs.interactions import InteractionLog
 from coterie.data.logs.service_log import from_records
 from coterie.errors import CoterieError, FileError
 from coterie.evaluation import Evaluation, Result, as_json, evaluate
+from coterie.evaluation.targets import Target
 from coterie.evaluation.verdict import FEW, LEVEL, chance
 from coterie.service.core.records import Batch
+from coterie.service.evaluations import vowpal
 from coterie.service.evaluations.batches import read_batches
 from coterie.service.evaluations.importance import scores
-from coterie.service.evaluations.jobs import ALWAYS, Job, WorkerAnswer, WorkerInput
+from coterie.service.evaluations.jobs import ALWAYS, EvaluatedPolicy, Job, WorkerAnswer, WorkerInput
+from coterie.service.evaluations.search import with_policy
 from coterie.service.evaluations.served_policy import ServedPolicy
 from coterie.service.evaluations.time_series import time_series
+from coterie.service.settings import Config
 
 NUMBERS = {-1: ""}  # no names: users have only numbers
 WHERE = "the log"
@@ -82,9 +86,7 @@ def do(work: WorkerInput, batches: Iterable[Batch]) -> dict[str, Any]:
         return {"records": len(log.interactions), "features": scores(log, told), "notes": list(log.notes)}
     count = len(log.interactions)
     policies: dict[str, Any] = {name: name for name in ALWAYS}
-    policies |= {
-        one.name: ServedPolicy(work.config, one.policy, one.parameters, count) for one in work.job.policies
-    }
+    policies |= {one.name: _target(one, work.config, count) for one in work.job.policies}
     found = evaluate(log, policies, told=told, skip_unsupported=True)
     result = as_json(found)
     by_name = {one.name: one for one in found.results}
@@ -93,6 +95,12 @@ def do(work: WorkerInput, batches: Iterable[Batch]) -> dict[str, Any]:
         _complete(part, by_name[part["policy"]])
         part["series"] = time_series(by_name[part["policy"]].evidence, seconds, 1 - found.level)
     return {**result, "better": better(found, work.job), "features": scores(log, told)}
+
+
+def _target(one: EvaluatedPolicy, config: Config, records: int) -> Target:
+    if one.policy == vowpal.NAME:
+        return vowpal.Vowpal(**one.parameters)
+    return ServedPolicy(with_policy(config, one), records)
 
 
 def _complete(part: dict[str, Any], result: Result) -> None:

@@ -18,6 +18,7 @@ from coterie.service.personalizer import configuration
 from coterie.service.personalizer.bodies import read
 from coterie.service.personalizer.configuration import PolicyContract, ServiceConfiguration
 from coterie.service.personalizer.errors import Refusal
+from coterie.service.personalizer.learning_settings import MAPPED
 from coterie.service.personalizer.versions import every_form
 
 
@@ -38,15 +39,15 @@ async def change_service(body: RawBody, state: State) -> ServiceConfiguration:
 @get(every_form("/configurations/policy"), opt=READ)
 async def show_policy(state: State) -> PolicyContract:
     """Show the policy."""
-    return await asyncio.to_thread(configuration.show_policy, state.coordinator.bandit.config)
+    return await _policy(state.coordinator)
 
 
 @put(every_form("/configurations/policy"), opt=ADMIN)
-async def change_policy(body: RawBody, state: State) -> PolicyContract:
-    """Change the policy; the new one first learns the log."""
+async def change_policy(body: RawBody, state: State) -> Response[PolicyContract]:
+    """Change the policy; the new one first learns the log. Of Vowpal Wabbit's arguments some have a counterpart."""
     sent = read(body, PolicyContract, "InvalidPolicyConfiguration")
-    await configuration.change_policy(state.coordinator, sent)
-    return await asyncio.to_thread(configuration.show_policy, state.coordinator.bandit.config)
+    mapped = await configuration.change_policy(state.coordinator, sent)
+    return Response(await _policy(state.coordinator), headers={MAPPED: mapped})
 
 
 @delete(every_form("/configurations/policy"), opt=ADMIN, status_code=200)
@@ -54,9 +55,16 @@ async def reset_policy(state: State) -> PolicyContract:
     """Go back to the policy of the settings."""
     coordinator: Coordinator = state.coordinator
     first = coordinator.settings.config
-    new = msgspec.structs.replace(coordinator.bandit.config, policy=first.policy, parameters=first.parameters)
-    await coordinator.configure(new)
-    return await asyncio.to_thread(configuration.show_policy, coordinator.bandit.config)
+    new = msgspec.structs.replace(
+        coordinator.bandit.config, policy=first.policy, parameters=first.parameters, ignored=first.ignored
+    )
+    await coordinator.configure(new, configuration.without_settings(coordinator))
+    return await _policy(coordinator)
+
+
+async def _policy(coordinator: Coordinator) -> PolicyContract:
+    bandit = coordinator.bandit
+    return await asyncio.to_thread(configuration.show_policy, bandit.config, bandit.contract)
 
 
 @get(every_form("/model"), opt=READ)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from coterie.errors import CoterieError
+from coterie.errors import ParameterError
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.coordination.rules import RETENTION, retention_days
 from coterie.service.core.policy_config import check_config, make_policy, possible
@@ -19,6 +19,7 @@ from coterie.service.durations import format_duration, parse_duration
 from coterie.service.evaluations.jobs import milliseconds, moment
 from coterie.service.evaluations.schedule import ENABLED, FREQUENCY, START, defaults
 from coterie.service.personalizer.errors import Refusal
+from coterie.service.personalizer.learning_settings import read_settings
 from coterie.service.settings import Aggregation, Config, Mode
 
 BAD = "InvalidServiceConfiguration"
@@ -61,6 +62,7 @@ class PolicyContract(Struct, frozen=True, forbid_unknown_fields=True):
 
 NEVER = "0001-01-01T00:00:00Z"  # as Personalizer answers a date that was not set
 EDITED = "last_configuration_edit_date"
+SENT = "learning_settings"  # name, arguments, and the policy that was in force when they were sent
 # Fields without a meaning here, and their first answers: the model always includes the last reward, every decision
 # can be explained, and the log is never written to an address that a caller gave.
 WITHOUT_MEANING: dict[str, Any] = {
@@ -75,7 +77,9 @@ LEAST_FREQUENCY = 3600.0  # seconds between two automatic optimisations
 def show(coordinator: Coordinator) -> ServiceConfiguration:
     """Return the configuration; fields without a meaning here are returned as last sent."""
     config = coordinator.bandit.config
-    kept = {name: value for name, value in coordinator.bandit.contract.items() if name != RETENTION}
+    kept = {
+        name: value for name, value in coordinator.bandit.contract.items() if name not in (RETENTION, SENT)
+    }
     return ServiceConfiguration(
         reward_wait_time=format_duration(config.wait),
         default_reward=config.default_reward,
@@ -136,8 +140,11 @@ def _duration(text: str, field: str, code: str) -> float:
         raise Refusal(400, code, f"{field}: {error}", field) from error
 
 
-def show_policy(config: Config) -> PolicyContract:
-    """Return the policy with all its parameters, including defaults."""
+def show_policy(config: Config, contract: Mapping[str, Any]) -> PolicyContract:
+    """Return the policy with all its parameters, including defaults; or Vowpal Wabbit's arguments as sent."""
+    name, arguments, *own = contract.get(SENT, (None, None))
+    if own == [config.policy, config.parameters]:
+        return PolicyContract(name, arguments)
     made = make_policy(config, possible(config)[0]).parameters
     plain = {k: v for k, v in made.items() if k not in ("n_features", "one_hot", "rng", "seed")}
     told = {k: v for k, v in (plain | config.parameters).items() if v is not None}
@@ -153,15 +160,30 @@ def written(parameters: Mapping[str, Any]) -> str:
     return " ".join(f"--{k} {_text(v)}" for k, v in parameters.items())
 
 
-async def change_policy(coordinator: Coordinator, sent: PolicyContract) -> None:
-    """Let another policy learn the log and take over."""
-    config, parameters = coordinator.bandit.config, parse_arguments(sent.arguments)
-    new = msgspec.structs.replace(config, policy=sent.name, parameters=parameters)
+async def change_policy(coordinator: Coordinator, sent: PolicyContract) -> str:
+    """Let another policy learn the log and take over, or apply what Vowpal Wabbit's arguments have in common with it.
+
+    Returns which policy is in force, and what was mapped.
+    """
+    config = coordinator.bandit.config
     try:
+        mapped = read_settings(sent.arguments)
+        if mapped is not None:
+            kept = [sent.name, sent.arguments, config.policy, config.parameters]
+            await coordinator.configure(mapped.applied_to(config), coordinator.bandit.contract | {SENT: kept})
+            return mapped.told(config.policy)
+        parameters = parse_arguments(sent.arguments)
+        new = msgspec.structs.replace(config, policy=sent.name, parameters=parameters)
         check_config(new)
-    except CoterieError as error:
+    except ParameterError as error:
         raise _refuse_arguments(str(error)) from error
-    await coordinator.configure(new)
+    await coordinator.configure(new, without_settings(coordinator))
+    return f"policy={new.policy}"
+
+
+def without_settings(coordinator: Coordinator) -> dict[str, Any]:
+    """Return the contract without Vowpal Wabbit's arguments."""
+    return {name: value for name, value in coordinator.bandit.contract.items() if name != SENT}
 
 
 def parse_arguments(text: str) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def _result(
 ) -> dict[str, Any]:
     one = job.policy(part["policy"])
     source = ALWAYS[part["policy"]][1] if one is None else KINDS[one.source]
-    arguments = "" if one is None else written({"policy": one.policy, **one.parameters})
+    arguments = "" if one is None else one.arguments or written({"policy": one.policy, **one.parameters})
     return {"name": _name(part["policy"]), "arguments": arguments, "policySource": source, **more(part)}
 
 

@@ -10,16 +10,19 @@ from litestar.datastructures import State
 from litestar.params import FromPath, RawBody
 from msgspec import Struct
 
+from coterie.errors import ParameterError
 from coterie.policies import POLICIES
 from coterie.service.coordination.answers import new_event_id
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.evaluations.jobs import EvaluatedPolicy, Job, JobKind, milliseconds
 from coterie.service.evaluations.routes import policies_of
+from coterie.service.evaluations.vowpal import NAME as VOWPAL
+from coterie.service.evaluations.vowpal import is_installed
 from coterie.service.http.access import ADMIN, READ
 from coterie.service.ids import RULE, decode_id, is_id
 from coterie.service.personalizer.aggregation import read_aggregation
 from coterie.service.personalizer.bodies import read
-from coterie.service.personalizer.configuration import PolicyContract, parse_arguments
+from coterie.service.personalizer.configuration import PolicyContract, change_policy, parse_arguments
 from coterie.service.personalizer.errors import PREFIX, Refusal
 from coterie.service.personalizer.evaluation_forms import (
     BACK,
@@ -29,8 +32,10 @@ from coterie.service.personalizer.evaluation_forms import (
     importance_form,
     last_form,
 )
+from coterie.service.personalizer.learning_settings import MAPPED, read_settings
 from coterie.service.personalizer.versions import every_form, in_path, names_version
 from coterie.service.problems import Problem
+from coterie.service.settings import Config
 
 BAD = "InvalidEvaluationContract"
 CODES = {
@@ -102,23 +107,27 @@ async def create_named(
 
 
 @post(every_form("/configurations/applyFromEvaluation"), opt=ADMIN, status_code=204)
-async def apply(body: RawBody, state: State) -> None:
+async def apply(body: RawBody, state: State) -> Response[None]:
     """Apply a policy of an evaluation; applying `online`, which is what was shown, changes nothing."""
     sent = read(body, Reference, "BadRequest")
     name = BACK.get(sent.policy_name, sent.policy_name)
     with contract_errors():
-        if name == "logged":
-            state.evaluations.find("evaluation", sent.evaluation_id)
-            return
-        await state.evaluations.apply(sent.evaluation_id, name)
+        job: Job = state.evaluations.find("evaluation", sent.evaluation_id)
+        one = job.policy(name)
+        if one is not None and one.arguments and job.status == "done":
+            mapped = await change_policy(state.coordinator, PolicyContract(one.name, one.arguments))
+            return Response(None, status_code=204, headers={MAPPED: mapped})
+        if name != "logged":
+            await state.evaluations.apply(sent.evaluation_id, name)
+    return Response(None, status_code=204)
 
 
 async def _make_evaluation(name: str, body: bytes, state: State) -> Job:
     sent = read(body, EvaluationContract, BAD)
     coordinator: Coordinator = state.coordinator
-    custom = [_candidate(one) for one in sent.policies or ()]
-    search = bool(sent.enable_offline_experimentation or sent.enable_policy_optimization)
     config, shards = coordinator.bandit.config, coordinator.shards
+    custom = [_candidate(one, config) for one in sent.policies or ()]
+    search = bool(sent.enable_offline_experimentation or sent.enable_policy_optimization)
     policies = await asyncio.to_thread(policies_of, custom, search, config, shards)
     return await _make_job("evaluation", name, sent, state, policies)
 
@@ -147,17 +156,27 @@ def _time(text: str, field: str) -> int:
         raise Refusal(400, BAD, str(error), field) from error
 
 
-def _candidate(sent: PolicyContract) -> EvaluatedPolicy:
-    """Return a policy to evaluate: coterie's name for it is its name, or the argument --policy."""
+def _candidate(sent: PolicyContract, config: Config) -> EvaluatedPolicy:
+    """Return a policy to evaluate: coterie's name for it is its name, or the argument --policy.
+
+    Vowpal Wabbit's arguments are for Vowpal Wabbit. Where it is not installed, the policy in force takes its place,
+    with what has a counterpart.
+    """
     if not sent.name or len(sent.name) > 256:
         raise Refusal(400, "InvalidPolicyContract", "a policy's name has 1 to 256 characters", "policies")
     if sent.name in BACK:
         message = f"{sent.name!r} is the name of a policy in every evaluation; give this one another name"
         raise Refusal(400, "DuplicateCustomPolicyNames", message, "policies")
     try:
+        mapped = read_settings(sent.arguments)
+        if mapped is not None and is_installed():
+            return EvaluatedPolicy(sent.name, VOWPAL, {"arguments": sent.arguments}, arguments=sent.arguments)
+        if mapped is not None:
+            own, likely, ignored = dict(config.parameters), mapped.exploration, mapped.ignored
+            return EvaluatedPolicy(sent.name, config.policy, own, "custom", sent.arguments, likely, ignored)
         parameters = parse_arguments(sent.arguments)
-    except Refusal as error:
-        message = f"policy {sent.name!r}: {error.message}"
+    except (ParameterError, Refusal) as error:
+        message = f"policy {sent.name!r}: {error}"
         raise Refusal(400, "InvalidPolicyContract", message, "policies") from error
     policy = parameters.pop("policy", sent.name)
     if policy not in POLICIES:

@@ -26,6 +26,7 @@ _fields: list[Any] = [
     if f.default is not UNSET
 ]
 _fields += [("holdback", Share, 0.0), ("challenger", Challenger | None, None)]
+_fields += [("ignored", Annotated[str, Meta(max_length=64)], "")]
 # The same fields with names in camel case.
 ConfigBody: Any = msgspec.defstruct(
     "ConfigBody", _fields, rename="camel", forbid_unknown_fields=True, frozen=True
@@ -43,7 +44,8 @@ async def change_configuration(body: RawBody, state: State) -> Response[Any]:
     """Change the configuration. A new policy first learns the log, then takes over."""
     data = read_counts(body, ConfigBody)
     sent = msgspec.structs.asdict(data)
-    await state.coordinator.configure(Config(**(sent | normal(data.holdback, data.challenger))))
+    sent |= normal(data.holdback, data.challenger) | {"ignored": data.ignored or UNSET}
+    await state.coordinator.configure(Config(**sent))
     return _config(state.coordinator.bandit.config)
 
 
