@@ -54,7 +54,7 @@ class Option(NamedTuple):
 
 def is_vowpal(arguments: str) -> bool:
     """Return whether arguments are those of Vowpal Wabbit's contextual bandits."""
-    return re.search(r"(?:^|\s)--cb_explore_adf(?:\s|$)", arguments) is not None
+    return re.search(r"(?:^|\s)--c?cb_explore_adf(?:\s|$)", arguments) is not None
 
 
 def is_installed() -> bool:
@@ -75,7 +75,9 @@ def read_options(arguments: str) -> list[Option]:
             raise ParameterError(
                 f"arguments have {words[0][:80]!r}, expected an option such as --epsilon 0.2"
             )
-        name, value = SHORT.get(option[1], option[1]), option[2]
+        # Slots are decisions of their own here, as single ones are.
+        named = "cb_explore_adf" if option[1] == "ccb_explore_adf" else option[1]
+        name, value = SHORT.get(named, named), option[2]
         words = words[1:]
         if name not in FLAGS:
             if name not in NUMBERS | WORDS:

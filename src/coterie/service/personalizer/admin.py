@@ -1,6 +1,7 @@
 """Personalizer's administration: configurations, model, logs and status."""
 
 import asyncio
+from email.utils import formatdate
 from typing import Any
 
 import msgspec
@@ -72,7 +73,11 @@ async def show_model(state: State) -> Response[bytes]:
     """Return the model as a file."""
     coordinator: Coordinator = state.coordinator
     content = await coordinator.look(lambda: export_model(coordinator.bandit))
-    return Response(content, media_type="application/octet-stream")
+    headers = {
+        "content-disposition": "attachment; filename=model.safetensors",
+        "last-modified": formatdate(coordinator.bandit.now / 1000, usegmt=True),
+    }
+    return Response(content, media_type="application/octet-stream", headers=headers)
 
 
 @put(every_form("/model"), opt=FILE, status_code=204)

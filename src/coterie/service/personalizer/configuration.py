@@ -4,6 +4,7 @@ A change is a record in the log, so it survives a restart. No change empties the
 the log, then takes over.
 """
 
+import re
 import shlex
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -134,6 +135,12 @@ def _wait(sent: str | UnsetType, now: float) -> float | UnsetType:
 
 
 def _duration(text: str, field: str, code: str) -> float:
+    clock = re.fullmatch(
+        r"(?:(\d{1,3})\.)?(\d{1,2}):(\d{2}):(\d{2})", text
+    )  # as v1.0 also writes it: 00:10:00
+    if clock is not None:
+        days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())
+        return float(86_400 * days + 3_600 * hours + 60 * minutes + seconds)
     try:
         return parse_duration(text)
     except ValueError as error:
