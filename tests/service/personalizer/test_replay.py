@@ -323,7 +323,7 @@ def make(client: TestClient[Any], version: str) -> str:
         body = {"contextFeatures": VIEWER, "actions": FILMS, "eventId": event}
         shown = send(client, version, "POST", "/rank", body).json()["rewardActionId"]
         send(client, version, "POST", f"/events/{event}/reward", {"value": float(shown == "FilmA")})
-    wanted = {
+    wanted: dict[str, Any] = {
         "name": "first",
         **TIMES,
         "policies": [{"name": "Custom learning settings 1", "arguments": HYPER}],
@@ -351,7 +351,9 @@ def make(client: TestClient[Any], version: str) -> str:
     return f"/evaluations/{made.json()['id']}"
 
 
-@pytest.mark.parametrize("version", [IN_PATH[0], IN_PATH[-1], LAST])
+@pytest.mark.parametrize(
+    "version", [*(pytest.param(one, marks=pytest.mark.slow) for one in IN_PATH[:-1]), *VERSIONS[-2:]]
+)
 def test_evaluations_are_answered_as_azure_answered_them(client: TestClient[Any], version: str) -> None:
     path = make(client, version)
     done = until_done(client, version, path)
