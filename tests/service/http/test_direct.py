@@ -1,4 +1,4 @@
-"""Ranks answered by the guard itself are answered as Litestar's route would: status, headers and body."""
+"""Decisions and rewards answered by the guard itself are answered as Litestar would: status, headers and body."""
 
 import json
 from pathlib import Path
@@ -41,12 +41,64 @@ PERSONALIZER: list[Any] = [
     {"actions": [{"id": "a"}, {"id": "a"}], "eventId": "e5"},
     b"[",
 ]
+SLOTS = {
+    "actions": [{"id": name, "features": [{"x": name}]} for name in "abc"],
+    "slots": [{"id": f"place {k}", "baselineAction": "abc"[k]} for k in range(2)],
+    "contextFeatures": [{"user": {"id": "ann"}}],
+    "eventId": "page/1",
+    "deferActivation": True,
+}
+SLOT_REWARD = {"reward": [{"slotId": "place 1", "value": 0.5}, {"slotId": "place 0", "value": 0}]}
+REWARDS: list[Any] = [
+    {"value": 1},
+    {"value": 1},  # again
+    {"value": 2},
+    {"value": "1"},
+    {"value": 1, "value ": 1},
+    b'{"value": 1, "value": 0}',
+    {"value": 0.5, "rewardId": "r1"},
+    {},
+    b"",
+    b"[]",
+]
+IN_PATHS = [
+    "e1",
+    "e2",
+    "unknown",
+    "page%2F1",
+    "a%00b",
+    "%ff",
+    "%2E",
+    "",
+    ".",
+    "e1/",
+    "x" * 300,
+    "page/1",
+    "e2/more",
+]
 CALLS = [
     *[("/v1/rank", body) for body in NATIVE],
     *[("/personalizer/v1.0/rank", body) for body in PERSONALIZER],
     *[("/personalizer/rank?api-version=2022-09-01-preview", body) for body in PERSONALIZER],
     ("/personalizer/rank", PERSONALIZER[0]),
     ("/personalizer/rank?api-version=1", PERSONALIZER[0]),
+    *[("/personalizer/v1.0/multislot/rank", body) for body in (SLOTS, SLOTS, {**SLOTS, "slots": []}, b"{")],
+    *[("/v1/events/e1/reward", body) for body in REWARDS],
+    *[("/personalizer/v1.1-preview.3/events/e2/reward", body) for body in REWARDS],
+    *[
+        (f"{prefix}/events/{event}/{what}", {"value": 1} if what == "reward" else b"")
+        for prefix in ("/v1", "/personalizer/v1.0")
+        for event in IN_PATHS
+        for what in ("activate", "reward", "rewards")
+    ],
+    *[
+        (f"/personalizer/v1.0/multislot/events/{event}/{what}", SLOT_REWARD if what == "reward" else b"")
+        for event in ("page%2F1", "page/1", "e1", "")
+        for what in ("activate", "reward")
+    ],
+    ("/personalizer/events/e1/reward", {"value": 1}),
+    ("/personalizer/events/e1/reward?api-version=2022-09-01-preview", {"value": 1}),
+    ("/personalizer/v1.0/multislot/events/page%2F1/reward", {"reward": [{"slotId": "none", "value": 1}]}),
 ]
 
 
@@ -65,11 +117,11 @@ def _answers(path: Path, direct: bool) -> list[tuple[int, dict[str, str], bytes]
         return found
 
 
-def test_the_guard_answers_ranks_as_the_route_does(tmp_path: Path) -> None:
+def test_the_guard_answers_as_the_routes_do(tmp_path: Path) -> None:
     straight, routed = _answers(tmp_path / "a.db", True), _answers(tmp_path / "b.db", False)
     for call, one, other in zip(CALLS, straight, routed, strict=True):
         assert one == other, call
-    assert {status for status, _, _ in straight} == {201, 400, 409, 413, 422}
+    assert {status for status, _, _ in straight} == {200, 201, 204, 400, 404, 405, 409, 413, 422}
 
 
 def test_a_failure_inside_is_told_in_the_same_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

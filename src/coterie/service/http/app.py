@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+from collections.abc import Callable, Iterable
+from inspect import signature
 from typing import Any
 
 import msgspec
@@ -24,7 +26,7 @@ from coterie.service.evaluations.job_queue import Evaluations
 from coterie.service.evaluations.schedule import keep_optimising
 from coterie.service.http.access import OPEN, READ, check_access, open_paths
 from coterie.service.http.error_answers import respond
-from coterie.service.http.guard import Direct, Guard
+from coterie.service.http.guard import Direct, Guard, Pair
 from coterie.service.http.keys import Keyring
 from coterie.service.http.metrics import Metrics
 from coterie.service.http.openapi import document
@@ -34,7 +36,7 @@ from coterie.service.log.errors import LostError
 from coterie.service.logs import log
 from coterie.service.personalizer import routes as personalizer
 from coterie.service.personalizer.errors import PREFIX
-from coterie.service.personalizer.versions import every_form
+from coterie.service.personalizer.versions import check_form
 from coterie.service.threads import in_thread
 
 KEYS_EVERY = 2.0  # seconds
@@ -158,9 +160,8 @@ def create_app(
         debug=False,
         logging_config=None,
     )
-    native, compatible = (_directly(routes, coordinator) for routes in (decisions, personalizer))
-    direct = {("POST", PREFIX + path): compatible for path in every_form("/rank")}
-    direct["POST", "/v1/rank"] = native
+    direct = _directly([decisions.rank, decisions.reward, decisions.activate], app.state)
+    direct |= _directly(personalizer.DECISIONS, app.state, PREFIX, check_form)
     return Guard(app, coordinator.settings, keyring, counted, open_paths(app), direct, spans)
 
 
@@ -183,10 +184,27 @@ async def _follow_keys(keyring: Keyring, coordinator: Coordinator) -> None:
             log.error(f"the keys cannot be read: {error}")
 
 
-def _directly(routes: Any, coordinator: Coordinator) -> Direct:
-    encoder = msgspec.json.Encoder()
+def _directly(
+    routes: Iterable[Any], state: State, prefix: str = "", check: Callable[[Any], None] = lambda scope: None
+) -> dict[tuple[str, str], Direct]:
+    """Return routes as the guard calls them, by method and path; `check` is called first, with the scope."""
+    encode = msgspec.json.Encoder().encode
 
-    async def answer(body: bytes, scope: Any) -> bytes:
-        return encoder.encode(await routes.decide(body, coordinator, scope))
+    def direct(route: Any) -> Direct:
+        names = [name for name in signature(route.fn).parameters if name != "state"]
 
-    return Direct(routes.rank.opt, answer)
+        async def answer(body: bytes, event: str, scope: Any) -> tuple[bytes | None, list[Pair]]:
+            check(scope)
+            given = {"body": body, "event_id": event, "scope": scope}
+            found = await route.fn(state=state, **{name: given[name] for name in names})
+            if not isinstance(found, Response):
+                return encode(found), []
+            return None, [(name.encode(), value.encode()) for name, value in found.headers.items()]
+
+        return Direct(route.opt, route.status_code, answer)
+
+    return {
+        ("POST", prefix + path.replace("{event_id:str}", "{id}")): direct(route)
+        for route in routes
+        for path in sorted(route.paths)
+    }

@@ -42,18 +42,25 @@ POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'non
 ANSWER = [(b"content-type", b"application/json"), *HEADERS, POLICY]
 
 
+Pair = tuple[bytes, bytes]
+
+
 class Direct(NamedTuple):
-    """A call that the guard answers itself: its route's options, and a function from body and scope to a 201 body."""
+    """A route that the guard calls itself. `answer` takes the body, the id in the path and the scope.
+
+    It returns a body and more headers; a body of None is for an answer without content.
+    """
 
     opt: Mapping[str, Any]
-    answer: Callable[[bytes, Any], Awaitable[bytes]]
+    status: int
+    answer: Callable[[bytes, str, Any], Awaitable[tuple[bytes | None, list[Pair]]]]
 
 
 class Guard:
     """Checks each request, then passes it to the application.
 
-    `direct` holds calls by method and path that are answered here, without Litestar, by the same function that their
-    route calls. `public` are the paths that need no key.
+    `direct` holds routes by method and path, with `{id}` for an event's id: their functions are called here, without
+    Litestar, which takes longer than a reward. `public` are the paths that need no key.
     """
 
     def __init__(
@@ -111,16 +118,20 @@ class Guard:
             self._check(scope, connection)
             if scope["path"] not in WATCHED:
                 self.metrics.coordinator.check_open()
-            direct = self.direct.get((scope["method"], scope["path"]))
+            path, event = without_event(scope["path"])
+            direct = self.direct.get((scope["method"], path))
             if direct is None:
                 await self.app(scope, counted, watched)
             else:
                 check_access(scope, direct.opt)
-                content = await direct.answer(await read_body(counted), scope)
-                status = 201
-                length = (b"content-length", b"%d" % len(content))
-                await send({"type": "http.response.start", "status": 201, "headers": [*ANSWER, length]})
-                await send({"type": "http.response.body", "body": content, "more_body": False})
+                content, more = await direct.answer(await read_body(counted), event, scope)
+                status = direct.status
+                if content is None:
+                    headers = [*more, *HEADERS, POLICY]
+                else:
+                    headers = [*ANSWER, (b"content-length", b"%d" % len(content)), *more]
+                await send({"type": "http.response.start", "status": status, "headers": headers})
+                await send({"type": "http.response.body", "body": content or b"", "more_body": False})
         except Exception as error:
             if status:  # the answer has begun, too late for an error
                 raise
@@ -191,6 +202,19 @@ async def read_body(receive: Callable[[], Awaitable[Any]]) -> bytes:
     if message["type"] != "http.request":
         raise Problem(400, "invalid_request", "the connection ended before the body did")
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def without_event(path: str) -> tuple[str, str]:
+    """Return a path with `{id}` in the place of an event's id, and the id as it is in the path.
+
+    >>> without_event("/v1/events/e%201/reward"), without_event("/v1/rank")
+    (('/v1/events/{id}/reward', 'e%201'), ('/v1/rank', ''))
+    """
+    before, found, after = path.partition("/events/")
+    if not found:
+        return path, ""
+    event, slash, rest = after.partition("/")
+    return (f"{before}/events/{{id}}{slash}{rest}", event) if event else (path, "")
 
 
 def route_of(path: str) -> str:

@@ -50,16 +50,11 @@ def question_from(
 @post(every_form("/rank"), opt=DECIDE, status_code=201)
 async def rank(body: RawBody, state: State, scope: Scope) -> bodies.RankOut:
     """Choose one of several actions."""
-    return await decide(body, state.coordinator, scope)
-
-
-async def decide(body: bytes, coordinator: Coordinator, scope: Any) -> bodies.RankOut:
-    """Answer a rank; the guard calls this without Litestar."""
-    check_form(scope)
+    coordinator: Coordinator = state.coordinator
     check_shape(coordinator.settings, body)
     data = read(body, bodies.RankIn, "InvalidRankRequest")
     question = question_from(data, coordinator, data.excluded_actions or [])
-    scope["coterie.event"] = question.event
+    scope["coterie.event"] = question.event  # type: ignore[typeddict-unknown-key]
 
     def check() -> None:
         if slot_event(question.event, 0) in coordinator.bandit.events:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from litestar import Request, get, post
+from litestar import get, post
 from litestar.datastructures import State
 from litestar.params import RawBody
 from litestar.types import Scope
@@ -102,15 +102,11 @@ def question_in(body: bytes, coordinator: Coordinator) -> Question:
 
 
 @post("/v1/rank", opt=DECIDE, status_code=201, operation_id="rank")
-async def rank(request: Request[Any, Any, Any]) -> Ranking:
+async def rank(body: RawBody, state: State, scope: Scope) -> Ranking:
     """Choose one of several actions for a user."""
-    return await decide(await request.body(), request.app.state.coordinator, request.scope)
-
-
-async def decide(body: bytes, coordinator: Coordinator, scope: Any) -> Ranking:
-    """Answer a rank; the guard calls this without Litestar, which would take as long as the decision."""
+    coordinator: Coordinator = state.coordinator
     question = question_in(body, coordinator)
-    scope["coterie.event"] = question.event
+    scope["coterie.event"] = question.event  # type: ignore[typeddict-unknown-key]
     return ranking_of(await coordinator.rank(question))
 
 
