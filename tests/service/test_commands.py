@@ -1,5 +1,6 @@
 """The commands around the service, as one types them; and no route is left out of the documentation."""
 
+import asyncio
 import os
 from importlib.util import find_spec
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from coterie.bench.service.loadtest import SERVERS, Plan, Server, check_plan
+from coterie.bench.service.loadtest import SERVERS, Dialect, Plan, Server, check_plan, press
 from coterie.cli.app import app
 from coterie.errors import MissingExtraError, ParameterError
 from coterie.service.http.app import NATIVE
@@ -15,6 +16,7 @@ from coterie.service.http.routes import page
 from coterie.service.log import store
 from coterie.service.settings import Config, Durability, read_settings
 from tests.service.helpers import Clock, ask, opened, settings_of, with_coordinator
+from tests.service.process import service
 
 run = CliRunner()
 DOCS = (Path(__file__).parents[2] / "docs" / "service.md").read_text()
@@ -100,6 +102,18 @@ def test_a_load_test_is_bounded_and_stays_at_home() -> None:
         check_plan("http://example.org", Plan(), anywhere=False)
     with pytest.raises(ParameterError, match="at most 256"):
         check_plan(None, Plan(connections=1000), anywhere=False)
+    with pytest.raises(ParameterError, match="rewards is 2, expected a share"):
+        check_plan(None, Plan(rewards=2), anywhere=False)
+
+
+@pytest.mark.parametrize("dialect", ["native", "personalizer"])
+def test_a_load_test_sends_rewards_in_the_dialect_of_its_ranks(tmp_path: Path, dialect: Dialect) -> None:
+    plan = Plan(seconds=3600, connections=2, users=5, actions=3, rewards=1.0, dialect=dialect, ranks=4)
+    with service("--store", str(tmp_path / "log.db"), "--policy", "random") as running:
+        tally = asyncio.run(press(running.url, plan))
+    assert not tally.failures
+    assert len(tally.decided) == 8
+    assert tally.rewarded == tally.decided
 
 
 def test_the_modules_that_a_load_test_starts_exist() -> None:

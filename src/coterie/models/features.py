@@ -16,6 +16,7 @@
 """
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
@@ -100,7 +101,7 @@ def check_readable(groups: Sequence[Sequence[Mapping[str, Any]]]) -> None:
         flatten(features)  # raises, and says where
 
 
-def count(features: Any, most: int) -> int:
+def count(features: Any, most: int = sys.maxsize // DEPTH - 1) -> int:
     """Return how many values nested feature objects have, at most `most` + 1.
 
     Counting stops soon after `most` values, or after as many objects and lists as so many values can need.

@@ -15,7 +15,7 @@ from coterie.service import ids
 from coterie.service.evaluations import importance, job_queue, time_series
 from coterie.service.exchange.dsjson import LONGEST_ID
 from coterie.service.figures import curve, exploring, latest, resemblance, statistics
-from coterie.service.http import connections, duplicate_names, keys, limits
+from coterie.service.http import connections, duplicate_names, keys, known_actions, limits
 from coterie.service.http.routes import decisions
 from coterie.service.http.routes import latest as latest_routes
 from coterie.service.http.routes.configuration import ShardsBody
@@ -61,6 +61,7 @@ FIXED = {
     "rewards in one multi-slot call": most(personalizer_bodies.SlotRewardsIn, "reward", "items"),
     "body in which a repeated name is named": duplicate_names.NAMED,
     "clients with a rate": limits.CLIENTS,
+    "actions that are remembered as they were sent": known_actions.ROOM,
     "connections for probes": connections.RESERVE,
     "minutes of statistics": statistics.KEPT,
     "points of a curve": curve.POINTS,

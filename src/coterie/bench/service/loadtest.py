@@ -40,7 +40,7 @@ SERVERS = {"serve": ["coterie.cli", "serve"], "bare": ["coterie.bench.service.ba
 LISTENING = re.compile(r"listening on (http\S+)\n")  # the first line that a server prints
 
 Dialect = Literal["native", "personalizer"]
-PATHS: dict[Dialect, str] = {"native": "/v1/rank", "personalizer": "/personalizer/v1.0/rank"}
+PATHS: dict[Dialect, str] = {"native": "/v1", "personalizer": "/personalizer/v1.0"}
 
 
 class Plan(Struct, frozen=True):
@@ -50,10 +50,10 @@ class Plan(Struct, frozen=True):
     connections: int = 32
     users: int = 10_000
     actions: int = 20
-    rewards: float = 0.0  # the share of decisions that get a reward
+    rewards: float = 0.5  # the share of decisions that get a reward
     seed: int = 0
     key: str | None = None
-    dialect: Dialect = "native"  # the API of ranks; rewards are native
+    dialect: Dialect = "native"  # the API
     features: bool = False  # whether ranks have 6 context features and 5 features per action, or ids only
     ranks: int = 0  # the most that each connection sends; 0 is no limit
 
@@ -86,6 +86,7 @@ class _Client(asyncio.Protocol):
         self.transport: asyncio.Transport
         self._data = b""
         self._answer: asyncio.Future[tuple[int, bytes]] | None = None
+        self.head = b""  # status and headers of the last answer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -99,6 +100,7 @@ class _Client(asyncio.Protocol):
         place = self._data.find(b"content-length: ", 0, head)
         length = int(self._data[place + 16 : self._data.index(b"\r", place)]) if place >= 0 else 0
         if len(self._data) >= head + 4 + length and self._answer is not None and not self._answer.done():
+            self.head = self._data[:head]
             self._answer.set_result((int(self._data[9:12]), self._data[head + 4 : head + 4 + length]))
             self._data = self._data[head + 4 + length :]
 
@@ -173,6 +175,9 @@ async def press(url: str, plan: Plan, tally: Tally | None = None) -> Tally:
     end = start + plan.seconds
     prefix = f"load-{os.getpid()}-{time.time_ns()}"
     write, path = rank_writer(plan), PATHS[plan.dialect]
+    applied = {"native": (200, b'"applied"'), "personalizer": (204, b"x-coterie-reward: applied")}[
+        plan.dialect
+    ]
 
     async def work(number: int) -> None:
         rng = random.Random(f"{plan.seed}-{number}")
@@ -183,7 +188,7 @@ async def press(url: str, plan: Plan, tally: Tally | None = None) -> Tally:
                 event = f"{prefix}-{number}-{count}"
                 count += 1
                 body = write(rng.randrange(plan.users), event)
-                request = request_bytes("POST", path, body, f"{host}:{port}", plan.key)
+                request = request_bytes("POST", f"{path}/rank", body, f"{host}:{port}", plan.key)
                 asked = loop.time()
                 status, _ = await client.ask(request)
                 if status != 201:
@@ -193,12 +198,12 @@ async def press(url: str, plan: Plan, tally: Tally | None = None) -> Tally:
                 tally.decided.add(event)
                 if plan.rewards and rng.random() < plan.rewards:
                     value = b'{"value":%d}' % (rng.random() < 0.3)
-                    reward = f"/v1/events/{event}/reward"
+                    reward = f"{path}/events/{event}/reward"
                     request = request_bytes("POST", reward, value, f"{host}:{port}", plan.key)
                     status, answer = await client.ask(request)
-                    if status == 200 and b'"applied"' in answer:
+                    if status == applied[0] and applied[1] in client.head + answer:
                         tally.rewarded.add(event)
-                    elif status != 200:
+                    elif status != applied[0]:
                         tally.failures[str(status)] += 1
         except OSError as error:
             tally.failures[type(error).__name__] += 1
@@ -217,6 +222,8 @@ def check_plan(url: str | None, plan: Plan, anywhere: bool) -> None:
             f"{plan.connections} connections for {plan.seconds:g} s, expected at most {MOST_CONNECTIONS} "
             f"for at most {MOST_SECONDS:g} s"
         )
+    if not 0 <= plan.rewards <= 1:
+        raise ParameterError(f"rewards is {plan.rewards:g}, expected a share of the decisions, from 0 to 1")
     if plan.dialect not in PATHS:
         raise ParameterError(f"dialect is {plan.dialect!r}, expected one of {', '.join(PATHS)}")
     host = urlsplit(url).hostname if url else "127.0.0.1"
@@ -363,6 +370,7 @@ def run(plan: Plan, durability: str = "lose-nothing", rounds: int = 3, warm: int
         "connections": plan.connections,
         "users": plan.users,
         "actions": plan.actions,
+        "rewards_a_rank": plan.rewards,
         "payoffs_before": warm,
         **summary(served),
         "lost": missing,

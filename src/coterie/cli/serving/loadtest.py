@@ -19,7 +19,7 @@ def loadtest(
     connections: Annotated[int, typer.Option(help="Requests at the same time.")] = 32,
     users: Annotated[int, typer.Option(help="How many different users.")] = 10_000,
     actions: Annotated[int, typer.Option(help="Actions of each rank.")] = 20,
-    rewards: Annotated[float, typer.Option(help="The share of decisions that get a reward.")] = 0.0,
+    rewards: Annotated[float, typer.Option(help="The share of decisions that get a reward.")] = 0.5,
     warm: Annotated[
         int, typer.Option(help="Payoffs learned before the test; only for a fresh service.")
     ] = 100_000,
@@ -30,14 +30,14 @@ def loadtest(
             "--features/--ids", help="Send 6 context features and 5 per action, or ids only. [default: both]"
         ),
     ] = None,
-    dialect: Annotated[str, typer.Option(help="The API of ranks: native or personalizer.")] = "native",
+    dialect: Annotated[str, typer.Option(help="The API: native or personalizer.")] = "native",
     key: Annotated[str | None, typer.Option(help="A key, if the service requires one.")] = None,
     anywhere: Annotated[bool, typer.Option("--anywhere", help="Allow a URL beyond this machine.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Press a service with ranks, and look for what was lost.
+    """Press a service with ranks and rewards, and look for what was lost.
 
-    Prints throughput and latencies, by ids and with features.
+    Prints throughput and latencies, by ids and with features. A rank's processor time includes that of its rewards.
     Without --url, a new service and a plain Litestar endpoint with the same bodies are loaded in turns, each
     on one core; the service is killed without warning, and every acknowledged event is searched in its log.
     """

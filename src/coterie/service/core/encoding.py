@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.models.encoded import Encoded, encode_hashed
-from coterie.models.features import flatten, hash_name, hash_names
+from coterie.models.features import count, flatten, hash_name, hash_names
 
 REMEMBERED = 1 << 16  # feature objects
 
@@ -21,9 +21,33 @@ Features = Sequence[Mapping[str, Any]]
 Hashed = tuple[NDArray[np.uint64], NDArray[np.float64]]
 
 _plain = msgspec.json.Encoder()
+_canonical = msgspec.json.Encoder(order="deterministic")  # MessagePack has no integers beyond 64 bits
 _known: dict[bytes, Hashed] = {}
 _actions: dict[tuple[str, bytes], tuple[bytes, bytes]] = {}
 _NOTHING: Hashed = (np.empty(0, dtype=np.uint64), np.empty(0))
+
+
+class KnownFeatures(list[Mapping[str, Any]]):
+    """The features of an action that is sent again and again, with what every decision makes of them."""
+
+    __slots__ = ("canonical", "hashed", "plain", "size")
+
+    def __init__(self, features: Features) -> None:
+        super().__init__(features)
+        self.plain = msgspec.Raw(_plain.encode(features))
+        self.canonical = msgspec.Raw(_canonical.encode(features))
+        self.size = count(features)  # values
+        self.hashed: tuple[bytes, bytes] | None = None  # with the action's id; see _hash_action
+
+
+def plain_features(features: Features | None) -> Features | msgspec.Raw | None:
+    """Return what encodes to the JSON of features, faster if they are known."""
+    return features.plain if isinstance(features, KnownFeatures) else features
+
+
+def canonical_features(features: Features | None) -> Features | msgspec.Raw | None:
+    """Return what encodes to the JSON of features with sorted names, faster if they are known."""
+    return features.canonical if isinstance(features, KnownFeatures) else features
 
 
 def hash_features(features: Features) -> Hashed:
@@ -62,6 +86,14 @@ def encode_question(
 
 def _hash_action(name: str, features: Features | None) -> tuple[bytes, bytes]:
     """Return the hashes and values of an action as bytes, the id first."""
+    if isinstance(features, KnownFeatures):
+        if features.hashed is None:
+            features.hashed = _hash_sent(name, features)
+        return features.hashed
+    return _hash_sent(name, features)
+
+
+def _hash_sent(name: str, features: Features | None) -> tuple[bytes, bytes]:
     sent = _plain.encode(features)
     key = (name, sent)
     known = _actions.get(key)

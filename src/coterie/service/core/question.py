@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct
 
-from coterie.service.core.encoding import Features
+from coterie.service.core.encoding import Features, canonical_features, plain_features
 from coterie.service.core.records import Rank
 from coterie.service.settings import Config
 
@@ -41,7 +41,7 @@ class Question(Struct, frozen=True):
         content = (
             self.user,
             [action.id for action in self.actions],
-            [action.features for action in self.actions],
+            [canonical_features(action.features) for action in self.actions],
             self.context,
             sorted(self.excluded),
             self.deferred,
@@ -71,7 +71,7 @@ def without_ignored(question: Question, config: Config) -> Question:
 
 def pack_features(question: Question) -> bytes:
     """Return the features of a question as a record keeps them."""
-    features = [action.features for action in question.actions]
+    features = [plain_features(action.features) for action in question.actions]
     return _plain.encode({"context": question.context, "actions": features})
 
 

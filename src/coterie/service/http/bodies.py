@@ -10,8 +10,10 @@ import msgspec
 
 from coterie.errors import ContextError
 from coterie.models.features import check_readable
+from coterie.service.core.encoding import KnownFeatures
 from coterie.service.core.question import Action, Question
 from coterie.service.http.duplicate_names import check_names
+from coterie.service.http.known_actions import KnownActions, known_actions
 from coterie.service.http.limits import check_actions, check_features, check_numbers
 from coterie.service.ids import ActionName, check_action_ids, readable
 from coterie.service.problems import Problem
@@ -20,7 +22,7 @@ from coterie.service.settings import Settings
 Features = list[dict[str, Any]]
 T = TypeVar("T")
 
-_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+_decoders: dict[Any, tuple[msgspec.json.Decoder[Any], KnownActions[Any] | None]] = {}
 
 
 class ActionBody(Action, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
@@ -33,8 +35,13 @@ class ActionBody(Action, frozen=True, forbid_unknown_fields=True, omit_defaults=
 def decode_body(body: bytes, kind: type[T]) -> T:
     """Return a body as a `kind`; raises msgspec's errors, ValueError or RecursionError if it cannot be read."""
     if kind not in _decoders:
-        _decoders[kind] = msgspec.json.Decoder(kind)
-    found: T = _decoders[kind].decode(body)
+        _decoders[kind] = msgspec.json.Decoder(kind), known_actions(kind, ActionBody)
+    decoder, short_way = _decoders[kind]
+    if short_way is not None:
+        known: T | None = short_way.decode(body)
+        if known is not None:
+            return known
+    found: T = decoder.decode(body)
     check_names(body, found)
     check_numbers(body)
     return found
@@ -71,7 +78,8 @@ def question_of(
     """Check sizes and ids, and return the question to decide."""
     check_actions(settings, actions, excluded)
     work = sum(check_features(settings, context, actions))
-    check_groups([context, *(action.features for action in actions if action.features)])
+    unknown = [one.features for one in actions if not isinstance(one.features, KnownFeatures)]
+    check_groups([context, *filter(None, unknown)])
     check_action_ids(actions)
     if len({action.id for action in actions}) != len(actions):
         raise Problem(422, "same_action_twice", "two actions have the same id")

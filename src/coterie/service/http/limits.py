@@ -9,6 +9,7 @@ import msgspec
 
 from coterie.models.encoded import MOST_CROSSES
 from coterie.models.features import DEPTH, count
+from coterie.service.core.encoding import KnownFeatures
 from coterie.service.core.question import Action
 from coterie.service.problems import Problem
 from coterie.service.settings import Settings
@@ -81,7 +82,10 @@ def check_features(
 ) -> list[int]:
     """Return the number of crosses of each slot; raise if the request has too many features or crosses."""
     most = settings.max_features
-    shared, own = count(context, most), count([one.features for one in actions if one.features], most)
+    shared = count(context, most)
+    known = [one.features.size for one in actions if isinstance(one.features, KnownFeatures)]
+    others = [] if len(known) == len(actions) else _unknown(actions)
+    own = sum(known) + (count(others, most) if others else 0)
     alone = [count(slot, most) for slot in slots]
     if shared + own + sum(alone) > most:
         raise Problem(413, "too_many_features", f"more than {most} features (max-features)")
@@ -91,3 +95,7 @@ def check_features(
         expected = f"expected at most {MOST_CROSSES} in all slots; send fewer features, actions or slots"
         raise Problem(422, "invalid_features", f"{found}, {expected}")
     return crosses
+
+
+def _unknown(actions: Sequence[Action]) -> list[Any]:
+    return [one.features for one in actions if one.features and not isinstance(one.features, KnownFeatures)]
