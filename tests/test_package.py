@@ -52,6 +52,7 @@ def test_every_supported_python_is_tested() -> None:
     ("what", "heavy"),
     [
         ("import coterie", ["numba", "polars", "litestar", "sklearn", "ray"]),
+        ("from coterie import AsyncClient, Client", ["numpy", "numba", "scipy", "litestar", "msgspec"]),
         ("from coterie import CAB", ["polars", "sklearn", "scipy.stats"]),
         ("import coterie.service.serve", ["polars", "sklearn", "ray", "jax", "scipy.stats"]),
     ],

@@ -22,13 +22,16 @@ from coterie.errors import (
     CoterieError,
     FileError,
     MissingExtraError,
+    NoAnswerError,
     ParameterError,
     PayoffError,
+    ServiceError,
     UnavailableError,
     UserError,
 )
 
 if TYPE_CHECKING:
+    from coterie.client import AsyncClient, Client, Ranked
     from coterie.models.candidates import Candidate, Candidates
     from coterie.models.users.recovery import sparse_recovery
     from coterie.policies import (
@@ -69,9 +72,11 @@ __all__ = [
     "SCLUB",
     "VW",
     "Action",
+    "AsyncClient",
     "Batch",
     "Candidate",
     "Candidates",
+    "Client",
     "ClusterError",
     "CoLin",
     "ContextError",
@@ -83,10 +88,13 @@ __all__ = [
     "Hierarchical",
     "LinUCB",
     "MissingExtraError",
+    "NoAnswerError",
     "ParameterError",
     "PayoffError",
     "Policy",
     "Random",
+    "Ranked",
+    "ServiceError",
     "SparseCAB",
     "SparseHierarchical",
     "UnavailableError",
@@ -102,8 +110,11 @@ __all__ = [
 
 # Where the names come from that are not policies.
 HOMES = {
+    "AsyncClient": "coterie.client",
     "Candidate": "coterie.models.candidates",
     "Candidates": "coterie.models.candidates",
+    "Client": "coterie.client",
+    "Ranked": "coterie.client",
     "evaluate": "coterie.evaluation",
     "open_interactions": "coterie.data.logs.interactions",
     "open_log": "coterie.data.logs.log",

@@ -33,5 +33,19 @@ class UnavailableError(CoterieError):
     """A part of the users' models that cannot be asked for now."""
 
 
+class ServiceError(CoterieError):
+    """A request that the service refused: its status, the code for programs, and the message."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(f"{status} {code}: {message}")
+        self.status = status
+        self.code = code
+        self.message = message
+
+
+class NoAnswerError(CoterieError):
+    """A call that the service did not answer, however often it was tried within its time."""
+
+
 class ClusterError(CoterieError):
     """A Ray cluster that cannot be reached or joined, or that lost our work."""
