@@ -136,8 +136,10 @@ def read_settings(
     for name, text in sorted((os.environ if environment is None else environment).items()):
         option = name.removeprefix(ENVIRONMENT).lower().replace("_", "-")
         if name.startswith(ENVIRONMENT) and option in names and option not in ("config", "keys", "given"):
-            values[option] = text.replace(",", " ").split() if option == "origins" else text
+            values[option] = text
     values |= {name.replace("_", "-"): value for name, value in flags.items() if value is not None}
+    if isinstance(values.get("origins"), str):  # in the environment, or name=value
+        values["origins"] = values["origins"].replace(",", " ").split()
     if "given" in values:
         raise ParameterError("the settings cannot be used: Object contains unknown field `given`")
     if policy is not None:

@@ -102,8 +102,11 @@ def test_what_is_no_origin_stops_the_start(origin: str) -> None:
         read_origins([SHOP, origin])
 
 
-def test_origins_are_read_from_the_environment() -> None:
+def test_origins_are_read_from_the_environment_and_from_flags() -> None:
     found = read_settings(environment={"COTERIE_ORIGINS": f"{SHOP}, http://localhost:9876"})
     assert found.origins == [SHOP, "http://localhost:9876"]
     assert read_origins(found.origins) == {SHOP.encode(), b"http://localhost:9876"}
     assert read_settings(environment={}).origins == []
+    assert read_settings(environment={}, origins=SHOP).origins == [
+        SHOP
+    ]  # --settings origins=https://shop.example

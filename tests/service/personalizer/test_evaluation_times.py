@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from litestar.testing import TestClient
@@ -141,3 +142,30 @@ def test_bad_times_are_refused_by_name(client: TestClient[Any], query: Any, targ
 def test_the_versions_in_the_path_have_no_such_parameters(client: TestClient[Any]) -> None:
     answer = client.get(f"{V1}/evaluations/none", params={"startTime": "soon"})
     assert answer.json()["error"]["code"] == "EvaluationNotFound"
+
+
+def test_lists_of_the_last_version_have_pages(client: TestClient[Any]) -> None:
+    def get(url: str, **query: Any) -> Any:
+        answer = client.get(url, params=query or None)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def ids(page: Any) -> list[str]:
+        return [one["id"] for one in page["value"]]
+
+    everything = get(f"{PREVIEW}/evaluations")
+    assert "nextLink" not in everything
+    assert len(ids(everything)) == 2
+    first = get(f"{PREVIEW}/evaluations", maxpagesize=1)
+    assert ids(first) == ids(everything)[:1]
+    link = httpx.URL(first["nextLink"])
+    assert (link.host, link.path) == ("127.0.0.1", f"{PREVIEW}/evaluations")
+    second = get(
+        link.path, **dict(link.params)
+    )  # the client of these tests would drop what the link asks for
+    assert ids(second) == ids(everything)[1:]
+    assert "nextLink" not in second
+    assert "nextLink" not in get(f"{PREVIEW}/evaluations", maxpagesize=1, top=1)
+    assert ids(get(f"{PREVIEW}/evaluations", skip=1, top=5)) == ids(everything)[1:]
+    assert get(f"{PREVIEW}/evaluations", skip=9) == {"value": []}
+    assert client.get(f"{PREVIEW}/evaluations", params={"maxpagesize": "x"}).status_code == 400

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlencode
 
 from litestar import Request, Response, delete, get, post, put
 from litestar.datastructures import State
@@ -33,7 +34,7 @@ from coterie.service.personalizer.evaluation_forms import (
     last_form,
 )
 from coterie.service.personalizer.learning_settings import MAPPED, read_settings
-from coterie.service.personalizer.versions import every_form, in_path, names_version
+from coterie.service.personalizer.versions import IN_QUERY, every_form, in_path, names_version
 from coterie.service.problems import Problem
 from coterie.service.settings import Config
 
@@ -208,9 +209,9 @@ def _shared_routes(path: str, kind: JobKind, forms: Forms, missing: str) -> list
         return [forms.first(job, False) for job in state.evaluations.every(kind)]
 
     @get(path, opt=READ)
-    async def list_page(state: State, request: Request[Any, Any, Any]) -> dict[str, list[Any]]:
-        """List them on one page, as the last version does."""
-        return {"value": _page([forms.last(job, False) for job in state.evaluations.every(kind)], request)}
+    async def list_page(state: State, request: Request[Any, Any, Any]) -> dict[str, Any]:
+        """List them in pages, as the last version does."""
+        return _page([forms.last(job, False) for job in state.evaluations.every(kind)], request)
 
     @get(one, opt=READ)
     async def show(job_id: FromPath[str], state: State, request: Request[Any, Any, Any]) -> dict[str, Any]:
@@ -231,8 +232,8 @@ def _shared_routes(path: str, kind: JobKind, forms: Forms, missing: str) -> list
     return [list_all, list_page, show, remove]
 
 
-def _page(rows: list[Any], request: Request[Any, Any, Any]) -> list[Any]:
-    """Return the part of a list that `skip` and `top` ask for."""
+def _page(rows: list[Any], request: Request[Any, Any, Any]) -> dict[str, Any]:
+    """Return the part of a list that `skip` and `top` ask for, at most `maxpagesize`, and where the rest is."""
 
     def count(name: str, default: int) -> int:
         text = request.query_params.get(name)
@@ -242,8 +243,14 @@ def _page(rows: list[Any], request: Request[Any, Any, Any]) -> list[Any]:
             raise Refusal(400, "BadRequest", f"{name} is {text[:80]!r}, expected a count", name)
         return int(text)
 
-    first = count("skip", 0)
-    return rows[first : first + count("top", len(rows))]
+    first, top = count("skip", 0), count("top", len(rows))
+    size = max(1, count("maxpagesize", max(1, len(rows))))
+    page = rows[first : first + min(top, size)]
+    left = min(top, len(rows) - first) - len(page)
+    if left <= 0:
+        return {"value": page}
+    query = {"api-version": IN_QUERY, "top": left, "skip": first + len(page), "maxpagesize": size}
+    return {"value": page, "nextLink": str(request.url.with_replacements(query=urlencode(query)))}
 
 
 ROUTES: list[Any] = [
