@@ -58,6 +58,21 @@ def test_a_page_of_a_named_origin_may_call_with_a_key(tmp_path: Path, path: str)
         assert wrong.headers["access-control-allow-origin"] == SHOP  # so that the page can show the reason
 
 
+def test_the_address_of_the_page_stands_for_an_origin_that_a_proxy_dropped(tmp_path: Path) -> None:
+    """As in the recorded requests of a browser's tests."""
+    with serving(tmp_path, ["http://localhost:9876"]) as (client, key):
+        page = {"referer": "http://localhost:9876/", "sec-fetch-site": "same-site", "sec-fetch-mode": "cors"}
+        answer = client.post(PATHS[0], json=RANK, headers=page | {"ocp-apim-subscription-key": key})
+        assert answer.status_code == 201
+        for wrong in (
+            {"referer": "http://localhost:9876.evil.example/"},
+            {"referer": "http://localhost:9999/http://localhost:9876/"},
+            {"origin": "https://evil.example"},
+        ):
+            headers = page | wrong | {"ocp-apim-subscription-key": key}
+            assert client.post(PATHS[0], json=RANK, headers=headers).status_code == 403
+
+
 @pytest.mark.parametrize(
     ("origins", "origin"),
     [

@@ -39,12 +39,12 @@ def for_pages(app: ASGIApp, given: Sequence[str]) -> ASGIApp:
         return app
 
     async def answer(scope: Any, receive: Receive, send: Send) -> None:
-        headers = [value for name, value in scope.get("headers", ()) if name == b"origin"]
-        if len(headers) != 1 or headers[0].lower() not in origins:
+        origin = _origin(scope)
+        if origin.lower() not in origins:
             await app(scope, receive, send)
             return
-        scope[PAGE_OF] = headers[0]
-        readable = [(b"access-control-allow-origin", headers[0]), (b"vary", b"origin")]
+        scope[PAGE_OF] = origin
+        readable = [(b"access-control-allow-origin", origin), (b"vary", b"origin")]
         asked = _preflight(scope)
         if asked is not None:
             await send({"type": "http.response.start", "status": 204, "headers": [*readable, *asked]})
@@ -61,6 +61,18 @@ def for_pages(app: ASGIApp, given: Sequence[str]) -> ASGIApp:
         await app(scope, receive, shown)
 
     return answer
+
+
+def _origin(scope: Any) -> bytes:
+    """Return the origin of the page that sent a request; empty if none is named, or several are.
+
+    Some proxies drop `Origin`; then `Referer` has the page's address. A page can set neither of them.
+    """
+    found = {b"origin": b"", b"referer": b""}
+    for name, value in scope.get("headers", ()):
+        if name in found:
+            found[name] = value if not found[name] else b"several"
+    return found[b"origin"] or b"/".join(found[b"referer"].split(b"/", 3)[:3])
 
 
 def _preflight(scope: Any) -> Pairs | None:
