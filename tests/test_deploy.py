@@ -10,12 +10,15 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 
 import httpx
 import pytest
 import yaml  # type: ignore[import-untyped]
 from litestar.testing import TestClient
+from packaging.requirements import Requirement
 from prometheus_client.parser import text_string_to_metric_families
 
 from coterie.cli.app import COMMANDS, read_command
@@ -37,10 +40,15 @@ def instructions() -> list[list[tuple[str, str]]]:
     text = re.sub(r"^\s*#.*\n", "", (DEPLOY / "Dockerfile").read_text(), flags=re.MULTILINE)
     lines = [line.strip() for line in re.sub(r"\\\n", " ", text).splitlines() if line.strip()]
     stages: list[list[tuple[str, str]]] = []
+    base = ""
     for line in lines:
         name, _, rest = line.partition(" ")
+        if name == "ARG":
+            base = rest.removeprefix("BASE=")
+            continue
         if name == "FROM":
             stages.append([])
+            rest = rest.replace("${BASE}", base)
         stages[-1].append((name, " ".join(rest.split())))
     return stages
 
@@ -82,9 +90,53 @@ def test_the_image_is_made_of_files_that_are_there_and_not_ignored() -> None:
     assert {needed["project"]["readme"], *needed["project"]["license-files"], "hatch_build.py", "src"} <= set(
         taken
     )
-    extras = re.search(r"'\.\[([\w,]+)\]'", dict(instructions()[0])["RUN"])
-    assert extras is not None
-    assert set(extras[1].split(",")) <= set(needed["project"]["optional-dependencies"])
+
+
+IMAGE = {"python_version": "3.13", "python_full_version": "3.13.0", "sys_platform": "linux"}
+PIN = re.compile(r"^([\w.-]+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", re.MULTILINE)
+
+
+def test_the_image_installs_pinned_packages_with_hashes_and_nothing_else() -> None:
+    """Every package that the extras need is there, with the version of constraints.txt, and no address is named."""
+    runs = [rest for name, rest in instructions()[0] if name == "RUN"]
+    lines = (ROOT / "constraints.txt").read_text().lower().replace("_", "-").split()
+    pins = dict(line.split("==") for line in lines if "==" in line)
+    found: dict[str, dict[str, str]] = {}
+    for name in ("requirements.txt", "requirements-build.txt"):
+        text = (DEPLOY / name).read_text()
+        assert "--require-hashes" in runs[0]
+        assert f"--requirement deploy/{name}" in runs[0]
+        assert "://" not in text
+        found[name] = {package.lower(): version for package, version, _ in PIN.findall(text)}
+        assert len(found[name]) == text.count("==")
+        assert found[name].items() <= pins.items()
+    installed = [
+        line for run in runs for line in run.split("&&") if "pip install" in line or "pip wheel" in line
+    ]
+    for line in installed:  # what has no hashes comes from no index
+        assert "--require-hashes" in line or "--no-deps" in line, line
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extras = project["project"]["optional-dependencies"]
+    first = [*project["project"]["dependencies"], *extras["service"], *extras["postgres"]]
+    assert _closure(first) <= found["requirements.txt"].keys()
+    assert _closure(project["build-system"]["requires"]) <= found["requirements-build.txt"].keys()
+
+
+def _closure(needed: list[str]) -> set[str]:
+    """Return the names of packages and of all that they need, as far as they are installed here."""
+    found: set[str] = set()
+    waiting = [(Requirement(one), {""}) for one in needed]
+    while waiting:
+        one, extras = waiting.pop()
+        name = one.name.lower().replace("_", "-")
+        if name in found or not any(
+            one.marker is None or one.marker.evaluate({**IMAGE, "extra": e}) for e in extras
+        ):
+            continue
+        found.add(name)
+        with suppress(metadata.PackageNotFoundError):
+            waiting += [(Requirement(text), {"", *one.extras}) for text in metadata.requires(name) or ()]
+    return found
 
 
 def test_the_settings_in_the_image_are_settings() -> None:

@@ -47,6 +47,17 @@ def evidence(weights: Any, rewards: Any, direct: Any = None, predicted: Any = No
     )
 
 
+def test_no_estimate_is_outside_of_the_possible_rewards() -> None:
+    """One record of weight 20 where 0.5 was predicted and 0 was paid: 0.5 − 20·0.5/4 is below 0. The same with 1."""
+    low = estimate(evidence([20, 0, 0, 0], [0, 0, 0, 1], [0.5] * 4, [0.5] * 4))
+    assert (low["dr"].value, low["dr"].low) == (0.0, 0.0)
+    high = estimate(evidence([20, 0, 0, 0], [1, 0, 0, 1], [0.5] * 4, [0.5] * 4))
+    assert (high["dr"].value, high["ips"].value, high["dr"].high) == (1.0, 1.0, 1.0)
+    for found in (low, high):
+        for one in found.values():
+            assert 0 <= one.low <= one.value <= one.high <= 1
+
+
 def feedback(n: int = 400, seed: int = 0, full: bool = True) -> dict[str, Any]:
     """A bandit feedback as obp makes it: three contexts, four actions, mostly one of them shown."""
     rng = np.random.default_rng(seed)

@@ -4,7 +4,9 @@ import asyncio
 import os
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -132,11 +134,37 @@ def test_settings_come_from_file_environment_and_flags(tmp_path: Path) -> None:
     found = read_settings(file, {"COTERIE_PORT": "2", "COTERIE_DURABILITY": "lose-one-second"}, store="b.db")
     assert (found.port, found.store, found.durability) == (2, "b.db", Durability.LOSE_ONE_SECOND)
     assert found.config == Config(policy="linucb", max_users=5)
+    given: dict[str, Any] = {
+        "config.max_users": 7,
+        "config.default_reward": 0.5,
+        "config.parameters.alpha": 0.3,
+    }
+    found = read_settings(file, {}, None, **given)
+    rules = Config(policy="linucb", parameters={"alpha": 0.3}, max_users=7, default_reward=0.5)
+    assert found.config == rules
+    assert found.names("config.default_reward")
+    assert not found.names("config.wait")
+    with pytest.raises(ParameterError, match="unknown field `weight`"):
+        read_settings(file, {}, None, **{"config.weight": 1})
+    with pytest.raises(ParameterError, match=r"host\.name is set, but host is 'here', not a table"):
+        read_settings(file, {}, None, **{"host": "here", "host.name": 1})
     file.write_text("prot = 1")
     with pytest.raises(ParameterError, match="unknown field `prot`"):
         read_settings(file, {})
     with pytest.raises(ParameterError, match="cannot read the settings"):
         read_settings(tmp_path / "none.toml", {})
+
+
+def test_rules_are_settings_of_the_command_too(tmp_path: Path) -> None:
+    pairs = (
+        "config.wait=5",
+        "config.default-reward=0.25",
+        'config.challenger={"policy": "random", "share": 0.1}',
+    )
+    options = [word for pair in pairs for word in ("--settings", pair)]
+    with service("--store", str(tmp_path / "log.db"), "--policy", "random", *options) as running:
+        told = httpx.get(f"{running.url}/v1/configuration").json()
+    assert (told["wait"], told["defaultReward"], told["challenger"]["share"]) == (5, 0.25, 0.1)
 
 
 def test_every_route_and_setting_is_documented() -> None:

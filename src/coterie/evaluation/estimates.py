@@ -59,6 +59,7 @@ def doubly_robust(
 
     `direct` and `double` are the means of `evidence.direct` and `evidence.terms` over these records.
     """
+    double = evidence.span.nearest(double)
     return Estimate(double, *_residual_interval(direct, residuals, evidence, alpha).around(double))
 
 
@@ -80,7 +81,8 @@ def estimate(
         "dm": (direct, by_residuals),
         "dr": (double, by_residuals),
     }
-    return {name: Estimate(value, *interval.around(value)) for name, (value, interval) in shown.items()}
+    inside = {name: (span.nearest(value), interval) for name, (value, interval) in shown.items()}
+    return {name: Estimate(value, *interval.around(value)) for name, (value, interval) in inside.items()}
 
 
 def _residual_interval(direct: float, residuals: Any, evidence: Evidence, alpha: float) -> Interval:

@@ -31,6 +31,10 @@ class Span(NamedTuple):
         """Their difference."""
         return self.high - self.low
 
+    def nearest(self, value: float) -> float:
+        """Return the possible reward that is nearest to a value."""
+        return min(self.high, max(self.low, value))
+
 
 @final
 @dataclass(frozen=True, eq=False)

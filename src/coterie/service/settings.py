@@ -125,7 +125,10 @@ def read_settings(
     policy: str | None = None,
     **flags: Any,
 ) -> Settings:
-    """Return settings from a TOML file, then `COTERIE_*` variables, then flags that are not None."""
+    """Return settings from a TOML file, then `COTERIE_*` variables, then flags that are not None.
+
+    A flag's name may be that of a setting in a table, such as `config.wait` or `config.parameters.slots`.
+    """
     values: dict[str, Any] = {}
     if path is not None:
         try:
@@ -137,7 +140,9 @@ def read_settings(
         option = name.removeprefix(ENVIRONMENT).lower().replace("_", "-")
         if name.startswith(ENVIRONMENT) and option in names and option not in ("config", "keys", "given"):
             values[option] = text
-    values |= {name.replace("_", "-"): value for name, value in flags.items() if value is not None}
+    for name, value in flags.items():
+        if value is not None:
+            _put(values, name, value)
     if isinstance(values.get("origins"), str):  # in the environment, or name=value
         values["origins"] = values["origins"].replace(",", " ").split()
     if "given" in values:
@@ -152,3 +157,22 @@ def read_settings(
         return msgspec.convert({**values, "given": named}, Settings, strict=False)
     except msgspec.ValidationError as error:
         raise ParameterError(f"the settings cannot be used: {error}") from error
+
+
+def _put(values: dict[str, Any], name: str, value: Any) -> None:
+    """Put a value where its name says; what a table has otherwise stays."""
+    *tables, last = name.split(".")
+    names = [
+        part if "parameters" in tables[:k] else part.replace("_", "-")
+        for k, part in enumerate([*tables, last])
+    ]
+    for k, table in enumerate(names[:-1]):
+        inside = values.get(table, {})
+        if not isinstance(inside, dict):
+            whole = ".".join(names[: k + 1])
+            raise ParameterError(
+                f"the settings cannot be used: {name} is set, but {whole} is {inside!r}, not a table"
+            )
+        values[table] = dict(inside)
+        values = values[table]
+    values[names[-1]] = value

@@ -30,3 +30,32 @@ def test_every_route_is_documented(tmp_path: Path) -> None:
             for method in methods:
                 known = f"{method.upper()} {path}`" in text or f"`{path}`" in text
                 assert known, f"docs/service.md does not mention {method.upper()} {path}"
+
+
+def test_head_is_answered_where_get_is_with_the_same_headers_and_no_body(tmp_path: Path) -> None:
+    chosen = Settings(store=str(tmp_path / "log.db"))
+    with TestClient(make_app(chosen, SqliteStore(chosen.store)), base_url="http://127.0.0.1") as client:
+        for path in (
+            "/",
+            "/healthz",
+            "/readyz",
+            "/v1/configuration",
+            "/v1/users",
+            "/openapi.json",
+            "/v1/users/none",
+        ):
+            got, head = client.get(path), client.head(path)
+            assert (head.status_code, head.content) == (got.status_code, b"")
+            assert head.headers == got.headers
+        assert client.head("/v1/rank").status_code == 405
+        assert client.head("/nowhere").status_code == 404
+
+
+def test_items_are_counted_with_every_policy(tmp_path: Path) -> None:
+    for policy in ("sparse-hierarchical", "cab"):
+        chosen = Settings(store=str(tmp_path / f"{policy}.db"), config=Config(policy=policy))
+        with TestClient(make_app(chosen, SqliteStore(chosen.store)), base_url="http://127.0.0.1") as client:
+            client.post("/v1/rank", json={"user": "ann", "actions": [{"id": "a"}]})
+            client.post("/v1/rank", json={"user": "ann", "actions": [{"id": "b"}]})
+            assert client.get("/v1/statistics").json()["items"] == 2, policy
+            assert client.get("/v1/items").json()["total"] == 2, policy

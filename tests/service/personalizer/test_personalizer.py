@@ -394,6 +394,27 @@ def test_a_model_file_of_an_earlier_version_has_no_checksum_and_is_read() -> Non
     assert export_model(made) == sound
 
 
+@pytest.mark.parametrize("levels", [300, 900, 950, 990, 100_000])
+@pytest.mark.parametrize("inside", [False, True], ids=["of safetensors", "of ours"])
+def test_a_model_file_with_a_deep_header_is_refused(levels: int, inside: bool) -> None:
+    deep = '{"a":' * levels + "1" + "}" * levels
+    ours = (
+        f'{{"version":"1","policy":"x","parameters":{deep},"dimensions":2,"learned":{{}},"names":{{}}}}'
+        if inside
+        else "{}"
+    )
+    outer = "{}" if inside else deep
+    header = (
+        json.dumps({"__metadata__": {"coterie-model": ours}, "deep": "DEEP"})
+        .replace('"DEEP"', outer)
+        .encode()
+    )
+    made = bandit()
+    with pytest.raises(FileError, match="model file"):
+        import_model(len(header).to_bytes(8, "little") + header, made, START)
+    assert made.position == 1
+
+
 def test_a_log_of_personalizers_is_learned_as_its_requests_would_be(tmp_path: Path) -> None:
     """One decision of Personalizer's log, and the same request sent here, give the same user and vector."""
     context = {"user": {"id": "ann", "age": 3}, "device": {"mobile": True}}

@@ -55,8 +55,11 @@ def _checksum(header: Header, tensors: Tensors) -> str:
 
 def import_model(content: bytes, bandit: Bandit, at: int) -> None:
     """Replace the bandit's model by that of a file. The file is checked before anything changes."""
-    header = _header(content)
-    _check_same(header, bandit.config)
+    try:
+        header = _header(content)
+        _check_same(header, bandit.config)
+    except RecursionError as error:
+        raise FileError("this is not a model file that coterie wrote (its header nests too deep)") from error
     try:
         tensors = load(content)
         if header.checksum and header.checksum != _checksum(header, tensors):

@@ -87,6 +87,8 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        if scope["method"] == "HEAD":  # what GET answers, without the body
+            scope, send = {**scope, "method": "GET"}, without_body(send)
         scope["path"] = encoded_path(scope)
         start = time.perf_counter()
         began = time.time_ns() if self.spans is not None else 0
@@ -190,6 +192,17 @@ class Guard:
             kind, _, rest = headers.get(b"authorization", b"").partition(b" ")
             given = rest.strip() if kind.lower() == b"bearer" else None
         return self.keyring.find(given.decode("latin-1")) if given else None
+
+
+def without_body(send: Send) -> Send:
+    """Return a `send` that leaves the body of an answer out."""
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            message["body"] = b""
+        await send(message)
+
+    return sent
 
 
 async def read_body(receive: Callable[[], Awaitable[Any]]) -> bytes:

@@ -1,6 +1,6 @@
 // Navigation: the part of the address after # names the view, so that ids never reach a server's log.
 import { Refused, locked, onKey } from "./ask.js";
-import { el } from "./draw.js";
+import { el, shown } from "./draw.js";
 import { evaluation, evaluations } from "./evaluations.js";
 import { event, whatIf } from "./explain.js";
 import { isPaused, overview } from "./overview.js";
@@ -37,7 +37,7 @@ async function go(focus) {
   for (const anchor of document.querySelectorAll("nav a"))
     if (anchor.getAttribute("href") === `#/${section}`) anchor.setAttribute("aria-current", "page");
     else anchor.removeAttribute("aria-current");
-  document.title = id ? `${id} · coterie` : "coterie";
+  document.title = id ? `${shown(id)} · coterie` : "coterie";
   live.className = "";
   live.textContent = "";
   const refresh = page(id, () => mine === turn);

@@ -1,13 +1,17 @@
 // Elements and charts. Text becomes text nodes only, so that no id can become markup.
 const SVG = "http://www.w3.org/2000/svg";
 
+// Characters that cannot be seen, and those that turn the text around them, as their codes.
+export const shown = (text) => text.replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes || {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else element.setAttribute(name, value === true ? "" : value);
+    else element.setAttribute(name, value === true ? "" : name === "value" ? value : shown(String(value)));
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  const there = children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+  element.append(...there.map((child) => (child instanceof Node ? child : shown(String(child)))));
   return element;
 }
 export const el = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);

@@ -44,7 +44,7 @@ export function event(id, still) {
     if (!still()) return;
     main.replaceChildren(
       el("h1", { tabindex: -1 }, "Why it was decided so"),
-      el("p", { class: "lead" }, `Event ${why.eventId}, ${moment(why.at)}, for `, why.user === null ? "a user who was forgotten" : link("user", why.user), `; ${why.state}, reward ${payoff(why.reward)}.`),
+      el("p", { class: "lead" }, "Event ", el("bdi", {}, why.eventId), `, ${moment(why.at)}, for `, why.user === null ? "a user who was forgotten" : link("user", why.user), `; ${why.state}, reward ${payoff(why.reward)}.`),
       el("div", { class: "grid" }, card("", "Reasons", ...explanation(why))),
     );
   };

@@ -32,6 +32,7 @@ const known = (y) => (y === null ? "unknown" : payoff(y));
 
 export function overview(id, still) {
   const alarm = el("p", { class: "alarm", role: "alert" }), arms = el("div"), figures = el("dl", { class: "figures" }), curve = el("div"), learned = el("div"), shares = el("div"), sizes = el("div"), speed = el("div"), latest = el("div");
+  const around = [card("third", "Users a decision rests on", sizes), card("third", "Learned by sharing", shares)], latency = card("third", "Latency since the start", speed);
   const spans = [[60, "1 hour"], [1440, "1 day"], [10080, "7 days"]];
   const buttons = spans.map(([span, name]) =>
     el("button", { type: "button", "aria-pressed": String(span === minutes), onclick: (event) => {
@@ -48,16 +49,15 @@ export function overview(id, still) {
   } }, paused ? "Go on" : "Pause");
   main.replaceChildren(
     el("div", { class: "row" }, el("h1", { tabindex: -1 }, "What was decided and earned"), el("div", { class: "buttons" }, pause)),
-    el("p", { class: "lead" }, "Payoffs against the baseline's, the latest decisions, and how many users they rested on."),
+    el("p", { class: "lead" }, "Payoffs against the baseline's, and the latest decisions."),
     alarm,
     figures,
     arms,
     el("div", { class: "grid" },
       el("section", { class: "card" }, el("div", { class: "row" }, el("h2", {}, "Average payoff over time"), el("div", { class: "buttons", role: "group", "aria-label": "Time shown" }, buttons)), curve),
       card("", "The latest decisions, in order", learned),
-      card("third", "Users a decision rests on", sizes),
-      card("third", "Learned by sharing", shares),
-      card("third", "Latency since the start", speed),
+      ...around,
+      latency,
       card("", "Latest decisions", latest)),
   );
   async function refresh() {
@@ -77,6 +77,10 @@ export function overview(id, still) {
       figure("Items", count(now.items), el("a", { href: "#/items" }, "see them")));
     redraw(curve, ...payoffs(now.curve));
     redraw(learned, ...learning(recent.learning));
+    // A policy without neighbours has neither of these two.
+    const alone = recent.decisions.length > 0 && !recent.sizes.length;
+    for (const one of around) one.hidden = alone;
+    latency.classList.toggle("third", !alone);
     redraw(sizes, ...neighbourhoods(recent));
     redraw(shares, ...sharing(now));
     const { rankLatency: rank, commitLatency: commit } = now;

@@ -3,7 +3,7 @@ import { clock, count, el, payoff } from "./draw.js";
 
 export const main = document.getElementById("main"), live = document.getElementById("live");
 
-export const link = (page, id, text = id) => el("a", { href: `#/${page}/${encodeURIComponent(id)}` }, text);
+export const link = (page, id, text = id) => el("a", { href: `#/${page}/${encodeURIComponent(id)}`, dir: "auto" }, text);
 export const figure = (name, value, more) => el("div", { class: "figure" }, el("dt", {}, name), el("dd", {}, value), more ? el("dd", { class: "more" }, more) : null);
 export const card = (kind, title, ...children) => el("section", { class: `card ${kind}` }, el("h2", {}, title), ...children);
 export const note = (...children) => el("p", { class: "note" }, ...children);
@@ -24,7 +24,8 @@ export function table(columns, rows, empty, caption) {
 const readable = (id) => !/[\/\\?#%\u0000-\u001f\u007f]/.test(id);
 
 export function decisionsTable(rows, withUser) {
-  const columns = [["When"], ...(withUser ? [["User", "id"]] : []), ["Chosen", "id"], ["By", "wide"], ["Rested on", "number"], ["Reward", "number"]];
+  const rested = rows.some((row) => row.neighbours !== null);  // not with a policy that has no neighbours
+  const columns = [["When"], ...(withUser ? [["User", "id"]] : []), ["Chosen", "id"], ["By", "wide"], ...(rested ? [["Rested on", "number"]] : []), ["Reward", "number"]];
   return table(
     columns,
     rows.map((row) => ({
@@ -33,7 +34,7 @@ export function decisionsTable(rows, withUser) {
         ...(withUser ? [link("user", row.user)] : []),
         link("item", row.chosen),
         el("span", { class: "tag" }, { best: "policy", explored: "chance", baseline: "baseline" }[row.shown] || row.shown),
-        row.neighbours === null ? "–" : `${count(row.neighbours)} ${row.neighbours === 1 ? "user" : "users"}`,
+        ...(rested ? [row.neighbours === null ? "–" : `${count(row.neighbours)} ${row.neighbours === 1 ? "user" : "users"}`] : []),
         row.reward === null ? "–" : payoff(row.reward),
       ],
     })),

@@ -26,7 +26,7 @@ class Statistics(Struct, frozen=True, rename="camel"):
     mode: str
     exploration: float
     users: int
-    items: int
+    items: int  # known by their ids, or in the latest decisions
     waiting: int
     log_records: int
     total: Point
@@ -64,6 +64,7 @@ async def statistics(state: State, minutes: Minutes = 60) -> Statistics:
     coordinator: Coordinator = state.coordinator
     bandit = coordinator.bandit
     at = max(coordinator.clock(), bandit.now)
+    known, latest = bandit.policies.known_items.keys(), await latest_of(state)
     families = list(state.metrics.registry.collect())
     return Statistics(
         at=at,
@@ -71,7 +72,7 @@ async def statistics(state: State, minutes: Minutes = 60) -> Statistics:
         mode=bandit.config.mode,
         exploration=bandit.config.exploration,
         users=len(bandit.users),
-        items=len(bandit.policies.known_items),
+        items=len(known | {made.item for made in latest}),
         waiting=bandit.remembered.open,
         log_records=bandit.position,
         total=curve.point(bandit.statistics.total),
