@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 PHI = [0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98]
-EARLY, VISITS, PANEL, GROWTH, WEAK, START = 16, 4, 8, 0.15, 5.0, 0.05
+EARLY, VISITS, PANEL, GROWTH, WEAK = 16, 4, 8, 0.15, 5.0
+START, NOISE, SPREAD, BROAD, FEATURES = 0.25, 0.5, 0.25, 4.0, 2.0  # shares of the payoffs' variance
 
 
 class Prior:
@@ -21,8 +22,8 @@ class Prior:
 
     def __init__(self, d: int) -> None:
         self.sigma = START * np.eye(d)
-        self.G, self.h, self.share = [np.eye(d)], [np.zeros(d)], [1.0]
-        self.kappa = 0.1
+        self.G, self.h, self.share = [np.eye(d) / BROAD], [np.zeros(d)], [1.0]
+        self.kappa, self.tau, self.start = NOISE, SPREAD, START
 
     def mean(self, g: int) -> Floats:
         mean: Floats = np.linalg.solve(self.G[g], self.h[g]).astype(np.float64)
@@ -30,7 +31,7 @@ class Prior:
 
     def copy(self) -> "Prior":
         twin = Prior(len(self.sigma))
-        twin.sigma, twin.kappa = self.sigma.copy(), self.kappa
+        twin.sigma, twin.kappa, twin.tau, twin.start = self.sigma.copy(), self.kappa, self.tau, self.start
         twin.G, twin.h = [G.copy() for G in self.G], [h.copy() for h in self.h]
         twin.share = list(self.share)
         return twin
@@ -46,9 +47,11 @@ class NaivePopulation:
         self.paid: list[list[tuple[Floats, float, float]]] = []  # per user: x, target, weight
         self.pairs: dict[tuple[int, Hashable], list[float]] = {}
         self.effects: dict[Hashable, tuple[float, float]] = {}
-        self.phi, self.tau, self.epsilon = 0.1, 0.05, 0.0
+        self.phi, self.epsilon = 0.1, 0.0
         self.repeats = np.array([4 * math.log(1 - phi) for phi in PHI])
-        self.learned, self.phase, self.cursor, self.credit, self.squares = 0, 0, 0, 0.0, 0.0
+        self.learned, self.phase, self.cursor, self.credit, self.scale = 0, 0, 0, 0.0, 0.0
+        self.payoffs: list[float] = []
+        self.seen: list[Floats] = []  # the features of each payoff
         self.passes, self.next_trial, self.tried, self.better = 0, 100, 0, [0.0, 0.0]
         self.visited: list[tuple[Any, Any]] = []
         self.late: list[tuple[int, Floats, float, float]] = []  # group, z, weight / variance, target
@@ -59,16 +62,37 @@ class NaivePopulation:
             if prior is None:
                 continue
             more = d - len(prior.sigma)
-            prior.sigma = _padded(prior.sigma, more, START)
-            prior.G = [_padded(G, more, 1.0) for G in prior.G]
+            prior.sigma = _padded(prior.sigma, more, prior.start)
+            prior.G = [_padded(G, more, 1 / prior.tau) for G in prior.G]
             prior.h = [np.append(h, np.zeros(more)) for h in prior.h]
         self.paid = [[(_long(x, d), y, v) for x, y, v in own] for own in self.paid]
         self.d = d
 
-    def by_scale(self, plain: float, explained: float) -> Floats:
-        found = np.full(self.d, plain)
-        if not self.unit and self.squares > 0:
-            found[1:] = explained * self.learned / self.squares
+    def payoff_variance(self) -> float:
+        """Return the variance of the payoffs; 1 while they are all equal."""
+        varied = len(set(self.payoffs)) > 1
+        return float(np.var(self.payoffs)) if varied else 1.0
+
+    def by_scale(self, constant: float, features: float) -> Any:
+        """Return the covariance of weights whose features have their means removed: a diagonal, turned back."""
+        found = np.full(self.d, constant * self.payoff_variance())
+        turn = np.eye(self.d)
+        if not self.unit and self.seen:
+            turn[0, 1:] = -np.mean(self.seen, axis=0)
+            spread = np.std(self.seen, axis=0)
+            spread[[len(set(column)) == 1 for column in np.transpose(self.seen)]] = 0.0
+            if (spread > 0).any():
+                middle = np.median(spread[spread > 0])
+                spread[spread == 0] = middle
+                counted = np.clip(spread, middle / 10, middle * 10)
+                found[1:] = features * self.payoff_variance() * (counted / spread) ** 2 / (counted @ counted)
+        return turn @ np.diag(found) @ turn.T
+
+    def broad(self, prior: Prior) -> Any:
+        """Return the prior covariance of a group's mean."""
+        found = self.by_scale(BROAD, FEATURES)
+        if self.unit:
+            found[range(1, self.d), range(1, self.d)] = prior.tau
         return found
 
     def posterior(self, prior: Prior, row: int | None) -> tuple[Any, list[Any], Any, float]:
@@ -98,33 +122,36 @@ class NaivePopulation:
         return float(sum(self.keep**age for age in range(n)))
 
     def effect(self, item: Hashable) -> tuple[float, float]:
+        tau = self.prior.tau
         if item not in self.effects:
-            return self.epsilon, self.tau
+            return self.epsilon, tau
         precision, pull = self.effects[item]
-        doubt = 1 / (1 / self.tau + precision)
-        return doubt * (pull + self.epsilon / self.tau), doubt
+        doubt = 1 / (1 / tau + precision)
+        return doubt * (pull + self.epsilon / tau), doubt
 
     def parts(self, row: int | None, x: Floats, item: Hashable, new: bool) -> tuple[float, float]:
-        """Return the estimate of a candidate and its standard deviation."""
+        """Return the estimate of a candidate, and the variance of what all users' payoffs can teach."""
+        if not self.unit and (not self.seen or (np.array(self.seen) == self.seen[0]).all()):
+            x = _long(x[:1], len(x))  # no feature has varied
         C, m, chance, _ = self.posterior(self.prior, row)
         P = np.linalg.inv(self.prior.sigma)
         z = P @ C @ x
         means = np.array([own @ x for own in m])
         estimate = float(chance @ means)
-        variance = x @ C @ x + chance @ means**2 - estimate**2
-        variance += sum(r * r * (z @ np.linalg.inv(G) @ z) for r, G in zip(chance, self.prior.G, strict=True))
+        variance = sum(r * r * (z @ np.linalg.inv(G) @ z) for r, G in zip(chance, self.prior.G, strict=True))
         if self.unit and new:
-            variance += START + 1.0
+            variance += self.prior.tau
         if self.ids:
             effect, doubt = self.effect(item)
-            estimate, variance = estimate + effect, variance + doubt
+            often = self.learned / max(len(self.effects), 1)
+            estimate, variance = estimate + effect, variance + doubt * often / (often + 30)
             n, total = self.pairs.get((row, item), (0, 0.0)) if row is not None else (0, 0.0)
             omega, noise = self.phi * self.prior.kappa, (1 - self.phi) * self.prior.kappa
             told = n * omega / (noise + n * omega)
             if n:
                 estimate = (1 - told) * estimate + told * total / n
-            variance = (1 - told) ** 2 * variance + omega * (1 - told)
-        return estimate, math.sqrt(variance)
+            variance = (1 - told) ** 2 * variance
+        return estimate, float(variance)
 
     def learn(self, row: int, x: Floats, item: Hashable, payoff: float) -> None:
         if len(x) > self.d:
@@ -134,6 +161,8 @@ class NaivePopulation:
         z = np.linalg.inv(prior.sigma) @ C @ x
         own, variance = float(chance @ [w @ x for w in m]), x @ C @ x
         doubt_mean = sum(r * r * (z @ np.linalg.inv(G) @ z) for r, G in zip(chance, prior.G, strict=True))
+        if not self.learned:  # nothing is known of scales
+            own, variance, doubt_mean = payoff, prior.sigma[0, 0], 1 / prior.G[0][0, 0]
         seen, blur, effect, doubt = payoff, prior.kappa, 0.0, 0.0
         if self.ids:
             effect, doubt = self.effect(item)
@@ -159,7 +188,7 @@ class NaivePopulation:
         variance, target = variance + blur + doubt, seen - effect
         chance = chance * [math.exp(-((target - w @ x) ** 2) / variance / 2) for w in m]
         chance = chance / chance.sum()
-        if self.trial is not None:
+        if self.trial is not None and self.paid[row]:
             _, m2, chance2, _ = self.posterior(self.trial, row)
             other = float(chance2 @ [w @ x for w in m2])
             better = (target - own) ** 2 - (target - other) ** 2
@@ -175,16 +204,16 @@ class NaivePopulation:
                     self.late.append((g, z, float(r / variance), rest))
         self.paid[row] = [(c, y, self.keep * v) for c, y, v in self.paid[row]]
         self.paid[row].append((x, target, prior.kappa / (blur + doubt)))
-        self.squares += 0.0 if self.unit else float(x[1:] @ x[1:])
+        self.payoffs.append(payoff)
+        self.seen.append(x[1:])
         self.learned += 1
 
     def refit(self) -> None:
         """Visit a few users, and refit at the end of a pass."""
-        if self.learned <= EARLY:
-            if self.learned in (1, 2, 4, 8, 16):
-                self.prior.sigma = np.diag(self.by_scale(START, 0.05))
-                rows = [row for row, own in enumerate(self.paid) if own]
-                self.new_means(self.prior, [self.posterior(self.prior, row) for row in rows], rows, [])
+        varied = len(set(self.payoffs)) > 1
+        if self.learned <= EARLY or not self.scale:
+            if (self.learned <= EARLY and self.learned in (1, 2, 4, 8, 16)) or (varied and not self.scale):
+                self.start_again()
             return
         fresh = min(self.learned, len(self.paid) * self.total_weight(self.learned))
         self.credit += min(2 * len(self.paid) / (GROWTH * fresh), VISITS)
@@ -200,6 +229,17 @@ class NaivePopulation:
             if self.cursor >= len(self.paid):
                 self.end_pass()
                 return
+
+    def start_again(self) -> None:
+        """Set all variances by the variance of payoffs and features, and compute the means."""
+        variance, prior = self.payoff_variance(), self.prior
+        ratio = variance / (self.scale or 1.0)
+        self.scale = variance if len(set(self.payoffs)) > 1 else 0.0
+        prior.kappa, prior.tau, prior.start = NOISE * variance, SPREAD * variance, START * variance
+        self.effects = {item: (p / ratio, pull / ratio) for item, (p, pull) in self.effects.items()}
+        prior.sigma = self.by_scale(START, START)
+        rows = [row for row, own in enumerate(self.paid) if own]
+        self.new_means(prior, [self.posterior(prior, row) for row in rows], rows, [])
 
     def end_pass(self) -> None:
         main = [(row, found, own, means) for (row, found, own, means), _ in self.visited]
@@ -240,7 +280,7 @@ class NaivePopulation:
         scatter, errors, payoffs, sizes = np.zeros((d, d)), 0.0, 0.0, np.zeros(k)
         for _, (C, m, chance, _), own, means in visits:
             C, m, means = (
-                _padded(C, d - len(C), START),
+                _padded(C, d - len(C), prior.start),
                 [_long(w, d) for w in m],
                 [_long(w, d) for w in means],
             )
@@ -252,20 +292,21 @@ class NaivePopulation:
                 errors += v * (x @ C @ x + sum(r * (y - w @ x) ** 2 for r, w in zip(chance, m, strict=True)))
             payoffs += self.total_weight(len(own))
             sizes += chance
-        prior.sigma = (scatter + WEAK * np.diag(self.by_scale(START, 0.05))) / (n + WEAK)
-        prior.kappa = (errors + WEAK * 0.1) / (payoffs + WEAK)
+        prior.sigma = (scatter + WEAK * self.by_scale(START, START)) / (n + WEAK)
+        prior.kappa = (errors + WEAK * NOISE * self.payoff_variance()) / (payoffs + WEAK)
+        prior.start = START * self.payoff_variance()
         prior.share = [(size + 1) / (n + k) for size in sizes]
 
     def new_means(
         self, prior: Prior, visits: list[Any], rows: list[int], late: list[Any], facts: Any = None
     ) -> None:
         d, P = self.d, np.linalg.inv(prior.sigma)
-        broad = np.diag(1 / self.by_scale(1.0, 0.25))
+        broad = np.linalg.inv(self.broad(prior))
         facts = [self.paid[row] for row in rows] if facts is None else facts
         for g in range(len(prior.share)):
-            G, h = broad.copy(), np.zeros(d)
+            G, h = broad.copy(), broad[:, 0] * np.mean(self.payoffs)
             for (C, _, chance, _), own in zip(visits, facts, strict=True):
-                C = _padded(C, d - len(C), START)
+                C = _padded(C, d - len(C), prior.start)
                 b = sum((v * y * _long(x, d) for x, y, v in own), np.zeros(d))
                 G += chance[g] * (P - P @ C @ P)
                 h += chance[g] * P @ C @ b / prior.kappa
@@ -275,28 +316,39 @@ class NaivePopulation:
                     G += weight * np.outer(z, z)
                     h += weight * z * rest
             prior.G[g], prior.h[g] = G, h
+        if self.unit:
+            means = np.array([prior.mean(g)[1:] for g in range(len(prior.share))])
+            doubts = np.array([np.diag(np.linalg.inv(G))[1:] for G in prior.G])
+            weak = WEAK * SPREAD * self.payoff_variance()
+            prior.tau = float(((means**2).sum() + weak) / ((1 - doubts / prior.tau).sum() + WEAK))
 
     def new_effects(self) -> None:
-        sites = list(self.effects.values())
-        doubt = [1 / (1 / self.tau + precision) for precision, _ in sites]
+        sites, tau, unit = list(self.effects.values()), self.prior.tau, self.payoff_variance()
+        doubt = [1 / (1 / tau + precision) for precision, _ in sites]
         apart = [
-            d * (pull + self.epsilon / self.tau) - self.epsilon
-            for d, (_, pull) in zip(doubt, sites, strict=True)
+            d * (pull + self.epsilon / tau) - self.epsilon for d, (_, pull) in zip(doubt, sites, strict=True)
         ]
-        weight = [1 / (self.tau + 1 / precision) for precision, _ in sites]
+        weight = [1 / (tau + 1 / precision) for precision, _ in sites]
         at = [pull / precision for precision, pull in sites]
-        self.epsilon = sum(w * a for w, a in zip(weight, at, strict=True)) / (sum(weight) + 1)
-        free = sum(1 - d / self.tau for d in doubt)
-        self.tau = (sum(a * a for a in apart) + WEAK * 0.05) / (free + WEAK)
+        self.epsilon = sum(w * a for w, a in zip(weight, at, strict=True)) / (sum(weight) + 1 / BROAD / unit)
+        free = sum(1 - d / tau for d in doubt)
+        self.prior.tau = (sum(a * a for a in apart) + WEAK * SPREAD * unit) / (free + WEAK)
+        if self.trial is not None:
+            self.trial.tau = self.prior.tau
         chance = np.exp(self.repeats - self.repeats.max())
         self.phi = float(chance @ PHI / chance.sum())
 
     def split(self) -> None:
         trial, largest = self.prior.copy(), int(np.argmax(self.prior.share))
-        values, vectors = np.linalg.eigh(self.prior.sigma)
+        # Directions are compared by what they add to payoffs.
+        turn = np.linalg.cholesky(self.by_scale(1.0, 1.0)[::-1, ::-1])[::-1, ::-1] / math.sqrt(
+            self.payoff_variance()
+        )
+        back = np.linalg.inv(turn)
+        values, vectors = np.linalg.eigh(back @ self.prior.sigma @ back.T)
         which = self.d - 1 - self.tried % min(3, self.d)
         axis = vectors[:, which] * np.sign(vectors[np.argmax(np.abs(vectors[:, which])), which])
-        step = 0.8 * math.sqrt(values[which]) * axis
+        step = 0.8 * math.sqrt(values[which]) * turn @ axis
         trial.sigma = trial.sigma - trial.share[largest] * np.outer(step, step)
         mu, G = trial.mean(largest), trial.G[largest]
         trial.h[largest] = G @ (mu + step)
@@ -322,11 +374,8 @@ class NaivePopulation:
 class NaiveHierarchical:
     """Contexts are (id or None, features or None); features are a plain array."""
 
-    def __init__(
-        self, n_features: int | None, one_hot: bool, explore: float, seed: int, keep: float = 1.0
-    ) -> None:
+    def __init__(self, n_features: int | None, one_hot: bool, explore: float, keep: float = 1.0) -> None:
         self.n_features, self.one_hot, self.explore = n_features, one_hot, explore
-        self.rng = np.random.default_rng(seed)
         self.rows: dict[Hashable, int] = {}
         self.items: dict[Hashable, int] = {}
         self.many = NaivePopulation(1 + (n_features or 0), False, one_hot, keep)
@@ -334,21 +383,17 @@ class NaiveHierarchical:
         if n_features is None:
             self.few = NaivePopulation(1, True, False, keep)
 
-    def scores(self, user: Hashable, contexts: list[tuple[Any, Any]]) -> Floats:
+    def scores(self, user: Hashable, contexts: list[tuple[Any, Any]]) -> tuple[Floats, Floats]:
+        """Return the scores, and the widths of their draws."""
         model, row = self.few or self.many, self.rows.get(user)
-        explore = self.explore * (5.0 if self.n_features is None else 1.0)
-        C, _, _, _ = model.posterior(model.prior, row)
-        # The library's root of C is the inverse of the Cholesky factor of C⁻¹.
-        root = np.linalg.inv(np.linalg.cholesky(np.linalg.inv(C)))
-        drawn = np.zeros(model.d)
-        if self.n_features is not None:
-            drawn = root.T @ self.rng.standard_normal(model.d)
         found = []
         for item, features in contexts:
             x = self.context(model, item, features)
-            estimate, sd = model.parts(row, x, item, item not in self.items)
-            found.append(estimate + explore * (0.25 * sd + 0.2 * (drawn @ x)))
-        return np.array(found)
+            estimate, variance = model.parts(row, x, item, item not in self.items)
+            found.append(
+                (estimate + self.explore * math.sqrt(variance), self.explore * math.sqrt(variance) / 2)
+            )
+        return np.array(found).T  # type: ignore[return-value]
 
     def context(self, model: NaivePopulation, item: Hashable, features: Any) -> Floats:
         if model.unit:

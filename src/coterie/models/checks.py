@@ -176,6 +176,14 @@ def check_number(name: str, value: Any, least: float = 0.0) -> float:
     return number
 
 
+def check_share(name: str, value: Any) -> float:
+    """Return a number between 0 and 1."""
+    number = check_number(name, value)
+    if number > 1:
+        raise ParameterError(f"{name} is {value!r}, expected a share between 0 and 1")
+    return number
+
+
 def check_count(name: str, value: Any, least: int = 1) -> int:
     """Return an integer of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:

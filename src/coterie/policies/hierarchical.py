@@ -11,6 +11,10 @@ between the data decide how much each direction of w counts. `docs/hierarchical.
 With ids alone and up to 64 items, w has one entry per item and Σ is over items: it finds items that users like
 together.
 
+Exploration is for what all users can learn together: with vp the variance of the population's mean and of the item's
+effect, the score is the estimate + explore·√vp, and the choice is drawn by the probability that a score is the
+largest if each is uncertain by ½·explore·√vp. What only this user's payoffs teach is not explored.
+
 With `half_life`, a payoff has the weight λ^age in the statistics of its user, where age counts the user's later
 payoffs and λ = 2^(−1/half_life). The population is fitted to these statistics, so it follows changes, too.
 
@@ -26,11 +30,12 @@ from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
 
+from coterie.arrays import Floats
 from coterie.models.batches import names_of
-from coterie.models.checks import check_number, check_user, read_payoff
+from coterie.models.checks import check_number, check_share, check_user, read_payoff
 from coterie.models.context_kind import check_kind
 from coterie.models.files import Tensors, pack_ids, unpack_ids
-from coterie.models.hierarchy.model import HierarchicalModel
+from coterie.models.hierarchy.model import Exploration, HierarchicalModel, pick
 from coterie.models.hierarchy.remote_users import ROWS, RemoteUsers, StoredUser, UserStore
 from coterie.models.roster import Roster
 from coterie.models.rows.chunks import Chunk, Items
@@ -65,7 +70,8 @@ class Engine(Protocol):
 class Hierarchical(Policy):
     """Learns the prior of the population together with each user's weights, so new users start with a good estimate.
 
-    Raises ParameterError if no kind of context is given, or a number is out of range.
+    A visitor whom nobody can recognise is user None: judged by the population, which learns from the payoff; nothing
+    is kept of the visitor. Raises ParameterError if no kind of context is given, or a number is out of range.
 
     Parameters
     ----------
@@ -75,12 +81,14 @@ class Hierarchical(Policy):
         Items have ids: contexts are a sequence of ids. With `n_features` as well they are
         `Candidates(ids, features)`, and `learn` takes one of them.
     explore
-        How much to explore. 1 was good on all data that we tried; 0 is greedy.
+        How much to explore. 1 was good on all data that we tried; 0 is greedy, but for `floor`.
+    floor
+        The share of choices that are uniform, so that each candidate has a probability above 0.
     half_life
         After how many further payoffs of the same user a payoff counts half; None if all count the same. For tastes
         that change.
     seed
-        Seed of the posterior draws: an integer, or a numpy.random.Generator.
+        Seed of the draws: an integer, or a numpy.random.Generator.
     engine
         Keeps users' statistics in other processes (see `coterie.engines`); every choice stays the same.
 
@@ -102,6 +110,7 @@ class Hierarchical(Policy):
     n_features: int | None = None
     one_hot: bool = False
     explore: float = 1.0
+    floor: float = 0.01
     half_life: float | None = None
     seed: Seed = 0
     engine: Engine | None = None
@@ -110,6 +119,7 @@ class Hierarchical(Policy):
         self._kind = check_kind(self.n_features, self.one_hot)
         self.n_features, self.one_hot = self._kind
         self.explore = check_number("explore", self.explore)
+        self.floor = check_share("floor", self.floor)
         self.half_life = check_half_life(self.half_life)
         self.rng: np.random.Generator = make_rng(self.seed)
         self._roster = Roster()
@@ -123,26 +133,29 @@ class Hierarchical(Policy):
 
     @property
     def draws(self) -> bool:
-        """Whether `decide` draws: it does if items have features."""
-        return self.n_features is not None
+        """Whether `decide` draws."""
+        return True
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
-        """Score each candidate by its estimate, a bonus for uncertainty, and a posterior draw."""
+        """Score each candidate by its estimate and a bonus, and draw one by its probability of being best."""
         check_user(user)
         contexts = self._kind.read(contexts)
         row = self._find(user)
-        parts, chance = self._model.view(
-            row, self._model.contexts(contexts), self.rng if self.draws else None
-        )
-        score, width = self._model.scores(parts, self.explore)
+        parts, groups = self._model.view(row, self._model.contexts(contexts))
+        score, chances = self._model.scores(parts, self.explore, self.floor)
         members = np.full(len(parts), self._model.n_rows + (row < 0), dtype=np.int64)
         with_items = self.one_hot and not self._model.few_decides
         shown = {name: parts[:, i] for i, name in enumerate(PARTS) if i < 2 or with_items}
+        sd = np.sqrt(parts[:, 4] + parts[:, 5])
         return Decision(
-            user, contexts, parts[:, :4].sum(axis=1), width, members, parts[:, 0], np.zeros(len(parts)), score,
-            self.models.missing(user) if self._remote and row < 0 else None, parts=shown | {"sd": parts[:, 4]},
-            groups=chance,
+            user, contexts, parts[:, :4].sum(axis=1), sd, members, parts[:, 0], np.sqrt(parts[:, 4]), score,
+            self.models.missing(user) if self._remote and row < 0 else None, parts=shown | {"sd": sd},
+            groups=groups, probability=chances, drawn=self._draw(chances),
         )  # fmt: skip
+
+    def _draw(self, chances: Floats) -> int:
+        """Draw a candidate; the only one needs no draw."""
+        return 0 if len(chances) == 1 else pick(chances, self.rng.random())
 
     def decide_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[Decision]:
         """Decide for many users, after fetching all their statistics at once."""
@@ -163,7 +176,7 @@ class Hierarchical(Policy):
         return -1 if self._remote.load(user) is None else 0
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
-        """Update the user, the item and the population; return 1.
+        """Update the user, the item and the population; return 1. `user` is None for an anonymous visitor.
 
         With an engine that answers in part, while some users are not available, the payoff waits and 0 is returned.
         """
@@ -171,11 +184,15 @@ class Hierarchical(Policy):
         one = self._kind.read_one(context)
         payoff = read_payoff(payoff)
         if self._remote is not None:
-            return self._remote.in_turn(partial(self._learn_remote, user, copy.deepcopy(one), payoff))
-        self.add(user)
-        self._model.learn(self._roster.row(user), self._model.learnable(one), payoff)
-        self.learned += 1
-        return 1
+            learned = self._remote.in_turn(partial(self._learn_remote, user, copy.deepcopy(one), payoff))
+        else:
+            self.add(user)
+            self._model.learn(self._roster.row(user), self._model.learnable(one), payoff)
+            self.learned += 1
+            learned = 1
+        if user is None:
+            self.drop(None)
+        return learned
 
     def _learn_remote(self, user: Hashable, one: Any, payoff: float) -> bool:
         """Learn a payoff of a remote user; return False if some users are not available now."""
@@ -199,7 +216,9 @@ class Hierarchical(Policy):
 
     def _learn_all(self, batch: Batch) -> int:
         with self._in_bulk(batch.users):
-            return super()._learn_all(batch)
+            if self._remote is not None or not len(batch.users):
+                return super()._learn_all(batch)
+            return int(self.run(batch).updated.sum())
 
     def _in_bulk(self, users: Any) -> AbstractContextManager[None]:
         """Return a block in which the changes of these users are sent together."""
@@ -214,12 +233,13 @@ class Hierarchical(Policy):
         candidates, payoffs, served = read_batch(batch)
         contexts = self._kind.read(batch.items)
         names = self._kind.ids(contexts)
-        if not len(candidates) or len(set(names)) < len(names):
+        if not len(candidates) or len(set(names)) < len(names) or None in names_of(batch.users):
             return run_one_by_one(self, batch)
         features = self._model.contexts(contexts).features
+        exploration = Exploration(self.explore, self.floor, self.rng)
 
         def play(chunk: Chunk, items: Items) -> None:
-            self.learned = self._model.play(chunk, features, items, self.learned, self.explore, self.rng)
+            self.learned = self._model.play(chunk, features, items, self.learned, exploration)
             for user in chunk.joined:
                 self._roster.join(user)
 
@@ -265,8 +285,8 @@ class Hierarchical(Policy):
         one = self._model.contexts(self._kind.read_one(context))
 
         def seen(row: int) -> tuple[float, float]:
-            parts, _ = self._model.view(row, one, None)
-            return float(parts[0, :4].sum()), float(parts[0, 4])
+            parts, _ = self._model.view(row, one)
+            return float(parts[0, :4].sum()), float(np.sqrt(parts[0, 4:].sum()))
 
         own = self._find(user)
         estimate, spread = seen(own)

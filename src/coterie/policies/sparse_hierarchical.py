@@ -38,6 +38,7 @@ from coterie.models.checks import (
     check_count,
     check_flag,
     check_number,
+    check_share,
     check_user,
     read_items,
     read_payoff,
@@ -122,9 +123,7 @@ class SparseHierarchical(Policy):
             raise ParameterError(f"slots is {self.slots!r}, expected at most {MOST_SLOTS}")
         self.explore = check_number("explore", self.explore)
         self.gap = self.gap if self.gap == math.inf else check_number("gap", self.gap)
-        self.floor = check_number("floor", self.floor)
-        if self.floor > 1:
-            raise ParameterError(f"floor is {self.floor!r}, expected a share between 0 and 1")
+        self.floor = check_share("floor", self.floor)
         self.rng: np.random.Generator = make_rng(self.seed)
         self.effects = Effects(self.slots)
 

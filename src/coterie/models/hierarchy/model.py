@@ -4,15 +4,16 @@
 FEW items. `many` is a model over features and items' effects, and always learns. A user has the same row everywhere.
 """
 
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.random import Generator
 
 from coterie.arrays import Floats
 from coterie.errors import FileError
+from coterie.models._kernels.draws import pick
 from coterie.models._kernels.hierarchy import few_items, loop
-from coterie.models._kernels.hierarchy.arrays import BONUS, EXPLORE_IDS, FEW, Contexts
+from coterie.models._kernels.hierarchy.arrays import FEW, Contexts
 from coterie.models._kernels.hierarchy.population import score, view
 from coterie.models._kernels.rows.means import dump, fill
 from coterie.models.candidates import Candidates
@@ -22,6 +23,16 @@ from coterie.models.hierarchy.population import Population
 from coterie.models.hierarchy.refit import keep_sums, refit_if_due
 from coterie.models.rows.chunks import Chunk, Items
 from coterie.models.rows.means import Means
+
+__all__ = ["Exploration", "HierarchicalModel", "pick"]
+
+
+class Exploration(NamedTuple):
+    """How choices are drawn: see `Hierarchical`."""
+
+    explore: float
+    floor: float
+    rng: Generator
 
 
 @final
@@ -85,35 +96,28 @@ class HierarchicalModel:
             self.pairs.learnable(self.kind.ids(one))
         return self.contexts(one)
 
-    def view(self, row: int, contexts: Contexts, rng: Generator | None) -> tuple[Floats, Floats]:
+    def view(self, row: int, contexts: Contexts) -> tuple[Floats, Floats]:
         """Return the parts of each score (see `population.view_with`) and the user's probability of each group.
 
-        Row -1 is a user without payoffs. Posterior draws come from `rng`, if given.
+        Row -1 is a user without payoffs.
         """
         which = np.arange(len(contexts.features))
         parts, model, pairs = np.empty((len(which), 6)), self.population.model, self.pairs.rows
         if self.few_decides:
             return parts, few_items.view(model, pairs, row, contexts.numbers, which, parts)
-        noise = np.zeros(self.many.n_used)
-        if rng is not None:
-            noise[:] = [rng.standard_normal() for _ in noise]
-        return parts, view(model, pairs, row, contexts, which, noise, parts)
+        return parts, view(model, pairs, row, contexts, which, parts)
 
     def group_of(self, row: int) -> int:
         """Return the group in which a user is most likely."""
         numbers = np.array([-1] if self.ids else [], dtype=np.int64)
-        _, chance = self.view(row, Contexts(np.zeros((1, self.n_features)), numbers), None)
+        _, chance = self.view(row, Contexts(np.zeros((1, self.n_features)), numbers))
         return int(np.argmax(chance))
 
-    def exploration(self, explore: float) -> float:
-        """Return the factor of exploration: larger with ids alone."""
-        return explore * (EXPLORE_IDS if self.ids_alone else 1.0)
-
-    def scores(self, parts: Floats, explore: float) -> tuple[Floats, Floats]:
-        """Return each candidate's score, and the part of it that is the bonus for uncertainty."""
-        factor, found = self.exploration(explore), np.empty(len(parts))
-        score(parts, factor, found)
-        return found, factor * BONUS * parts[:, 4]
+    def scores(self, parts: Floats, explore: float, floor: float) -> tuple[Floats, Floats]:
+        """Return each candidate's score, and its probability of being chosen."""
+        found, chances = np.empty(len(parts)), np.empty(len(parts))
+        score(parts, explore, floor, found, chances)
+        return found, chances
 
     # Payoffs.
 
@@ -128,13 +132,13 @@ class HierarchicalModel:
         loop.learn_alone(self._arrays, row, contexts, 0, payoff)
 
     def play(
-        self, chunk: Chunk, features: Floats, items: Items, learned: int, explore: float, rng: Generator
+        self, chunk: Chunk, features: Floats, items: Items, learned: int, exploration: Exploration
     ) -> int:
         """Play rounds in the compiled loop; return `learned` plus the number of payoffs learned."""
-        game, factor = chunk.game(items, learned), self.exploration(explore)
+        game = chunk.game(items, learned)
         while not chunk.is_over(game):
             self.make_room(n_items=int(items.named[0]))
-            loop.play(self._arrays, game, features, factor, not self.ids_alone, rng)
+            loop.play(self._arrays, game, features, *exploration)
             self.refit_if_due(int(items.named[0]))
         return int(game.so_far[1])
 

@@ -18,7 +18,7 @@ from coterie.models._kernels.hierarchy.visits import visit_rows
 from coterie.models.files import Tensors, take
 
 GROUPS = 8  # at most
-KAPPA, PHI, TAU = 0.1, 0.1, 0.05  # κ, φ and τ² before anything is learned
+PHI = 0.1  # φ before anything is learned
 # φ's prior is ∝ (1 − φ)^RARELY: only repeated payoffs can show that pairs have effects of their own.
 RARELY = 4.0
 TRIAL_FROM = 100  # payoffs before the first trial
@@ -45,7 +45,7 @@ class Population:
     def _make(self, rows: int, items: int) -> arrays.Model:
         d = self.n_weights
         width = 0 if self.unit else d
-        place = np.zeros(12, dtype=np.int64)
+        place = np.zeros(13, dtype=np.int64)
         place[arrays.USED] = 1 if self.unit else d
         place[arrays.NEXT] = TRIAL_FROM
         place[arrays.UNIT], place[arrays.IDS] = self.unit, self.ids
@@ -63,6 +63,8 @@ class Population:
             RARELY * np.log1p(-arrays.PHI),
             place,
             np.zeros(4),
+            np.zeros((2, d)),
+            np.zeros(2),
             np.array([self.keep]),
         )
 
@@ -74,7 +76,7 @@ class Population:
             np.zeros((GROUPS, d)),
             np.tile(arrays.BROAD * np.eye(d), (GROUPS, 1, 1)),
             np.ones(GROUPS),
-            np.array([KAPPA, PHI, TAU, 0.0]),
+            np.array([arrays.NOISE, PHI, arrays.SPREAD, 0.0, arrays.START]),
             np.ones(1, dtype=np.int64),
         )
 
@@ -172,14 +174,17 @@ class Population:
             and (model.users.times >= 0).all()
             and (model.users.square >= 0).all()
             and (model.effects[:, 0] >= 0).all()
+            and (model.seen[1] >= 0).all()
+            and model.paid[1] >= 0
+            and model.pace[arrays.SCALE_] >= 0
             and all(_sound_prior(prior, d, self.unit) for prior in (model.prior, model.trial))
         )
 
 
 def _sound_prior(prior: arrays.Prior, d: int, unit: bool) -> bool:
-    kappa, phi, tau, _ = prior.noise
+    kappa, phi, tau, _, start = prior.noise
     k = int(prior.groups[0])
-    if not (kappa > 0 and 0 <= phi < 1 and tau > 0 and 1 <= k <= GROUPS):
+    if not (kappa > 0 and 0 <= phi < 1 and tau > 0 and start > 0 and 1 <= k <= GROUPS):
         return False
     product = np.eye(d) if unit else prior.covariance[:d, :d] @ prior.precision[:d, :d]
     doubts = np.diagonal(prior.doubt[:k, :d, :d], axis1=1, axis2=2)

@@ -13,11 +13,10 @@ import numpy as np
 from coterie.arrays import Floats
 from coterie.models._kernels.hierarchy import arrays
 from coterie.models._kernels.spd import invert
-from coterie.models.hierarchy.population import GROUPS, KAPPA, TAU, Population
+from coterie.models.hierarchy.population import GROUPS, Population
 
-EXPLAINED = 0.05  # the variance that features explain before anything is learned, at any scale
-BROAD_EXPLAINED = 0.25  # the prior variance that the population's mean of the features explains
-BROAD_EFFECT = 1.0  # the prior variance of ε
+BROAD_FEATURES = 2.0  # the prior variance that the means of features explain, as a share of the payoffs'
+UNEQUAL = 10.0  # a feature whose spread is so many times the median's, or more, is taken to be in other units
 WEAK = 5.0  # the starting value of a variance counts as so many observations
 TRIAL_FIRST, TRIAL_LAST = 4, 12  # passes after which a trial can be accepted, and after which it ends
 DIRECTIONS = 3  # in which a group is split, one per trial
@@ -32,17 +31,18 @@ def refit_if_due(population: Population, pairs: Any, n_items: int) -> None:
     if not place[arrays.DUE]:
         return
     place[arrays.DUE] = 0
-    if place[arrays.LEARNED] <= arrays.EARLY:
+    if place[arrays.LEARNED] <= arrays.EARLY or population.model.pace[arrays.SCALE_] == 0:
         start_again(population, pairs)
     else:
         end_pass(population, n_items)
 
 
 def start_again(population: Population, pairs: Any) -> None:
-    """Compute the features' scale and the population's mean from the first few payoffs, all at once."""
-    model, start = population.model, start_variance(population)
-    np.fill_diagonal(model.prior.covariance, start)
-    np.fill_diagonal(model.prior.precision, 1 / start)
+    """Compute the scales of payoffs and features and the population's mean from the first payoffs, all at once."""
+    model, d = population.model, population.n_used
+    new_scale(population)
+    prior, start = model.prior, start_covariance(population)
+    prior.covariance[:d, :d], prior.precision[:d, :d] = start, _inverse(start)
     model.place[arrays.PHASE] = 1
     population.visit(model, pairs, 0, population.n_rows)
     new_means(population, model.prior, model.sums)
@@ -83,29 +83,80 @@ def next_pass(population: Population) -> None:
         array[:] = 0
 
 
-def start_variance(population: Population) -> Floats:
-    """Return the variance of each weight before anything is learned: (n_weights,)."""
-    return by_scale(population, arrays.START, EXPLAINED)
+def payoff_variance(population: Population) -> float:
+    """Return the variance of all payoffs so far; 1 while they are all equal."""
+    squares, learned = population.model.paid[1], population.model.place[arrays.LEARNED]
+    return float(squares / learned) if squares > 0 else 1.0
 
 
-def by_scale(population: Population, plain: float, explained: float) -> Floats:
-    """Return `plain` for the constant and for items; for features, a variance such that all explain `explained`."""
-    found = np.full(population.n_weights, plain)
-    if not population.unit and population.model.pace[1] > 0:
-        found[1:] = explained * population.model.place[arrays.LEARNED] / population.model.pace[1]
+def new_scale(population: Population) -> None:
+    """Set all variances to their shares of the payoffs' variance; what was learned keeps its weight."""
+    model, noise = population.model, population.model.prior.noise
+    variance = payoff_variance(population)
+    ratio = variance / (model.pace[arrays.SCALE_] or 1.0)
+    if model.paid[1] > 0:
+        model.pace[arrays.SCALE_] = variance
+    noise[arrays.K_], noise[arrays.TAU_] = arrays.NOISE * variance, arrays.SPREAD * variance
+    noise[arrays.START_] = arrays.START * variance
+    for array in (model.effects, model.kept_known, model.kept_pulls):
+        array /= ratio
+    for array in (model.kept.pools, model.kept.scatter, model.kept.total[:1]):
+        array *= ratio
+
+
+def start_covariance(population: Population) -> Floats:
+    """Return the covariance of users' weights before anything is learned: (D, D)."""
+    return _around_mean(population, by_scale(population, arrays.START, arrays.START))
+
+
+def mean_covariance(population: Population, prior: arrays.Prior) -> Floats:
+    """Return the prior covariance of a group's mean: (D, D)."""
+    found = by_scale(population, arrays.BROAD, BROAD_FEATURES)
+    if population.unit:
+        found[1:] = prior.noise[arrays.TAU_]
+    return _around_mean(population, found)
+
+
+def by_scale(population: Population, constant: float, features: float) -> Floats:
+    """Return a variance of each weight: `constant` for the constant and items, `features` for all features together.
+
+    Both are shares of the payoffs' variance. The scale of features counts: a feature with a larger spread is taken to
+    say more, within UNEQUAL times the median spread. (D,)
+    """
+    d, variance = population.n_used, payoff_variance(population)
+    found = np.full(d, constant * variance)
+    spread = np.sqrt(population.model.seen[1, 1:d] / max(population.model.place[arrays.LEARNED], 1))
+    if population.unit or not (spread > 0).any():
+        return found
+    middle = float(np.median(spread[spread > 0]))
+    spread[spread == 0] = middle
+    counted = np.clip(spread, middle / UNEQUAL, middle * UNEQUAL)
+    found[1:] = features * variance * np.square(counted / spread) / np.square(counted).sum()
     return found
+
+
+def _around_mean(population: Population, variances: Floats) -> Floats:
+    """Return the covariance of independent weights of features minus their means, as one of weights of features.
+
+    So the origin of the features does not matter.
+    """
+    turn = np.eye(len(variances))
+    turn[0, 1:] = -population.model.seen[0, 1 : len(variances)]
+    return np.asarray((turn * variances) @ turn.T)
 
 
 def new_variances(population: Population, prior: arrays.Prior, sums: arrays.Sums) -> None:
     """Compute covariance, noise and the groups' shares from a pass: one step of EM, with a weak prior."""
     d, k, kept = population.n_used, int(prior.groups[0]), population.model.kept
     errors, payoffs, _, users = sums.total + kept.total
-    weak = WEAK * np.diag(start_variance(population))
-    total = _scatter(population, prior, sums) + (kept.pools[0] + kept.scatter + weak)[:d, :d]
+    weak = WEAK * start_covariance(population)
+    total = _scatter(population, prior, sums) + (kept.pools[0] + kept.scatter)[:d, :d] + weak
     prior.covariance[:d, :d] = total / (users + WEAK)
     if not population.unit:
         prior.precision[:d, :d] = _inverse(prior.covariance[:d, :d])
-    prior.noise[0] = (errors + WEAK * KAPPA) / (payoffs + WEAK)
+    variance = payoff_variance(population)
+    prior.noise[arrays.K_] = (errors + WEAK * arrays.NOISE * variance) / (payoffs + WEAK)
+    prior.noise[arrays.START_] = arrays.START * variance
     prior.share[:k] = (sums.weight[:k] + kept.weight[:k] + 1) / (users + k)
 
 
@@ -122,13 +173,24 @@ def _scatter(population: Population, prior: arrays.Prior, sums: arrays.Sums) -> 
 def new_means(population: Population, prior: arrays.Prior, sums: arrays.Sums) -> None:
     """Compute the groups' means from a pass: generalised least squares, weighted by the users' probabilities."""
     d, model = population.n_used, population.model
-    broad = by_scale(population, arrays.BROAD, BROAD_EXPLAINED)[:d]
+    broad = _inverse(mean_covariance(population, prior))
     for g in range(int(prior.groups[0])):
         known, pulls = _information(population, prior, sums, g)
-        known += model.kept_known[g, :d, :d] + np.diag(1 / broad)
+        known += model.kept_known[g, :d, :d] + broad
         doubt = _inverse((known + known.T) / 2)
         prior.doubt[g, :d, :d] = doubt
-        prior.means[g, :d] = doubt @ (pulls + model.kept_pulls[g, :d])
+        prior.means[g, :d] = doubt @ (pulls + model.kept_pulls[g, :d] + broad[:, 0] * model.paid[0])
+    if population.unit:
+        new_spread(population, prior)
+
+
+def new_spread(population: Population, prior: arrays.Prior) -> None:
+    """Compute the variance of the items' means (MacKay's step)."""
+    d, k = population.n_used, int(prior.groups[0])
+    means, doubts = prior.means[:k, 1:d], np.diagonal(prior.doubt[:k, 1:d, 1:d], axis1=1, axis2=2)
+    determined = (1 - doubts / prior.noise[arrays.TAU_]).sum()
+    weak = WEAK * arrays.SPREAD * payoff_variance(population)
+    prior.noise[arrays.TAU_] = (np.square(means).sum() + weak) / (determined + WEAK)
 
 
 def _information(
@@ -146,17 +208,21 @@ def _information(
 def new_effects(population: Population, n_items: int) -> None:
     """Compute τ² and ε from the items' effects, and φ from the repeated payoffs of pairs."""
     model, noise = population.model, population.model.prior.noise
-    _, _, tau, epsilon = noise
+    tau, epsilon = noise[arrays.TAU_], noise[arrays.EPSILON_]
+    variance = payoff_variance(population)
     precision, pull = model.effects[:n_items][model.effects[:n_items, 0] > 0].T
     weight = 1 / (tau + 1 / precision)
     doubt = 1 / (1 / tau + precision)
     apart = doubt * (pull + epsilon / tau) - epsilon
     # MacKay's step, with as many squares as the data determine: EM would need very long to leave a small τ².
     determined = (1 - doubt / tau).sum()
-    noise[2] = (np.square(apart).sum() + WEAK * TAU) / (determined + WEAK)
-    noise[3] = (weight * pull / precision).sum() / (weight.sum() + 1 / BROAD_EFFECT)
+    weak = WEAK * arrays.SPREAD * variance
+    noise[arrays.TAU_] = (np.square(apart).sum() + weak) / (determined + WEAK)
+    noise[arrays.EPSILON_] = (weight * pull / precision).sum() / (
+        weight.sum() + 1 / (arrays.BROAD * variance)
+    )
     chance = np.exp(model.repeats - model.repeats.max())
-    noise[1] = float(chance @ arrays.PHI / chance.sum())
+    noise[arrays.PHI_] = float(chance @ arrays.PHI / chance.sum())
     model.trial.noise[1:] = noise[1:]
 
 
@@ -166,10 +232,13 @@ def split(population: Population) -> None:
     prior, trial, d, k = model.prior, model.trial, population.n_used, population.n_groups
     for old, new in zip(prior, trial, strict=True):
         new[:] = old
-    values, vectors = np.linalg.eigh(prior.covariance[:d, :d])
+    # Directions are compared by what they add to payoffs, so the units and the origin of features do not matter.
+    turn = _units(population)
+    back = np.linalg.inv(turn)
+    values, vectors = np.linalg.eigh(back @ prior.covariance[:d, :d] @ back.T)
     which = d - 1 - int(place[arrays.TRIED]) % min(DIRECTIONS, d)
     axis = vectors[:, which] * np.sign(vectors[np.argmax(np.abs(vectors[:, which])), which])
-    step = APART * math.sqrt(values[which]) * axis
+    step = APART * math.sqrt(values[which]) * turn @ axis
     largest = int(np.argmax(prior.share[:k]))
     trial.covariance[:d, :d] -= prior.share[largest] * np.outer(step, step)
     if not population.unit:
@@ -180,8 +249,16 @@ def split(population: Population) -> None:
     trial.doubt[k] = prior.doubt[largest]
     trial.groups[0] = k + 1
     place[arrays.TRIAL], place[arrays.PASSES] = 1, 0
-    model.pace[2:] = 0
+    model.pace[arrays.GAINS_ :] = 0
     place[arrays.TRIED] += 1
+
+
+def _units(population: Population) -> Floats:
+    """Return a root of `start_covariance`, in which all features count alike."""
+    variances = by_scale(population, 1.0, 1.0) / payoff_variance(population)
+    turn = np.eye(len(variances))
+    turn[0, 1:] = -population.model.seen[0, 1 : len(variances)]
+    return np.asarray(turn * np.sqrt(variances))
 
 
 def judge(population: Population) -> bool:
@@ -191,7 +268,7 @@ def judge(population: Population) -> bool:
     price = (population.n_used + 1) / 2 * math.log(max(model.sums.total[3], 1.0))
     evidence = _evidence(population, model.trial, model.trial_sums)
     better = evidence - _evidence(population, model.prior, model.sums)
-    predicts = model.pace[2] > SURE * math.sqrt(model.pace[3])
+    predicts = model.pace[arrays.GAINS_] > SURE * math.sqrt(model.pace[arrays.GAINS2_])
     if place[arrays.PASSES] >= TRIAL_FIRST and better > price and predicts:
         for old, new in zip(model.prior, model.trial, strict=True):
             old[:] = new

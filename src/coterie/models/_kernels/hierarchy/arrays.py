@@ -6,7 +6,7 @@
     g ~ N(0, φκ), noise ~ N(0, (1−φ)κ)   g: one per pair of user and item; κ is the variance of a first payoff
 
 With features, x is a constant 1 and the features (`population.py`). With ids alone and few items, x is a constant 1
-and a 1 in the item's place, without e and g (`few_items.py`).
+and a 1 in the item's place, without e and g (`few_items.py`); τ² is then the variance of the items' means.
 
 A tensor in a model file is named after its fields here, such as `many_prior_means`.
 """
@@ -17,16 +17,20 @@ import numpy as np
 
 from coterie.arrays import Floats, Ints
 
-START = 0.05  # the variance of the constant's and of each item's weight before anything is learned
-BROAD = 1.0  # the prior variance of the population's mean, of the constant and of each item
+# Variances before anything is learned, as shares of the variance of payoffs.
+START = 0.25  # of the constant's and of each item's weight between users; of all features together
+NOISE = 0.5  # κ
+SPREAD = 0.25  # τ²: between items
+BROAD = 4.0  # of the population's mean, of the mean effect of items, and of all features' means together
 GROWTH = 0.15  # one pass over the users takes as long as the payoffs need to grow by half of this
 VISITS = 4  # users visited per payoff, at most
 EARLY = 16  # up to this number of payoffs, everything is recomputed after 1, 2, 4, … payoffs
-BONUS, WIDTH = 0.25, 0.2  # of the standard deviation and of the posterior draw, at explore = 1
+# At explore = 1: the bonus and the width of the draw, in standard deviations of what all users can learn together.
+BONUS, WIDTH = 1.0, 0.5
+# An item that rarely comes back is not worth exploring: with r payoffs per item, the variance of its effect counts
+# r/(r + RARE) in bonus and width.
+RARE = 30.0
 FEW = 64  # up to this number of items the covariance is over items
-# With ids alone, exploration is wider by this factor: a payoff teaches about one item, and with features about all.
-# There are no draws then: with many items a draw would move all candidates alike, and with few the bonus is enough.
-EXPLORE_IDS = 5.0
 # The values of φ that are compared by the likelihood of repeated payoffs.
 PHI = np.array([0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98])
 
@@ -39,7 +43,7 @@ class Prior(NamedTuple):
     means: Floats  # (GROUPS, D)
     doubt: Floats  # (GROUPS, D, D) the posterior covariance of `means`
     share: Floats  # (GROUPS,)
-    noise: Floats  # κ, φ, τ², ε
+    noise: Floats  # κ, φ, τ², ε, and the start of a new item's variance between users
     groups: Ints  # how many there are
 
 
@@ -78,14 +82,18 @@ class Model(NamedTuple):
     trial_sums: Sums
     repeats: Floats  # (len(PHI),) log likelihood of repeated payoffs
     place: Ints  # see the names below
-    pace: Floats  # visits due, Σ‖features‖², Σ and Σ² of the trial's gains in prediction
+    pace: Floats  # visits due, the payoffs' variance in use, Σ and Σ² of the trial's gains in prediction
+    seen: Floats  # (2, D) the mean of each feature over the payoffs, and its sum of squares around it
+    paid: Floats  # (2,) the same of the payoffs
     keep: Floats  # (1,) the factor of a user's old payoffs at each new one: 1 if nothing is forgotten
 
 
 # Entries of `place`: counts, positions and flags.
-USED, ROWS, LEARNED, PHASE, CURSOR, DUE, TRIAL, PASSES, NEXT, TRIED, UNIT, IDS = range(12)
+USED, ROWS, LEARNED, PHASE, CURSOR, DUE, TRIAL, PASSES, NEXT, TRIED, UNIT, IDS, ITEMS = range(13)
 # Entries of `noise`.
-K_, PHI_, TAU_, EPSILON_ = range(4)
+K_, PHI_, TAU_, EPSILON_, START_ = range(5)
+# Entries of `pace`.
+VISITS_, SCALE_, GAINS_, GAINS2_ = range(4)
 
 
 class Contexts(NamedTuple):

@@ -19,7 +19,7 @@ import numpy as np
 from coterie.arrays import Floats, Ints
 from coterie.models._kernels.hierarchy import arrays
 from coterie.models._kernels.hierarchy.arrays import Model, Prior, Sums
-from coterie.models._kernels.hierarchy.posterior import add_gain, normalise, total_weight
+from coterie.models._kernels.hierarchy.posterior import add_gain, normalise, observe, total_weight
 from coterie.models._kernels.jit import inner, jit
 from coterie.models._kernels.rows.means import Table as Pairs
 from coterie.models._kernels.spd import add_outer, dot, invert, times
@@ -130,7 +130,7 @@ def mean_weights(known: ItemPosterior, item: int, reach: Floats, out: Floats, pl
 def view_with(
     prior: Prior, known: ItemPosterior, used: int, numbers: Ints, which: Ints, parts: Floats
 ) -> None:
-    """Write the parts of each candidate's score, as `population.view_with` does, without effects, pairs and draws."""
+    """Write the parts of each candidate's score, as `population.view_with` does, without effects and pairs."""
     m, groups = len(known.items), prior.groups[0]
     crossed, reach, doubted, turned = np.empty(m), np.empty(m), np.empty(m), np.empty(m)
     doubts = np.empty((groups, m, m))
@@ -141,7 +141,7 @@ def view_with(
         item = numbers[which[k]]
         if item >= used - 1:
             item = -1
-        variance = condition(prior, known, item, crossed, reach)
+        variance, common = condition(prior, known, item, crossed, reach), 0.0
         crowd, own, second = 0.0, 0.0, 0.0
         for g in range(groups):
             average = mean_payoff(prior.means[g], item)
@@ -156,13 +156,14 @@ def view_with(
                 carried = (
                     covary(prior.doubt[g], item, item) - 2.0 * dot(reach, doubted, m) + dot(reach, turned, m)
                 )
-                variance += known.chance[g] * known.chance[g] * max(carried, 0.0)
+                common += known.chance[g] * known.chance[g] * max(carried, 0.0)
         variance += max(second - own * own, 0.0)
         if item < 0:
-            variance += arrays.START + arrays.BROAD
+            variance += prior.noise[arrays.START_]
+            common += prior.noise[arrays.TAU_]
         parts[k, 0], parts[k, 1] = crowd, own - crowd
         parts[k, 2], parts[k, 3] = 0.0, 0.0
-        parts[k, 4], parts[k, 5] = math.sqrt(variance), 0.0
+        parts[k, 4], parts[k, 5] = common, variance
 
 
 @jit
@@ -178,8 +179,19 @@ def add_item(model: Model, item: int) -> None:
     """Add an item to x; users who were dropped have no data on it."""
     place = model.place
     while place[arrays.USED] < item + 2:
-        model.kept.pools[0, place[arrays.USED], place[arrays.USED]] += arrays.START * model.kept.total[3]
+        i = place[arrays.USED]
+        start_item(model.prior, i)
+        start_item(model.trial, i)
+        model.kept.pools[0, i, i] += model.prior.noise[arrays.START_] * model.kept.total[3]
         place[arrays.USED] += 1
+
+
+@inner
+def start_item(prior: Prior, i: int) -> None:
+    """Set the variances of a new item, at place i of x."""
+    prior.covariance[i, i] = prior.noise[arrays.START_]
+    for g in range(len(prior.share)):
+        prior.doubt[g, i, i] = prior.noise[arrays.TAU_]
 
 
 @inner
@@ -199,7 +211,7 @@ def learn(model: Model, pairs: Pairs, row: int, item: int, payoff: float, known:
         own += chance[g] * estimates[g]
         chance[g] *= math.exp(-0.5 * (payoff - estimates[g]) ** 2 / variance)
         total += chance[g]
-    if place[arrays.TRIAL]:
+    if place[arrays.TRIAL] and m > 0:  # groups can only help users who return
         _compare_trial(model, pairs, row, item, payoff, own)
     visited = place[arrays.PHASE] == 1 and row < place[arrays.CURSOR]
     own_pull = dot(reach, known.average, m)  # the estimate without the part of the population's mean
@@ -228,7 +240,7 @@ def learn(model: Model, pairs: Pairs, row: int, item: int, payoff: float, known:
                     model.sums.late[g, places[i], places[k]] += factor * values[k]
     model.users.square[row] = model.keep[0] * model.users.square[row] + payoff * payoff
     model.users.times[row] += 1
-    place[arrays.LEARNED] += 1
+    observe(model, np.empty(0), payoff)
 
 
 @inner

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.random import Generator
 
 from coterie.arrays import Floats, Ints
+from coterie.models._kernels.draws import pick
 from coterie.models._kernels.hierarchy import few_items
 from coterie.models._kernels.hierarchy.arrays import DUE, FEW, ROWS, USED, Contexts, Model
 from coterie.models._kernels.hierarchy.population import learn, score, view_with
@@ -14,7 +15,7 @@ from coterie.models._kernels.hierarchy.visits import visit_due
 from coterie.models._kernels.jit import inner, jit
 from coterie.models._kernels.rows import means as pair_table
 from coterie.models._kernels.rows.dispatch import take
-from coterie.models._kernels.rows.game import Game, best, join
+from coterie.models._kernels.rows.game import Game, join
 
 
 class Hierarchy(NamedTuple):
@@ -105,15 +106,15 @@ def add_row(hierarchy: Hierarchy) -> int:
 
 @jit
 def play(
-    hierarchy: Hierarchy, game: Game, features: Floats, explore: float, draws: bool, rng: Generator
+    hierarchy: Hierarchy, game: Game, features: Floats, explore: float, floor: float, rng: Generator
 ) -> None:
     """Play rounds until a pass over the users ends. The items of `game` are numbers, `features` their features."""
     few, many, deciding, pairs, ids = hierarchy
     rounds, people, numbers, named, so_far = game
     contexts = Contexts(features, numbers)
     n_candidates = rounds.candidates.shape[1]
-    parts, value = np.empty((n_candidates, 6)), np.empty(n_candidates)
-    post, noise = make_posterior(many), np.zeros(many.place[USED])
+    parts, value, chances = np.empty((n_candidates, 6)), np.empty(n_candidates), np.empty(n_candidates)
+    post = make_posterior(many)
     known = few_items.item_posterior(few.prior, pairs, -1)  # recomputed in each round in which `few` decides
     for t in range(so_far[0], len(rounds.who)):
         if few.place[DUE] or many.place[DUE] or not has_room(hierarchy, named[0]):
@@ -124,13 +125,10 @@ def play(
             known = few_items.item_posterior(few.prior, pairs, row)
             few_items.view_with(few.prior, known, few.place[USED], numbers, which, parts)
         else:
-            if draws:
-                for i in range(len(noise)):
-                    noise[i] = rng.standard_normal()
             prepare(many, row, post)
-            view_with(many, pairs, row, contexts, which, noise, parts, post)
-        score(parts, explore, value)
-        k = best(value)
+            view_with(many, pairs, row, contexts, which, parts, post)
+        score(parts, explore, floor, value, chances)
+        k = 0 if n_candidates == 1 else pick(chances, rng.random())  # one candidate needs no draw
         rounds.choice[t] = k
         rounds.members[t] = many.place[ROWS] + (1 if row < 0 else 0)
         if rounds.served[t] >= 0 and rounds.served[t] != k:

@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from coterie.arrays import Floats, Ints
+from coterie.models._kernels.draws import mix_floor, probability_of_best
 from coterie.models._kernels.hierarchy import arrays
 from coterie.models._kernels.hierarchy.arrays import Contexts, Model, Users
 from coterie.models._kernels.hierarchy.posterior import (
@@ -13,11 +14,13 @@ from coterie.models._kernels.hierarchy.posterior import (
     gather,
     item_effect,
     make_posterior,
+    observe,
     posterior,
     prepare,
     write_x,
 )
 from coterie.models._kernels.jit import inner, jit
+from coterie.models._kernels.rows.game import best
 from coterie.models._kernels.rows.means import Table as Pairs
 from coterie.models._kernels.rows.means import find as find_pair
 from coterie.models._kernels.spd import add_outer, add_packed, dot, dot_panel, times
@@ -26,13 +29,11 @@ from coterie.models._kernels.users.simd import PANEL
 
 
 @jit
-def view(
-    model: Model, pairs: Pairs, row: int, contexts: Contexts, which: Ints, noise: Floats, parts: Floats
-) -> Floats:
+def view(model: Model, pairs: Pairs, row: int, contexts: Contexts, which: Ints, parts: Floats) -> Floats:
     """Write the parts of each candidate's score, see `view_with`; return the user's probability of each group."""
     post = make_posterior(model)
     prepare(model, row, post)
-    view_with(model, pairs, row, contexts, which, noise, parts, post)
+    view_with(model, pairs, row, contexts, which, parts, post)
     return post.chance[: model.prior.groups[0]]
 
 
@@ -43,81 +44,107 @@ def view_with(
     row: int,
     contexts: Contexts,
     which: Ints,
-    noise: Floats,
     parts: Floats,
     post: Posterior,
 ) -> None:
     """Write the parts of the score of each context `which[k]`.
 
-    `noise` holds standard normal draws, one per used entry of x. parts[k] gets: the population's estimate, the user's
-    deviation from it, the item's effect, the pair's effect, the standard deviation, the draw.
+    parts[k] gets: the population's estimate, the user's deviation from it, the item's effect, the pair's effect; then
+    two variances of their sum, the one that is worth exploring, because payoffs of all users reduce it, and the rest.
+    While no feature has varied between payoffs, their scale is not known and they are left out.
     """
     prior, d, groups = model.prior, model.place[arrays.USED], model.prior.groups[0]
     kappa, phi = prior.noise[arrays.K_], prior.noise[arrays.PHI_]
     ids = model.place[arrays.IDS]
-    root, spread, mean, chance = post.root, post.spread, post.mean, post.chance
+    spread, mean, chance = post.spread, post.mean, post.chance
     # PANEL candidates are computed side by side. Each x is multiplied with `lines`; the groups' means are the last.
-    lines = np.zeros((2 + groups, d))
+    lines = np.zeros((1 + groups, d))
     for g in range(groups):
         for i in range(d):
             lines[0, i] += prior.share[g] * prior.means[g, i]
-            lines[2 + g, i] = mean[g, i]
-    for j in range(d):
-        factor = noise[j]
-        for i in range(j + 1):
-            lines[1, i] += factor * root[j, i]
-    flat, flat_spread = lay_out(lines, 2 + groups, d), lay_out(spread, d, d)
+            lines[1 + g, i] = mean[g, i]
+    scaled, again = has_scale(model), return_rate(model)
+    flat, flat_spread = lay_out(lines, 1 + groups, d), lay_out(spread, d, d)
     flat_precision, flat_doubt = lay_out(prior.precision, d, d), np.empty((groups, d * d))
     for g in range(groups):
         flat_doubt[g] = lay_out(prior.doubt[g], d, d)
     x, turned, weighed = np.zeros((1, d, PANEL)), np.empty((1, d, PANEL)), np.empty((1, d, PANEL))
-    doubted, found = np.empty((d, PANEL)), np.empty((2 + groups, PANEL))
-    variances, doubts = np.empty(PANEL), np.empty(PANEL)
+    doubted, found = np.empty((d, PANEL)), np.empty((1 + groups, PANEL))
+    variances, doubts, shared = np.empty(PANEL), np.empty(PANEL), np.empty(PANEL)
     for k in range(len(which)):
         lane = k % PANEL
         if lane == 0:
             for other in range(min(PANEL, len(which) - k)):
-                write_x(x[0, :, other], d, contexts.features[which[k + other]])
-            multiply_panel(x, 0, flat, 2 + groups, found, 0)
+                write_x(x[0, :, other], d if scaled else 1, contexts.features[which[k + other]])
+            multiply_panel(x, 0, flat, 1 + groups, found, 0)
             multiply_panel(x, 0, flat_spread, d, turned[0], 0)
             multiply_panel(turned, 0, flat_precision, d, weighed[0], 0)
             dot_panel(x, turned, d, variances)
+            shared[:] = 0.0
             for g in range(groups):
                 if chance[g] > 1e-6:
                     multiply_panel(weighed, 0, flat_doubt[g], d, doubted, 0)
                     dot_panel(weighed, doubted, d, doubts)
                     for other in range(PANEL):
-                        variances[other] += chance[g] * chance[g] * doubts[other]
+                        shared[other] += chance[g] * chance[g] * doubts[other]
         item = contexts.numbers[which[k]] if len(contexts.numbers) else -1
-        crowd, variance, own, second = found[0, lane], variances[lane], 0.0, 0.0
+        crowd, common, variance, own, second = found[0, lane], shared[lane], variances[lane], 0.0, 0.0
         for g in range(groups):
-            here = found[2 + g, lane]
+            here = found[1 + g, lane]
             own += chance[g] * here
             second += chance[g] * here * here
         variance += max(second - own * own, 0.0)
         effect, shown = 0.0, 0.0
         if ids:
             effect, doubt = item_effect(model, item)
-            variance += doubt
+            common += again * doubt
+            variance += (1.0 - again) * doubt
             entry = find_pair(pairs, row, item)
             if entry >= 0:
                 tally = float(pairs.tally[entry])
                 known = tally * phi / (1.0 - phi + tally * phi)
                 shown = known * (pairs.total[entry] / tally - own - effect)
+                common *= (1.0 - known) * (1.0 - known)
                 variance = (1.0 - known) * (1.0 - known) * variance + phi * kappa * (1.0 - known)
             else:
                 variance += phi * kappa
         parts[k, 0], parts[k, 1] = crowd, own - crowd
         parts[k, 2], parts[k, 3] = effect, shown
-        parts[k, 4], parts[k, 5] = math.sqrt(max(variance, 0.0)), found[1, lane]
+        parts[k, 4], parts[k, 5] = max(common, 0.0), max(variance, 0.0)
+
+
+@inner
+def return_rate(model: Model) -> float:
+    """Return how much of the uncertainty of items is worth exploring: more, the more often items come back."""
+    often = model.place[arrays.LEARNED] / max(model.place[arrays.ITEMS], 1)
+    return float(often / (often + arrays.RARE))
+
+
+@inner
+def has_scale(model: Model) -> bool:
+    """Return whether some feature has varied between payoffs."""
+    return bool((model.seen[1, : model.place[arrays.USED]] > 0.0).any())
 
 
 @jit
-def score(parts: Floats, explore: float, out: Floats) -> None:
-    """Write each candidate's score: the estimate, a bonus for uncertainty, and the draw."""
-    for k in range(len(out)):
-        estimate = parts[k, 0] + parts[k, 1] + parts[k, 2] + parts[k, 3]
-        out[k] = estimate + explore * (arrays.BONUS * parts[k, 4] + arrays.WIDTH * parts[k, 5])
+def score(parts: Floats, explore: float, floor: float, score: Floats, chances: Floats) -> None:
+    """Write each candidate's score and its probability of being chosen.
+
+    The score is the estimate and a bonus, and is uncertain: both in standard deviations of what payoffs of all users
+    can teach. What only this user's payoffs teach is not explored: it is of no use for others, and many users never
+    return. Without exploration the first of the best is chosen.
+    """
+    width = np.empty(len(score))
+    for k in range(len(score)):
+        sd = math.sqrt(parts[k, 4])
+        score[k] = parts[k, 0] + parts[k, 1] + parts[k, 2] + parts[k, 3] + explore * arrays.BONUS * sd
+        width[k] = explore * arrays.WIDTH * sd
+    if explore > 0.0:
+        probability_of_best(score, width, chances)
+    else:
+        chances[:] = 0.0
+        chances[best(score)] = 1.0
+    mix_floor(chances, floor)
 
 
 @inner
@@ -142,6 +169,10 @@ def learn(
         own += chance[g] * dot(mean[g], x, d)
         times(prior.doubt[g], d, weighed, doubted)
         mean_doubt += chance[g] * chance[g] * dot(weighed, doubted, d)
+    if (
+        place[arrays.LEARNED] == 0
+    ):  # the payoff's and the features' scale are not known: all is as for the constant
+        own, own_variance, mean_doubt = payoff, prior.covariance[0, 0], prior.doubt[0, 0, 0]
 
     # A payoff of a pair with earlier payoffs has less information: `seen` estimates x·w + e, with variance `blur`.
     seen, blur, effect, doubt = payoff, kappa, 0.0, 0.0
@@ -156,6 +187,7 @@ def learn(
             rest = 1.0 - known
             seen = (payoff - known * before) / rest
             blur = kappa * (1.0 - phi + phi * rest) / (rest * rest)
+        place[arrays.ITEMS] += model.effects[item, 0] == 0.0
         precision = 1.0 / (blur + own_variance + mean_doubt)
         model.effects[item, 0] += precision
         model.effects[item, 1] += precision * (seen - own)
@@ -167,7 +199,7 @@ def learn(
         off = target - dot(mean[g], x, d)
         chance[g] *= math.exp(-0.5 * off * off / variance)
         total += chance[g]
-    if place[arrays.TRIAL]:
+    if place[arrays.TRIAL] and users.times[row] > 0:  # groups can only help users who return
         _compare_trial(model, row, x, target, own)
     visited = place[arrays.PHASE] == 1 and row < place[arrays.CURSOR]
     own_pull = dot(turned, moment, d) / kappa  # x·m without the part of the population's mean
@@ -192,11 +224,9 @@ def learn(
     add_packed(users.gram[row], d, value, x)
     for i in range(d):
         users.moment[row, i] += value * target * x[i]
-    for i in range(1, d):
-        model.pace[1] += x[i] * x[i]
+    observe(model, x, payoff)
     users.square[row] += value * target * target
     users.times[row] += 1
-    place[arrays.LEARNED] += 1
 
 
 @inner

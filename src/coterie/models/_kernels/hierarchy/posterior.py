@@ -12,7 +12,19 @@ from typing import NamedTuple
 import numpy as np
 
 from coterie.arrays import Floats
-from coterie.models._kernels.hierarchy.arrays import EPSILON_, K_, TAU_, USED, Model, Prior
+from coterie.models._kernels.hierarchy.arrays import (
+    DUE,
+    EPSILON_,
+    GAINS2_,
+    GAINS_,
+    K_,
+    LEARNED,
+    SCALE_,
+    TAU_,
+    USED,
+    Model,
+    Prior,
+)
 from coterie.models._kernels.jit import inner
 from coterie.models._kernels.spd import dot, invert, times, unpack
 from coterie.models._kernels.users.simd import PANEL
@@ -142,5 +154,26 @@ def make_posterior(model: Model) -> Posterior:
 def add_gain(model: Model, payoff: float, own: float, other: float) -> None:
     """Add the trial's gain: how much smaller the squared error of its prediction `other` is than that of `own`."""
     gain = (payoff - own) * (payoff - own) - (payoff - other) * (payoff - other)
-    model.pace[2] += gain
-    model.pace[3] += gain * gain
+    model.pace[GAINS_] += gain
+    model.pace[GAINS2_] += gain * gain
+
+
+@inner
+def observe(model: Model, x: Floats, payoff: float) -> None:
+    """Count a payoff, and update the means and squares of features and payoffs (Welford)."""
+    place, paid, seen = model.place, model.paid, model.seen
+    place[LEARNED] += 1
+    n = float(place[LEARNED])
+    off = payoff - paid[0]
+    if n == 1.0:
+        paid[0], off = payoff, 0.0
+    paid[0] += off / n
+    paid[1] += off * (payoff - paid[0])
+    if paid[1] > 0.0 and model.pace[SCALE_] == 0.0:  # the first payoff that differs tells their scale
+        place[DUE] = 1
+    for i in range(1, len(x)):
+        if n == 1.0:
+            seen[0, i] = x[i]
+        off = x[i] - seen[0, i]
+        seen[0, i] += off / n
+        seen[1, i] += off * (x[i] - seen[0, i])

@@ -115,20 +115,21 @@ def visit_some(model: Model, pairs: Pairs, prior: Prior, sums: Sums, first: int,
 def add_due(place: Ints, pace: Floats, keep: Floats) -> None:
     """Add the visits due after one more payoff; set DUE if everything has to be recomputed."""
     learned = place[arrays.LEARNED]
-    if learned <= arrays.EARLY:
-        if learned & (learned - 1) == 0:
+    if learned <= arrays.EARLY or pace[arrays.SCALE_] == 0.0:
+        if learned <= arrays.EARLY and learned & (learned - 1) == 0:
             place[arrays.DUE] = 1
         return
     # The largest total weight that the payoffs can have.
     fresh = min(float(learned), place[arrays.ROWS] * total_weight(float(learned), keep[0]))
-    pace[0] += min(2.0 * place[arrays.ROWS] / (arrays.GROWTH * fresh), float(arrays.VISITS))
+    pace[arrays.VISITS_] += min(2.0 * place[arrays.ROWS] / (arrays.GROWTH * fresh), float(arrays.VISITS))
 
 
 @jit
 def next_visit(place: Ints, pace: Floats) -> int:
     """Return the row before which the next visits end, -1 if none are due."""
     last = min(place[arrays.CURSOR] + PANEL, place[arrays.ROWS])
-    if place[arrays.DUE] or place[arrays.LEARNED] <= arrays.EARLY or pace[0] < last - place[arrays.CURSOR]:
+    starting = place[arrays.LEARNED] <= arrays.EARLY or pace[arrays.SCALE_] == 0.0
+    if place[arrays.DUE] or starting or pace[arrays.VISITS_] < last - place[arrays.CURSOR]:
         return -1
     return int(last)
 
@@ -137,7 +138,7 @@ def next_visit(place: Ints, pace: Floats) -> int:
 def count_visited(place: Ints, pace: Floats, last: int) -> None:
     """Count users as visited; set DUE if the pass is complete."""
     if place[arrays.CURSOR] < last:
-        pace[0] -= last - place[arrays.CURSOR]
+        pace[arrays.VISITS_] -= last - place[arrays.CURSOR]
         place[arrays.CURSOR] = last
     if last >= place[arrays.ROWS]:
         place[arrays.DUE] = 1
