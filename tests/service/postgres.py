@@ -25,8 +25,8 @@ def binaries() -> Path | None:
 class Server:
     """A server that can be stopped and started again."""
 
-    def __init__(self, url: str, control: list[str], start: list[str], folder: Path) -> None:
-        self.url = url
+    def __init__(self, url: str, port: int, control: list[str], start: list[str], folder: Path) -> None:
+        self.url, self.port = url, port
         self._control, self._start, self._folder = control, start, folder
 
     def start(self) -> None:
@@ -64,7 +64,7 @@ def controlled() -> Iterator[Server]:
         options = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=on"
         control = [*lend, str(programs / "pg_ctl"), "-D", str(data), "-w"]
         url = f"postgresql://coterie@127.0.0.1:{port}/postgres"
-        running = Server(url, control, ["-l", str(folder / "log"), "-o", options], folder)
+        running = Server(url, port, control, ["-l", str(folder / "log"), "-o", options], folder)
         running.start()
         try:
             yield running

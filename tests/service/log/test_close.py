@@ -79,7 +79,7 @@ def test_a_database_is_closed_when_no_thread_reads_it_any_more() -> None:
             assert reading.result(LONG) == [(False,)]
         _refuses_everything(store)
         with pytest.raises(StoreError, match="is closed"):
-            store.reconnect()
+            store.own()
 
 
 def _refuses_everything(store: Any) -> None:
@@ -90,12 +90,12 @@ def _refuses_everything(store: Any) -> None:
     store.close()  # once more does no harm
 
 
-def test_a_stop_waits_for_the_thread_that_connects_again(tmp_path: Path) -> None:
+def test_a_stop_waits_for_the_thread_that_gives_the_store_up(tmp_path: Path) -> None:
     async def go() -> None:
         store: Any = SqliteStore(str(tmp_path / "log.db"))
         gate = Gate()
         gate.watch(store)
-        store.reconnect = lambda: gate.pass_("connected")
+        store.disown = lambda: gate.pass_("disowned")
         coordinator = Coordinator(Settings(store=store.where), store, Clock())
         await coordinator.start()
         coordinator.availability.fail(LostError("gone"))
@@ -106,7 +106,7 @@ def test_a_stop_waits_for_the_thread_that_connects_again(tmp_path: Path) -> None
         gate.let.set()
         await stop
         assert waits
-        assert gate.events == ["connected", "closed"]
+        assert gate.events == ["disowned", "closed"]
 
     asyncio.run(go())
 

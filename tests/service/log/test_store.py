@@ -16,7 +16,14 @@ from coterie.errors import FileError
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.records import Rank, Tick, encode, flatten, pack
 from coterie.service.http.keys import new_key
-from coterie.service.log.errors import BrokenError, FullError, InUseError, StoreError
+from coterie.service.log.errors import (
+    BrokenError,
+    FullError,
+    InUseError,
+    PassingError,
+    StaleError,
+    StoreError,
+)
 from coterie.service.log.recovery import recover
 from coterie.service.log.retention import remove_old
 from coterie.service.log.sqlite_store import SqliteStore, _named
@@ -102,11 +109,24 @@ def test_what_was_appended_is_read_from_any_place(again: Open) -> None:
 def test_a_batch_that_does_not_follow_is_refused_and_nothing_kept(again: Open) -> None:
     store = again()
     store.append(_ticks(0, 2))
-    with pytest.raises(BrokenError, match="does not end at 5"):
+    with pytest.raises(StaleError, match="does not end at 5"):
         store.append(_ticks(5, 1))
-    with pytest.raises(StoreError):
+    with pytest.raises(StaleError, match="does not end at 0"):
         store.append(_ticks(0, 1))
     assert store.bounds() == (0, 2)
+
+
+def test_a_batch_that_is_appended_again_is_kept_once(again: Open) -> None:
+    """After a try whose outcome is not known; one with other records at its place is refused."""
+    store = again()
+    store.append(_ticks(0, 2))
+    batch = pack(2, [encode(Tick(9))])
+    for _ in range(3):
+        store.append(Append(batch, {0: "ann"}, (), (7,)))
+    with pytest.raises(StaleError, match="does not end at 2"):
+        store.append(Append(pack(2, [encode(Tick(10))])))
+    assert [record.at for _, record in flatten(store.read())] == [0, 1, 9]
+    assert (store.bounds(), store.users(), store.scrubs()) == ((0, 3), {0: "ann"}, [7])
 
 
 def test_names_come_and_go_with_their_records(again: Open) -> None:
@@ -292,12 +312,20 @@ def test_a_store_of_another_version_is_refused_by_name(tmp_path: Path) -> None:
         SqliteStore(str(path))
 
 
-def test_only_a_full_disk_may_be_tried_again() -> None:
-    full, sync = sqlite3.OperationalError("full"), sqlite3.OperationalError("sync")
-    full.sqlite_errorcode = sqlite3.SQLITE_FULL
-    sync.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
-    assert isinstance(_named(full), FullError)
-    assert isinstance(_named(sync), BrokenError)
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (sqlite3.SQLITE_FULL, FullError),
+        (sqlite3.SQLITE_BUSY_SNAPSHOT, PassingError),
+        (sqlite3.SQLITE_LOCKED, PassingError),
+        (sqlite3.SQLITE_IOERR_FSYNC, BrokenError),
+        (sqlite3.SQLITE_READONLY, BrokenError),
+    ],
+)
+def test_only_a_full_disk_and_a_lock_may_be_tried_again(code: int, kind: type[StoreError]) -> None:
+    error = sqlite3.OperationalError("error")
+    error.sqlite_errorcode = code
+    assert type(_named(error)) is kind
 
 
 def test_the_second_level_syncs_later_and_loses_nothing_to_a_crash(tmp_path: Path) -> None:

@@ -19,12 +19,12 @@ store = typer.Typer(
 def check(store: StoreOption = "coterie.db", as_json: JsonOption = False) -> None:
     """Replay from empty and from the snapshot, and compare.
 
-    The two must be equal bit for bit; exit code 1 if they are not.
+    The two must be equal bit for bit; exit code 1 if they are not. The service may run meanwhile.
     """
     from coterie.service.log.checking import check as check_store
-    from coterie.service.log.store import open_store
+    from coterie.service.log.store import open_to_read
 
-    with closing(open_store(store, create=False)) as opened:
+    with closing(open_to_read(store)) as opened:
         found = check_store(opened)
     records = f"{found.end - found.first} records from {found.first} to {found.end}"
     text = f"{records}, {found.users} users, no damage"
@@ -67,17 +67,17 @@ def export(
 ) -> None:
     """Write all records as Parquet, or decisions as VW's dsjson.
 
-    Parquet is whole and can be replayed; dsjson has a line per decision.
+    Parquet is whole and can be replayed; dsjson has a line per decision. The service may run meanwhile.
     """
     from coterie.service.core.records import flatten
     from coterie.service.exchange.dsjson import write_dsjson
     from coterie.service.exchange.parquet import write_parquet
-    from coterie.service.log.store import open_store
+    from coterie.service.log.store import open_to_read
 
     writers = {".parquet": write_parquet, ".dsjson": write_dsjson}
     if path.suffix not in writers:
         raise ParameterError(f"{path} ends in {path.suffix!r}, expected .parquet or .dsjson")
-    with closing(open_store(store, create=False)) as opened:
+    with closing(open_to_read(store)) as opened:
         count = writers[path.suffix](flatten(opened.read()), opened.users(), path)
     typer.echo(f"{count} {'records' if path.suffix == '.parquet' else 'decisions'} in {path}")
 

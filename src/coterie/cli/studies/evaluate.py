@@ -24,8 +24,8 @@ def evaluate(
     log: Annotated[
         str,
         typer.Argument(
-            help="A service's store (its SQLite file), its .parquet or .dsjson export, a .dsjson or .json file of "
-            "Vowpal Wabbit or Personalizer, or an .npz file with the arrays of an obp bandit feedback."
+            help="A service's store (its SQLite file, or postgresql://…), its .parquet or .dsjson export, a .dsjson "
+            "or .json file of Vowpal Wabbit or Personalizer, or an .npz file with arrays of an obp bandit feedback."
         ),
     ],
     policies: Annotated[

@@ -66,8 +66,8 @@ def open_interactions(log: Any, *, user_path: str = "user.id") -> InteractionLog
     `log` is a path: a service's SQLite store, its Parquet or dsjson export, a dsjson file of Vowpal Wabbit or
     Personalizer (`user_path` is the path of the user's id in its context), a Parquet file of decisions, or an .npz
     file with the arrays of `obp` bandit feedback; or that feedback itself, a mapping with action, reward and pscore;
-    or a table of decisions from pandas, polars or Arrow (`decision_table.py` lists the columns). A store is opened
-    read-only, even while a service writes to it.
+    or a table of decisions from pandas, polars or Arrow (`decision_table.py` lists the columns); or the URL of a
+    service's PostgreSQL store. A store is only read, even while a service writes to it.
 
     Raises FileError, which names the record or line and the fix, if the log cannot be read.
 
@@ -88,10 +88,9 @@ def open_interactions(log: Any, *, user_path: str = "user.id") -> InteractionLog
             f"log is a {type(log).__name__}, expected a path, a table or an obp bandit feedback"
         )
     if str(log).startswith(("postgresql://", "postgres://")):
-        raise FileError(
-            "a PostgreSQL store cannot be evaluated in place; write it to a file first: "
-            "coterie store export log.parquet --store …"
-        )
+        from coterie.data.logs.service_log import read_database
+
+        return read_database(str(log))
     path = Path(str(log).removeprefix("sqlite://"))
     if not path.is_file():
         raise FileError(f"there is no file {path}")

@@ -1,4 +1,4 @@
-"""The service's own log as interactions: its SQLite store, opened read-only, and its Parquet export.
+"""The service's own log as interactions: its store, opened read-only, and its Parquet export.
 
 Both hold the records of `coterie.service.core.records`, as MessagePack and as JSON; here they are plain
 dicts. A decision becomes an interaction when its reward is final (see `pending.py`).
@@ -68,9 +68,38 @@ def read_store(path: Path) -> InteractionLog:
                 raise FileError(f"{path} is a database of something else, not a coterie store")
             names.update(connection.execute("SELECT number, id FROM users"))
             rows = connection.execute("SELECT first, count, version, checksum, body FROM log ORDER BY first")
-            return from_records(str(path), _unpacked(path, rows), names)
+            return from_records(str(path), _unpacked(str(path), rows), names)
     except sqlite3.Error as error:
         raise FileError(f"{path} cannot be read as a coterie store: {error}") from error
+
+
+def read_database(url: str) -> InteractionLog:
+    """Read a service's PostgreSQL store as it is at one moment; a service may continue to write to it."""
+    try:
+        import psycopg
+    except ImportError as error:
+        message = "a store in PostgreSQL needs psycopg: pip install 'coterie[postgres]'"
+        raise MissingExtraError(message) from error
+    try:
+        with psycopg.connect(url, connect_timeout=10) as connection:
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            names = {
+                number: bytes(name).decode("utf-8", "surrogatepass")
+                for number, name in connection.execute("SELECT number, id FROM coterie_users")
+            }
+            with connection.cursor(
+                name="log"
+            ) as rows:  # on the server, so that memory holds only some of them
+                rows.itersize = 500
+                rows.execute("SELECT first, count, version, checksum, body FROM coterie_log ORDER BY first")
+                where = f"the PostgreSQL store {connection.info.dbname}"
+                return from_records(where, _unpacked(where, rows), names)
+    except psycopg.errors.UndefinedTable as error:
+        raise FileError(
+            "there is no store in the database; name the one `coterie serve` was given"
+        ) from error
+    except psycopg.Error as error:  # the URL may hold a password, so it is not part of the message
+        raise FileError(f"the PostgreSQL store cannot be read: {' '.join(str(error).split())}") from error
 
 
 def read_export(path: Path) -> InteractionLog:
@@ -108,7 +137,7 @@ def _address(path: Path) -> str:
     return f"file:{place}?mode=ro" + ("" if waiting.exists() else "&immutable=1")
 
 
-def _unpacked(path: Path, rows: Iterable[Any]) -> Iterator[tuple[int, Record]]:
+def _unpacked(path: str, rows: Iterable[Any]) -> Iterator[tuple[int, Record]]:
     """Yield each record with its position."""
     try:
         import msgspec

@@ -18,7 +18,6 @@ from coterie.service.coordination.microbatch import Microbatch
 from coterie.service.coordination.rules import first_rules
 from coterie.service.coordination.sequencer import STARTING, Sequencer
 from coterie.service.coordination.slots import next_slot
-from coterie.service.coordination.standby import WAITING
 from coterie.service.core.bandit import Answer, Bandit
 from coterie.service.core.events import Event, EventExistsError, Outcome, Paid
 from coterie.service.core.question import Question
@@ -26,7 +25,7 @@ from coterie.service.core.records import Rank
 from coterie.service.core.workload import DECIDING, long_to_decide, long_to_learn
 from coterie.service.exchange.model_file import import_model
 from coterie.service.ids import SLOT
-from coterie.service.log.errors import StoreError
+from coterie.service.log.errors import StaleError, StoreError
 from coterie.service.log.store import Store
 from coterie.service.logs import log
 from coterie.service.problems import Problem
@@ -64,12 +63,16 @@ class Coordinator:
     @property
     def refusing(self) -> str | None:
         """Why writes are refused, if they are."""
-        return STARTING if self.preparing else self.sequencer.refusing
+        if self.preparing:
+            return STARTING
+        overdue = self.sequencer.refusing is None and self.store.overdue()
+        return StaleError.said if overdue else self.sequencer.refusing
 
     def check_open(self) -> None:
         """Raise while no request is answered: during the start, and while another process owns the store."""
         if self.availability.waiting:
-            raise Problem(503, "waiting", f"no request is answered here now: {WAITING}", 1)
+            why = self.sequencer.refusing
+            raise Problem(503, "waiting", f"no request is answered here now: {why}", 1)
         if self.refusing == STARTING:
             progress = self.availability.progress
             read = f"{progress.read:,} of {progress.of:,} records of the log are read"
@@ -79,10 +82,8 @@ class Coordinator:
 
     async def start(self) -> None:
         """Recover, then accept."""
-        if await asyncio.to_thread(self.store.own):
-            await self._begin()
-        else:
-            self.availability.wait()
+        self._tasks.append(asyncio.create_task(self.availability.watch()))
+        if not await self.availability.begin(self._begin):
             self._tasks.append(asyncio.create_task(self.availability.take_over(self._begin)))
 
     async def _begin(self) -> None:
@@ -93,7 +94,7 @@ class Coordinator:
         await sequencer.write(self.background.follow_clock, long=True)
         await self.configure(*first_rules(self.settings, self.bandit, self.shards))
         await sequencer.scrub()
-        self._tasks += [*self.background.start(), asyncio.create_task(self.availability.watch())]
+        self._tasks += self.background.start()
 
     async def stop(self) -> None:
         """Refuse new work, finish what was accepted, snapshot, and release the store; `saved` says if that worked."""
@@ -120,6 +121,7 @@ class Coordinator:
             log.error(f"no snapshot was written at the stop, so the next start reads the log: {error}")
         finally:
             sequencer.turns.close()
+            self.availability.close()
             self.store.close()
             if self.shards is not None:
                 self.shards.close()

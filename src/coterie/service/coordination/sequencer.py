@@ -13,7 +13,7 @@ from coterie.service.core.records import Record
 from coterie.service.core.workload import long_to_end
 from coterie.service.log.committer import Committer
 from coterie.service.log.erasure import scrub
-from coterie.service.log.errors import StoreError
+from coterie.service.log.errors import LostError, StoreError
 from coterie.service.log.store import Store
 from coterie.service.problems import Problem
 from coterie.service.snapshots.saving import save
@@ -99,7 +99,9 @@ class Sequencer:
             await self.committer.durable()
         except StoreError as error:
             self.on_failure(error)
-            raise Problem(503, "not_stored", f"the request was not stored: {error.said}", 1) from error
+            lost = isinstance(error, LostError)
+            what = "it is not known whether the request was stored" if lost else "the request was not stored"
+            raise Problem(503, "not_stored", f"{what}: {error.said}", 1) from error
 
     def open_log(self) -> None:
         """Write to the log from where the bandit stands, and accept work."""

@@ -9,6 +9,7 @@ from coterie.errors import FileError
 from coterie.policies.cab import Engine as Shards
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.warm_up import warm_up
+from coterie.service.log.errors import PassingError
 from coterie.service.log.recovery import Progress, ScrubbedMeanwhileError, catch_up, recover
 from coterie.service.log.store import Store
 from coterie.service.logs import log
@@ -29,15 +30,20 @@ class Standby:
         self._bandit: Bandit | None = None
         self._epoch = -1
 
-    async def wait(self, waiting: Callable[[], None]) -> None:
-        """Return once the store is ours; `waiting` is called if it is not at once."""
+    async def wait(self, waiting: Callable[[], None], read_first: bool = False) -> None:
+        """Return once the store is ours; `waiting` is called if it is not at once.
+
+        With `read_first`, the log is read before the store is taken, so that a process that has read it is faster.
+        """
+        if read_first:
+            await in_thread(self.follow)
         while not await in_thread(self.store.own):
             waiting()
             await in_thread(self.follow)
             await asyncio.sleep(EVERY)
 
     def follow(self) -> None:
-        """Read what the owner has written since the last call. Raises LostError if the connection is lost."""
+        """Read what the owner has written since the last call. Raises PassingError if that cannot be done now."""
         epoch = self.store.epoch()
         if self.shards is not None:
             return
@@ -54,12 +60,16 @@ class Standby:
             # The owner may have removed what was being read; the next call starts from the beginning.
             log.debug(f"the log could not be followed: {error}")
             return
+        except PassingError:
+            self._bandit = bandit  # as far as it was read
+            raise
         self._bandit = bandit
 
     def bandit(self) -> Bandit:
         """Return the bandit as the log says. The store must be ours."""
         bandit = self._bandit
-        if bandit is not None and self.store.epoch() == self._epoch + 1:
+        # Nobody else has owned the store since the last look: a file has no other owners, and a database counts them.
+        if bandit is not None and self.store.epoch() in (self._epoch, self._epoch + 1):
             with suppress(ScrubbedMeanwhileError):
                 self._catch_up(bandit)
                 return bandit

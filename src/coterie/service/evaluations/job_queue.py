@@ -25,7 +25,7 @@ from coterie.service.evaluations.jobs import (
     encode,
 )
 from coterie.service.evaluations.search import with_policy
-from coterie.service.log.errors import StoreError
+from coterie.service.log.errors import PassingError, StoreError
 from coterie.service.problems import Problem
 from coterie.service.settings import Config
 
@@ -241,7 +241,8 @@ class Evaluations:
         try:
             await asyncio.get_running_loop().run_in_executor(self._writer, work)
         except StoreError as error:
-            self.coordinator.availability.fail(error)
+            if not isinstance(error, PassingError):
+                self.coordinator.availability.fail(error)
             raise Problem(503, "not_stored", f"the evaluation was not stored: {error.said}", 1) from error
 
     async def drop_old_automatic(self) -> None:

@@ -32,7 +32,7 @@ from coterie.service.http.metrics import Metrics
 from coterie.service.http.openapi import document
 from coterie.service.http.routes import configuration, decisions, items, page, statistics, users
 from coterie.service.http.telemetry import Spans
-from coterie.service.log.errors import LostError
+from coterie.service.log.errors import PassingError
 from coterie.service.logs import log
 from coterie.service.personalizer import routes as personalizer
 from coterie.service.personalizer.errors import PREFIX
@@ -52,9 +52,11 @@ class Readiness(Struct, frozen=True, rename="camel"):
 
 
 @get("/healthz", opt=OPEN, operation_id="healthz")
-async def healthz() -> dict[str, str]:
-    """Say that the process is alive."""
-    return {"status": "alive"}
+async def healthz(state: State) -> Response[dict[str, str]]:
+    """Say that the process is alive, and need not be restarted."""
+    if state.coordinator.availability.ending:
+        return Response({"status": f"ending: {state.coordinator.refusing}"}, status_code=503)
+    return Response({"status": "alive"})
 
 
 @get("/readyz", opt=OPEN, operation_id="readyz")
@@ -174,12 +176,10 @@ async def _follow_keys(keyring: Keyring, coordinator: Coordinator) -> None:
     """Take over keys that `coterie keys` made or dropped."""
     while True:
         await asyncio.sleep(KEYS_EVERY)
-        if coordinator.refusing == LostError.said:
-            continue  # the coordinator connects again
         try:
             keyring.renew(await in_thread(coordinator.store.keys))
-        except LostError as error:
-            coordinator.availability.fail(error)
+        except PassingError as error:  # the coordinator says so, too
+            log.debug(f"the keys cannot be read now: {error}")
         except CoterieError as error:  # the keys stay as they were
             log.error(f"the keys cannot be read: {error}")
 

@@ -1,7 +1,8 @@
 """Group commit: many requests wait for one sync. No request is answered before it is as durable as configured.
 
 Only the event loop changes the state; the thread only calls `store.append`. While one batch is being written, the
-next one is collected.
+next one is collected. A batch that the store refuses for a reason that passes is tried again for some seconds, while
+its requests wait: the store keeps it once, however often it is tried.
 """
 
 import asyncio
@@ -10,13 +11,16 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any
 
 from coterie.service.core.records import Drained, pack
-from coterie.service.log.errors import BrokenError, StoreError
+from coterie.service.log.errors import BrokenError, PassingError, StoreError
 from coterie.service.log.store import Append, Store
 from coterie.service.settings import Durability
 
 SYNC_EVERY = 1.0  # seconds, for the level that promises it
+PATIENCE = 2.0  # seconds in which a refused batch is tried again before its requests are refused, too
+PAUSES = (0.02, 0.5)  # seconds between two tries, at first and at most
 
 
 class Committer:
@@ -132,12 +136,12 @@ class Committer:
             start = time.perf_counter()
             try:
                 if job is not None and job.batch.count:
-                    self.store.append(job)
+                    self._keep_trying(self.store.append, job)
                     if lazy and unsynced_since is None:
                         unsynced_since = start
                 now = time.perf_counter()
                 if unsynced_since is not None and (job is None or now - unsynced_since > SYNC_EVERY * 0.5):
-                    self.store.sync()
+                    self._keep_trying(self.store.sync)
                     unsynced_since = None
             except StoreError as caught:
                 error = caught
@@ -150,3 +154,16 @@ class Committer:
                 self._loop.call_soon_threadsafe(self._done, error, job.batch.count, seconds)
             if error is not None:
                 unsynced_since = None
+
+    def _keep_trying(self, work: Callable[..., None], *arguments: Any) -> None:
+        """Do work that may be repeated, again and again while what is in its way can pass."""
+        end = time.monotonic() + PATIENCE
+        pause, longest = PAUSES
+        while True:
+            try:
+                return work(*arguments)
+            except PassingError:
+                if self.failed is not None or time.monotonic() + pause > end:
+                    raise
+                time.sleep(pause)
+                pause = min(2 * pause, longest)

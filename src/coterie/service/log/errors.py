@@ -4,7 +4,7 @@ from coterie.errors import CoterieError, FileError
 
 
 class StoreError(CoterieError):
-    """The store cannot do what was asked. Nothing of the failed call was kept.
+    """The store cannot do what was asked. Nothing of the failed call was kept, unless a child says otherwise.
 
     `said` is what clients are told. The message is for the log: it may hold what the database itself said.
     """
@@ -16,19 +16,34 @@ class InUseError(FileError):
     """Another process owns the store."""
 
 
-class FullError(StoreError):
-    """There is no room. The batch was not kept, and may be tried again when there is room."""
+class PassingError(StoreError):
+    """The store refused, for a reason that passes by itself. The same call may be made again."""
+
+    said = "the store takes no records for now"
+
+
+class FullError(PassingError):
+    """There is no room."""
 
     said = "the store is full"
+
+
+class LostError(PassingError):
+    """The connection to the server is lost, so it is not known whether the call was kept.
+
+    `Store.append` may be called again: it keeps a batch once.
+    """
+
+    said = "the connection to the database is lost"
+
+
+class StaleError(StoreError):
+    """Others have changed the store: another process owns it, or its log ends elsewhere. Read the log again."""
+
+    said = "the database was taken over by another coterie"
 
 
 class BrokenError(StoreError):
     """A write or a sync failed. What the disk holds is not known until a restart reads it."""
 
-    said = "a write to the store failed; the service must be restarted"
-
-
-class LostError(StoreError):
-    """The connection to the server is lost. What it holds is not known until it is read after `reconnect`."""
-
-    said = "the connection to the database is lost"
+    said = "a write to the store failed; the service ends, and a restart reads what was kept"

@@ -70,7 +70,7 @@ def write_from(rows: sqlite3.Connection, url: str, replace: bool) -> None:
 
     refuse_existing(url, replace)
     there = {name for (name,) in rows.execute("SELECT name FROM sqlite_master").fetchall()}
-    with closing(PostgresStore(url)) as store, store._changing() as cursor:
+    with closing(PostgresStore(url)) as store, store._changing(long=True) as cursor:
         for statement in OPTIONAL.values():
             cursor.execute(statement)
         for table in (*TABLES, "users"):

@@ -1,8 +1,9 @@
 """The store in PostgreSQL: one process serves it, and others can wait to take it over."""
 
+import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, Unpack, final
@@ -12,39 +13,127 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 
 from coterie.errors import FileError
-from coterie.service.log.errors import BrokenError, FullError, InUseError, LostError, StoreError
-from coterie.service.log.store import READ, Changes, Options, Store, as_bytes
+from coterie.service.log.errors import (
+    BrokenError,
+    FullError,
+    InUseError,
+    LostError,
+    PassingError,
+    StaleError,
+    StoreError,
+)
+from coterie.service.log.store import READ, Append, Changes, Options, Store, as_bytes
 from coterie.service.settings import Durability
 
-LOCK = 0x636F746572696500  # one process owns a database at a time
-PATIENCE = 2.0  # seconds
-FRESH = 10.0  # seconds that an owner may take to make the tables of a new store
+LOCK = 0x636F746572696500  # plus the number of an owner: what that owner's session holds
+PATIENCE = 2.0  # seconds that a tool waits for a database whose owner has just ended
+LEASE = 3.0  # seconds without a beat of the owner after which another process takes over
+LOOK = 0.5  # seconds that count at most between two looks at the beat: whoever looks may have been stopped itself
+SILENCE = 5.0  # seconds that the server may take for a short statement
+LONG = 600.0  # and for a long one
 
-# Each side notices within 3 s that the other is gone; the server then gives the lock to the next process.
+# Each side notices within 3 s that the other is gone.
 HERE = {"keepalives_idle": 1, "keepalives_interval": 1, "keepalives_count": 2, "tcp_user_timeout": 3000}
-THERE = {f"tcp_{name.removeprefix('tcp_')}": value for name, value in HERE.items()}
+THERE = {f"tcp_{name.removeprefix('tcp_')}": value for name, value in HERE.items()} | {
+    "lock_timeout": 2000,
+    "idle_in_transaction_session_timeout": 2000,  # so that a client that is stopped holds nothing for long
+}
 
+# What passes by itself, by SQLSTATE: whole classes (rolled back, too few resources, an operator's order), and a
+# read-only server, a lock that others hold, and an object that is in use.
+PASSING = ("40", "53", "57", "25006", "55P03", "55006")
+GONE = ("08", "57P01", "57P02", "57P03", "57P05", "25P03")  # with these the session is over
+
+# The beat has a table of its own, because transactions of the owner hold the row with its number.
 SCHEMA = """
-CREATE TABLE coterie_version (version INTEGER NOT NULL);
-CREATE TABLE coterie_log (first BIGINT PRIMARY KEY, count BIGINT NOT NULL, version INTEGER NOT NULL,
-                          checksum BIGINT NOT NULL, body BYTEA NOT NULL);
-CREATE TABLE coterie_users (number BIGINT PRIMARY KEY, id BYTEA NOT NULL, checksum BIGINT NOT NULL);
-CREATE TABLE coterie_snapshots (position BIGINT PRIMARY KEY, checksum BIGINT NOT NULL, state BYTEA NOT NULL);
-CREATE TABLE coterie_keys (name TEXT PRIMARY KEY, scopes TEXT NOT NULL, hash BYTEA NOT NULL,
-                           created BIGINT NOT NULL);
-CREATE TABLE coterie_scrubs (number BIGINT PRIMARY KEY);
-CREATE TABLE coterie_head (next BIGINT NOT NULL);
-INSERT INTO coterie_version VALUES (1);
-INSERT INTO coterie_head VALUES (0);
+CREATE TABLE IF NOT EXISTS coterie_version (version INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS coterie_log (first BIGINT PRIMARY KEY, count BIGINT NOT NULL, version INTEGER NOT NULL,
+                                        checksum BIGINT NOT NULL, body BYTEA NOT NULL);
+CREATE TABLE IF NOT EXISTS coterie_users (number BIGINT PRIMARY KEY, id BYTEA NOT NULL, checksum BIGINT NOT NULL);
+CREATE TABLE IF NOT EXISTS coterie_snapshots (position BIGINT PRIMARY KEY, checksum BIGINT NOT NULL,
+                                              state BYTEA NOT NULL);
+CREATE TABLE IF NOT EXISTS coterie_keys (name TEXT PRIMARY KEY, scopes TEXT NOT NULL, hash BYTEA NOT NULL,
+                                         created BIGINT NOT NULL);
+CREATE TABLE IF NOT EXISTS coterie_scrubs (number BIGINT PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS coterie_head (next BIGINT NOT NULL);
+CREATE TABLE IF NOT EXISTS coterie_owner (epoch BIGINT NOT NULL);
+CREATE TABLE IF NOT EXISTS coterie_lease (epoch BIGINT NOT NULL, beat BIGINT);
+INSERT INTO coterie_version SELECT 1 WHERE NOT EXISTS (SELECT FROM coterie_version);
+INSERT INTO coterie_head SELECT 0 WHERE NOT EXISTS (SELECT FROM coterie_head);
+INSERT INTO coterie_owner SELECT 0 WHERE NOT EXISTS (SELECT FROM coterie_owner);
+INSERT INTO coterie_lease SELECT epoch, NULL FROM coterie_owner WHERE NOT EXISTS (SELECT FROM coterie_lease);
+"""
+LOOKED = "SELECT epoch, beat, pg_try_advisory_xact_lock_shared(%s + epoch) FROM coterie_lease"
+TAKEN = """
+WITH taken AS (UPDATE coterie_owner SET epoch = epoch + 1 WHERE epoch = %s RETURNING epoch)
+UPDATE coterie_lease SET epoch = taken.epoch, beat = %s FROM taken RETURNING taken.epoch
+"""
+# One statement, so that no lock is held while the client is asked for more. A process that raises the epoch has to
+# wait until it has ended; if it comes later, it finds another epoch and keeps nothing.
+APPEND = """
+WITH mine AS (SELECT epoch FROM coterie_owner WHERE epoch = %(epoch)s FOR SHARE),
+moved AS (UPDATE coterie_head SET next = %(end)s FROM mine WHERE next = %(first)s RETURNING next),
+named AS (
+    INSERT INTO coterie_users
+    SELECT new.* FROM moved, unnest(%(numbers)s::bigint[], %(names)s::bytea[], %(sums)s::bigint[]) AS new
+    ON CONFLICT (number) DO UPDATE SET id = EXCLUDED.id, checksum = EXCLUDED.checksum
+),
+gone AS (DELETE FROM coterie_users USING moved WHERE number = ANY(%(forgotten)s::bigint[])),
+scrubs AS (
+    INSERT INTO coterie_scrubs SELECT number FROM moved, unnest(%(scrub)s::bigint[]) AS new (number)
+    ON CONFLICT DO NOTHING
+)
+INSERT INTO coterie_log
+SELECT %(first)s, %(count)s, %(version)s, %(checksum)s, %(body)s FROM moved
 """
 
 
 @final
-class PostgresStore(Store):
-    """A log in a database. Writes and reads have a connection each.
+class Session(psycopg.Connection[Any]):
+    """A connection that ends when the server is silent for too long: its process may be stopped, and the kernel
+    answers for it.
+    """
 
-    The writing session holds a lock, and each owner raises a number, the epoch, by one. Every transaction that writes
-    first checks the epoch and keeps it from being raised until it ends, so two owners never write.
+    patience = SILENCE
+
+    def wait(self, gen: Any, *arguments: Any, **more: Any) -> Any:
+        """Wait as psycopg does, with an end."""
+        try:
+            return super().wait(_until_silent(gen, self.patience), *arguments, **more)
+        except _SilentError as error:
+            self.close()
+            raise psycopg.OperationalError(str(error)) from error
+
+
+class _SilentError(Exception):
+    pass
+
+
+def _until_silent(gen: Any, patience: float) -> Generator[Any, Any, Any]:
+    """Pass on what psycopg waits for, until nothing has come for so many seconds."""
+    end = time.monotonic() + patience
+    try:
+        wanted = next(gen)
+        while True:
+            ready = yield wanted
+            now = time.monotonic()
+            if ready:
+                end = now + patience
+            elif now > end:
+                raise _SilentError(f"the server has not answered for {patience:g} s")
+            wanted = gen.send(ready)
+    except StopIteration as stop:
+        return stop.value
+
+
+@final
+class PostgresStore(Store):
+    """A log in a database. Writes, reads and the lease have a session each, opened again when it is lost.
+
+    Each owner raises a number, the epoch, by one. What an owner writes checks the epoch and keeps it from being
+    raised until it is kept, so two owners never write. An owner's session holds a lock with that number, which ends
+    with the session; and a service that is an owner renews a beat. A store is taken over if the lock is free, or if
+    the beat stands still: then the owner is stopped, though its kernel answers for it.
     """
 
     where = "the PostgreSQL store"
@@ -52,92 +141,164 @@ class PostgresStore(Store):
     def __init__(self, url: str, standby: bool = False, **options: Unpack[Options]) -> None:
         super().__init__(**options)
         self._url, self._standby = url, standby
-        self._owned, self._epoch = False, 0
-        self._connect()
-
-    def _connect(self) -> None:
+        self._sessions: dict[str, Session] = {}
+        self._owning = threading.Lock()  # of the session with the lease
+        self._epoch: int | None = None  # ours, if we own the store
+        self._before: int | None = None  # ours, if nobody has owned it since
+        self._locked: Session | None = None  # the session that holds the lock of our epoch
+        self._renewed = 0.0
+        self._seen: tuple[int, int | None] = (-1, None)  # epoch and beat of the last look
+        self._looked = self._still = 0.0  # when that was, and for how long nothing had changed
         try:
-            self._owned = False
-            self._write = self._session()
-            level = "on" if self.durability is Durability.LOSE_NOTHING else "off"
-            self._write.execute(f"SET synchronous_commit = {level}")
-            for name, value in THERE.items():  # an old server may not know all of them
-                self._write.execute(
-                    "SELECT set_config(name, %s, false) FROM pg_settings WHERE name = %s", (str(value), name)
-                )
-            if self._beside_owner:
-                self._prepare()
-            elif not self._take(0.0 if self._standby else PATIENCE):
-                if not self._standby:
-                    self._write.close()
-                    raise InUseError("the database is in use by another coterie; stop that one first")
-                self._wait_for_tables()
-            self._read = self._session()
+            self._prepare()
+            if not (standby or self._beside_owner or self._take_within(PATIENCE)):
+                raise InUseError("the database is in use by another coterie; stop that one first")
+            self._session("read")
         except psycopg.Error as error:
+            self._release()
             # The URL may hold a password, so it is not part of the message.
             raise FileError(f"the PostgreSQL store cannot be opened: {_line(error)}") from error
+        except BaseException:
+            self._release()
+            raise
 
-    def _session(self) -> psycopg.Connection[Any]:
-        given: dict[str, Any] = {**HERE, "connect_timeout": 10, **conninfo_to_dict(self._url)}
-        return psycopg.connect(autocommit=True, **given)
+    def _session(self, name: str) -> Session:
+        """Return a session, connected again if it was lost."""
+        found = self._sessions.get(name)
+        if found is None or found.closed:
+            given: dict[str, Any] = {**HERE, "connect_timeout": 3, **conninfo_to_dict(self._url)}
+            found = Session.connect(autocommit=True, **given)
+            level = "on" if self.durability is Durability.LOSE_NOTHING else "off"
+            found.execute(f"SET synchronous_commit = {level}")
+            found.execute(  # an old server may not know all of them
+                "SELECT set_config(name, value, false) FROM pg_settings "
+                "JOIN unnest(%s::text[], %s::text[]) AS given (name, value) USING (name)",
+                (list(THERE), [str(value) for value in THERE.values()]),
+            )
+            if self._moment:
+                found.execute("SET idle_in_transaction_session_timeout = 0")
+                found.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            self._sessions[name] = found
+        return found
 
-    def _take(self, patience: float) -> bool:
-        """Take the database if it is free; an owner that has just ended may hold it for a moment more."""
+    @property
+    def _write(self) -> Session:
+        return self._session("write")
+
+    @property
+    def _read(self) -> Session:
+        return self._session("read")
+
+    @property
+    def _lease(self) -> Session:
+        return self._session("lease")
+
+    # Owning.
+
+    def own(self) -> bool:
+        """Take the database if it is free, or renew the lease; raises StaleError if another process took it."""
+        with self._owning:
+            self._check_open()
+            try:
+                return self._take() if self._epoch is None else self._renew(self._epoch)
+            except psycopg.Error as error:
+                named = self._named(error, "lease")
+                self._drop("lease")  # with what it may have locked
+                raise named from error
+
+    def disown(self) -> None:
+        """Stop being the owner; the next `own` raises the epoch, so that nothing of before can be kept after it."""
+        with self._owning:
+            self._before, self._epoch = self._epoch if self._before is None else self._before, None
+
+    def overdue(self) -> bool:
+        """Return whether the store was ours and the lease was last renewed too long ago."""
+        return self._epoch is not None and time.monotonic() > self._renewed + LEASE
+
+    def _take_within(self, patience: float) -> bool:
+        """Take the database, as a tool; an owner that has just ended may hold it for a moment more."""
         end = time.monotonic() + patience
-        while True:
-            row = self._write.execute("SELECT pg_try_advisory_lock(%s)", (LOCK,)).fetchone()
-            if row is not None and row[0]:
-                break
+        while not self._take():
             if time.monotonic() >= end:
                 return False
             time.sleep(0.05)
-        self._prepare()
-        with self._write.transaction():
-            self._write.execute("CREATE TABLE IF NOT EXISTS coterie_owner (epoch BIGINT NOT NULL)")
-            self._write.execute(
-                "INSERT INTO coterie_owner SELECT 0 WHERE NOT EXISTS (SELECT * FROM coterie_owner)"
-            )
-            row = self._write.execute("UPDATE coterie_owner SET epoch = epoch + 1 RETURNING epoch").fetchone()
+        return True
+
+    def _take(self) -> bool:
+        """Take the database if nobody owns it, if nobody has since we did, or if its owner is gone or stopped."""
+        session = self._lease
+        row = session.execute(LOOKED, (LOCK,)).fetchone()
         assert row is not None
-        self._owned, self._epoch = True, row[0]
+        epoch, beat, free = row
+        now = time.monotonic()
+        same = self._seen == (epoch, beat)
+        self._still = self._still + min(now - self._looked, LOOK) if same else 0.0
+        self._seen, self._looked = (epoch, beat), now
+        stopped = beat is not None and self._still >= LEASE  # tools have no beat
+        if not (free or stopped or epoch == self._before):
+            return False
+        if not (self._lock_epoch(session, epoch + 1) or stopped):
+            return False  # another process is taking it
+        if session.execute(TAKEN, (epoch, 0 if self._standby else None)).fetchone() is None:
+            session.execute("SELECT pg_advisory_unlock_all()")
+            return False  # another process was faster
+        self._epoch, self._before = epoch + 1, None
+        self._renewed = time.monotonic()
         return True
 
-    def _wait_for_tables(self) -> None:
-        """Wait until the owner of a new database has made the tables."""
-        end = time.monotonic() + FRESH
-        while not self._made("coterie_owner"):
-            if time.monotonic() > end:
-                self._write.close()
-                raise FileError("the database is in use by another coterie that has made no store in it")
-            time.sleep(0.05)
-        self._prepare()
-
-    def own(self) -> bool:
-        """Take the database if it is free, or check that it is still ours; raises LostError if it is not."""
-        with self._lock:
-            try:
-                if not self._owned:
-                    return self._take(0.0)
-                self._check_epoch(self._write.execute("SELECT epoch FROM coterie_owner").fetchone())
-            except psycopg.Error as error:
-                raise self._named(error) from error
+    def _renew(self, epoch: int) -> bool:
+        session = self._lease
+        beaten = session.execute(
+            "UPDATE coterie_lease SET beat = coalesce(beat, 0) + 1 WHERE epoch = %s", (epoch,)
+        )
+        if beaten.rowcount != 1:
+            self._epoch = None
+            raise self._taken_over()
+        self._renewed = time.monotonic()
+        if self._locked is not session:  # it was connected again
+            self._lock_epoch(session, epoch)
         return True
+
+    def _lock_epoch(self, session: Session, epoch: int) -> bool:
+        row = session.execute("SELECT pg_try_advisory_lock(%s)", (LOCK + epoch,)).fetchone()
+        if row is not None and row[0]:
+            self._locked = session
+            return True
+        return False
 
     def epoch(self) -> int:
         """Return how many owners there have been."""
         return int(self._rows("SELECT epoch FROM coterie_owner")[0][0])
 
-    def _check_epoch(self, row: Any) -> None:
-        if row != (self._epoch,):
-            raise LostError("the database was taken over by another coterie")
+    def _taken_over(self) -> StaleError:
+        return StaleError("the database was taken over by another coterie")
 
-    def reconnect(self) -> None:
-        """Close the old connections, and connect again; by then the server has recovered."""
-        with self._lock, self._reading:
+    # Writing.
+
+    def _append(self, appends: Append) -> bool:
+        batch = appends.batch
+        names = [self._pack_name(number, name) for number, name in appends.named.items()]
+        numbers, ids, sums = (list(column) for column in zip(*names, strict=True)) if names else ([], [], [])
+        given = {
+            "epoch": -1 if self._epoch is None else self._epoch,
+            "first": batch.first,
+            "end": batch.first + batch.count,
+            "count": batch.count,
+            "version": batch.version,
+            "checksum": batch.checksum,
+            "body": batch.body,
+            "numbers": numbers,
+            "names": ids,
+            "sums": sums,
+            "forgotten": list(appends.forgotten),
+            "scrub": list(appends.scrub),
+        }
+        with self._lock:
             self._check_open()
-            self._standby = True  # there may be another owner now
-            self._release()
-            self._connect()
+            try:
+                return self._write.execute(APPEND, given).rowcount == 1
+            except psycopg.Error as error:
+                raise self._named(error, "write") from error
 
     def sync(self) -> None:
         """Commit once more and wait for the disk, which makes all earlier commits durable too."""
@@ -148,17 +309,42 @@ class PostgresStore(Store):
     def _clear_free_pages(self) -> None:
         more = ", coterie_pieces" if self._has("pieces") else ""
         with self._lock:
+            self._check_open()
             try:
-                self._write.execute(f"VACUUM coterie_log, coterie_users, coterie_snapshots{more}")
+                with self._writing(LONG) as session:
+                    session.execute(f"VACUUM coterie_log, coterie_users, coterie_snapshots{more}")
             except psycopg.Error as error:
-                raise self._named(error) from error
+                raise self._named(error, "write") from error
+
+    @contextmanager
+    def _writing(self, patience: float) -> Iterator[Session]:
+        """Yield the session that writes, for statements of so many seconds, if the store is ours."""
+        try:
+            session = self._write
+            row = session.execute("SELECT epoch FROM coterie_owner").fetchone()
+        except psycopg.Error as error:
+            if not isinstance(self._named(error, "write"), LostError):
+                raise
+            session = self._write  # it was ended while nobody used it
+            row = session.execute("SELECT epoch FROM coterie_owner").fetchone()
+        self._check_epoch(row)
+        session.patience = patience
+        try:
+            yield session
+        finally:
+            session.patience = SILENCE
 
     def version(self) -> int:
         return int(self._rows("SELECT version FROM coterie_version")[0][0])
 
     def _release(self) -> None:
-        self._read.close()
-        self._write.close()
+        with self._owning:
+            for name in list(self._sessions):
+                self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        if (session := self._sessions.pop(name, None)) is not None:
+            session.close()
 
     def _has(self, table: str) -> bool:
         return bool(self._rows("SELECT to_regclass(?) IS NOT NULL", f"coterie_{table}")[0][0])
@@ -169,13 +355,14 @@ class PostgresStore(Store):
         return row is not None and bool(row[0])
 
     def _prepare(self) -> None:
-        if not self._made("coterie_version"):
-            if not self._create:
-                self._write.close()
-                raise FileError("there is no store in the database; name the one `coterie serve` was given")
-            with self._write.transaction():
-                self._write.execute(SCHEMA)
-            return
+        """Make the tables that are missing, and check the version of the store."""
+        if not self._made("coterie_version") and not self._create:
+            raise FileError("there is no store in the database; name the one `coterie serve` was given")
+        if not (self._moment or self._made("coterie_lease")):
+            session = self._write
+            with session.transaction():
+                session.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK - 1,))  # one process at a time
+                session.execute(SCHEMA)
         found = self._write.execute("SELECT version FROM coterie_version").fetchone()
         if found is None or found[0] not in READ:
             raise FileError(
@@ -184,14 +371,20 @@ class PostgresStore(Store):
             )
 
     def _rows(self, query: str, *values: Any) -> list[Any]:
-        try:
-            with self._reading:
-                self._check_open()
-                return self._read.execute(_translated(query), values).fetchall()
-        except psycopg.Error as error:
-            if self._read.closed:
-                raise LostError(f"the connection to PostgreSQL is lost: {_line(error)}") from error
-            raise FileError(f"the PostgreSQL store cannot be read: {_line(error)}") from error
+        with self._reading:
+            self._check_open()
+            try:
+                try:
+                    return self._read.execute(_translated(query), values).fetchall()
+                except psycopg.Error as error:
+                    if self._moment or not isinstance(self._named(error, "read"), LostError):
+                        raise
+                    return self._read.execute(_translated(query), values).fetchall()  # in a new session
+            except psycopg.Error as error:
+                named = self._named(error, "read")
+                if isinstance(named, PassingError):
+                    raise named from error
+                raise FileError(f"the PostgreSQL store cannot be read: {_line(error)}") from error
 
     def _set_version(self, changes: Changes, version: int) -> None:
         changes.execute("UPDATE @version SET version = ?", (version,))
@@ -204,26 +397,41 @@ class PostgresStore(Store):
         return name.decode("utf-8", "surrogatepass") if zlib.crc32(name) == checksum else None
 
     @contextmanager
-    def _changing(self, size: int = 0, urgent: bool = False) -> Iterator[Changes]:
+    def _changing(self, size: int = 0, urgent: bool = False, long: bool = False) -> Iterator[Changes]:
         with self._lock:
             self._check_open()
             try:
-                with self._write.transaction(), self._write.cursor() as cursor:
-                    if not self._beside_owner:
-                        # A process that raises the epoch has to wait until this transaction has ended.
-                        cursor.execute("SELECT epoch FROM coterie_owner FOR SHARE")
-                        self._check_epoch(cursor.fetchone() if self._owned else None)
+                with (
+                    self._writing(LONG if long else SILENCE) as session,
+                    session.transaction(),
+                    session.cursor() as cursor,
+                ):
                     yield Changes(cursor, _translated)
+                    if not self._beside_owner:
+                        # From here to the end, which is near, no process can raise the epoch.
+                        cursor.execute("SELECT epoch FROM coterie_owner FOR SHARE")
+                        self._check_epoch(cursor.fetchone())
             except psycopg.Error as error:
-                raise self._named(error) from error
+                raise self._named(error, "write") from error
 
-    def _named(self, error: psycopg.Error) -> StoreError:
-        """Return the error by its kind; only a full disk, reported before the commit, may be tried again."""
-        if self._write.closed:
+    def _check_epoch(self, row: Any) -> None:
+        if row != (self._epoch,) and not self._beside_owner:
+            raise self._taken_over()
+
+    def _named(self, error: psycopg.Error, name: str) -> StoreError:
+        """Return the error in a session by its kind."""
+        state = error.sqlstate or ""
+        session = self._sessions.get(name)
+        connected = session is not None and not session.closed
+        unsaid = not state and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+        if not connected or unsaid or state.startswith(GONE):
+            self._drop(name)
             return LostError(f"the connection to PostgreSQL is lost: {_line(error)}")
         if isinstance(error, errors.DiskFull):
             return FullError(f"the store is full: {_line(error)}; make room on the server's disk")
-        return BrokenError(f"writing to the store failed: {_line(error)}; restart once the server is well")
+        if state.startswith(PASSING):
+            return PassingError(f"PostgreSQL takes no records for now: {_line(error)}")
+        return BrokenError(f"writing to the store failed: {_line(error)}; check the server")
 
 
 @cache

@@ -8,10 +8,10 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Unpack, final
+from typing import Any, TypeGuard, Unpack, final
 
 from coterie.errors import FileError
-from coterie.service.log.errors import BrokenError, FullError, StoreError
+from coterie.service.log.errors import BrokenError, FullError, PassingError, StoreError
 from coterie.service.log.sqlite_owner import Owned
 from coterie.service.log.sqlite_wal import check_wal
 from coterie.service.log.store import READ, Changes, Options, Store, as_bytes
@@ -65,6 +65,10 @@ class SqliteStore(Store):
             self._fold = self._connect()
             self._read = self._connect()
             self._read.execute("PRAGMA query_only = ON")
+            if self._moment:
+                self._write.execute("PRAGMA query_only = ON")
+                self._read.execute("BEGIN")
+                self._rows("SELECT next FROM head")  # from here on, nothing newer is seen
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # its message may quote damaged text
             self.close()
             raise FileError(
@@ -133,8 +137,12 @@ class SqliteStore(Store):
         """Return 0: no process waits for a file, so its owners are not counted."""
         return 0
 
-    def reconnect(self) -> None:
-        """Do nothing: there is no connection to lose."""
+    def disown(self) -> None:
+        """Do nothing: no write to a file is still on its way after it has failed."""
+
+    def overdue(self) -> bool:
+        """Return False: the file is ours as long as it is open."""
+        return False
 
     def _make_private(self) -> None:
         """Let no other user read the file, nor the files that SQLite puts beside it with the same rights."""
@@ -176,7 +184,7 @@ class SqliteStore(Store):
                 f"{self.path} has store version {version}, this coterie reads versions {READ[0]} to {READ[-1]}; "
                 "open it with the coterie that wrote it"
             )
-        if self._beside_owner:
+        if self._beside_owner and not self._moment:
             return  # the owner has checked it
         trouble = [row[0] for row in self._write.execute("PRAGMA integrity_check(1)").fetchall()]
         tables = {sql for (sql,) in self._write.execute("SELECT sql FROM sqlite_master").fetchall()}
@@ -209,10 +217,12 @@ class SqliteStore(Store):
                 self._check_open()
                 return self._read.execute(plain(query), values).fetchall()
         except (sqlite3.Error, UnicodeDecodeError) as error:
+            if _is_busy(error):
+                raise _named(error) from error
             raise FileError(f"{self.path} cannot be read: {error}; restore a backup") from error
 
     @contextmanager
-    def _changing(self, size: int = 0, urgent: bool = False) -> Iterator[Changes]:
+    def _changing(self, size: int = 0, urgent: bool = False, long: bool = False) -> Iterator[Changes]:
         if urgent:
             self._waiting = True
         else:
@@ -270,9 +280,15 @@ def _no_store(path: Path) -> FileError:
     return FileError(f"there is no store at {path}; name the file that `coterie serve --store` was given")
 
 
+def _is_busy(error: Exception) -> TypeGuard[sqlite3.Error]:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
 def _named(error: sqlite3.Error) -> StoreError:
-    """Return the error by its kind; only a full disk may be tried again."""
+    """Return the error by its kind; only a full disk and another process's lock pass by themselves."""
     code = getattr(error, "sqlite_errorcode", 0)
     if code & 0xFF == sqlite3.SQLITE_FULL:
         return FullError(f"the store is full: {error}; make room on the disk")
-    return BrokenError(f"writing to the store failed: {error}; restart once the disk is well")
+    if _is_busy(error):
+        return PassingError(f"another process holds a lock on the store: {error}; end its transaction")
+    return BrokenError(f"writing to the store failed: {error}; check the disk")

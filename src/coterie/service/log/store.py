@@ -8,7 +8,7 @@ import threading
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from importlib.util import find_spec
 from typing import Any, TypedDict, Unpack
 
@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from coterie.errors import FileError, MissingExtraError
 from coterie.service.core.records import Batch
-from coterie.service.log.errors import BrokenError, StoreError
+from coterie.service.log.errors import InUseError, StaleError, StoreError
 from coterie.service.settings import Durability
 from coterie.service.snapshots import pieces
 
@@ -64,6 +64,7 @@ class Options(TypedDict, total=False):
 
     durability: Durability
     beside_owner: bool
+    moment: bool
     create: bool
 
 
@@ -100,7 +101,9 @@ class Store(ABC):
 
     def __init__(self, **options: Unpack[Options]) -> None:
         self.durability = options.get("durability", Durability.LOSE_NOTHING)
-        self._beside_owner, self._create = options.get("beside_owner", False), options.get("create", True)
+        self._moment = options.get("moment", False)
+        self._beside_owner = self._moment or options.get("beside_owner", False)
+        self._create = options.get("create", True)
         self._lock = threading.Lock()  # of the writing connection
         self._reading = threading.Lock()  # of the reading one
         self._saving = threading.Lock()  # one snapshot at a time
@@ -111,8 +114,13 @@ class Store(ABC):
         """Return what a query finds."""
 
     @abstractmethod
-    def _changing(self, size: int = 0, urgent: bool = False) -> AbstractContextManager[Changes]:
-        """Run what is inside as one transaction of about `size` bytes; others let an `urgent` one go first."""
+    def _changing(
+        self, size: int = 0, urgent: bool = False, long: bool = False
+    ) -> AbstractContextManager[Changes]:
+        """Run what is inside as one transaction of about `size` bytes; others let an `urgent` one go first.
+
+        With `long`, a statement inside may take minutes.
+        """
 
     @abstractmethod
     def _has(self, table: str) -> bool:
@@ -131,33 +139,58 @@ class Store(ABC):
 
     @abstractmethod
     def own(self) -> bool:
-        """Take the store if it is free, and return whether it is ours; raises LostError if it was and is not now."""
+        """Take the store if it is free, or renew the lease on it, and return whether it is ours.
+
+        The owner has to call it every second or so. Raises StaleError if the store was ours and is not now.
+        """
+
+    @abstractmethod
+    def disown(self) -> None:
+        """Stop being the owner. Once `own` returns True again, no earlier write of ours can still be kept."""
+
+    @abstractmethod
+    def overdue(self) -> bool:
+        """Return whether the store was ours and the lease has not been renewed in time, so that others may own it."""
 
     @abstractmethod
     def epoch(self) -> int:
         """Return a number that changes with the owner."""
 
-    @abstractmethod
-    def reconnect(self) -> None:
-        """Connect again after LostError, and own the store if nobody else does; raises FileError if that fails."""
-
     def append(self, appends: Append) -> None:
-        """Keep a batch, durably as configured, or raise FullError or BrokenError and keep nothing of it."""
+        """Keep a batch, durably as configured, or raise. A batch that is there already is not kept twice.
+
+        Raises StaleError if the log does not end where the batch begins, and PassingError or BrokenError.
+        """
+        batch = appends.batch
+        if not self._append(appends) and not self._holds(batch):
+            raise StaleError(f"the log does not end at {batch.first}, or another process owns it now")
+
+    def _append(self, appends: Append) -> bool:
+        """Keep a batch if the log ends where it begins, and return whether it does."""
         batch = appends.batch
         with self._changing(len(batch.body), urgent=True) as changes:
+            ends = (batch.first + batch.count, batch.first)
+            if changes.execute("UPDATE @head SET next = ? WHERE next = ?", ends).rowcount != 1:
+                return False
             changes.execute(
                 "INSERT INTO @log VALUES (?, ?, ?, ?, ?)",
                 (batch.first, batch.count, batch.version, batch.checksum, batch.body),
             )
-            ends = (batch.first + batch.count, batch.first)
-            moved = changes.execute("UPDATE @head SET next = ? WHERE next = ?", ends)
-            if moved.rowcount != 1:
-                raise BrokenError(f"the log does not end at {batch.first}: another process wrote to it")
             names = [self._pack_name(number, name) for number, name in appends.named.items()]
             changes.put("users", names)
             changes.executemany("DELETE FROM @users WHERE number = ?", [(n,) for n in appends.forgotten])
             scrubs = [(number,) for number in appends.scrub]
             changes.executemany("INSERT INTO @scrubs VALUES (?) ON CONFLICT DO NOTHING", scrubs)
+        return True
+
+    def _holds(self, batch: Batch) -> bool:
+        """Return whether a batch is in the log, as it may be after a try whose outcome is not known."""
+        rows = self._rows("SELECT count, checksum, body FROM @log WHERE first = ?", batch.first)
+        return bool(rows) and (rows[0][0], rows[0][1], bytes(rows[0][2])) == (
+            batch.count,
+            batch.checksum,
+            bytes(batch.body),
+        )
 
     @abstractmethod
     def sync(self) -> None:
@@ -313,7 +346,7 @@ class Store(ABC):
 
     def compact(self, before: int) -> None:
         """Remove batches that end before a position."""
-        with self._changing() as changes:
+        with self._changing(long=True) as changes:
             changes.execute("DELETE FROM @log WHERE first + count <= ?", (before,))
 
     def keys(self) -> list[KeyRow]:
@@ -370,7 +403,8 @@ def is_postgres(url: str) -> bool:
 def open_store(url: str, standby: bool = False, **options: Unpack[Options]) -> Store:
     """Open a file with SQLite, or a URL with PostgreSQL.
 
-    `beside_owner` opens it while another process owns it, only to change its keys. Without `create` it must exist.
+    `beside_owner` opens it while another process owns it, only to change its keys; `moment` does so only to read it,
+    always as it is now. Without `create` it must exist.
     With `standby`, a database that another process owns is opened too, and `own` takes it later.
     """
     if is_postgres(url):
@@ -382,6 +416,14 @@ def open_store(url: str, standby: bool = False, **options: Unpack[Options]) -> S
     from coterie.service.log.sqlite_store import SqliteStore
 
     return SqliteStore(url.removeprefix("sqlite://"), **options)
+
+
+def open_to_read(url: str) -> Store:
+    """Open a store only to read it: if a process owns it, beside that process, as it is at this moment."""
+    if not is_postgres(url):
+        with suppress(InUseError):
+            return open_store(url, create=False)
+    return open_store(url, moment=True, create=False)
 
 
 def as_bytes(name: str) -> bytes:

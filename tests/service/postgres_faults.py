@@ -1,0 +1,335 @@
+"""Faults of PostgreSQL and of the way to it, made on purpose under load on a pair of services."""
+
+import asyncio
+import os
+import random
+import select
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import psycopg
+
+from coterie.bench.service.loadtest import request_bytes
+from tests.service import postgres
+from tests.service.crash_press import Sender, connection
+from tests.service.log import test_crash as crash
+
+TIMEOUT = 1.5  # seconds after which a client turns to the other service
+CONNECTIONS = 24  # that the server takes
+TABLES = ("coterie_log", "coterie_head", "coterie_owner", "coterie_lease", "coterie_users")
+
+
+class Proxy:
+    """Passes bytes on between clients and a server, unless it is cut: then it is silent and closes nothing."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._to = (host, port)
+        self._open = threading.Event()
+        self._open.set()
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """Pass nothing on."""
+        self._open.clear()
+
+    def mend(self) -> None:
+        """Pass on what has come meanwhile, and what comes."""
+        self._open.set()
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self._open.set()
+        self._listening.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                here, _ = self._listening.accept()
+                threading.Thread(target=self._pass_on, args=(here,), daemon=True).start()
+
+    def _pass_on(self, here: socket.socket) -> None:
+        with here, suppress(OSError):
+            self._open.wait()
+            with socket.create_connection(self._to) as there:
+                others = {here: there, there: here}
+                while True:
+                    for ready in select.select(list(others), [], [])[0]:
+                        data = ready.recv(1 << 16)
+                        self._open.wait()
+                        if not data:
+                            return
+                        others[ready].sendall(data)
+
+
+class Pair:
+    """Two services on one database, each with its own way to it; one that has ended is started again."""
+
+    def __init__(self, start: crash.Start, server: postgres.Server, store: str) -> None:
+        self.server, self.store = server, store
+        self._start = start
+        host, port = psycopg.conninfo.conninfo_to_dict(store)["host"], server.port
+        self.proxies = [Proxy(str(host), port) for _ in range(2)]
+        self.ports = [0, 0]
+        self.children = [0, 0]
+        self.restarts = 0
+        for place in range(2):
+            self._begin(place)
+
+    def _begin(self, place: int) -> None:
+        store = self.store.replace(f":{self.server.port}/", f":{self.proxies[place].port}/")
+        self.ports[place], self.children[place] = self._start(store)
+        crash._wait_for(self.ports[place], self.children[place])
+
+    def begin_again(self) -> None:
+        """Do what a supervisor does."""
+        for place, child in enumerate(self.children):
+            if not Path(f"/proc/{child}").exists():
+                self.restarts += 1
+                self._begin(place)
+
+    def states(self) -> list[str]:
+        """Return what each says of itself."""
+        found = []
+        for port in self.ports:
+            try:
+                found.append(httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=5).json()["status"])
+            except httpx.TransportError as error:
+                found.append(f"no answer: {type(error).__name__}")
+        return found
+
+    def whole(self) -> int:
+        """Wait until one serves and the other waits, and return the place of the one that serves."""
+        end = time.monotonic() + crash.PATIENCE
+        while True:
+            self.begin_again()
+            states = self.states()
+            if sorted(state.split(",")[0] for state in states) == ["ready", "waiting"]:
+                return states.index("ready")
+            assert time.monotonic() < end, states
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        """Kill both."""
+        for proxy in self.proxies:
+            proxy.close()
+        for child in self.children:
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+
+
+class Load:
+    """Senders in a thread: each sends a request to one service or the other until one has acknowledged it."""
+
+    def __init__(self, pair: Pair, senders: list[Sender]) -> None:
+        self.acknowledged = 0.0  # when the last request was
+        self.failed: BaseException | None = None
+        self._pair, self._senders = pair, senders
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop, and raise what went wrong."""
+        self._stop.set()
+        self._thread.join()
+        if self.failed is not None:
+            raise self.failed
+
+    def after(self, moment: float, patience: float) -> float:
+        """Return how many seconds after a moment the first request was acknowledged."""
+        while self.acknowledged <= moment:
+            if self.failed is not None:
+                raise self.failed
+            assert time.monotonic() < moment + patience, f"no answer in {patience} s: {self._pair.states()}"
+            time.sleep(0.01)
+        return self.acknowledged - moment
+
+    def _run(self) -> None:
+        async def go() -> None:
+            async with asyncio.TaskGroup() as group:
+                for sender in self._senders:
+                    group.create_task(self._work(sender))
+
+        try:
+            asyncio.run(go())
+        except BaseException as error:
+            self.failed = error
+
+    async def _work(self, sender: Sender) -> None:
+        place = 0
+        while not self._stop.is_set():
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(TIMEOUT):
+                    opened = connection(self._pair.ports[place])
+                    client = await opened.__aenter__()
+                try:
+                    while not self._stop.is_set():
+                        if not await self._ask(sender, client, place):
+                            break
+                finally:
+                    await opened.__aexit__(None, None, None)
+            place = 1 - place
+            await asyncio.sleep(0.02)
+
+    async def _ask(self, sender: Sender, client: Any, place: int) -> bool:
+        """Send what the sender has to send, and return whether it was acknowledged."""
+        request = sender.next()
+        sender.send(request)
+        body = b"" if request.body is None else msgspec.json.encode(request.body)
+        host = f"127.0.0.1:{self._pair.ports[place]}"
+        wire = request_bytes(request.method, request.path, body, host, None)
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                status, answer = await client.ask(wire)
+        except (OSError, TimeoutError):
+            request.sent = True
+            return False
+        if status == 503:
+            request.sent = True
+            return False
+        sender.answered(request, status, answer)
+        self.acknowledged = time.monotonic()
+        return True
+
+
+@contextmanager
+def _admin(pair: Pair) -> Iterator[psycopg.Connection[Any]]:
+    """Yield a session of somebody else, beside the services."""
+    with closing(psycopg.connect(pair.store, autocommit=True, application_name="admin")) as session:
+        session.execute("SET default_transaction_read_only = off")
+        yield session
+
+
+def _backends(session: psycopg.Connection[Any]) -> list[int]:
+    query = (
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
+        "AND backend_type = 'client backend' AND application_name <> 'admin'"
+    )
+    return [pid for (pid,) in session.execute(query).fetchall()]
+
+
+Fault = Callable[
+    [Pair, random.Random, float], None
+]  # with its longest time; returns when the fault has ended
+
+
+def cancel(pair: Pair, rng: random.Random, longest: float) -> None:
+    """Cancel every statement, again and again for a while."""
+    end = time.monotonic() + rng.uniform(0, longest)
+    with _admin(pair) as session:
+        while time.monotonic() < end:
+            for pid in _backends(session):
+                session.execute("SELECT pg_cancel_backend(%s)", (pid,))
+
+
+def terminate(pair: Pair, rng: random.Random, longest: float) -> None:
+    """End every session, or every second one."""
+    with _admin(pair) as session:
+        for pid in _backends(session)[:: rng.choice((1, 2))]:
+            session.execute("SELECT pg_terminate_backend(%s)", (pid,))
+
+
+def read_only(pair: Pair, rng: random.Random, longest: float) -> None:
+    """Take no writes for some seconds."""
+    with _admin(pair) as session:
+        for value in ("on", "off"):
+            session.execute(f"ALTER SYSTEM SET default_transaction_read_only = {value}")
+            session.execute("SELECT pg_reload_conf()")
+            if value == "on":
+                time.sleep(rng.uniform(0, longest))
+
+
+def restart(pair: Pair, rng: random.Random, longest: float) -> None:
+    """Stop the server as a crash does, and start it again."""
+    pair.server.stop()
+    time.sleep(rng.choice((0.0, rng.uniform(0, longest))))
+    pair.server.start()
+
+
+def lock(pair: Pair, rng: random.Random, longest: float) -> None:
+    """Lock tables that the services need, for some seconds."""
+    tables = rng.sample(TABLES, rng.randrange(1, len(TABLES) + 1))
+    with _admin(pair) as session, session.transaction():
+        for table in tables:
+            session.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+        time.sleep(rng.uniform(0, longest))
+
+
+def freeze_owner(pair: Pair, rng: random.Random, longest: float) -> None:
+    """Stop the process that serves; the other one has to serve meanwhile."""
+    child = pair.children[pair.whole()]
+    with _stopped([child]):
+        time.sleep(rng.uniform(0, longest))
+
+
+def freeze_server(pair: Pair, rng: random.Random, longest: float) -> None:
+    """Stop the server's processes for the services, or some of them."""
+    with _admin(pair) as session:
+        found = _backends(session)
+    with _stopped(rng.sample(found, rng.randrange(1, len(found) + 1))):
+        time.sleep(rng.uniform(0, longest))
+
+
+def cut(pair: Pair, rng: random.Random, longest: float) -> None:
+    """Cut the way of the service that serves, or of both; what was on its way arrives later."""
+    place = pair.whole()
+    proxies = [pair.proxies[place]] if rng.random() < 0.7 else pair.proxies
+    for proxy in proxies:
+        proxy.cut()
+    time.sleep(rng.uniform(0, longest))
+    for proxy in proxies:
+        proxy.mend()
+
+
+def fill(pair: Pair, rng: random.Random, longest: float) -> None:
+    """Use up all connections, so that services that lose theirs get none."""
+    taken: list[psycopg.Connection[Any]] = []
+    try:
+        with _admin(pair) as session:
+            for pid in _backends(session):
+                session.execute("SELECT pg_terminate_backend(%s)", (pid,))
+            with suppress(psycopg.OperationalError):
+                while True:
+                    taken.append(psycopg.connect(pair.store, application_name="admin"))
+            time.sleep(rng.uniform(0, longest))
+    finally:
+        for one in taken:
+            one.close()
+
+
+@contextmanager
+def _stopped(processes: list[int]) -> Iterator[None]:
+    stopped = []
+    try:
+        for process in processes:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGSTOP)
+                stopped.append(process)
+        yield
+    finally:
+        for process in stopped:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGCONT)
+
+
+FAULTS: tuple[Fault, ...] = (
+    cancel,
+    terminate,
+    read_only,
+    restart,
+    lock,
+    freeze_owner,
+    freeze_server,
+    cut,
+    fill,
+)
