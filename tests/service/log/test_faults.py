@@ -4,6 +4,7 @@ import asyncio
 import logging
 import resource
 import shutil
+import sqlite3
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -38,7 +39,7 @@ from tests.service.process import service
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a store refuses is not tried again for long."""
-    monkeypatch.setattr("coterie.service.log.committer.PATIENCE", 0.1)
+    monkeypatch.setattr("coterie.service.log.errors.PATIENCE", 0.1)
 
 
 class Faulty:
@@ -166,6 +167,28 @@ def test_sqlite_itself_says_when_it_is_full_and_keeps_the_rest(tmp_path: Path) -
     with opened(tmp_path / "log.db") as store:
         ranks = [record.event for _, record in flatten(store.read()) if isinstance(record, Rank)]
     assert ranks == acknowledged
+
+
+def test_a_file_that_another_process_locks_is_waited_for(tmp_path: Path) -> None:
+    async def go() -> list[str]:
+        store = SqliteStore(str(tmp_path / "log.db"))
+        coordinator = Coordinator(Settings(), store, Clock())
+        coordinator.availability.pauses = (0.01,)
+        await coordinator.start()
+        await coordinator.rank(ask("before"))
+        store._write.execute("PRAGMA busy_timeout = 10")
+        other = sqlite3.connect(store.path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        await _refused(coordinator.rank(ask("refused")), "not stored: the store takes no records for now")
+        other.execute("ROLLBACK")
+        other.close()
+        await _until(lambda: coordinator.refusing is None)
+        assert coordinator.bandit.events.keys() == {"before"}
+        await coordinator.rank(ask("after"))
+        await coordinator.stop()
+        return _logged(tmp_path / "log.db")
+
+    assert asyncio.run(go()) == ["before", "after"]
 
 
 def test_a_disk_that_takes_no_more_bytes_gives_503_and_a_restart_has_everything(tmp_path: Path) -> None:

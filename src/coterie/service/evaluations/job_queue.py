@@ -25,7 +25,7 @@ from coterie.service.evaluations.jobs import (
     encode,
 )
 from coterie.service.evaluations.search import with_policy
-from coterie.service.log.errors import PassingError, StoreError
+from coterie.service.log.errors import PassingError, StoreError, keep_trying
 from coterie.service.problems import Problem
 from coterie.service.settings import Config
 
@@ -239,7 +239,7 @@ class Evaluations:
 
     async def _store(self, work: Callable[[], None]) -> None:
         try:
-            await asyncio.get_running_loop().run_in_executor(self._writer, work)
+            await asyncio.get_running_loop().run_in_executor(self._writer, keep_trying, work)
         except StoreError as error:
             if not isinstance(error, PassingError):
                 self.coordinator.availability.fail(error)

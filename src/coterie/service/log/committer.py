@@ -11,16 +11,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
 
 from coterie.service.core.records import Drained, pack
-from coterie.service.log.errors import BrokenError, PassingError, StoreError
+from coterie.service.log.errors import BrokenError, StoreError, keep_trying
 from coterie.service.log.store import Append, Store
 from coterie.service.settings import Durability
 
 SYNC_EVERY = 1.0  # seconds, for the level that promises it
-PATIENCE = 2.0  # seconds in which a refused batch is tried again before its requests are refused, too
-PAUSES = (0.02, 0.5)  # seconds between two tries, at first and at most
 
 
 class Committer:
@@ -127,6 +124,10 @@ class Committer:
     def _work(self) -> None:
         lazy = getattr(self.store, "durability", None) is Durability.LOSE_ONE_SECOND
         unsynced_since: float | None = None
+
+        def given_up() -> bool:
+            return self.failed is not None
+
         while True:
             try:
                 job = self._jobs.get(timeout=SYNC_EVERY / 4 if unsynced_since is not None else None)
@@ -136,12 +137,12 @@ class Committer:
             start = time.perf_counter()
             try:
                 if job is not None and job.batch.count:
-                    self._keep_trying(self.store.append, job)
+                    keep_trying(self.store.append, job, stop=given_up)
                     if lazy and unsynced_since is None:
                         unsynced_since = start
                 now = time.perf_counter()
                 if unsynced_since is not None and (job is None or now - unsynced_since > SYNC_EVERY * 0.5):
-                    self._keep_trying(self.store.sync)
+                    keep_trying(self.store.sync, stop=given_up)
                     unsynced_since = None
             except StoreError as caught:
                 error = caught
@@ -154,16 +155,3 @@ class Committer:
                 self._loop.call_soon_threadsafe(self._done, error, job.batch.count, seconds)
             if error is not None:
                 unsynced_since = None
-
-    def _keep_trying(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Do work that may be repeated, again and again while what is in its way can pass."""
-        end = time.monotonic() + PATIENCE
-        pause, longest = PAUSES
-        while True:
-            try:
-                return work(*arguments)
-            except PassingError:
-                if self.failed is not None or time.monotonic() + pause > end:
-                    raise
-                time.sleep(pause)
-                pause = min(2 * pause, longest)

@@ -1,6 +1,14 @@
 """How a store can fail, by what a caller may do then."""
 
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 from coterie.errors import CoterieError, FileError
+
+T = TypeVar("T")
+PATIENCE = 2.0  # seconds in which work is tried again that failed for a reason that passes
+PAUSES = (0.02, 0.5)  # seconds between two tries, at first and at most
 
 
 class StoreError(CoterieError):
@@ -47,3 +55,17 @@ class BrokenError(StoreError):
     """A write or a sync failed. What the disk holds is not known until a restart reads it."""
 
     said = "a write to the store failed; the service ends, and a restart reads what was kept"
+
+
+def keep_trying(work: Callable[..., T], *arguments: Any, stop: Callable[[], bool] = lambda: False) -> T:
+    """Return what work returns that may be repeated; while it raises PassingError, try again for some seconds."""
+    end = time.monotonic() + PATIENCE
+    pause, longest = PAUSES
+    while True:
+        try:
+            return work(*arguments)
+        except PassingError:
+            if stop() or time.monotonic() + pause > end:
+                raise
+            time.sleep(pause)
+            pause = min(2 * pause, longest)

@@ -36,7 +36,7 @@ LONG = 600.0  # and for a long one
 HERE = {"keepalives_idle": 1, "keepalives_interval": 1, "keepalives_count": 2, "tcp_user_timeout": 3000}
 THERE = {f"tcp_{name.removeprefix('tcp_')}": value for name, value in HERE.items()} | {
     "lock_timeout": 2000,
-    "idle_in_transaction_session_timeout": 2000,  # so that a client that is stopped holds nothing for long
+    "idle_in_transaction_session_timeout": 4000,  # so that a client that is stopped holds nothing for long
 }
 
 # What passes by itself, by SQLSTATE: whole classes (rolled back, too few resources, an operator's order), and a

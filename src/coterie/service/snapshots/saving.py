@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from coterie.service.core.bandit import Bandit
+from coterie.service.log.errors import keep_trying
 from coterie.service.log.store import Store
 from coterie.service.snapshots import pieces
 from coterie.service.snapshots.snapshot import Copy, prepare
@@ -75,9 +76,9 @@ def _name(copy: Copy, there: set[bytes], parts: list[Part]) -> dict[bytes, bytes
 
 
 def _write(copy: Copy, store: Store, there: set[bytes], parts: list[Part]) -> None:
-    store.save_pieces(_name(copy, there, parts))
+    keep_trying(store.save_pieces, _name(copy, there, parts))
 
 
 def _finish(copy: Copy, store: Store, there: set[bytes], parts: list[Part], alone: bool) -> None:
     last = _name(copy, there, parts)
-    store.save_snapshot(copy.position, copy.row(), alone, last)
+    keep_trying(store.save_snapshot, copy.position, copy.row(), alone, last)
