@@ -133,6 +133,7 @@ class Load:
     def __init__(self, pair: Pair, senders: list[Sender]) -> None:
         self.acknowledged = 0.0  # when the last request was
         self.failed: BaseException | None = None
+        self.refused: dict[int, str] = {}  # the last of each sender, with the time
         self._pair, self._senders = pair, senders
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -150,7 +151,10 @@ class Load:
         while self.acknowledged <= moment:
             if self.failed is not None:
                 raise self.failed
-            assert time.monotonic() < moment + patience, f"no answer in {patience} s: {self._pair.states()}"
+            if time.monotonic() > moment + patience:
+                raise TimeoutError(
+                    f"no answer in {patience} s after {moment}: {self._pair.states()}, {self.refused}"
+                )
             time.sleep(0.01)
         return self.acknowledged - moment
 
@@ -191,10 +195,12 @@ class Load:
         try:
             async with asyncio.timeout(TIMEOUT):
                 status, answer = await client.ask(wire)
-        except (OSError, TimeoutError):
-            request.sent = True
-            return False
+        except (OSError, TimeoutError) as error:
+            status, answer = 503, repr(error).encode()
         if status == 503:
+            self.refused[sender.number] = (
+                f"{time.monotonic()} {self._pair.ports[place]} {request.kind} {answer!r}"
+            )
             request.sent = True
             return False
         sender.answered(request, status, answer)

@@ -225,13 +225,13 @@ class Evaluations:
         return one is not None and (one.policy, one.parameters) == (config.policy, config.parameters)
 
     async def _change(self, job: Job, durable: bool = True) -> None:
+        if self._knows(job) and durable:
+            try:
+                await self._save(job)  # before anybody sees it, because a stop may come at once
+            except CoterieError as error:  # it runs again after a restart
+                log.error(f"the result of evaluation {job.id!r} was not kept: {error}")
         if self._knows(job):
             self.jobs[job.key] = job
-            if durable:
-                try:
-                    await self._save(job)
-                except CoterieError as error:  # it runs again after a restart
-                    log.error(f"the result of evaluation {job.id!r} was not kept: {error}")
 
     async def _save(self, job: Job) -> None:
         body = encode(job)

@@ -308,13 +308,15 @@ class PostgresStore(Store):
 
     def _clear_free_pages(self) -> None:
         more = ", coterie_pieces" if self._has("pieces") else ""
-        with self._lock:
-            self._check_open()
-            try:
-                with self._writing(LONG) as session:
-                    session.execute(f"VACUUM coterie_log, coterie_users, coterie_snapshots{more}")
-            except psycopg.Error as error:
-                raise self._named(error, "write") from error
+        self._check_open()
+        try:  # in a session of its own, because it is long, and the log goes on
+            session = self._session("vacuum")
+            session.patience = LONG
+            session.execute(f"VACUUM coterie_log, coterie_users, coterie_snapshots{more}")
+        except psycopg.Error as error:
+            raise self._named(error, "vacuum") from error
+        finally:
+            self._drop("vacuum")
 
     @contextmanager
     def _writing(self, patience: float) -> Iterator[Session]:
