@@ -207,7 +207,7 @@ def test_an_erasure_that_failed_is_finished_when_asked_again(tmp_path: Path) -> 
             raise StoreError("no room")
 
         coordinator.store.rewrite = fail
-        with pytest.raises(Exception, match="the user is forgotten, but traces are left: no room; ask again"):
+        with pytest.raises(Exception, match="but traces are left: the store failed; ask again"):
             await coordinator.forget("ann-the-person")
         coordinator.store.rewrite = rewrite
         assert coordinator.store.scrubs() == [0]

@@ -20,7 +20,7 @@ from coterie.errors import ParameterError
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.coordination.standby import WAITING, Standby
 from coterie.service.core.records import Batch, Rank, Record, Reward, Tick, encode, pack
-from coterie.service.log.errors import PassingError, StaleError
+from coterie.service.log.errors import PassingError, StaleError, keep_trying
 from coterie.service.log.postgres_store import PostgresStore
 from coterie.service.log.recovery import ScrubbedMeanwhileError, recover, relearn
 from coterie.service.log.store import Append, KeyRow, Store, open_store
@@ -463,6 +463,18 @@ def test_one_who_waits_can_be_stopped_and_survives_a_restart_of_the_server() -> 
 
     with postgres.controlled() as server:
         asyncio.run(go(server))
+
+
+def test_a_session_whose_transaction_could_not_be_ended_is_given_up(database: str) -> None:
+    """A cancel may hit the end of a transaction that it has made fail."""
+    with closing(PostgresStore(database)) as store:
+        for write in (lambda: store.append(_ticks(0)), lambda: store.save_snapshot(1, b"state")):
+            store._write.execute("BEGIN")
+            with pytest.raises(psycopg.Error):
+                store._write.execute("SELECT 1 / 0")
+            keep_trying(write)
+        assert store.bounds() == (0, 1)
+        assert list(store.snapshots()) == [(1, b"state")]
 
 
 def test_services_that_start_at_once_make_the_tables_once(database: str) -> None:

@@ -219,7 +219,7 @@ class Coordinator:
         try:
             await self.sequencer.scrub()  # also users whom an earlier request could not finish forgetting
         except StoreError as error:
-            message = f"the user is forgotten, but traces are left: {error}; ask again"
+            message = f"the user is forgotten, but traces are left: {error.said}; ask again"
             raise Problem(503, "not_erased", message, 1) from error
         return number is not None
 

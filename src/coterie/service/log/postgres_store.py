@@ -11,6 +11,7 @@ from typing import Any, Unpack, final
 import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import TransactionStatus
 
 from coterie.errors import FileError
 from coterie.service.log.errors import (
@@ -40,8 +41,8 @@ THERE = {f"tcp_{name.removeprefix('tcp_')}": value for name, value in HERE.items
 }
 
 # What passes by itself, by SQLSTATE: whole classes (rolled back, too few resources, an operator's order), and a
-# read-only server, a lock that others hold, and an object that is in use.
-PASSING = ("40", "53", "57", "25006", "55P03", "55006")
+# read-only server, a transaction that failed before, a lock that others hold, and an object that is in use.
+PASSING = ("40", "53", "57", "25006", "25P02", "55P03", "55006")
 GONE = ("08", "57P01", "57P02", "57P03", "57P05", "25P03")  # with these the session is over
 
 # The beat has a table of its own, because transactions of the owner hold the row with its number.
@@ -429,6 +430,8 @@ class PostgresStore(Store):
         if not connected or unsaid or state.startswith(GONE):
             self._drop(name)
             return LostError(f"the connection to PostgreSQL is lost: {_line(error)}")
+        if session is not None and session.info.transaction_status != TransactionStatus.IDLE:
+            self._drop(name)  # its transaction could not be ended, because that was cancelled, too
         if isinstance(error, errors.DiskFull):
             return FullError(f"the store is full: {_line(error)}; make room on the server's disk")
         if state.startswith(PASSING):
