@@ -264,11 +264,13 @@ def restart(pair: Pair, rng: random.Random, longest: float) -> None:
 
 def lock(pair: Pair, rng: random.Random, longest: float) -> None:
     """Lock tables that the services need, for some seconds."""
-    tables = rng.sample(TABLES, rng.randrange(1, len(TABLES) + 1))
-    with _admin(pair) as session, session.transaction():
-        for table in tables:
-            session.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
-        time.sleep(rng.uniform(0, longest))
+    tables = ", ".join(rng.sample(TABLES, rng.randrange(1, len(TABLES) + 1)))
+    with _admin(pair) as session:
+        while True:
+            with suppress(psycopg.errors.DeadlockDetected), session.transaction():
+                session.execute(f"LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE")
+                time.sleep(rng.uniform(0, longest))
+                return
 
 
 def freeze_owner(pair: Pair, rng: random.Random, longest: float) -> None:
