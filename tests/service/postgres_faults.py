@@ -19,10 +19,11 @@ import psycopg
 
 from coterie.bench.service.loadtest import request_bytes
 from tests.service import postgres
-from tests.service.crash_press import Sender, connection
+from tests.service.crash_press import Request, Sender, connection
 from tests.service.log import test_crash as crash
 
 TIMEOUT = 1.5  # seconds after which a client turns to the other service
+LONG = 6.0  # the same for erasures and changes of policy, which read the whole log
 CONNECTIONS = 24  # that the server takes
 TABLES = ("coterie_log", "coterie_head", "coterie_owner", "coterie_lease", "coterie_users")
 
@@ -127,6 +128,15 @@ class Pair:
                 os.kill(child, signal.SIGKILL)
 
 
+class Ranks(Sender):
+    """A sender of ranks and rewards only: what must be answered soon."""
+
+    def _make(self) -> Request:
+        while (made := super()._make()).kind not in ("rank", "reward"):
+            pass
+        return made
+
+
 class Load:
     """Senders in a thread: each sends a request to one service or the other until one has acknowledged it."""
 
@@ -193,7 +203,7 @@ class Load:
         host = f"127.0.0.1:{self._pair.ports[place]}"
         wire = request_bytes(request.method, request.path, body, host, None)
         try:
-            async with asyncio.timeout(TIMEOUT):
+            async with asyncio.timeout(LONG if request.kind in ("forget", "configure") else TIMEOUT):
                 status, answer = await client.ask(wire)
         except (OSError, TimeoutError) as error:
             status, answer = 503, repr(error).encode()

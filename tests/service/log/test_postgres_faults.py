@@ -32,7 +32,9 @@ def _pressed(seed: int) -> Iterator[tuple[faults.Pair, faults.Load]]:
         store = server.url.removesuffix("/postgres") + "/store"
         pair = faults.Pair(start, server, store)
         try:
-            load = faults.Load(pair, [Sender(number, seed, facts, policies=True) for number in range(4)])
+            kinds = (Sender, Sender, faults.Ranks, faults.Ranks)
+            senders = [kind(number, seed, facts, policies=True) for number, kind in enumerate(kinds)]
+            load = faults.Load(pair, senders)
             try:
                 load.after(time.monotonic(), crash.PATIENCE)
                 yield pair, load
