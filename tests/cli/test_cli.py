@@ -95,7 +95,11 @@ def test_compare_prints_a_table_and_where_the_report_is(
     assert call(monkeypatch, *small(world, tmp_path / "out")) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == f"Report: {tmp_path / 'out' / 'report.html'}"
-    assert sum(line.startswith(("CAB", "LinUCB-SINGLE", "LinUCB-MULTIPLE", "RAN")) for line in lines) == 4
+    assert lines[0].startswith("No clear winner: ")
+    assert "2 runs cannot show more; try --runs 10." in " ".join(lines)
+    titles = ("CAB", "LinUCB-SINGLE", "LinUCB-MULTIPLE", "RAN")
+    assert sum(line.startswith(titles) and "±" in line for line in lines) == 4
+    assert lines[-2].startswith("Next: ") or lines[-3].startswith("Next: ")
     assert (tmp_path / "out" / "report.html").read_text().startswith("<!doctype html>")
 
 
@@ -110,14 +114,16 @@ def test_json_is_all_there_is_on_stdout_and_equals_the_table(
     assert call(monkeypatch, *small(world, tmp_path / "out")) == 0
     shown = capsys.readouterr()
     for policy in found["policies"]:
-        [line] = [line for line in shown.out.splitlines() if line.startswith(f"{policy['title']} ")]
+        [line] = [
+            line for line in shown.out.splitlines() if line.startswith(f"{policy['title']} ") and "±" in line
+        ]
         lost, ratio, share = policy["regret"], policy["regret_to_random"], policy["share_of_best"]
         assert f"{lost['mean']:,.0f} ± {lost['spread']:,.0f}" in line
-        assert f"{ratio['mean']:.2f} ± {ratio['spread']:.2f}" in line
-        assert f"{share['mean']:.1%}" in line
+        assert f"{ratio['mean']:.0%} ± {ratio['spread']:.0%}" in line
+        assert f"{share['mean']:.0%}" in line
         assert len(policy["runs"]) == 2
         assert all(Path(path).exists() for path in policy["traces"])
-    assert "14 of 14 runs were there already" in shown.err
+    assert "14 runs had been played before; to play again, remove" in shown.err
     assert json.loads((tmp_path / "out" / "result.json").read_text()) == found
 
 

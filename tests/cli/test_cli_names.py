@@ -127,7 +127,7 @@ def test_settings_are_pairs_and_files_and_later_ones_count(tmp_path: Path) -> No
 def test_tables_fit_80_columns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     numbers = ["1,083,000 ± 25,000", "0.15 ± 0.00", "83.6% ± 0.4%", "1,033.9", "100%"]
-    body = [["Hierarchical (alpha=0.05, gamma=0.1, items=features)", *numbers]]
+    body = [["Hierarchical (alpha=0.05, gamma=0.1, items=features)", *numbers], ["LinUCB-MULTIPLE", *numbers]]
     head = ["policy", "lost (regret)", "RAN's is 1", "earned", "asked", "shared"]
     from rich.console import Console
 
@@ -139,5 +139,6 @@ def test_tables_fit_80_columns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 80
     assert "…" not in shown
+    assert "LinUCB-MULTIPLE" in shown  # in one line
     for number in (*numbers, "0.859"):
         assert number in shown

@@ -14,7 +14,7 @@ from coterie.experiments import Comparison, Plan, compare, open_world, parse_spe
 from coterie.experiments.report.figures import write_curves
 from coterie.experiments.report.page import command, report
 from coterie.experiments.report.table import table
-from coterie.experiments.report.words import headline, lead, reasons_title
+from coterie.experiments.report.words import headline, lead, reason, reasons_title
 from coterie.experiments.run.specs import DEFAULT
 from coterie.experiments.run.worlds import make_world
 
@@ -38,7 +38,7 @@ def with_regrets(comparison: Comparison, **regrets: list[float]) -> Comparison:
     results = []
     for result in comparison.results:
         lost = regrets[result.spec.text.replace("-", "_")]
-        runs = [run._replace(regret=value) for run, value in zip(result.runs, lost, strict=True)]
+        runs = [result.runs[0]._replace(regret=value) for value in lost]
         results.append(replace(result, runs=runs))
     results.sort(key=lambda result: result.over("regret").mean)
     return replace(comparison, results=results)
@@ -108,18 +108,18 @@ def test_what_users_named_is_escaped(comparison: Comparison) -> None:
     assert "<world>" not in text
 
 
+def runs(mean: float) -> list[float]:
+    """Return the regrets of ten runs around a mean; the same deviations for all policies, and a little of its own."""
+    return [mean + k + 0.001 * mean * (k % 3) for k in range(-5, 5)]
+
+
 def test_the_words_name_the_recommended_policy_whether_it_won_or_not(comparison: Comparison) -> None:
-    rest = {
-        "dynucb": [30.0, 30.0],
-        "club": [40.0, 40.0],
-        "linucb_single": [80.0, 80.0],
-        "random": [200.0, 200.0],
-    }
-    rest = {name: [one, other + 2.01] for name, (one, other) in rest.items()}
-    rest["linucb_multiple"] = [90.0, 92.01]
-    won = with_regrets(comparison, hierarchical=[10.0, 12.0], cab=[20.0, 22.01], **rest)
-    assert headline(won) == "Hierarchical won: it lost 48% less than the next best"
-    lost = with_regrets(comparison, hierarchical=[20.0, 22.01], cab=[10.0, 12.0], **rest)
+    rest = {"dynucb": 30, "club": 40, "linucb_single": 80, "random": 200, "linucb_multiple": 90}
+    others = {name: runs(mean) for name, mean in rest.items()}
+    won = with_regrets(comparison, hierarchical=runs(10), cab=runs(20), **others)
+    assert headline(won) == "Hierarchical won: it lost 51% less than CAB, the next best"
+    assert reason(won).startswith("It lost less than CAB in 10 of 10 runs (by 10 to ")
+    lost = with_regrets(comparison, hierarchical=runs(20), cab=runs(10), **others)
     assert headline(lost) == "Hierarchical did not win here: CAB did"
     assert "Hierarchical won" not in report(lost)
 
@@ -135,41 +135,43 @@ def test_the_curves_are_a_picture_of_their_own(comparison: Comparison, tmp_path:
 
 def test_the_words_say_that_cab_won_only_if_it_did(without_ours: Comparison) -> None:
     comparison = without_ours
-    rest = {"linucb_single": [80.0, 82.01], "random": [200.0, 202.01]}
-    won = with_regrets(comparison, cab=[10.0, 12.0], linucb_multiple=[20.0, 22.01], **rest)
-    assert headline(won) == "CAB won: it lost 48% less than the next best"
-    assert "such a lead would be found in fewer than 1 in 100 comparisons where all lose the same" in lead(
-        won
-    )
+    rest = {"linucb_single": runs(80), "random": runs(200)}
+    won = with_regrets(comparison, cab=runs(10), linucb_multiple=runs(20), **rest)
+    assert headline(won).startswith("CAB won: it lost ")
+    assert "equal policies differ so much in fewer than 1 in 100 comparisons" in lead(won)
     assert reasons_title(won) == "Why CAB won"
 
-    lost = with_regrets(comparison, cab=[20.0, 22.01], linucb_multiple=[10.0, 12.0], **rest)
+    lost = with_regrets(comparison, cab=runs(20), linucb_multiple=runs(10), **rest)
     assert headline(lost) == "CAB did not win here: LinUCB-MULTIPLE did"
     assert "CAB won" not in report(lost)
 
-    wide = with_regrets(comparison, cab=[10.0, 20.0], linucb_multiple=[10.1, 24.0], **rest)
-    assert headline(wide).startswith("No clear winner")  # ahead twice, but by 0.1 and by 4
-    few = with_regrets(comparison, cab=[10.0, 12.0], linucb_multiple=[20.0, 24.0], **rest)
-    assert headline(few).startswith("No clear winner")  # by 10 and by 12: two runs cannot tell
-    close = with_regrets(comparison, cab=[10.0, 21.0], linucb_multiple=[12.0, 20.0], **rest)
-    assert headline(close) == "No clear winner in 2 runs: CAB came before LinUCB-MULTIPLE"
-    assert "do not rely on the order" in lead(close)
+    close = with_regrets(comparison, cab=runs(10), linucb_multiple=[*runs(10.5)[:6], *runs(9.5)[6:]], **rest)
+    assert headline(close).startswith(
+        "No clear winner: CAB lost less than LinUCB-MULTIPLE in 6 of 10 runs (from "
+    )
+    assert reason(close).endswith("so do not rely on the order; try --runs 20.")
     assert "CAB won" not in report(close)
+    few = {name: values[:3] for name, values in rest.items()}
+    short = with_regrets(comparison, cab=[10, 12, 14], linucb_multiple=[448, 490, 546], **few)
+    assert headline(short) == "No clear winner: CAB lost less than LinUCB-SINGLE in 3 of 3 runs (by 63 to 65)"
+    assert reason(short) == "3 runs cannot show more; try --runs 10."
 
 
 def test_a_single_run_is_called_one(tmp_path: Path) -> None:
     plan = Plan("small", make_world(SMALL), parse_specs("linucb-multiple"), 50, 1, 0, tmp_path)
     alone = compare(plan, workers=1)
     assert headline(alone) == "LinUCB-MULTIPLE on its own"
-    assert "luck" in lead(alone)
+    assert reason(alone) == "Name more policies to compare it with (--policies)."
     assert "neighbour of user" not in report(alone)  # it has none to show
 
 
 def test_a_single_run_of_a_world_names_no_winner(tmp_path: Path) -> None:
     plan = Plan("small", make_world(SMALL), parse_specs("linucb-multiple,random"), 300, 1, 0, tmp_path)
     found = compare(plan, workers=1)
-    assert headline(found).startswith("No clear winner in a single run: LinUCB-MULTIPLE came before RAN")
-    assert "luck" in lead(found)
+    assert headline(found).startswith(
+        "No clear winner: LinUCB-MULTIPLE lost less than RAN in 1 of 1 run (by "
+    )
+    assert lead(found).endswith("1 run cannot show more; try --runs 10.")
     assert "±" not in str(table(found))
 
 

@@ -18,6 +18,7 @@ from typing import NamedTuple, final
 import numpy as np
 
 from coterie.arrays import Floats
+from coterie.evaluation.verdict import FEW, by_student
 
 
 class Span(NamedTuple):
@@ -72,6 +73,21 @@ class Evidence:
         """The effective sample size (Σw)²/Σw²: how many records of the policy itself would be equally informative."""
         squares = float(self.weights @ self.weights)
         return float(self.weights.sum()) ** 2 / squares if squares else 0.0
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the log is worth enough records of the policy."""
+        return self.effective >= FEW
+
+    def chance_over(self, other: "Evidence") -> float:
+        """Return the share of logs in which this one would be ahead by this much or more, if both earned the same."""
+        worst = max(self.largest, other.largest) * self.span.size
+        unseen = (self.lost + other.lost) * self.span.size
+        apart = np.append(self.terms - other.terms - unseen, -worst)
+        ahead = float(apart.mean())
+        if not ahead > 0 or not math.isfinite(worst):
+            return 1.0
+        return by_student(ahead * len(apart), apart - ahead)
 
     def part(self, first: int, last: int) -> "Evidence":
         """Return some of the records."""

@@ -5,7 +5,8 @@ from typing import Any
 
 from coterie.evaluation.estimates import METHODS, TITLES, Estimate
 from coterie.evaluation.evaluate import Evaluation, Result
-from coterie.evaluation.verdict import FEW, LEVEL, chance, chance_of_best, is_ahead
+from coterie.evaluation.verdict import LEVEL, chance_of_best, is_ahead
+from coterie.report.page import count
 
 LOGGED = "logged"
 
@@ -35,24 +36,27 @@ def ahead_of_logged(evaluation: Evaluation) -> list[str]:
     return [
         result.name
         for result in others
-        if result.evidence.effective >= FEW and chance(result.evidence, shown) * len(others) <= LEVEL
+        if result.evidence.is_enough and result.evidence.chance_over(shown) * len(others) <= LEVEL
     ]
 
 
 def lead(evaluation: Evaluation) -> str:
     """Return the result in a few sentences."""
     first, *others = evaluation.results
-    text = f"{_called(first)} {_earned(first)} per decision {_within(first.best_estimate)}"
+    shape = number_format(evaluation)
+    text = f"{_called(first)} {_earned(first, shape)} per decision {_within(first.best_estimate, shape)}"
     shown = next((result for result in others if result.name == LOGGED), None)
     second = shown or (others[0] if others else None)
     if second is None:
         return f"{text}."
-    text = f"{text}; {_called(second, False)} {_earned(second)} {_within(second.best_estimate)}."
+    text = (
+        f"{text}; {_called(second, False)} {_earned(second, shape)} {_within(second.best_estimate, shape)}."
+    )
     few = min(evaluation.results, key=lambda result: result.evidence.effective)
-    if few.evidence.effective < FEW:
+    if not few.evidence.is_enough:
         return (
-            f"{text} But for {few.name} the log is worth only {few.evidence.effective:.0f} records of its own, too "
-            "few to compare."
+            f"{text} But for {few.name} the log is worth only {count(few.evidence.effective, 'record')} of its own, "
+            "too few to compare."
         )
     if is_clear(evaluation):
         return f"{text} Such a lead would be found in fewer than 1 in 100 logs where all earn the same."
@@ -72,26 +76,29 @@ def _called(result: Result, begins: bool = True) -> str:
     return "What was shown" if begins else "what was shown"
 
 
-def _earned(result: Result) -> str:
+def _earned(result: Result, shape: str) -> str:
     verb = "earned" if result.name == LOGGED else "would have earned"
-    return f"{verb} {result.best_estimate.value:.3f}"
+    return f"{verb} {result.best_estimate.value:{shape}}"
 
 
-def _within(value: Estimate) -> str:
-    return f"({value.low:.3f} to {value.high:.3f})"
+def _within(value: Estimate, shape: str) -> str:
+    return f"({value.low:{shape}} to {value.high:{shape}})"
 
 
-def _cell(value: Estimate) -> str:
-    return f"{value.value:.3f} {_within(value)}"
+def number_format(evaluation: Evaluation) -> str:
+    """Return the format of rewards: three decimals, or as many as show two digits of the largest estimate."""
+    largest = max(abs(result.best_estimate.value) for result in evaluation.results)
+    return f".{max(3, 1 - math.floor(math.log10(largest))) if largest > 0 else 3}f"
 
 
 def table(evaluation: Evaluation) -> tuple[list[str], list[list[str]]]:
     """Return the head and one line per policy, best first."""
     head = ["policy", *(TITLES[name] for name in reversed(METHODS)), "worth (records)", "largest weight"]
+    shape = number_format(evaluation)
     body = [
         [
             result.name,
-            *(_cell(result.estimates[name]) for name in reversed(METHODS)),
+            *(f"{one.value:{shape}} {_within(one, shape)}" for one in _as_shown(result)),
             f"{result.evidence.effective:,.0f} of {result.evidence.n:,}",
             f"{result.evidence.weights.max():.3g}",
         ]
@@ -100,16 +107,26 @@ def table(evaluation: Evaluation) -> tuple[list[str], list[list[str]]]:
     return head, body
 
 
+def _as_shown(result: Result) -> list[Estimate]:
+    return [result.estimates[name] for name in reversed(METHODS)]
+
+
 def short_table(evaluation: Evaluation) -> tuple[list[str], list[list[str]]]:
     """Return the same for a narrow terminal, with the interval of the doubly robust estimate only."""
     head = ["policy", "earned", f"{evaluation.level:.0%} interval", "direct", "SNIPS", "IPS", "worth"]
-    body = []
+    shape, body = number_format(evaluation), []
     for result in evaluation.results:
         value, low, high = result.best_estimate
-        others = [f"{result.estimates[name].value:.3f}" for name in ("dm", "snips", "ips")]
+        others = [f"{result.estimates[name].value:{shape}}" for name in ("dm", "snips", "ips")]
         worth = f"{result.evidence.effective:,.0f}"
-        body.append([result.name, f"{value:.3f}", f"{low:.3f} to {high:.3f}", *others, worth])
+        body.append([result.name, f"{value:{shape}}", f"{low:{shape}} to {high:{shape}}", *others, worth])
     return head, body
+
+
+COLUMNS = (
+    "Earned is per decision, by the doubly robust estimate; direct, SNIPS and IPS are other estimates of it. "
+    "Worth is how many records of the policy's own would say as much as this log."
+)
 
 
 def as_text(evaluation: Evaluation) -> str:

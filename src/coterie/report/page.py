@@ -33,6 +33,15 @@ STYLE: dict[Any, Any] = {
 }
 
 
+def count(n: float, thing: str) -> str:
+    """Return a number with what it counts, in the singular or the plural.
+
+    >>> count(1, "record"), count(2_000, "record")
+    ('1 record', '2,000 records')
+    """
+    return f"{n:,.0f} {thing}{'' if round(n) == 1 else 's'}"
+
+
 def figure(
     title: str, plot: Callable[[Any, Any], None], about: Any, caption: str, *, height: float = 3.4
 ) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 
 from coterie.errors import ParameterError
 from coterie.policies import POLICIES
+from coterie.report.page import count
 from coterie.theory.distances import Distances, measure_distances
 from coterie.theory.groups import Groups, count_groups
 from coterie.theory.records import Records
@@ -34,13 +35,13 @@ class Advice(NamedTuple):
             APART: {"policy": "linucb", "shared": False, "alpha": 0.1},
             ONE: {"policy": "linucb", "shared": True, "alpha": 0.1},
             NEAR: {"policy": "cab", "alpha": self.sharing.alpha, "gamma": gamma},
-            NOTHING: {"policy": "random"},
+            NOTHING: {"policy": "hierarchical"},
         }
         return settings[self.recommended]
 
     @property
     def recommended(self) -> str:
-        """The policy with the best predictions on held-out records; "random" if none beats chance."""
+        """The policy with the best predictions on held-out records; "none" if no policy beats chance."""
         return recommend(self.sharing.standings)
 
     def numbers(self) -> dict[str, Any]:
@@ -101,25 +102,21 @@ class Advice(NamedTuple):
         }
 
     def words(self) -> list[str]:
-        """The advice in plain sentences, the conclusion first."""
-        shared, first = self.sharing, int(self.sharing.first[0])
-        verdict = {
-            "pays": "Share feedback between users: it is likely to pay here.",
-            "does not pay": "Keep users separate: sharing feedback is not likely to pay here.",
-            "unclear": "This log does not show whether sharing feedback pays; try both.",
-        }[shared.verdict]
-        records = "record" if first == 1 else "records"
+        """The advice in plain sentences, the answer first."""
+        shared, first, last = self.sharing, int(self.sharing.first[0]), int(self.sharing.first[-1])
         lines = [
-            verdict,
-            f"Of two items shown to a user of which one paid more, a model that has seen {first} {records} of each "
-            f"user finds the better one {_of_100(shared.own[0])} if it knows only this user, and "
-            f"{_of_100(shared.shared[0])} if users share. From {int(shared.first[-1])} records on it is "
+            self.answer(),
+            f"Of two items shown to a user of which one paid more, a model that has seen {count(first, 'record')} of "
+            f"each user finds the better one {_of_100(shared.own[0])} if it knows only this user, and "
+            f"{_of_100(shared.shared[0])} if users share. With {count(last, 'record')} or more it is "
             f"{_of_100(shared.own[-1])} and {_of_100(shared.shared[-1])}. By chance it is 50 times in 100.",
             f"Averaged over these sizes sharing gains {100 * shared.gain:.1f} in 100 "
             f"(95 % interval {100 * shared.low:.1f} to {100 * shared.high:.1f}); a gain below {100 * WORTH:g} is "
             "not worth the effort.",
             self.because(),
         ]
+        if self.recommended == NOTHING:
+            return lines
         if self.groups is not None:
             g = self.groups
             lines.append(
@@ -130,12 +127,24 @@ class Advice(NamedTuple):
         else:
             lines.append("No item was shown often enough to the same users to count groups of users.")
         d = self.distances
-        lines.append(
-            f"Two users' models are on average {d.mean:.2f} apart. On halves of the data, two users are "
-            f"{d.between:.2f} apart and a user from itself {d.within:.2f}, which is noise alone: "
-            + ("users hardly differ." if d.ratio < 1.1 else f"users differ {d.ratio:.1f} times as much.")
-        )
+        if d.ratio >= 1.1:
+            lines.append(
+                f"Over all items, the models of two users are {d.ratio:.1f} times as far apart as two models of one "
+                "user, each from half of the records."
+            )
         return lines
+
+    def answer(self) -> str:
+        """Which policy to start with and whether users should share, in one sentence."""
+        start = f"Start with {self.command()}"
+        if self.recommended == NOTHING:
+            return f"{start}, but expect little: this log does not show what users like."
+        by_itself = ", and it finds that out by itself" if self.recommended == PRIOR else ""
+        return {
+            "pays": f"{start}: users should share feedback, which is likely to pay here.",
+            "does not pay": f"{start}: sharing feedback between users is not likely to pay here{by_itself}.",
+            "unclear": f"{start}: this log does not show whether sharing feedback pays{by_itself}.",
+        }[self.sharing.verdict]
 
     def because(self) -> str:
         """Why the recommended policy is recommended, in a sentence or two."""
@@ -144,8 +153,8 @@ class Advice(NamedTuple):
         found = f"On held-out records, the better of two was found this many times in 100: {scores}."
         if chosen == NOTHING:
             return (
-                f"{found} None is better than a coin ({100 * COIN:g}) beyond doubt, so this log says nothing about "
-                "what users like: collect more records or other features first."
+                f"{found} None is better than a coin ({100 * COIN:g}) beyond doubt: collect more records or other "
+                "features. Hierarchical has nothing to tune, and learns while it collects them."
             )
         if chosen != PRIOR:
             return f"{found} {chosen} is ahead of hierarchical beyond doubt, so start with it."

@@ -14,7 +14,7 @@ from coterie.policies import Hierarchical
 from coterie.policies.base.batch import Batch
 from coterie.theory.records import Records
 
-PRIOR, APART, ONE, NEAR, NOTHING = "hierarchical", "linucb-multiple", "linucb-single", "cab", "random"
+PRIOR, APART, ONE, NEAR, NOTHING = "hierarchical", "linucb-multiple", "linucb-single", "cab", "none"
 POLICIES = (PRIOR, APART, ONE, NEAR)
 SURE = 2.4  # standard errors: among three equal policies, one leads by this much in 1 of 40 logs by chance
 COIN = 0.5
@@ -70,7 +70,7 @@ def rank_policies(scores: Floats, users: Ints) -> list[Standing]:
 
 
 def recommend(standings: Sequence[Standing]) -> str:
-    """Return the policy to start with: Hierarchical, a significantly better one, or "random"."""
+    """Return the policy that predicts best: Hierarchical, a significantly better one, or "none"."""
     if not any(one.learns for one in standings):
         return NOTHING
     ahead = [one for one in standings if one.is_ahead]

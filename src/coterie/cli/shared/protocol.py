@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,14 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from coterie.cli.shared.tables import result_table
 from coterie.experiments import Plan, Spec
 from coterie.experiments.report.evidence import final_table, warnings, write_evidence
+from coterie.experiments.report.words import columns, headline, reason
 from coterie.experiments.run.parallel import Told, Workers
-from coterie.experiments.study.protocol import QUICK_RUNS, Protocol, run_protocol
+from coterie.experiments.study.protocol import PAPER_RUNS, QUICK_RUNS, Protocol, run_protocol
 from coterie.experiments.study.reproduce import Evidence, title_of
 from coterie.experiments.study.reproduce import reproduce as do_all
+from coterie.report.page import count
+
+IN_TERMINAL = 3  # columns of the final table: policy and results; the report has the others, too
 
 
 def make_protocol(
@@ -39,7 +43,7 @@ def make_protocol(
         data,
         specs,
         out / (f"{stem}-quick" if quick else stem),
-        n_runs=runs if runs is not None else QUICK_RUNS if quick else 5,
+        n_runs=runs if runs is not None else QUICK_RUNS if quick else PAPER_RUNS,
         seed=seed,
         tuning_runs=tuning_runs,
         n_rounds=rounds,
@@ -47,8 +51,17 @@ def make_protocol(
     )
 
 
-def do(protocol: Protocol, notes: Console, workers: int | Workers | None, silent: bool) -> Evidence:
-    """Run the protocol and write the report; print the table unless `silent`. Ctrl-C prints how to continue."""
+def do(
+    protocol: Protocol,
+    notes: Console,
+    workers: int | Workers | None,
+    silent: bool,
+    answer: Callable[[Protocol], Sequence[str]] = lambda protocol: (),
+) -> Evidence:
+    """Run the protocol and write the report. Ctrl-C prints how to continue.
+
+    Unless `silent`, print the lines of `answer`, the verdict and the table.
+    """
     try:
         with _bars(protocol, notes) as (tuning, reporting):
             evidence = do_all(protocol, run_protocol(protocol, tuning, reporting, workers))
@@ -58,7 +71,7 @@ def do(protocol: Protocol, notes: Console, workers: int | Workers | None, silent
         raise typer.Exit(130) from None
     report = write_evidence(evidence, ["coterie", *sys.argv[1:]])
     if not silent:
-        _print(evidence, report)
+        _print(evidence, report, answer(protocol))
     return evidence
 
 
@@ -85,14 +98,17 @@ def _bars(protocol: Protocol, console: Console) -> Iterator[tuple[Told, Any]]:
         yield tuning, reporting
 
 
-def _print(evidence: Evidence, report: Path) -> None:
-    protocol = evidence.protocol
-    title = (
-        f"{evidence.title}: {protocol.n_reported:,} rounds reported, {protocol.n_runs} runs, mean ± "
-        f"{'sampling error' if protocol.data.is_log else 'spread'}"
-    )
+def _print(evidence: Evidence, report: Path, answer: Sequence[str]) -> None:
+    """Print the answer and the verdict, then the numbers."""
+    protocol, comparison = evidence.protocol, evidence.comparison
+    error = "sampling error" if protocol.data.is_log else "spread"
+    runs = count(protocol.n_runs, "run")
+    title = f"{evidence.title}: {protocol.n_reported:,} rounds reported, {runs}, mean ± {error}"
+    head, body = final_table(evidence)
     console = Console()
-    console.print(result_table(title, *final_table(evidence)))
-    for text in warnings(evidence):
-        console.print(f"Note: {text}", highlight=False)
+    for text in (*answer, f"{headline(comparison)}. {reason(comparison)}", ""):
+        console.print(text, markup=False, highlight=False)
+    console.print(result_table(title, head[:IN_TERMINAL], [line[:IN_TERMINAL] for line in body]))
+    for text in ("", columns(comparison), *(f"Note: {text}" for text in warnings(evidence))):
+        console.print(text, markup=False, highlight=False)
     console.print(f"Report: {os.path.relpath(report)}", soft_wrap=True, highlight=False)

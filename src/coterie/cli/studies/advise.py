@@ -45,7 +45,6 @@ def advise(
         return
     for line in advice.words():
         print(line)
-    print(f"Start with: {advice.command()}")
     print(f"Page: {os.path.relpath(page)}")
 
 

@@ -16,14 +16,15 @@ from coterie.cli.shared.workers import EngineOption, RayOption, open_workers
 from coterie.cli.tracking import MlflowOption, opened
 from coterie.data import WORLDS
 from coterie.experiments import Comparison, Plan, open_world, parse_specs, write_report
-from coterie.experiments import compare as play_all
 from coterie.experiments.report.figures import write_curves
 from coterie.experiments.report.table import as_json, table
-from coterie.experiments.report.words import headline, lead
+from coterie.experiments.report.words import columns, headline, next_step, reason
 from coterie.experiments.run.specs import DEFAULT, names
+from coterie.experiments.study.compare import LOG_RUNS, MOST_RUNS, N_RUNS, compare_until_clear
+from coterie.report.page import count
 
 FIRST_WORLD = next(iter(WORLDS))
-N_ROUNDS = 10_000
+N_ROUNDS = 3_000
 
 
 def compare(
@@ -46,7 +47,13 @@ def compare(
     rounds: Annotated[
         int | None, typer.Option(help="Rounds of each run.", show_default=f"{N_ROUNDS}; all of a log")
     ] = None,
-    runs: Annotated[int, typer.Option(help="Runs of each policy, each with a seed of its own.")] = 3,
+    runs: Annotated[
+        int | None,
+        typer.Option(
+            help="Runs of each policy, each with a seed of its own.",
+            show_default=f"{N_RUNS}, and {MOST_RUNS} if these show no winner; {LOG_RUNS} on a log",
+        ),
+    ] = None,
     seed: SeedOption = 0,
     out: Annotated[Path, typer.Option(help="Folder for the report and the traces.")] = Path("out/compare"),
     as_json_: JsonOption = False,
@@ -68,13 +75,15 @@ def compare(
     place = open_world(world)
     longest = getattr(place, "n_rounds", None)  # a log ends, a world does not
     n_rounds = longest or N_ROUNDS if rounds is None else min(rounds, longest or rounds)
-    plan = Plan(world, place, parse_specs(policies), n_rounds, runs, seed, out)
+    usual = LOG_RUNS if getattr(place, "is_log", False) else N_RUNS
+    plan = Plan(world, place, parse_specs(policies), n_rounds, usual if runs is None else runs, seed, out)
     notes = Console(stderr=True)
     log = opened(mlflow)
     before = sum(path.exists() for _, path in plan.all_tasks())
+    most = MOST_RUNS if runs is None else runs
     try:
-        with open_workers(workers, ray, engine) as them, bars(plan, notes) as told:
-            comparison = play_all(plan, told, them)
+        with open_workers(workers, ray, engine) as them:
+            comparison = compare_until_clear(plan, most, lambda plan: bars(plan, notes), them)
         report = write_report(comparison, out / "report.html")
         write_curves(comparison, out / "curves.svg")
     except KeyboardInterrupt:
@@ -84,8 +93,7 @@ def compare(
     (out / "result.json").write_text(json.dumps(as_json(comparison), indent=2))
     log(comparison, [out / name for name in ("report.html", "curves.svg", "result.json")])
     if before:
-        runs_there = f"{before} of {len(plan.all_tasks())} runs were there already"
-        _say(notes, f"{runs_there}; remove {out / 'traces'} to play them again.")
+        _say(notes, f"{count(before, 'run')} had been played before; to play again, remove {out / 'traces'}.")
     if as_json_:
         print(json.dumps(as_json(comparison), indent=2))
     else:
@@ -99,10 +107,12 @@ def _say(console: Console, text: str) -> None:
 
 def _print(comparison: Comparison, report: Path) -> None:
     plan = comparison.plan
-    runs = "1 run" if plan.n_runs == 1 else f"{plan.n_runs} runs"
-    shown = "mean ± sampling error" if plan.is_log else "mean ± spread" if plan.n_runs > 1 else "no spread"
-    title = f"{plan.name}: {plan.n_rounds:,} rounds, {runs}, {shown}"
     console = Console()
+    for text in (f"{headline(comparison)}. {reason(comparison)}", ""):
+        console.print(text, markup=False, highlight=False)
+    shown = "mean ± sampling error" if plan.is_log else "mean ± spread" if plan.n_runs > 1 else "no spread"
+    title = f"{plan.name}: {plan.n_rounds:,} rounds, {count(plan.n_runs, 'run')}, {shown}"
     console.print(result_table(title, *table(comparison)))
-    _say(console, headline(comparison) + (f". {lead(comparison)}" if plan.is_log else "."))
+    for text in ("", columns(comparison), "", next_step(comparison)):
+        console.print(text, markup=False, highlight=False)
     _say(console, f"Report: {report}")

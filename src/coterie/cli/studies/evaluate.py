@@ -63,7 +63,8 @@ def evaluate(
     """
     from coterie.evaluation import as_json, open_interactions, write_evaluation
     from coterie.evaluation import evaluate as look_into
-    from coterie.evaluation.words import headline, lead, short_table
+    from coterie.evaluation.words import COLUMNS, headline, lead, short_table
+    from coterie.report.page import count
 
     opened = open_interactions(log, user_path=user_path)
     named = make_policies(policies, opened, seed)
@@ -85,11 +86,13 @@ def evaluate(
     if as_json_:
         print(numbers)
         return
-    head, body = short_table(found)
     console = Console()
-    console.print(result_table(f"{opened.name}: {len(opened.interactions):,} decisions", head, body))
-    for line in (f"{headline(found)}. {lead(found)}", *found.notes, f"Page: {os.path.relpath(page)}"):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    title = f"{opened.name}: {count(len(opened.interactions), 'decision')}"
+    console.print(f"{headline(found)}. {lead(found)}", "", sep="\n", markup=False, highlight=False)
+    console.print(result_table(title, *short_table(found)))
+    for line in ("", COLUMNS, *found.notes):
+        console.print(line, markup=False, highlight=False)
+    console.print(f"Page: {os.path.relpath(page)}", markup=False, highlight=False, soft_wrap=True)
 
 
 def make_policies(text: str, log: "InteractionLog", seed: int) -> dict[str, Any]:

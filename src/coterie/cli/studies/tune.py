@@ -15,6 +15,7 @@ from coterie.data.logs.log import open_log
 from coterie.errors import ParameterError
 from coterie.experiments import parse_specs
 from coterie.experiments.run.specs import DEFAULT
+from coterie.experiments.study.protocol import Protocol
 from coterie.experiments.study.reproduce import numbers
 
 
@@ -61,11 +62,13 @@ def tune(
     )  # fmt: skip
     log_evidence = opened(mlflow)
     with open_workers(workers, ray, engine) as them:
-        evidence = do(protocol, notes, them, as_json)
+        evidence = do(protocol, notes, them, as_json, _answer)
     log_evidence(evidence.comparison, protocol.out.iterdir())
     if as_json:
         print(json.dumps(numbers(evidence), indent=2))
-        return
-    print("Best in tuning:")
-    for spec in protocol.specs:
-        print(f"  {protocol.best(spec).text}")
+
+
+def _answer(protocol: Protocol) -> list[str]:
+    """Return each policy's best settings, as `--policies` takes them."""
+    best = ",".join(protocol.best(spec).text for spec in protocol.specs)
+    return [f"Best settings in tuning on {protocol.name}: {best}"]

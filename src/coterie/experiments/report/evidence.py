@@ -9,13 +9,13 @@ from pathlib import Path
 from coterie.experiments.report.page import from_template
 from coterie.experiments.report.paper_figures import in_page
 from coterie.experiments.report.table import paid
-from coterie.experiments.report.words import is_clear
-from coterie.experiments.study.compare import Comparison, Result
+from coterie.experiments.report.words import headline, reason
+from coterie.experiments.study.compare import Result
 from coterie.experiments.study.metrics import shown
 from coterie.experiments.study.protocol import Protocol
 from coterie.experiments.study.reproduce import Evidence, statistics
 from coterie.experiments.study.tuning import is_by_luck, read_score
-from coterie.report.page import plain_table, write_html
+from coterie.report.page import count, plain_table, write_html
 
 FIGURES = {
     "figure-1": (
@@ -46,7 +46,7 @@ def page(evidence: Evidence, command: Sequence[str]) -> str:
     return from_template(
         "reproduce.html",
         plan,
-        title=escape(f"{evidence.title}: {headline(evidence)}"),
+        title=escape(f"{evidence.title}: {headline(evidence.comparison)}"),
         lead=escape(lead(evidence)),
         warnings="\n".join(f'<p class="warning">{escape(text)}</p>' for text in warnings(evidence)),
         statistics=plain_table(*statistics_table(evidence)),
@@ -60,38 +60,15 @@ def page(evidence: Evidence, command: Sequence[str]) -> str:
     )
 
 
-def headline(evidence: Evidence) -> str:
-    """Return which policy came first, or that there is no clear winner."""
-    first, *others = evidence.comparison.results
-    if not others:
-        return f"{first.spec.title} alone"
-    if not is_clear(evidence.comparison):
-        return f"No clear winner: {first.spec.title} came before {others[0].spec.title}"
-    return f"{first.spec.title} came first"
-
-
 def lead(evidence: Evidence) -> str:
-    """Return the result in two sentences."""
+    """Return the result in a few sentences."""
     first, *others = evidence.comparison.results
     is_log = evidence.protocol.data.is_log
     what = "a click-through rate of" if is_log else "a regret over RAN's of"
     text = f"{first.spec.title} came to {what} {_final(first, is_log)}"
-    if others:
-        text += f", the next, {others[0].spec.title}, to {_final(others[0], is_log)}"
-        text += f". {_how_sure(evidence.comparison)}"
-    return text + "."
-
-
-def _how_sure(comparison: Comparison) -> str:
-    """Return how significant the order of the first two is."""
-    clear = is_clear(comparison)
-    if comparison.plan.is_log:
-        fewer = "in fewer than 1 in 100 logs" if clear else "too often"
-        return f"Such a lead would be found {fewer} where all pay the same"
-    if comparison.plan.n_runs == 1:
-        return "This was a single run"
-    fewer = "in fewer than 1 in 100 comparisons" if clear else "too often"
-    return f"By how the runs differ, such a lead would be found {fewer} where all lose the same"
+    if not others:
+        return f"{text}."
+    return f"{text}, the next, {others[0].spec.title}, to {_final(others[0], is_log)}. {reason(evidence.comparison)}"
 
 
 def warnings(evidence: Evidence) -> list[str]:
@@ -119,8 +96,9 @@ def tuned_by_luck(protocol: Protocol) -> list[str]:
         if is_by_luck(tried):
             kept = sorted(one.kept for one in tried)[len(tried) // 2]
             notes.append(
-                f"{spec.title} kept about {kept:,} records in tuning, too few to tell its {len(tried)} settings "
-                "apart: the one taken may be no better than the others. Tune on a longer log, or fix the settings."
+                f"{spec.title} kept about {count(kept, 'record')} in tuning, too few to tell its {len(tried)} "
+                "settings apart: the one taken may be no better than the others. Tune on a longer log, or fix the "
+                "settings."
             )
     return notes
 

@@ -16,7 +16,7 @@ from coterie.experiments.report.table import table
 from coterie.experiments.report.words import about, headline, lead, reasons, reasons_title
 from coterie.experiments.run.specs import Spec
 from coterie.experiments.study.compare import Comparison, Plan
-from coterie.report.page import SERIES, frame, plain_table, write_html
+from coterie.report.page import SERIES, count, frame, plain_table, write_html
 
 LOST = (
     "The curves show what each program has lost so far by not showing the best candidate, which only we "
@@ -68,7 +68,7 @@ def from_template(name: str, plan: Plan, *, title: str, command: str, **values: 
     template = Template(folder.joinpath(name).read_text("utf-8"))
     values |= {
         "again": AGAIN.format(escape(command)),
-        "runs": f"{plan.n_runs} {'run' if plan.n_runs == 1 else 'runs'}",
+        "runs": count(plan.n_runs, "run"),
         "seeds": ", ".join(map(str, plan.seeds)),
         "version": escape(coterie.__version__),
     }

@@ -3,12 +3,11 @@
 import math
 from typing import Any
 
-from coterie.experiments.report.words import is_clear
 from coterie.experiments.study.compare import Comparison, Result
 from coterie.experiments.study.metrics import Spread, Summary, shown
 
-WORLD_HEAD = ["policy", "lost (regret)", "RAN's is 1", "earned of best", "users asked", "shared"]
-LOG_HEAD = ["policy", "paid (CTR)", "kept records", "users asked", "shared"]
+WORLD_HEAD = ["policy", "lost", "of what RAN lost", "earned of the possible"]
+LOG_HEAD = ["policy", "paid per record", "records used"]
 
 
 def table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
@@ -22,22 +21,17 @@ def table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
 
 
 def _world_line(result: Result) -> list[str]:
-    to_random = "" if result.to_random is None else shown(*result.to_random, ".2f")
+    to_random = "" if result.to_random is None else shown(*result.to_random, ".0%")
     return [
         result.spec.title,
         shown(*result.over("regret"), ",.0f"),
         to_random,
-        shown(*result.over("share_of_best"), ".1%"),
-        *_sharing(result),
+        shown(*result.over("share_of_best"), ".0%"),
     ]
 
 
 def _log_line(result: Result) -> list[str]:
-    return [result.spec.title, paid(result), f"{result.over('kept').mean:,.0f}", *_sharing(result)]
-
-
-def _sharing(result: Result) -> list[str]:
-    return [f"{result.over('neighbours').mean:,.1f}", f"{result.over('share_rate').mean:.0%}"]
+    return [result.spec.title, paid(result), f"{result.over('kept').mean:,.0f}"]
 
 
 def paid(result: Result) -> str:
@@ -55,7 +49,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "n_rounds": plan.n_rounds,
         "seeds": plan.seeds,
         "measure": "ctr" if plan.is_log else "regret",
-        "clear_winner": len(comparison.results) > 1 and is_clear(comparison),
+        "clear_winner": len(comparison.results) > 1 and comparison.is_clear,
         "policies": [_policy(comparison, result) for result in comparison.results],
         "hindsight": {
             text: {one: _spread(value) for one, value in found.items()}

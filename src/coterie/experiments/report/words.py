@@ -2,16 +2,10 @@
 
 import math
 
+from coterie.evaluation.verdict import FEW, FIRST_RUNS, can_show
 from coterie.experiments.run.specs import KINDS, Spec, defaults
 from coterie.experiments.study.compare import Comparison, Result
-from coterie.experiments.study.verdict import (
-    FEW,
-    Rate,
-    chance_in_runs,
-    chance_of_best,
-    is_ahead,
-    is_ahead_in_runs,
-)
+from coterie.report.page import count
 
 ABOUT = {
     "hierarchical": "learns from everybody what users are like on the whole and how they differ. A new user "
@@ -43,73 +37,79 @@ def headline(comparison: Comparison) -> str:
     first, *others = comparison.results
     if not others:
         return f"{first.spec.title} on its own"
-    if not is_clear(comparison):
+    if not comparison.is_clear:
         if comparison.plan.is_log:
             return f"No clear winner: {first.spec.title} and {others[0].spec.title} came out close"
-        runs = "a single run" if comparison.plan.n_runs == 1 else f"{comparison.plan.n_runs} runs"
-        return f"No clear winner in {runs}: {first.spec.title} came before {others[0].spec.title}"
+        return f"No clear winner: {first.spec.title} {_lost_less(comparison)}"
     ours = [result.spec for name in OURS for result in comparison.results if result.spec.name == name]
     if ours and first.spec.name != ours[0].name:
         return f"{ours[0].title} did not win here: {first.spec.title} did"
     if comparison.plan.is_log:
         return f"{first.spec.title} won"
     less = 1 - first.over("regret").mean / others[0].over("regret").mean
-    return f"{first.spec.title} won: it lost {less:.0%} less than the next best"
+    return f"{first.spec.title} won: it lost {less:.0%} less than {others[0].spec.title}, the next best"
 
 
-def is_clear(comparison: Comparison) -> bool:
-    """Return whether the first is significantly the best.
-
-    On a log: whether its lead over all others would be found in fewer than 1 in 100 logs where all pay the same, by
-    the sampling error of the kept records. In a world: whether its lead over all others would be found in fewer than
-    1 in 100 comparisons where all lose the same, by how the differences of regrets vary from run to run.
-    """
+def reason(comparison: Comparison) -> str:
+    """Return why there is a winner, or why there is none and what to do."""
+    if len(comparison.results) == 1:
+        return "Name more policies to compare it with (--policies)."
     if comparison.plan.is_log:
-        return is_ahead(*_rates(comparison), _tried(comparison))
-    return is_ahead_in_runs(*_regrets(comparison), _tried(comparison))
+        return _reason_on_log(comparison)
+    if comparison.is_clear:
+        return (
+            f"It {_lost_less(comparison)}; equal policies differ so much in fewer than 1 in 100 comparisons."
+        )
+    n_runs = len(comparison.results[0].runs)
+    if not can_show(n_runs):
+        return f"{count(n_runs, 'run').capitalize()} cannot show more; try --runs {FIRST_RUNS}."
+    often = _often(comparison.chance, "comparisons", "comparison")
+    more = FIRST_RUNS * 2 ** (1 + max(0, int(math.log2(n_runs / FIRST_RUNS))))
+    return f"Equal policies differ so much in {often}, so do not rely on the order; try --runs {more}."
 
 
-def _regrets(comparison: Comparison) -> tuple[list[float], list[list[float]]]:
-    """Return the first's regret in each run, and the others'."""
-    first, *others = [[run.regret for run in result.runs] for result in comparison.results]
-    return first, others
+def _lost_less(comparison: Comparison) -> str:
+    """Return in how many runs the first lost less than its closest rival, and by how much."""
+    first, other = comparison.results[0], comparison.closest
+    leads = first.sample.leads(other.sample)
+    low, high = leads.min(), leads.max()
+    shape = ",.0f" if high - low >= 2 or high >= 100 else ".3g"
+    by = (
+        f"by {low:{shape}} to {high:{shape}}"
+        if low >= 0
+        else f"from {-low:{shape}} more to {high:{shape}} less"
+    )
+    by = f"by {high:{shape}}" if len(leads) == 1 else by
+    return f"lost less than {other.spec.title} in {(leads > 0).sum()} of {count(len(leads), 'run')} ({by})"
 
 
-def _rates(comparison: Comparison) -> tuple[Rate, list[Rate]]:
-    """Return the first's click-through rate and the others'."""
-    first, *others = [result.rate for result in comparison.results if result.rate is not None]
-    return first, others
+def _often(chance: float, many: str, one: str) -> str:
+    """Return how often something is found, in words."""
+    return f"up to {math.ceil(100 * chance)} in 100 {many}" if chance < 0.99 else f"nearly every {one}"
 
 
-def _tried(comparison: Comparison) -> int:
-    """Return how many settings were played, including those of which only the best is shown."""
-    return len(comparison.results) + sum(len(found) - 1 for found in comparison.hindsight.values())
+def columns(comparison: Comparison) -> str:
+    """Return what the columns of the table mean."""
+    random = " RAN chooses at random." if any(r.spec.name == "random" for r in comparison.results) else ""
+    if comparison.plan.is_log:
+        return f"A record counts only where a policy picked what the log had shown.{random}"
+    return f"Lost is what the best choice in every round would have earned more (regret).{random}"
+
+
+def next_step(comparison: Comparison) -> str:
+    """Return what to do with the result, in one sentence."""
+    if comparison.plan.is_log:
+        return (
+            f"Next: `coterie tune {comparison.plan.name}` finds the best settings of each policy on this log."
+        )
+    return "Next: `coterie compare log.csv` compares them on your own log, with the columns user, item and payoff."
 
 
 def lead(comparison: Comparison) -> str:
     """Return the result in a few sentences."""
     first, *others = comparison.results
-    n_runs = comparison.plan.n_runs
-    if comparison.plan.is_log:
-        return _lead_log(comparison)
-    text = _lead_world(first, others)
-    if n_runs == 1:
-        return text + " This was a single run, so luck may have played a part."
-    if not others:
-        return text
-    if is_clear(comparison):
-        return (
-            f"{text} By how the {n_runs} runs differ, such a lead would be found in fewer than 1 in 100 "
-            "comparisons where all lose the same."
-        )
-    found = chance_in_runs(*_regrets(comparison), _tried(comparison))
-    often = (
-        f"up to {math.ceil(100 * found)} in 100 comparisons" if found < 0.99 else "nearly every comparison"
-    )
-    return (
-        f"{text} But by how the {n_runs} runs differ, such a lead would be found in {often} where all lose the same, "
-        "so do not rely on the order. More runs give more certainty (--runs)."
-    )
+    text = _lead_log(comparison) if comparison.plan.is_log else _lead_world(first, others)
+    return f"{text} {reason(comparison)}" if others else text
 
 
 def _lead_world(first: Result, others: list[Result]) -> str:
@@ -127,30 +127,31 @@ def _lead_world(first: Result, others: list[Result]) -> str:
 
 def _lead_log(comparison: Comparison) -> str:
     first, *others = comparison.results
-    rate, rest = _rates(comparison)
-    text = f"Where its choice could be checked, {first.spec.title} was paid {rate.value:.4f} on average"
-    if not others:
-        return text + "."
-    text += f"; the next best, {others[0].spec.title}, {rest[0].value:.4f}."
-    few = min(comparison.results, key=lambda result: result.rate.fewest if result.rate else 0)
-    fewest = min(one.fewest for one in (rate, *rest))
-    if fewest < FEW:
-        return (
-            f"{text} But {few.spec.title} kept only {fewest} {'record' if fewest == 1 else 'records'} in one of its "
-            "runs, too few to compare."
-        )
-    found = chance_of_best(rate, rest, _tried(comparison))
-    if is_clear(comparison):
-        return f"{text} Such a lead would be found in fewer than 1 in 100 logs where all pay the same."
-    often = f"up to {100 * found:.0f} in 100 logs" if found < 0.995 else "nearly every log"
-    same = f"such a lead would be found in {often} where all pay the same"
-    return f"{text} But {same}, so do not rely on the order."
+    text = (
+        f"Where its choice could be checked, {first.spec.title} was paid {first.sample.value:.4f} on average"
+    )
+    return (
+        f"{text}; the next best, {others[0].spec.title}, {others[0].sample.value:.4f}."
+        if others
+        else f"{text}."
+    )
+
+
+def _reason_on_log(comparison: Comparison) -> str:
+    few = min(comparison.results, key=lambda result: result.sample.fewest)
+    if few.sample.fewest < FEW:
+        kept = count(few.sample.fewest, "record")
+        return f"{few.spec.title} kept only {kept} in one of its runs, too few to compare: use a longer log."
+    if comparison.is_clear:
+        return "Such a lead would be found in fewer than 1 in 100 logs where all pay the same."
+    often = _often(comparison.chance, "logs", "log")
+    return f"Such a lead would be found in {often} where all pay the same, so do not rely on the order."
 
 
 def reasons_title(comparison: Comparison) -> str:
     """Return the title of the reasons."""
     first = comparison.results[0]
-    if len(comparison.results) > 1 and not comparison.plan.is_log and is_clear(comparison):
+    if len(comparison.results) > 1 and not comparison.plan.is_log and comparison.is_clear:
         return f"Why {first.spec.title} won"
     return "How each of them did"
 
@@ -203,5 +204,5 @@ def _trouble(result: Result, best: Result, comparison: Comparison) -> str:
         n_users = getattr(world, "n_users", None) or world.parameters()["n_users"]
         visits = comparison.plan.n_rounds / n_users
         late = f", and even at the end it lost more than {title}" if stuck else ""
-        return f"It begins at nothing with each user, who came about {visits:,.0f} times{late}."
+        return f"Every user starts without data and came about {visits:,.0f} times{late}."
     return ""

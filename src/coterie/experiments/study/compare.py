@@ -1,6 +1,7 @@
 """Compares policies: every policy plays the same rounds, in several runs with different seeds."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
@@ -9,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from coterie.errors import ParameterError
+from coterie.evaluation.verdict import FIRST_RUNS, LEVEL, Rate, Runs, chance_of_best, is_ahead, level_at, rate
 from coterie.experiments.run.parallel import Task, Told, Workers, record_all
 from coterie.experiments.run.record import policy_path
 from coterie.experiments.run.runs import Run
@@ -28,7 +30,6 @@ from coterie.experiments.study.metrics import (
     summarise,
 )
 from coterie.experiments.study.neighbourhoods import neighbourhoods
-from coterie.experiments.study.verdict import Rate, rate
 from coterie.policies import load
 
 
@@ -76,6 +77,10 @@ class Plan:
         return [task for spec in self.specs for one in spec.variants() for task in self.tasks(one)]
 
 
+N_RUNS, MOST_RUNS = FIRST_RUNS, 2 * FIRST_RUNS  # in a world, unless the user says how many
+LOG_RUNS = 3  # on a log: they only average over the drawn lists
+
+
 @final
 @dataclass(frozen=True)
 class Result:
@@ -86,6 +91,11 @@ class Result:
     curve: Curve  # regret against rounds; for a log, click-through rate against kept records
     to_random: Spread | None  # regret divided by RAN's, if RAN took part
     rate: Rate | None = None  # for a log: the click-through rate with its sampling error
+
+    @property
+    def sample(self) -> Any:
+        """What the verdict compares: the regrets of the runs, or the rate on a log."""
+        return self.rate or Runs(np.array([run.regret for run in self.runs]))
 
     def over(self, name: str) -> Spread:
         """Return mean and spread over the runs of one number of `Summary`."""
@@ -104,11 +114,51 @@ class Comparison:
     # For specs that stand for several settings: each setting's result. The plan has the best of them instead.
     hindsight: dict[str, dict[str, Spread]] = field(default_factory=dict)
 
+    @property
+    def is_clear(self) -> bool:
+        """Whether the first is ahead of all others by more than chance explains."""
+        first, *others = (result.sample for result in self.results)
+        return is_ahead(
+            first, others, self._n_hidden, LEVEL if self.plan.is_log else level_at(len(self.results[0].runs))
+        )
+
+    @property
+    def chance(self) -> float:
+        """A bound on the share of comparisons in which some policy leads by this much, if all are equal."""
+        first, *others = (result.sample for result in self.results)
+        return chance_of_best(first, others, self._n_hidden)
+
+    @property
+    def closest(self) -> Result:
+        """The policy over which the first's lead is least certain."""
+        first, *others = self.results
+        return max(others, key=lambda other: first.sample.chance_over(other.sample))
+
+    @property
+    def _n_hidden(self) -> int:
+        """How many settings were played of which only the best is among the results."""
+        return sum(len(found) - 1 for found in self.hindsight.values())
+
 
 def compare(plan: Plan, told: Told = lambda done: None, workers: int | Workers | None = None) -> Comparison:
     """Play the runs not played yet, and return the results. `told` is called with the rounds done of each run."""
     record_all(plan.all_tasks(), told, workers)
     return read_comparison(plan)
+
+
+def compare_until_clear(
+    plan: Plan,
+    most_runs: int,
+    bars: Callable[[Plan], AbstractContextManager[Told]],
+    workers: int | Workers | None = None,
+) -> Comparison:
+    """Compare with the plan's runs and, while there is no clear winner, with twice as many, up to `most_runs`."""
+    while True:
+        with bars(plan) as told:
+            found = compare(plan, told, workers)
+        if plan.is_log or len(plan.specs) == 1 or 2 * plan.n_runs > most_runs or found.is_clear:
+            return found
+        plan = replace(plan, n_runs=2 * plan.n_runs)
 
 
 def read_comparison(plan: Plan) -> Comparison:

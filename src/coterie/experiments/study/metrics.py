@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from coterie.arrays import Floats
-from coterie.experiments.study.verdict import Kept
+from coterie.evaluation.verdict import Kept
 
 
 class Summary(NamedTuple):

@@ -21,7 +21,7 @@ from coterie.experiments.study.metrics import over_runs
 from coterie.experiments.study.tuning import Grid, merit, paper_grid, quick_grid, read_score, score, settings
 
 QUICK_ROUNDS = {False: 10_000, True: 600_000}  # by whether it is a log
-QUICK_RUNS = 2
+QUICK_RUNS, PAPER_RUNS = 2, 5
 
 
 class Tried(NamedTuple):
@@ -40,7 +40,7 @@ class Protocol:
     data: Any  # a dataset
     specs: Sequence[Spec]
     out: Path
-    n_runs: int = 5
+    n_runs: int = PAPER_RUNS
     seed: int = 0
     tuned_share: float = 0.2
     tuning_runs: int = 1
@@ -88,12 +88,13 @@ class Protocol:
         if not self.quick:
             return []
         full = paper_grid(self.data.n_users)
-        return [
-            f"{self.total:,} of the {self.data.n_rounds:,} rounds",
-            f"{len(self.grid.alpha)} of the {len(full.alpha)} values of α, and {len(self.grid.k)} of the "
-            f"{len(full.k)} numbers of clusters, in tuning",
-            f"{self.n_runs} runs, where the paper has 5",
-        ]
+        parts = (
+            (self.total, self.data.n_rounds, "rounds"),
+            (len(self.grid.alpha), len(full.alpha), "values of α in tuning"),
+            (len(self.grid.k), len(full.k), "numbers of clusters in tuning"),
+            (self.n_runs, PAPER_RUNS, "runs of the paper"),
+        )
+        return [f"{done:,} of the {all_:,} {what}" for done, all_, what in parts if done < all_]
 
     def tuning_tasks(self, spec: Spec) -> list[tuple[Spec, list[Task]]]:
         """Return every setting of a policy with its runs; empty if there is nothing to tune."""

@@ -18,7 +18,7 @@ from coterie.data.logs.service_log import from_records
 from coterie.errors import CoterieError, FileError
 from coterie.evaluation import Evaluation, Result, as_json, evaluate
 from coterie.evaluation.targets import Target
-from coterie.evaluation.verdict import FEW, LEVEL, chance
+from coterie.evaluation.verdict import LEVEL
 from coterie.service.core.records import Batch
 from coterie.service.evaluations import vowpal
 from coterie.service.evaluations.batches import read_batches
@@ -129,8 +129,8 @@ def better(found: Evaluation, job: Job) -> str | None:
     rivals = [one.evidence for one in found.results if one.name in ("logged", "current")]
     candidates = [one for one in found.results if one.name not in (*ALWAYS, "current")]
     for one in candidates:  # best first
-        enough = min(part.effective for part in (one.evidence, *rivals)) >= FEW
-        if enough and len(candidates) * max(chance(one.evidence, rival) for rival in rivals) <= LEVEL:
+        enough = all(part.is_enough for part in (one.evidence, *rivals))
+        if enough and len(candidates) * max(one.evidence.chance_over(rival) for rival in rivals) <= LEVEL:
             return one.name
     return None
 
