@@ -4,8 +4,8 @@ import json
 import math
 import re
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -19,12 +19,22 @@ from coterie.cli.app import app
 from coterie.cli.studies.evaluate import make_policies
 from coterie.data.logs.interactions import Interaction, InteractionLog, open_interactions
 from coterie.errors import ContextError, ParameterError
-from coterie.evaluation import Evidence, Span, as_json, estimate, evaluate, write_evaluation
+from coterie.evaluation import (
+    Estimate,
+    Evaluation,
+    Evidence,
+    Span,
+    as_json,
+    estimate,
+    evaluate,
+    write_evaluation,
+)
 from coterie.evaluation.estimates import METHODS, sums
 from coterie.evaluation.evidence import weigh
 from coterie.evaluation.intervals import clopper_pearson_interval
-from coterie.evaluation.verdict import chance, is_ahead
-from coterie.evaluation.words import headline, lead
+from coterie.evaluation.reward_model import Calibration
+from coterie.evaluation.verdict import is_ahead
+from coterie.evaluation.words import headline, lead, number_format
 from tests.known_worlds import LOGGERS, live, truth_of
 from tests.real_obp import import_obp
 
@@ -408,7 +418,7 @@ def test_who_is_hardly_shown_is_never_ahead() -> None:
     perfect = evidence(weights, np.ones(1000), np.full(1000, 0.9), np.full(1000, 0.9), largest=200.0)
     shown = evidence(np.ones(1000), np.full(1000, 0.5), np.full(1000, 0.5), np.full(1000, 0.5))
     assert perfect.terms.mean() > shown.terms.mean()
-    assert chance(perfect, shown) > 0.01
+    assert perfect.chance_over(shown) > 0.01
     assert not is_ahead(perfect, [shown])
 
 
@@ -426,6 +436,39 @@ def test_policies_that_are_ahead_of_what_was_shown_are_named() -> None:
     assert headline(found).startswith("No clear winner")
     assert lead(found).endswith("Ahead of what was shown beyond doubt: one, two.")
     assert as_json(found)["ahead_of_logged"] == ["one", "two"]
+
+
+def test_rare_rewards_are_not_multiplied_by_the_reward_model() -> None:
+    """Clicks of 4 in 1,000 that no action earns more of: a learning policy picks noise, and is not paid for it."""
+    rng = np.random.default_rng(4)
+    n = 6_000
+    clicks = (rng.random(n) < 0.004).astype(float)
+    context = rng.integers(2, size=(n, 12)).astype(float)
+    action = rng.integers(40, size=n)
+    feedback = {"action": action, "reward": clicks, "pscore": np.full(n, 1 / 40), "context": context}
+    learner = SparseHierarchical(seed=0)
+    found = evaluate(feedback, {"logged": "logged", "learner": learner})
+    assert found["logged"].estimates["dm"].value == pytest.approx(clicks.mean(), rel=0.5)
+    assert found["learner"].estimates["dm"].value < 3 * clicks.mean()
+    assert f"{found['logged'].best_estimate.value:{number_format(found)}}" in lead(found)
+
+
+def test_a_reward_model_that_knows_the_rewards_keeps_its_slope() -> None:
+    """By hand: said 0 and 1, earned 0 and 1, in turns. Deviations are ±1/2, the slope (n/4 + c)/(n/4 + c) = 1."""
+    line = Calibration()
+    assert line.of(np.array([0.3])).tolist() == [0.3]
+    for said in (0.0, 1.0) * 20:
+        line.add(said, said)
+    assert line.slope == pytest.approx(1)
+    assert line.of(np.array([0.0, 1.0])) == pytest.approx([0.0, 1.0])
+
+
+def test_small_rewards_are_shown_with_enough_digits() -> None:
+    def shape(value: float) -> str:
+        one = SimpleNamespace(best_estimate=Estimate(value, value, value))
+        return number_format(cast(Evaluation, SimpleNamespace(results=[one])))
+
+    assert [shape(value) for value in (0.757, 12.0, 0.02, 0.0038, 0.0)] == [".3f", ".3f", ".3f", ".4f", ".3f"]
 
 
 def test_too_few_records_are_named() -> None:
