@@ -1,14 +1,18 @@
 """The contest: results of several folders in one table and one picture."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from coterie.errors import FileError, ParameterError
 from coterie.experiments.report.contest_figure import save_contest
-from coterie.experiments.study.contest import BEGIN, END, columns, put_into, read_contest, table
+from coterie.experiments.study.contest import BEGIN, END, Line, Score, columns, put_into, read_contest, table
+from coterie.experiments.study.overall import first_page, is_clearly_behind, judge, where_not, words
+from coterie.experiments.study.overall import table as overall_table
 from tests.cli.test_cli_reproduce import call
 
 Entry = tuple[str, str, str | None, float]  # spec, title, items, mean
@@ -172,7 +176,93 @@ def test_the_command_writes_table_and_picture(
     assert all(len(line) <= 120 for line in shown.splitlines())
     assert page.read_text() == f"# Results\n\n{BEGIN}\n{text}{END}\n\nmore\n"
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "contest.json",
         "contest.md",
         "contest.svg",
         "contest.png",
     }
+
+
+def line(title: str, is_log: bool = False, **runs: list[float]) -> Line:
+    """Return a line with the results of each run."""
+    scores = {
+        name: Score(name.upper(), float(np.mean(own)), float(np.std(own, ddof=1)), "features", "", tuple(own))
+        for name, own in runs.items()
+    }
+    return Line(title, is_log, 1000, len(next(iter(runs.values()))), scores)
+
+
+def games(n: int = 12) -> list[Line]:
+    """Hierarchical is first in all games but two, CLUB second and RAN last; VW plays only one."""
+    found = []
+    for k in range(n):
+        ours, club = (
+            ([0.5, 0.51, 0.49], [0.6, 0.62, 0.61]) if k > 1 else ([0.6, 0.62, 0.61], [0.5, 0.51, 0.49])
+        )
+        extra: dict[str, Any] = {"vw": [0.55, 0.55, 0.56]} if not k else {}
+        found.append(
+            line(f"game {k}", hierarchical=ours, club=club, cab=[0.8, 0.81, 0.8], random=[1.0] * 3, **extra)
+        )
+    return found
+
+
+def test_mean_ranks_and_the_critical_difference_by_hand() -> None:
+    """Ranks 1 (ten times) and 2 (twice): 14/12. q of four policies is 2.569: 2.569·√(4·5/(6·12)) = 1.354."""
+    found = judge(games())
+    assert found is not None
+    assert [one.name for one in found.standings] == ["hierarchical", "club", "cab", "random"]
+    assert [one.rank for one in found.standings] == pytest.approx([14 / 12, 22 / 12, 3, 4])
+    assert found.critical == pytest.approx(2.569 * math.sqrt(20 / 72), abs=0.002)
+    assert found.chance < 0.001
+    assert [one.name for one in found.behind] == ["cab", "random"]
+    assert found.left_out == ["VW"]
+    club = found.standings[1]
+    assert (club.wins, club.losses, club.near) == (2, 10, 2)
+    assert club.share == pytest.approx((0.021, 0.484), abs=0.001)  # Clopper and Pearson's interval of 2 in 12
+    assert "clearly behind are CAB (3.00), RANDOM (4.00); not clearly CLUB (1.83)." in words(found)
+    assert "| CLUB | 1.83 | 2 of 12 | 2, 10 | 2% to 48% |" in overall_table(found)
+
+
+def test_who_is_clearly_behind_by_hand() -> None:
+    """Behind by 0.1, 0.11 and 0.12 in the same runs: 0.11 ± 4.3·0.0058. By 0, 0.1 and 0.2: 0.1 ± 4.3·0.058."""
+    best, even, wide = [0.5, 0.5, 0.5], [0.6, 0.61, 0.62], [0.5, 0.6, 0.7]
+    found = line("one", hierarchical=best, club=even, cab=wide)
+    assert [is_clearly_behind(found, name) for name in found.scores] == [False, True, False]
+    log = line("log", is_log=True, hierarchical=[0.2, 0.21], club=[0.1, 0.11])
+    assert is_clearly_behind(log, "club")
+    assert not is_clearly_behind(log, "hierarchical")
+
+
+def test_equal_policies_are_seldom_told_apart() -> None:
+    """Of 200 contests of equal policies over 12 games, at most 20 (3.2 errors more than 10) name a difference."""
+    rng = np.random.default_rng(0)
+    named = 0
+    for _ in range(200):
+        found = judge(
+            [line(str(k), **{name: rng.normal(size=3).tolist() for name in ("hierarchical", "club", "cab", "random")})
+             for k in range(12)]
+        )  # fmt: skip
+        assert found is not None
+        named += bool(found.behind)
+    assert named <= 20
+
+
+def test_the_sentences_of_the_first_page_have_the_numbers_of_the_lines() -> None:
+    assert first_page(games()) == (
+        "In 10 of the 12 tests below `Hierarchical` loses least, and in 10 it is best or not clearly behind the best."
+    )
+    assert where_not(games()) == (
+        "CLUB loses less on game 0 (0.500 against 0.610); CLUB loses less on game 1 (0.500 against 0.610)."
+    )
+    assert judge(games()[:1]) is None
+
+
+def test_what_is_kept_of_the_contest_is_what_the_folders_say() -> None:
+    results = Path(__file__).parents[2] / "results"
+    kept = json.loads((results / "contest.json").read_text(encoding="utf-8"))
+    lines = read_contest([results / name for name in kept["folders"]])
+    assert (kept["first_page"], kept["where_not"]) == (first_page(lines), where_not(lines))
+    found = judge(lines)
+    assert found is not None
+    assert kept["words"] == words(found)
+    assert words(found) in (results / "README.md").read_text(encoding="utf-8")

@@ -33,6 +33,7 @@ class Score(NamedTuple):
     spread: float
     view: str  # which part of items it saw
     note: str = ""  # the best setting, if several were played; or additional knowledge
+    runs: tuple[float, ...] = ()  # the same number in each run, if known
 
     def loss(self, is_log: bool) -> float:
         """Return a number that is lower for better results."""
@@ -117,6 +118,7 @@ def _scores(comparison: dict[str, Any]) -> dict[tuple[str, str], Score]:
     """Return the best of each policy's settings in a folder, by name and view of items."""
     is_log = comparison["measure"] == "ctr"
     found: dict[tuple[str, str], Score] = {}
+    blind = [p for p in comparison["policies"] if p["policy"].split(":")[0] == RANDOM]
     for policy in comparison["policies"]:
         value = policy["ctr"] if is_log else policy["regret_to_random"]
         if value is None or value["mean"] is None:
@@ -126,10 +128,19 @@ def _scores(comparison: dict[str, Any]) -> dict[tuple[str, str], Score]:
         note = FRIENDS if f"graph={FRIENDS}" in settings else chosen[1] if chosen else ""
         view = policy.get("items") or ("ids" if is_log else "features")  # older files do not have it
         key = (policy["policy"].split(":")[0], view)
-        score = Score(title, value["mean"], value["spread"], view, note)
+        runs = tuple(_by_run(policy, None if is_log else blind[0]))
+        score = Score(title, value["mean"], value["spread"], view, note, runs)
         if key not in found or score.loss(is_log) < found[key].loss(is_log):
             found[key] = score
     return found
+
+
+def _by_run(policy: dict[str, Any], blind: dict[str, Any] | None) -> list[float]:
+    """Return a policy's result in each run; empty for files without runs."""
+    if blind is None:
+        return [run["ctr"] for run in policy.get("runs", ()) if run["ctr"] is not None]
+    both = zip(policy.get("runs", ()), blind.get("runs", ()), strict=True)
+    return [own["regret"] / other["regret"] for own, other in both]
 
 
 def _lines(group: dict[str, Any], apart: str) -> list[Line]:

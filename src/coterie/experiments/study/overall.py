@@ -1,0 +1,173 @@
+"""The contest as a whole: mean ranks, wins and losses, and how often a policy is best or not clearly behind.
+
+Counted are the lines in which the policy that we recommend played, and the policies that played all of them, so
+that every rank is among the same rivals. Ranks are compared by Friedman's test; two policies differ if their mean
+ranks differ by more than the critical difference of Nemenyi (Demšar, JMLR 2006):
+
+    q·√(k(k + 1)/(6N))       q: the 0.95 quantile of the studentised range of k values, over √2
+
+A policy is *clearly behind* in a line if it is behind the best of the line in their common runs and the 95 %
+interval of the difference, by Student's t, does not hold 0; without common runs, by the spreads of both (Welch).
+With few runs the interval is wide.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from coterie.experiments.study.contest import FIRST, RANDOM, Line, columns
+
+LEVEL = 0.05
+
+
+class Standing(NamedTuple):
+    """One policy over all lines that count."""
+
+    name: str
+    title: str
+    rank: float  # the mean over the lines; 1 is best, ties share
+    near: int  # lines in which it is best or not clearly behind
+    wins: int  # lines in which the leader loses more than this policy
+    losses: int  # lines in which the leader loses less
+    share: tuple[
+        float, float
+    ]  # the 95 % interval of the share of games in which this policy beats the leader
+
+
+class Overall(NamedTuple):
+    """The verdict over all lines."""
+
+    n_lines: int
+    standings: list[Standing]  # best mean rank first: the leader
+    critical: float  # the smallest clear difference between two mean ranks
+    chance: float  # of ranks so different, if all policies were equal (Friedman)
+    left_out: list[str]  # titles of policies that did not play all of these lines
+
+    @property
+    def behind(self) -> list[Standing]:
+        """The policies that are clearly behind the leader."""
+        return [one for one in self.standings if one.rank - self.standings[0].rank > self.critical]
+
+
+def judge(lines: Sequence[Line]) -> Overall | None:
+    """Return the verdict over all lines; None with fewer than 2 lines or 3 policies that played all of them."""
+    ours = FIRST[0]
+    counted = [line for line in lines if ours in line.scores] or list(lines)
+    names = [name for name in columns(counted) if all(name in line.scores for line in counted)]
+    if len(counted) < 2 or len(names) < 3:
+        return None
+    from scipy.stats import binomtest, friedmanchisquare, rankdata, studentized_range
+
+    losses = np.array([[line.scores[name].loss(line.is_log) for name in names] for line in counted])
+    ranks = rankdata(losses, axis=1).mean(axis=0)
+    n, k = losses.shape
+    critical = (
+        float(studentized_range.ppf(1 - LEVEL, k, np.inf)) / math.sqrt(2) * math.sqrt(k * (k + 1) / (6 * n))
+    )
+    leader = int(np.argmin(ranks))
+    standings = []
+    for j, name in enumerate(names):
+        better, worse = (
+            int((losses[:, j] < losses[:, leader]).sum()),
+            int((losses[:, j] > losses[:, leader]).sum()),
+        )
+        found = binomtest(better, max(better + worse, 1)).proportion_ci(1 - LEVEL)
+        near = sum(not is_clearly_behind(line, name) for line in counted)
+        title = counted[0].scores[name].title
+        standings.append(
+            Standing(name, title, float(ranks[j]), near, better, worse, (float(found.low), float(found.high)))
+        )
+    titles = {name: score.title for line in counted for name, score in line.scores.items()}
+    others = [titles[name] for name in columns(counted) if name not in names]
+    chance = float(friedmanchisquare(*losses.T).pvalue)
+    return Overall(n, sorted(standings, key=lambda one: one.rank), critical, chance, others)
+
+
+def is_clearly_behind(line: Line, name: str) -> bool:
+    """Return whether a policy is clearly behind the best of a line."""
+    best = line.best()
+    assert best is not None
+    if name == best:
+        return False
+    sign = -1 if line.is_log else 1
+    mine, other = line.scores[name], line.scores[best]
+    n = min(len(mine.runs), len(other.runs))
+    from scipy.stats import t
+
+    if n > 1 and not line.is_log:
+        apart = np.subtract(mine.runs[:n], other.runs[:n])
+        error, degrees = float(apart.std(ddof=1)) / math.sqrt(n), n - 1
+        lead = float(apart.mean())
+    else:
+        n = max(n, 2)
+        lead, error = sign * (mine.mean - other.mean), math.hypot(mine.spread, other.spread) / math.sqrt(n)
+        degrees = 2 * (n - 1)
+    return lead > 0 and lead > float(t.ppf(1 - LEVEL / 2, degrees)) * error
+
+
+def table(found: Overall) -> str:
+    """Return the verdict as Markdown."""
+    leader = found.standings[0]
+    head = f"| policy | mean rank | best or not clearly behind | won, lost against {leader.title} | share won, 95 % |"
+    lines = [head, "| --- | --- | --- | --- | --- |"]
+    for one in found.standings:
+        versus = "" if one is leader else f"{one.wins}, {one.losses}"
+        share = "" if one is leader else f"{one.share[0]:.0%} to {one.share[1]:.0%}"
+        lines.append(f"| {one.title} | {one.rank:.2f} | {one.near} of {found.n_lines} | {versus} | {share} |")
+    return "\n".join(lines) + "\n"
+
+
+def words(found: Overall) -> str:
+    """Return the verdict in a few sentences."""
+    leader, behind = found.standings[0], found.behind
+    rest = [one for one in found.standings[1:] if one not in behind]
+    text = (
+        f"{leader.title} has the best mean rank, {leader.rank:.2f} of {len(found.standings)} policies over "
+        f"{found.n_lines} games, and is best or not clearly behind in {leader.near} of them."
+    )
+    if found.chance > LEVEL:
+        return f"{text} But equal policies would have ranks so different in {found.chance:.0%} of contests."
+    text += f" Mean ranks that differ by more than {found.critical:.2f} differ clearly (Nemenyi, 95 %): "
+    text += f"clearly behind are {_named(behind)}"
+    text += f"; not clearly {_named(rest)}." if rest else "."
+    if found.left_out:
+        text += f" Without a result in every game, and so not ranked: {', '.join(found.left_out)}."
+    return text
+
+
+def _named(standings: Sequence[Standing]) -> str:
+    return ", ".join(f"{one.title} ({one.rank:.2f})" for one in standings) or "none"
+
+
+def first_page(lines: Sequence[Line]) -> str:
+    """Return the contest in two sentences, for the first page."""
+    ours = FIRST[0]
+    counted = [line for line in lines if ours in line.scores]
+    first = sum(line.best() == ours for line in counted)
+    near = sum(not is_clearly_behind(line, ours) for line in counted)
+    return (
+        f"In {first} of the {len(counted)} tests below `Hierarchical` loses least, and in {near} it is best or not "
+        "clearly behind the best."
+    )
+
+
+def where_not(lines: Sequence[Line]) -> str:
+    """Return the tests in which another policy loses less, with both numbers."""
+    ours = FIRST[0]
+    parts = []
+    for line in lines:
+        best = line.best()
+        if ours not in line.scores or best in (ours, RANDOM, None):
+            continue
+        digits = 4 if line.is_log else 3
+        a, b = (f"{line.scores[name].mean:.{digits}f}" for name in (str(best), ours))
+        note = (
+            f" (which knows {line.scores[str(best)].note})"
+            if line.scores[str(best)].note == "friends"
+            else ""
+        )
+        what = "earns more" if line.is_log else "loses less"
+        parts.append(f"{line.scores[str(best)].title}{note} {what} on {line.title} ({a} against {b})")
+    return "; ".join(parts) + "." if parts else "It wins everywhere."
