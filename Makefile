@@ -7,9 +7,10 @@ READY := .venv/.everything
 READY_TO_RUN := .venv/.experiments
 PINS := pyproject.toml constraints.txt
 TESTS ?= tests
+FORGETTING := hierarchical,hierarchical:half_life=10,cab,cab:half_life=10,linucb-multiple,linucb-multiple:half_life=10
 INTERPRETED ?= tests/models tests/policies
 
-.PHONY: run test slow coverage check format docs wheel clean
+.PHONY: run test slow coverage check format docs numbers wheel clean
 
 run: $(READY_TO_RUN)
 	$(BIN)/coterie compare
@@ -53,6 +54,16 @@ $(READY): $(PINS)
 
 docs: $(READY)
 	@.ci/docs
+
+# What the pages show: first what is kept in results/, then the marks of all pages, then the outputs of their blocks.
+numbers: $(READY)
+	$(BIN)/coterie compare --out out/compare
+	mkdir -p results/compare && cp out/compare/result.json out/compare/curves.svg results/compare
+	for world in drifting music-and-news; do \
+		$(BIN)/coterie compare $$world --policies $(FORGETTING) --rounds 10000 --runs 3 --out out/half-life-$$world && \
+		mkdir -p results/half-life-$$world && cp out/half-life-$$world/result.json results/half-life-$$world || exit 1; done
+	$(BIN)/python docs/made.py
+	$(BIN)/python docs/blocks.py README.md docs/*.md
 
 wheel: $(READY_TO_RUN)
 	@.ci/smoke

@@ -1,4 +1,4 @@
-"""Run the code of a page, as the tests do; `python docs/blocks.py docs/PAGE.md` draws a page's pictures again.
+"""Run the code of a page, as the tests do; `python docs/blocks.py docs/PAGE.md` writes outputs and pictures again.
 
 A page is one program: its blocks of `python` and `sh`, in order, in one empty folder. A `text` block right after one
 is what it prints. An SVG file that a page writes is one of its pictures, kept in docs/pictures.
@@ -118,14 +118,26 @@ def _taken_apart(picture: str) -> tuple[list[str], list[float]]:
     return number.split(picture), [float(one) for one in number.findall(picture)]
 
 
-def draw(page: Path) -> list[Path]:
-    """Run a page and keep the pictures that it draws."""
+def renew(page: Path) -> list[Path]:
+    """Run a page, and write into it what it prints now; return the files that were written."""
     with tempfile.TemporaryDirectory() as folder:
-        run(page, Path(folder))
-        return [Path(shutil.copy(one, PICTURES)) for one in sorted(Path(folder).glob("*.svg"))]
+        ran = iter(run(page, Path(folder)))
+        pictures = [Path(shutil.copy(one, PICTURES)) for one in sorted(Path(folder).glob("*.svg"))]
+    text = page.read_text(encoding="utf-8")
+
+    def with_output(found: re.Match[str]) -> str:
+        one = next(ran)
+        if one.shown is None:
+            return found[0]
+        start, end = (place - found.start() for place in found.span(3))
+        lines = "".join(f"{line.rstrip()}\n" for line in one.printed.splitlines())
+        return found[0][:start] + lines + found[0][end:]
+
+    page.write_text(BLOCK.sub(with_output, text), encoding="utf-8")
+    return [page, *pictures]
 
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        for drawn in draw(Path(name)):
-            print(drawn)
+        for written in renew(Path(name)):
+            print(written)

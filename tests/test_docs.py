@@ -43,12 +43,45 @@ def test_the_code_of_a_page_runs_prints_and_draws_what_the_page_shows(
         )
     for drawn in tmp_path.glob("*.svg"):
         kept = blocks.PICTURES / drawn.name
-        again = f"python docs/blocks.py docs/{page.name} draws it again"
+        again = f"python docs/blocks.py docs/{page.name} writes it again"
         assert f"](pictures/{drawn.name})" in page.read_text(encoding="utf-8"), (
             f"{page.name} does not show it"
         )
         assert kept.exists(), f"{kept} is missing; {again}"
         assert blocks.alike(drawn.read_text(), kept.read_text()), f"{kept} differs; {again}"
+
+
+MADE = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "made.py")))
+
+
+@pytest.mark.parametrize("page", [page for page in MADE.PAGES if "<!-- made:" in page.read_text()], ids=str)
+def test_the_numbers_of_a_page_are_those_of_the_results(page: Path) -> None:
+    for mark, shown in MADE.MARK.findall(page.read_text(encoding="utf-8")):
+        assert shown == MADE.made(mark), (
+            f"{page.name} is stale at {mark!r}; `python docs/made.py` writes it again"
+        )
+
+
+def test_the_first_page_and_the_results_have_their_numbers_made() -> None:
+    for name in ("README.md", "docs/compare.md", "docs/policies.md", "docs/speed.md"):
+        assert "<!-- made:" in (ROOT / name).read_text(encoding="utf-8"), name
+
+
+def test_a_stale_number_and_an_unknown_mark_are_found() -> None:
+    page = "In 0<!-- made: compared runs -->99<!-- end --> runs."
+    assert MADE.filled(page) != page
+    assert MADE.filled(MADE.filled(page)) == MADE.filled(page)
+    with pytest.raises(SystemExit, match="there is no mark 'nothing'"):
+        MADE.filled("<!-- made: nothing --><!-- end -->")
+
+
+def test_a_page_is_written_again_with_what_it_prints(blocks: SimpleNamespace, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# A\n\n```python\nprint(1 + 1)\n```\n\n```text\n3\n```\n\n```python\nx = 1\n```\n")
+    assert blocks.renew(page) == [page]
+    assert page.read_text() == (
+        "# A\n\n```python\nprint(1 + 1)\n```\n\n```text\n2\n```\n\n```python\nx = 1\n```\n"
+    )
 
 
 def test_a_page_with_a_wrong_output_is_found(blocks: SimpleNamespace, tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_compare_prints_a_table_and_where_the_report_is(
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == f"Report: {tmp_path / 'out' / 'report.html'}"
     assert lines[0].startswith("No clear winner: ")
-    assert "2 runs cannot show more; try --runs 10." in " ".join(lines)
+    assert "2 runs cannot show more; try --runs 10." in " ".join(" ".join(lines).split())
     titles = ("CAB", "LinUCB-SINGLE", "LinUCB-MULTIPLE", "RAN")
     assert sum(line.startswith(titles) and "±" in line for line in lines) == 4
     assert lines[-2].startswith("Next: ") or lines[-3].startswith("Next: ")

@@ -252,7 +252,7 @@ def test_the_sentences_of_the_first_page_have_the_numbers_of_the_lines() -> None
         "In 10 of the 12 tests below `Hierarchical` loses least, and in 10 it is best or not clearly behind the best."
     )
     assert where_not(games()) == (
-        "CLUB loses less on game 0 (0.500 against 0.610); CLUB loses less on game 1 (0.500 against 0.610)."
+        "CLUB loses less on game 0 (0.500 against 0.610), on game 1 (0.500 against 0.610)."
     )
     assert judge(games()[:1]) is None
 

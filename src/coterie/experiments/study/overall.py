@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coterie.experiments.study.contest import FIRST, RANDOM, Line, columns
+from coterie.experiments.run.runs import FRIENDS
+from coterie.experiments.study.contest import FIRST, Line, columns
 
 LEVEL = 0.05
 
@@ -154,20 +155,16 @@ def first_page(lines: Sequence[Line]) -> str:
 
 
 def where_not(lines: Sequence[Line]) -> str:
-    """Return the tests in which another policy loses less, with both numbers."""
+    """Return the tests in which another policy loses less, with both numbers, one sentence per policy."""
     ours = FIRST[0]
-    parts = []
+    found: dict[str, list[str]] = {}
     for line in lines:
         best = line.best()
-        if ours not in line.scores or best in (ours, RANDOM, None):
+        if ours not in line.scores or best is None or best == ours:
             continue
-        digits = 4 if line.is_log else 3
-        a, b = (f"{line.scores[name].mean:.{digits}f}" for name in (str(best), ours))
-        note = (
-            f" (which knows {line.scores[str(best)].note})"
-            if line.scores[str(best)].note == "friends"
-            else ""
-        )
-        what = "earns more" if line.is_log else "loses less"
-        parts.append(f"{line.scores[str(best)].title}{note} {what} on {line.title} ({a} against {b})")
-    return "; ".join(parts) + "." if parts else "It wins everywhere."
+        score, digits = line.scores[best], 4 if line.is_log else 3
+        knows = ", which is given the graph of friends," if score.note == FRIENDS else ""
+        verb = "earns more" if line.is_log else "loses less"
+        numbers = f"({score.mean:.{digits}f} against {line.scores[ours].mean:.{digits}f})"
+        found.setdefault(f"{score.title}{knows} {verb} on", []).append(f"{line.title} {numbers}")
+    return " ".join(f"{who} {', on '.join(where)}." for who, where in found.items()) or "It wins everywhere."

@@ -1,0 +1,107 @@
+"""Write the numbers of the pages: `python docs/made.py` fills in every mark from the files in results/.
+
+A mark is `<!-- made: NAME -->…<!-- end -->`, in a line or around a table; NAME is a function below, perhaps with
+arguments: `<!-- made: bench startup "import coterie" -->`. A test compares each mark with what results/ says now.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "results"
+PAGES = [ROOT / "README.md", RESULTS / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+MARK = re.compile(r"<!-- made: (.+?) -->(.*?)<!-- end -->", re.DOTALL)
+
+
+def read(name: str) -> Any:
+    """Return a JSON file of results/."""
+    return json.loads((RESULTS / name).read_text(encoding="utf-8"))
+
+
+def contest(part: str) -> str:
+    """Return a sentence of the contest: first_page, where_not or words."""
+    return str(read("contest.json")[part])
+
+
+def comparison() -> str:
+    """Return the table of the default comparison."""
+    lines = ["", "| policy | lost (regret) | of what RAN lost |", "|---|---|---|"]
+    for policy in read("compare/result.json")["policies"]:
+        lost, share = policy["regret"], policy["regret_to_random"]
+        value = f"{lost['mean']:,.0f} ± {lost['spread']:,.0f}"
+        lines.append(f"| {policy['title']} | {value} | {share['mean']:.0%} |")
+    return "\n".join([*lines, ""])
+
+
+def compared(what: str) -> str:
+    """Return how the default comparison was made: `rounds` or `runs`."""
+    found = read("compare/result.json")
+    return f"{found['n_rounds']:,}" if what == "rounds" else f"{len(found['seeds'])}"
+
+
+def half_lives() -> str:
+    """Return the regret of policies that forget, beside those that do not, in two worlds."""
+    worlds = ("drifting", "music-and-news")
+    head = "| policy | " + " | ".join(f"`{world}` | with `half_life=10`" for world in worlds) + " |"
+    lines = ["", head, "|---|---|---|---|---|"]
+    found = {
+        world: {
+            policy["policy"]: policy["regret"]
+            for policy in read(f"half-life-{world}/result.json")["policies"]
+        }
+        for world in worlds
+    }
+    for name, title in (
+        ("hierarchical", "Hierarchical"),
+        ("cab", "CAB"),
+        ("linucb-multiple", "LinUCB(shared=False)"),
+    ):
+        cells = []
+        for world in worlds:
+            for spec in (name, f"{name}:half_life=10"):
+                value = found[world][spec]
+                cells.append(f"{value['mean']:,.0f} ± {value['spread']:,.0f}")
+        lines.append(f"| `{title}` | {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
+def bench(suite: str, row: str, what: str = "value", shape: str = ".2g", scale: str = "1") -> str:
+    """Return a number of a benchmark: the value or the ratio of the first row whose name starts so."""
+    found = next(one for one in read(f"benchmarks/{suite}.json") if one["name"].startswith(row))
+    return f"{found[what] * float(scale):{shape}}"
+
+
+MAKERS: dict[str, Callable[..., str]] = {
+    made.__name__.replace("_", "-"): made for made in (contest, comparison, compared, half_lives, bench)
+}
+
+
+def made(mark: str) -> str:
+    """Return what belongs into a mark."""
+    name, *arguments = shlex.split(mark)
+    if name not in MAKERS:
+        raise SystemExit(f"there is no mark {name!r}; docs/made.py has {', '.join(MAKERS)}")
+    return MAKERS[name](*arguments)
+
+
+def filled(text: str) -> str:
+    """Return a page with every mark filled in."""
+    return MARK.sub(lambda found: f"<!-- made: {found[1]} -->{made(found[1])}<!-- end -->", text)
+
+
+def main() -> None:
+    """Fill in all pages."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        new = filled(text)
+        if new != text:
+            page.write_text(new, encoding="utf-8")
+            print(f"{page.relative_to(ROOT)} changed")
+
+
+if __name__ == "__main__":
+    main()
