@@ -36,7 +36,7 @@ COMMANDS = {
     "store": Listed("serving", "service", "Check, export, upgrade and repair what a service keeps."),
     "backup": Listed("serving", "service", "Copy a store into one file, also while a service writes."),
     "restore": Listed("serving", "service", "Check a backup, and make a store of it."),
-    "loadtest": Listed("serving", "service", "Press a service with ranks, and look for what was lost."),
+    "loadtest": Listed("serving", "service", "Press a service, and look for what was lost."),
     "reproduce": Listed("studies", "experiments", "Do the paper's experiments on a dataset."),
     "data": Listed("studies", "experiments", "Get the published data files, and check what is there."),
     "contest": Listed("studies", "experiments", "Put the results of several reproductions into one table."),

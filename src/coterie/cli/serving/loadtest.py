@@ -35,9 +35,10 @@ def loadtest(
     anywhere: Annotated[bool, typer.Option("--anywhere", help="Allow a URL beyond this machine.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Press a service with ranks and rewards, and look for what was lost.
+    """Press a service, and look for what was lost.
 
-    Prints throughput and latencies, by ids and with features. A rank's processor time includes that of its rewards.
+    It sends ranks and rewards, and prints throughput and latencies, by ids and with features. A rank's processor
+    time includes that of its rewards.
     Without --url, a new service and a plain Litestar endpoint with the same bodies are loaded in turns, each
     on one core; the service is killed without warning, and every acknowledged event is searched in its log.
     """
