@@ -81,11 +81,12 @@ def _runner(code: str) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Return an environment in which pictures and tables are the same on all machines."""
+    """Return an environment in which pictures, tables and draws are the same on all machines."""
     beside = str(Path(sys.executable).parent)
     return {
         **os.environ,
         "PATH": f"{beside}{os.pathsep}{os.environ.get('PATH', '')}",
+        "PYTHONPATH": str(DOCS / "draws"),
         "COLUMNS": "80",
         "MPLBACKEND": "agg",
         "MATPLOTLIBRC": str(PICTURES / "matplotlibrc"),

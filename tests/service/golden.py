@@ -40,7 +40,7 @@ def live() -> Bandit:
 
 def write() -> None:
     """Write this version's files."""
-    folder = FOLDER / "v3"
+    folder = FOLDER / "v4"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     made = live()
@@ -50,6 +50,7 @@ def write() -> None:
     (folder / "checksum.txt").write_text(f"{batch.count} {batch.checksum}\n")
     (folder / "snapshot.msgpack").write_bytes(snapshot.dump(made))
     store = SqliteStore(str(folder / "store.db"))
+    store.make_index()
     store.append(Append(batch, named, gone, scrub))
     save_now(made, store)
     store.close()

@@ -98,7 +98,7 @@ def test_a_running_service_survives_a_clock_that_jumps_ahead_and_back(
         assert snapshot.dump(whole[0]) == snapshot.dump(whole[1]) == snapshot.dump(coordinator.bandit)
         times.wait(599_500)
         assert await coordinator.reward("back", 1.0) == "applied"
-        assert coordinator.event("ahead").state == "waiting"
+        assert (await coordinator.event("ahead")).state == "waiting"
         times.wait(1_000)
         assert await coordinator.reward("ahead", 1.0) == "late"
         return snapshot.dump(coordinator.bandit)

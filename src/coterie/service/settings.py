@@ -41,11 +41,13 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     # How the other decisions are made. gaps: an action is shown the more rarely the further it is behind the best, if
     # the policy gives probabilities; epsilon, and with every other policy: the best is shown.
     explore: Literal["gaps", "epsilon"] = "gaps"
-    wait: Annotated[float, Meta(ge=0.001, le=172_800)] = 600.0  # seconds until a reward must have come
+    wait: Annotated[float, Meta(ge=0.001, le=2_592_000)] = 600.0  # seconds until a reward must have come
     default_reward: Payoff = 0.0  # learned if none came in time
     aggregation: Aggregation = "earliest"
     mode: Mode = "online"
-    max_events: Count = 200_000  # remembered; beyond it, the oldest is dropped, and its wait ends
+    # Memory for events. Beyond it, the oldest leave memory; they are read from the log when their reward comes or
+    # their wait ends. A wait takes 32 bytes; only if all waits together take more than this, the oldest ends early.
+    max_event_bytes: Count = 268_435_456
     max_users: Count = 1_000_000  # beyond it, the user unseen for longest is dropped, from the model too
     max_items: Count = 100_000  # ids without features; a rank that names one more is refused
     record_reasons: bool = True  # log scores, widths and neighbours of each decision
@@ -54,6 +56,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     challenger: Challenger | UnsetType = UNSET
     # First letters of objects of features, {"device": {…}}, that decisions leave out: --ignore of Vowpal Wabbit.
     ignored: Annotated[str, Meta(max_length=64)] | UnsetType = UNSET
+    max_events: Count | UnsetType = UNSET  # has no effect; logs of earlier versions have it
 
 
 class Durability(StrEnum):
@@ -73,9 +76,11 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     engine: str | None = None  # where users' models are kept if not here, such as ray://host:10001?shards=16
     when_down: Literal["partial", "refuse"] = "partial"  # while a shard is rebuilt: decide without it, or 503
     snapshot_every: Count = 100_000  # records
-    retention_days: Annotated[float, Meta(ge=-1)] = -1  # −1 keeps the log for ever
+    retention_days: Annotated[float, Meta(ge=-1)] = -1  # −1 keeps records for as long as there is room
+    max_log_bytes: Annotated[int, Meta(ge=0, le=2**53)] = 50_000_000_000  # then the oldest go; 0 is no limit
     user_path: str = "user.id"  # where Personalizer's API finds the user in the context features
     max_body: Count = 1_000_000  # bytes
+    max_model: Annotated[int, Meta(ge=1, le=900_000_000)] = 500_000_000  # bytes of a model that is imported
     max_headers: Annotated[int, Meta(ge=1_024)] = 16_384  # bytes, with the address
     max_actions: Annotated[int, Meta(ge=1, le=1000)] = 50
     max_features: Count = 2_000  # per request, after flattening
@@ -88,6 +93,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     stop_within: Annotated[float, Meta(gt=0)] = 30.0  # seconds for a graceful stop
     max_evaluations: Count = 100  # kept; more are refused until one is deleted
     max_evaluated: Count = 100_000  # decisions that one evaluation uses: the newest
+    max_evaluated_bytes: Count = 500_000_000  # about the memory for these decisions; the newest that fit
     evaluation_within: Annotated[float, Meta(gt=0)] = 3_600.0  # seconds for one evaluation
     optimise_days: Annotated[float, Meta(ge=0)] = 0.0  # days between two automatic optimisations; 0 is never
     origins: list[str] = []  # of pages that may call with a key, such as "https://shop.example"

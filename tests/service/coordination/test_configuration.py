@@ -113,9 +113,9 @@ def test_a_start_with_another_policy_learns_the_log_and_replays_to_the_same_stat
 
 def test_a_count_that_no_record_can_hold_is_refused(tmp_path: Path) -> None:
     with _started(_settings(tmp_path)) as client:
-        answer = client.put("/v1/configuration", json={"maxEvents": 2**70})
+        answer = client.put("/v1/configuration", json={"maxEventBytes": 2**70})
         assert answer.status_code == 400, answer.text
-        assert client.get("/v1/configuration").json()["maxEvents"] == 200_000
+        assert client.get("/v1/configuration").json()["maxEventBytes"] == 268_435_456
 
 
 def test_nobody_can_write_down_what_was_given(tmp_path: Path) -> None:
@@ -152,3 +152,9 @@ def test_a_change_of_policy_replays_the_same_after_a_user_was_scrubbed(tmp_path:
             assert live == snapshot.dump(recover(coordinator.store, from_empty=True)), config
 
     with_coordinator(settings_of(path, Config(exploration=0.3)), work, Clock())
+
+
+def test_a_log_that_counts_its_events_is_served_and_shown(tmp_path: Path) -> None:
+    """Earlier versions had `max-events`, which has no effect now."""
+    with _started(_settings(tmp_path, "[config]\nmax-events = 200_000\n")) as client:
+        assert "maxEvents" not in client.get("/v1/configuration").json()

@@ -139,7 +139,7 @@ def test_learning_many_crosses_is_done_beside_the_loop_when_rewarded_and_when_a_
             await coordinator.rank(ask("after the wait"))
         assert len(places) == 3
         assert threading.current_thread() not in places[1:]
-        assert coordinator.event("left alone").state == "expired"
+        assert (await coordinator.event("left alone")).state == "expired"
         return snapshot.dump(coordinator.bandit)
 
     state = with_coordinator(settings_of(tmp_path / "log.db"), work, clock)

@@ -132,7 +132,7 @@ def test_logging_only_learns_nothing() -> None:
 
 def test_probabilities_are_what_happens() -> None:
     """4,000 events of an untrained policy: b and c by chance only, a third of half of them each."""
-    made = bandit(exploration=0.5, explore="epsilon", max_events=5000)
+    made = bandit(exploration=0.5, explore="epsilon")
     chosen = [decide(made, ask(f"e{k}")).choice for k in range(4000)]
     for action, chance in ((0, 1 / 2 + 1 / 6), (1, 1 / 6), (2, 1 / 6)):
         spread = math.sqrt(chance * (1 - chance) / 4000)
@@ -159,8 +159,8 @@ def test_every_ranking_names_each_action_once_and_its_chances_add_up(
 
 @given(st.text())
 def test_chance_comes_from_the_events_name(event: str) -> None:
-    assert draw(event) == draw(event)
-    assert all(0 <= number < 1 for number in draw(event))
+    assert draw(event, b"secret") == draw(event, b"secret") != draw(event, b"other")
+    assert all(0 <= number < 1 for number in draw(event, b"secret"))
 
 
 def test_forgetting_leaves_no_event_no_name_and_no_model() -> None:
@@ -187,15 +187,6 @@ def test_the_user_unseen_for_longest_goes() -> None:
     assert set(made.names) == {"ann", "cat"}
     assert made.policies.model is not None
     assert len(made.policies.model.users) == 2
-
-
-def test_the_oldest_event_goes_and_learns_the_default() -> None:
-    made = bandit(max_events=3, default_reward=0.25)
-    for k in range(5):
-        decide(made, ask(f"e{k}"))
-    assert list(made.events) == ["e2", "e3", "e4"]
-    assert made.remembered.open == 3
-    assert made.policies.learned == 2
 
 
 def test_a_rank_that_names_too_many_items_is_refused() -> None:
@@ -231,7 +222,9 @@ def test_a_policy_that_cannot_be_replayed_is_refused() -> None:
 @pytest.mark.parametrize("policy", [name for name, kind in POLICIES.items() if kind.replays])
 def test_a_replay_of_the_log_is_the_state_bit_for_bit(policy: str) -> None:
     """R4, for any policy of the library."""
-    config = Config(policy=policy, exploration=0.3, wait=5.0, max_events=40, max_users=5, dimensions=8)
+    config = Config(
+        policy=policy, exploration=0.3, wait=5.0, max_event_bytes=40_000, max_users=5, dimensions=8
+    )
     kinds = possible(config)
     made = Bandit()
     made.configure(config, START)

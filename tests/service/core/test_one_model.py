@@ -88,7 +88,7 @@ def test_with_and_without_features_it_is_the_same_model() -> None:
 
 
 def test_chances_are_true_add_up_and_keep_the_floor() -> None:
-    made = bandit(exploration=0.1, max_events=10_000)
+    made = bandit(exploration=0.1)
     for k in range(40):
         record = decide(made, ask(f"warm {k}", actions="abc"))
         made.reward(f"warm {k}", [1.0, 0.6, 0.0][record.choice], START)
@@ -124,7 +124,7 @@ def test_epsilon_is_there_and_without_exploration_the_best_is_shown() -> None:
 
 
 def test_a_replay_is_the_state_bit_for_bit() -> None:
-    made = bandit(exploration=0.2, wait=5.0, max_events=60, max_users=5, parameters={"slots": 256})
+    made = bandit(exploration=0.2, wait=5.0, max_event_bytes=60_000, max_users=5, parameters={"slots": 256})
     live(made)
     assert made.policies.learned > 50
     again = replayed(made)

@@ -1,9 +1,11 @@
 """Evaluations in the service: made, done in a process beside it, kept, applied, deleted; and what they say."""
 
 import os
+import random
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +22,7 @@ from coterie.evaluation import evaluate
 from coterie.evaluation.targets import encode_interaction
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.question import Action, Question
+from coterie.service.core.records import pack
 from coterie.service.evaluations import job_process, job_queue, worker
 from coterie.service.evaluations.importance import scores
 from coterie.service.evaluations.jobs import EvaluatedPolicy, Job, WorkerAnswer, WorkerInput
@@ -31,7 +34,7 @@ from coterie.service.problems import Problem
 from coterie.service.serve import make_app
 from coterie.service.settings import Config, Settings
 from tests.service import postgres
-from tests.service.helpers import START, Clock, with_coordinator
+from tests.service.helpers import START, Clock, bandit, with_coordinator
 
 ACTIONS = [{"id": name, "features": [{"kind": name}]} for name in "abc"]
 OPEN = ("waiting", "running")
@@ -268,8 +271,8 @@ def job(*policies: EvaluatedPolicy, **more: Any) -> Job:
     return Job("one", "evaluation", "one", 0, START + 10_000_000, START, policies, **more)
 
 
-def work_of(one: Job, config: Config, records: int = 1000) -> WorkerInput:
-    return WorkerInput(one, config, records, os.getppid())
+def work_of(one: Job, config: Config, records: int = 1000, size: int = 10**9) -> WorkerInput:
+    return WorkerInput(one, config, records, size, os.getppid())
 
 
 def test_the_worker_says_what_the_library_says(tmp_path: Path) -> None:
@@ -319,6 +322,10 @@ def test_only_the_newest_decisions_of_the_time_are_evaluated(tmp_path: Path) -> 
     assert [one.context for one in some.interactions] == [one.context for one in whole[-10:]]
     assert [one.reward for one in some.interactions] == [one.reward for one in whole[-10:]]
     assert "20 are older" in some.notes[-1]
+    each = worker.EACH + worker.PER_ACTION * len(whole[0].actions)
+    fitting = worker.log_of(rows, work_of(job(), config, size=12 * each)).interactions
+    assert 5 <= len(fitting) <= 12
+    assert [one.context for one in fitting] == [one.context for one in whole[-len(fitting) :]]
     early = msgspec.structs.replace(job(), end=START)
     with pytest.raises(FileError, match="no decision in this time"):
         worker.log_of(rows, work_of(early, config))
@@ -400,3 +407,22 @@ def test_a_store_that_fails_refuses_the_evaluation(tmp_path: Path, monkeypatch: 
         assert coordinator.refusing is None  # decisions go on
 
     with_coordinator(Settings(store=str(tmp_path / "log.db")), work, Clock())
+
+
+def test_a_log_takes_memory_for_what_differs_in_it(tmp_path: Path) -> None:
+    """Actions that are offered many times are kept once, and what is read is forgotten: 10 KB per decision before."""
+    config, chance = Config(exploration=0.3), random.Random(3)
+    features = [[{"kind": f"k{k % 7}", "price": k / 7, "brand": f"b{k % 30}"}] for k in range(200)]
+    made = bandit(exploration=0.3)
+    for k in range(1000):
+        actions = [Action(f"item-{j}", features[j]) for j in chance.sample(range(200), 20)]
+        made.rank(Question(f"e{k}", "ann", actions, [{"hour": k % 24}]), START + k)
+    records = made.drain().records
+    rows = [pack(first, records[first : first + 50]) for first in range(0, len(records), 50)]
+    tracemalloc.start()
+    log = worker.log_of(rows, work_of(job(), config))
+    kept, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(log.interactions) == 1000
+    assert kept < 2_500_000
+    assert peak < 6_000_000

@@ -48,7 +48,8 @@ def test_a_parquet_export_replays_to_the_same_state_and_decisions(tmp_path: Path
             sent = json.loads(record.features) if record.features else sent
             actions = [Action(name, f) for name, f in zip(record.actions, sent["actions"], strict=True)]
             bandit_.names = {"them": record.user}
-            again, _ = bandit_.what_if(Question(record.event, "them", actions, sent["context"]))
+            question = Question(record.event, "them", actions, sent["context"])
+            again, _ = bandit_._decide(question, b"", bandit_.now)
             assert (again.choice, again.order, again.x) == (record.choice, record.order, record.x)
         bandit_.apply(record)
         bandit_.drain()
@@ -102,7 +103,7 @@ def test_an_exported_log_warm_starts_with_what_it_learned_default_rewards_too(tm
 def test_a_dsjson_line_holds_what_was_learned(tmp_path: Path, aggregation: Any) -> None:
     """Against the bandit itself: the value of each closed event, with evictions, late and repeated rewards."""
     chance = random.Random(7)
-    made = bandit(aggregation=aggregation, wait=5.0, max_events=12, default_reward=-0.25)
+    made = bandit(aggregation=aggregation, wait=5.0, default_reward=-0.25)
     learned: dict[int, float] = {}
     told: list[tuple[int, float]] = []
     made.policies.on_learn = lambda user, paid, value: told.append((user, value))
@@ -113,7 +114,7 @@ def test_a_dsjson_line_holds_what_was_learned(tmp_path: Path, aggregation: Any) 
             made.reward(f"e{chance.randrange(max(0, k - 15), k + 1)}", chance.choice([1.0, 0.5, -1.0]), at)
         if k == 150:
             made.configure(
-                Config(aggregation=aggregation, wait=3.0, max_events=9, default_reward=0.5),
+                Config(aggregation=aggregation, wait=3.0, default_reward=0.5),
                 at,
             )
     made.tick(START + 10**9)
@@ -128,7 +129,7 @@ def test_a_dsjson_line_holds_what_was_learned(tmp_path: Path, aggregation: Any) 
 
 def test_a_dsjson_export_does_not_hold_the_log_in_memory(tmp_path: Path) -> None:
     def log() -> Iterator[tuple[int, Any]]:
-        made = bandit(wait=1.0, max_users=5, max_events=100, parameters={"slots": 1024})
+        made = bandit(wait=1.0, max_users=5, max_event_bytes=100_000, parameters={"slots": 1024})
         for k in range(4000):
             made.rank(
                 Question(f"e{k}", f"user-{k % 7}", [Action("x" * 200 + name) for name in "ab"]),

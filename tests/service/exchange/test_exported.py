@@ -227,7 +227,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE log SET version = 9")
     connection.close()
-    with pytest.raises(FileError, match="have format version 9, this coterie reads version 1"):
+    with pytest.raises(FileError, match="have format version 9, this coterie reads versions 1 to 2"):
         open_interactions(path)
     (tmp_path / "text.db").write_text("hello")
     with pytest.raises(FileError, match="is none of: a service's store"):

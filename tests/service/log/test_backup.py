@@ -321,7 +321,7 @@ def test_damage_in_a_store_is_found_when_it_is_backed_up(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("version", ["v1", "v2", "v3"])
+@pytest.mark.parametrize("version", ["v1", "v2", "v3", "v4"])
 def test_stores_of_earlier_versions_are_backed_up_and_restored(
     place: Place, tmp_path: Path, version: str, kind: str
 ) -> None:

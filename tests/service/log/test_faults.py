@@ -96,7 +96,7 @@ def test_a_full_disk_refuses_goes_back_to_the_log_and_recovers(tmp_path: Path) -
         )
         assert all(isinstance(result, Problem) and result.status == 503 for result in results)
         await _refused(coordinator.reward("e1", 1.0), "no new work is accepted")
-        assert coordinator.event("e1").state == "rewarded"  # reads go on
+        assert (await coordinator.event("e1")).state == "rewarded"  # reads go on
         await _until(
             lambda: snapshot.dump(coordinator.bandit) == truth
         )  # what was not stored was not learned
@@ -129,7 +129,7 @@ def test_a_failed_sync_is_never_tried_again(tmp_path: Path, keeps: bool) -> None
             )
         assert (store.tries, ended) == (tries, [True])
         assert coordinator.availability.ending
-        assert coordinator.event("e1").state == "waiting"
+        assert (await coordinator.event("e1")).state == "waiting"
         await coordinator.stop()
         again, _ = await _coordinator(tmp_path / "log.db")  # a restart reads what the disk holds
         assert ("e2" in again.bandit.events) == keeps
@@ -467,7 +467,7 @@ def test_a_restart_of_postgresql_is_survived(logged: pytest.LogCaptureFixture) -
                 await _refused(coordinator.rank(ask("lost")), "the connection to the database is lost")
             await _until(lambda: coordinator.refusing == "the connection to the database is lost")
             await _refused(coordinator.rank(ask("refused")), "no new work is accepted now")
-            assert coordinator.event("before 0").state == "rewarded"  # reads go on
+            assert (await coordinator.event("before 0")).state == "rewarded"  # reads go on
             await asyncio.to_thread(server.start)
             await _until(lambda: coordinator.refusing is None)
             assert _without_time(coordinator) == truth

@@ -14,6 +14,7 @@ import pytest
 
 from coterie.errors import FileError
 from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core import records
 from coterie.service.core.records import Rank, Tick, encode, flatten, pack
 from coterie.service.http.keys import new_key
 from coterie.service.log.errors import (
@@ -379,7 +380,10 @@ def test_a_reader_goes_on_where_old_batches_were_removed_under_it(again: Open) -
     assert list(store.read()) == []
 
 
-def test_what_goes_leaves_the_file_and_commits_are_kept_out_meanwhile(tmp_path: Path) -> None:
+def test_what_goes_leaves_the_file_and_commits_are_kept_out_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "LEVEL", 0)
     store = SqliteStore(str(tmp_path / "log.db"))
     for k in range(900):
         store.append(_ticks(400 * k, 400))

@@ -23,7 +23,7 @@ from tests.service.snapshots.test_pieces import append, crowd
 SMALL: dict[str, Any] = {
     "parameters": {"slots": 2500},
     "max_users": 700,
-    "max_events": 900,
+    "max_event_bytes": 900_000,
     "wait": 60.0,
 }
 

@@ -19,13 +19,14 @@ from coterie.cli.shared.options import JsonOption, warn_old
 
 DECISIONS = "decisions"
 SNAPSHOTS = "snapshots"
+SIZES = "sizes"
 
 
 def bench(
     suites: Annotated[
         list[str] | None,
         typer.Argument(
-            help=f"{', '.join(SUITES)}; all of these without a name. cuda, decisions, snapshots: see below."
+            help=f"{', '.join(SUITES)}; all of these without a name. cuda, decisions, sizes, snapshots: see below."
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -44,6 +45,8 @@ def bench(
 
     `coterie bench snapshots` measures what a million users with features cost the service: a start, memory, how long
     a snapshot holds up requests and what it writes, and the processor time of a rank and a reward beside 100 users.
+
+    `coterie bench sizes` measures the bytes of a decision in memory and on the disk, with ids and with features.
 
     `coterie bench cuda` measures users' models on a GPU, beside its memory's speed and one core.
     """
@@ -84,13 +87,38 @@ def _without_file(suites: list[str], as_json: bool) -> tuple[list[str], Path | N
 
 
 def _rows(suites: list[str], quick: bool, told: Callable[[str], None], notes: Console) -> Iterator[Row]:
-    speed = [name for name in suites if name not in (DECISIONS, SNAPSHOTS)]
+    speed = [name for name in suites if name not in (DECISIONS, SIZES, SNAPSHOTS)]
     if speed or not suites:
         yield from run_suites(speed, quick, told)
     if DECISIONS in suites:
         yield from decision_rows(quick, told, lambda text: notes.print(text, markup=False))
     if SNAPSHOTS in suites:
         yield from snapshot_rows(quick, told)
+    if SIZES in suites:
+        yield from size_rows(quick, told)
+
+
+def size_rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
+    """Yield the bytes of a decision between 20 actions, with a reward for every second one."""
+    need_service()
+    from coterie.bench.service.sizes import measure
+    from coterie.service.core.waits import ROW
+
+    for features in (False, True):
+        what = "with features" if features else "with ids"
+        told(f"decisions {what}")
+        found = measure(features, 2_000 if quick else 20_000)
+        for name, value, against, reference, limit in (
+            ("in the log", found.log, "before it is compressed", found.plain, 0.6),
+            ("of the store's file, with the index", found.file, "before it is compressed", found.plain, None),
+            ("of an event in memory", found.memory, "what max-event-bytes counts", found.counted, 1.3),
+            ("of a wait whose event left memory", found.wait, "what max-event-bytes counts", float(ROW), 1.3),
+        ):
+            ratio = value / reference
+            bound = no_limit(ratio) if limit is None else at_most(limit, ratio)
+            yield Row(
+                SIZES, f"a decision {what}, {name}", value, "bytes", f"{reference:,.0f} B {against}", **bound
+            )
 
 
 def snapshot_rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:

@@ -1,7 +1,7 @@
 """Decisions that may still get a reward, and when it is final, as the service's engine has it.
 
-A decision is settled at the first tick after its wait, or when there are too many newer decisions. Without a reward
-it then gets the default reward. If the time of day jumps, the ends of all waits move with it.
+A decision is settled at the first tick after its wait. Without a reward it then gets the default reward. If the time
+of day jumps, the ends of all waits move with it.
 """
 
 import math
@@ -31,20 +31,14 @@ class Pending(Generic[Decision]):
         self._earned: dict[str, tuple[float, int]] = {}  # the sum and the number of rewards
 
     def configure(
-        self,
-        wait: float = 600.0,
-        default_reward: float = 0.0,
-        max_events: int = 200_000,
-        aggregation: str = "earliest",
+        self, wait: float = 600.0, default_reward: float = 0.0, aggregation: str = "earliest"
     ) -> None:
         """Take over the rules for what follows."""
-        self.wait, self.default_reward, self.max_events = wait, default_reward, max_events
-        self.aggregation = aggregation
+        self.wait, self.default_reward, self.aggregation = wait, default_reward, aggregation
 
-    def add(self, event: str, at: int, decision: Decision) -> list[Settled]:
-        """Add a decision, and return those that are settled because there are too many."""
+    def add(self, event: str, at: int, decision: Decision) -> None:
+        """Add a decision."""
         self._waiting.append((at + math.ceil(self.wait * 1000), event, decision))
-        return [self._settle() for _ in range(len(self._waiting) - self.max_events)]
 
     def reward(self, event: str, value: float) -> None:
         """Add a reward that was applied."""

@@ -7,28 +7,39 @@ dicts. A decision becomes an interaction when its reward is final (see `pending.
 import base64
 import json
 import sqlite3
+import sys
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 from urllib.parse import quote
 
 import numpy as np
 
 from coterie.arrays import Floats
-from coterie.data.logs.interactions import SHARED, SLOTS, Interaction, InteractionLog, check_interaction
+from coterie.data.logs.interactions import (
+    SHARED,
+    SLOTS,
+    Interaction,
+    InteractionLog,
+    Named,
+    check_interaction,
+)
 from coterie.data.logs.pending import Pending, Settled
 from coterie.errors import ContextError, FileError, MissingExtraError
 from coterie.models.features import flatten
 
 APPLICATION = 0x636F7465  # "cote": SQLite's application id of a store
-VERSION = 1  # of records
+VERSIONS = (1, 2)  # of batches; those of 1 are not compressed
 FORMAT = "1"  # of the Parquet export
 SQLITE = b"SQLite format 3\0"
-# The settings that say when a reward is final, and what it is.
-RULES = ("wait", "default_reward", "max_events", "aggregation")
+RULES = (
+    "wait",
+    "default_reward",
+    "aggregation",
+)  # the settings that say when a reward is final, and what it is
 NOTES = {  # what is counted in `left_out`
     "waiting": "{:,} decisions could still get a reward when the log ended; they count with what they had by then.",
     "deferred": "{:,} decisions were never shown, and were left out.",
@@ -37,6 +48,8 @@ NOTES = {  # what is counted in `left_out`
     "the policy preferred. Chance decided who is held back, so the others stand for all.",
     "slots": SLOTS,
 }
+
+MOST_SHARED = 100_000  # features that are kept once
 
 Record = Mapping[str, Any]
 
@@ -146,8 +159,9 @@ def _unpacked(path: str, rows: Iterable[Any]) -> Iterator[tuple[int, Record]]:
     expected = None
     for first, count, version, checksum, body in rows:
         where = f"log records {first} to {first + count - 1} of {path}"
-        if version != VERSION:
-            raise FileError(f"{where} have format version {version}, this coterie reads version {VERSION}")
+        if version not in VERSIONS:
+            known = f"{VERSIONS[0]} to {VERSIONS[-1]}"
+            raise FileError(f"{where} have format version {version}, this coterie reads versions {known}")
         if zlib.crc32(body, zlib.crc32(b"%d %d %d " % (version, first, count))) != checksum:
             raise FileError(
                 f"{where} are damaged: their checksum does not fit; restore a backup of the store"
@@ -156,8 +170,8 @@ def _unpacked(path: str, rows: Iterable[Any]) -> Iterator[tuple[int, Record]]:
             raise FileError(f"{path} is damaged: log records {expected} to {first - 1} are missing")
         expected = first + count
         try:
-            found = msgspec.msgpack.decode(body)
-        except msgspec.MsgspecError as error:
+            found = msgspec.msgpack.decode(body if version == 1 else zlib.decompress(body))
+        except (msgspec.MsgspecError, zlib.error) as error:
             raise FileError(f"{where} cannot be read: {error}") from error
         yield from enumerate(found, first)
 
@@ -180,6 +194,7 @@ def _settled(
     """Yield the decisions in order, each when its reward is final."""
     pending: Pending[tuple[int, Record]] = Pending()
     activated: set[str] = set()  # deferred decisions that were shown
+    shared = Shared()
     for position, record in records:
         done: Iterable[Settled] = ()
         kind = record["type"]
@@ -187,7 +202,7 @@ def _settled(
             rules = ((name, record["config"].get(name.replace("_", "-"))) for name in RULES)
             pending.configure(**{name: value for name, value in rules if value is not None})
         elif kind == "rank":
-            done = pending.add(record["event"], record["at"], (position, record))
+            pending.add(record["event"], record["at"], (position, record))
         elif kind == "reward" and record["outcome"] == "applied":
             pending.reward(record["event"], record["value"])
         elif kind == "activate":
@@ -196,11 +211,11 @@ def _settled(
             done = pending.tick(record["at"], record.get("jump", 0))
         for one in done:
             if _counts(one, activated, left_out):
-                yield _interaction(where, one, names)
+                yield _interaction(where, one, names, shared)
     for one in pending.rest():
         if _counts(one, activated, left_out):
             left_out["waiting"] += not one.has_reward
-            yield _interaction(where, one, names)
+            yield _interaction(where, one, names, shared)
 
 
 def _counts(one: Settled, activated: set[str], left_out: Counter[str]) -> bool:
@@ -220,7 +235,23 @@ def _counts(one: Settled, activated: set[str], left_out: Counter[str]) -> bool:
     return False
 
 
-def _interaction(source: str, settled: Settled, names: Mapping[int, str]) -> Interaction:
+@final
+class Shared:
+    """Keeps equal features and ids once: most actions are offered many times."""
+
+    def __init__(self) -> None:
+        self._features: dict[tuple[tuple[str, float], ...], Named] = {}
+
+    def features(self, parts: Any) -> Named:
+        """Return features by name; those that were returned before, if they are equal."""
+        flat = flatten(parts or ())
+        key = tuple((sys.intern(name), value) for name, value in flat.items())
+        if len(self._features) >= MOST_SHARED:
+            self._features.clear()
+        return self._features.setdefault(key, dict(key))
+
+
+def _interaction(source: str, settled: Settled, names: Mapping[int, str], shared: "Shared") -> Interaction:
     position, record = settled.decision
     where = f"log record {position} of {source}"
     excluded = set(record.get("excluded", ()))
@@ -229,13 +260,13 @@ def _interaction(source: str, settled: Settled, names: Mapping[int, str]) -> Int
         json.loads(_bytes(record["features"])) if record.get("features") else {"context": [], "actions": []}
     )
     try:
-        flat = [flatten(part or ()) for part in sent["actions"]]
-        context = flatten(sent["context"])
+        flat = [shared.features(part) for part in sent["actions"]]
+        context = shared.features(sent["context"])
     except ContextError as error:
         raise FileError(f"{where}: {error}") from error
     found = Interaction(
         user=names.get(record["user"], SHARED if not names else f"user {record['user']}"),
-        actions=tuple(record["actions"][k] for k in allowed),
+        actions=tuple(sys.intern(record["actions"][k]) for k in allowed),
         features=tuple(flat[k] for k in allowed) if any(flat) else None,
         context=context,
         chosen=allowed.index(record["choice"]),

@@ -1,6 +1,7 @@
 """Work without a request: waits that end, snapshots, retention, and whether the choices still vary."""
 
 import asyncio
+from collections import deque
 from contextlib import suppress
 from functools import partial
 from typing import final
@@ -28,6 +29,9 @@ class Background:
         self.stopped_exploring = False
         self.guess_changes: float | None = None  # the share of the last hour's best guesses that would change
         self.snapshot_at = 0  # the position of the last snapshot
+        self._oldest: deque[int] = deque(maxlen=2)  # the oldest decision that waited at each kept snapshot
+        self._removal_seen = 0  # when an event was last removed early, of those that the log tells of
+        self._removal_at = 0  # when it told so
         self._sequencer = sequencer
         self._settings = settings
 
@@ -51,10 +55,26 @@ class Background:
                         log.error(f"a snapshot failed: {error}")
 
     async def _remove_old(self) -> None:
-        days = retention_days(self._settings, self._sequencer.bandit)
-        if days >= 0:
-            before = self._sequencer.clock() - int(days * 86_400_000)
-            await in_thread(remove_old, self._sequencer.store, before)
+        """Remove what is too old from the log, and what is too much."""
+        sequencer, largest = self._sequencer, self._settings.max_log_bytes
+        days = retention_days(self._settings, sequencer.bandit)
+        before = sequencer.clock() - int(days * 86_400_000) if days >= 0 else 0
+        oldest = await sequencer.do(sequencer.bandit.remembered.waits.oldest)
+        # The kept snapshots are the last two. The first of them needs the decisions that waited then.
+        self._oldest.append(sequencer.bandit.position if oldest is None else oldest.position)
+        if len(self._oldest) < 2:
+            return
+        done = await in_thread(remove_old, sequencer.store, before, largest, min(self._oldest))
+        if done.records:
+            log.info(
+                f"the oldest {done.records:,} records were removed from the log (retention-days is {days:g}, "
+                f"max-log-bytes {largest:,}); it has {done.size:,} bytes now"
+            )
+        if done.too_large:
+            log.warning(
+                f"the log has {done.size:,} bytes, more than max-log-bytes ({largest:,}), because decisions still "
+                "wait for their rewards; raise max-log-bytes, or lower the wait"
+            )
 
     async def _keep_asking(self) -> None:
         while True:
@@ -77,6 +97,7 @@ class Background:
     def tick(self) -> None:
         """End the waits that are over."""
         self._watch_exploring()
+        self._watch_removals()
         self.follow_clock()
         self._sequencer.bandit.tick(self._sequencer.clock())
 
@@ -89,6 +110,18 @@ class Background:
         elif said is None and self.stopped_exploring:
             log.info("the loop explores again")
         self.stopped_exploring = said is not None
+
+    def _watch_removals(self) -> None:
+        """Log it when events were removed before their wait had ended, at most once per minute."""
+        bandit, now = self._sequencer.bandit, self._sequencer.clock()
+        said = exploring.removal(bandit)
+        if (
+            said is not None
+            and bandit.remembered.removed_at > self._removal_seen
+            and now >= self._removal_at + 60_000
+        ):
+            self._removal_seen, self._removal_at = bandit.remembered.removed_at, now
+            log.warning(said)
 
     def follow_clock(self) -> None:
         """Tell the bandit if the time of day jumped: just now, or back while the service was stopped."""

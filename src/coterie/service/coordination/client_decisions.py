@@ -25,7 +25,7 @@ def keep_all(bandit: Bandit, decided: Sequence[Decided], at: int) -> int:
     new: dict[str, tuple[Question, Rank]] = {}
     for one in decided:
         event = one.question.event
-        known = bandit.events.get(event)
+        known = bandit.find(event)
         if known is not None:
             known.check_retry(one.question.digest())
         elif event not in new:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, FileError
 from coterie.service.clock import Clock, SteadyClock
 from coterie.service.coordination import relearning
 from coterie.service.coordination.availability import Availability
@@ -19,7 +19,7 @@ from coterie.service.coordination.rules import first_rules
 from coterie.service.coordination.sequencer import STARTING, Sequencer
 from coterie.service.coordination.slots import next_slot
 from coterie.service.core.bandit import Answer, Bandit
-from coterie.service.core.events import Event, EventExistsError, Outcome, Paid
+from coterie.service.core.events import Event, EventExistsError, Outcome, Paid, new_event
 from coterie.service.core.question import Question
 from coterie.service.core.records import Rank
 from coterie.service.core.workload import DECIDING, long_to_decide, long_to_learn
@@ -30,6 +30,7 @@ from coterie.service.log.store import Store
 from coterie.service.logs import log
 from coterie.service.problems import Problem
 from coterie.service.settings import Config, Settings
+from coterie.service.threads import in_thread
 
 T = TypeVar("T")
 Check = Callable[[], None]  # raises what is wrong
@@ -89,11 +90,13 @@ class Coordinator:
     async def _begin(self) -> None:
         sequencer = self.sequencer
         sequencer.bandit = await self.availability.recovered()
+        await in_thread(self.store.make_index)
         self.background.snapshot_at = self.bandit.position
         sequencer.open_log()
         await sequencer.write(self.background.follow_clock, long=True)
         await self.configure(*first_rules(self.settings, self.bandit, self.shards))
         await sequencer.scrub()
+        self._tasks.append(asyncio.create_task(in_thread(self.store.read_ids)))
         self._tasks += self.background.start()
 
     async def stop(self) -> None:
@@ -131,6 +134,11 @@ class Coordinator:
     async def rank(self, question: Question, check: Check = lambda: None) -> Rank:
         """Decide; a retry of the same event gets the same answer. `check` may refuse when its turn comes."""
         sequencer = self.sequencer
+        before = await self.decided(question.event) if not question.fresh else None
+        if before is not None:
+            if before.digest != question.digest():
+                raise EventExistsError(new_event(before, -1, Paid()))
+            return before
         long = long_to_decide(sequencer.bandit, question.work, len(question.actions))
         try:
             if self._microbatch is None:
@@ -167,9 +175,11 @@ class Coordinator:
         """Decide the slots of one page, durable together; an action chosen for one is not open to the next."""
         work = sum(DECIDING + question.work for question in questions)
         long = long_to_decide(self.bandit, work, sum(len(question.actions) for question in questions))
+        if not questions[0].fresh and await self.decided(questions[0].event) is not None:
+            return await self._slots_again(questions)
         found = await self._write(lambda: self._rank_slots(questions, check), long)
         while found is None:
-            first = self.event(questions[0].event)
+            first = await self.event(questions[0].event)
             if await self._logged(first) is not None:
                 return await self._slots_again(questions)
             found = await self._write(partial(self._rank_slots, questions, check, first.position), long)
@@ -195,7 +205,7 @@ class Coordinator:
         """Return the decisions that were made for these slots before."""
         found: list[Rank] = []
         for question in questions:
-            event = self.event(question.event)
+            event = await self.event(question.event)
             event.check_retry(next_slot(questions, found).digest())
             found.append(await self.decision(event))
         return found
@@ -211,7 +221,8 @@ class Coordinator:
 
     async def activate(self, event: str) -> bool:
         """Say that a deferred decision was shown; returns whether the event is known."""
-        return await self._write(lambda: self.bandit.activate(event, self.clock()))
+        long = event not in self.bandit.events  # then the log is read
+        return await self._write(lambda: self.bandit.activate(event, self.clock()), long)
 
     async def forget(self, user: str) -> bool:
         """Forget a user: in the model at once, in the log before this returns. False if unknown."""
@@ -299,9 +310,27 @@ class Coordinator:
             return batch.records()[0].at
         return None
 
-    def event(self, event: str) -> Event:
-        """Return a remembered event."""
-        found = self.bandit.events.get(event)
+    async def decided(self, event: str) -> Rank | None:
+        """Return the decision of an event that is no longer in memory, if the log has it."""
+        self.sequencer.accept()
+        if event in self.bandit.events:
+            return None
+        if not self.store.may_have(event):
+            return None
+        try:
+            found = await in_thread(self.sequencer.log.find, event)
+        except (FileError, StoreError) as error:
+            message = f"it cannot be found out whether event {event!r} was decided before: {error}"
+            raise Problem(503, "not_readable", message, 1) from error
+        return None if found is None or found.user in self.bandit.forgotten else found
+
+    async def knows(self, event: str) -> bool:
+        """Return whether an event was decided."""
+        return event in self.bandit.events or await self.decided(event) is not None
+
+    async def event(self, event: str) -> Event:
+        """Return an event, from memory or from the log."""
+        found = self.bandit.events.get(event) or await self.look(lambda: self.bandit.find(event))
         if found is None:
             name = event.partition(SLOT)[0]
             raise Problem(404, "unknown_event", f"event {name!r} is not known, or was too long ago")

@@ -56,8 +56,10 @@ async def _relearn(
     try:
         await sequencer.durable()
         wanted = models_to_learn(bandit, config)
-        store, shards = sequencer.store, sequencer.shards
-        others = [await asyncio.to_thread(relearn, store, model, end, shards, users) for model in wanted]
+        learn = partial(
+            relearn, sequencer.store, end=end, shards=sequencer.shards, users=users, log=sequencer.log
+        )
+        others = [await asyncio.to_thread(learn, config=model) for model in wanted]
         while len(bandit.tap or ()) > FEW:
             heard = await sequencer.write(lambda: _heard(bandit))
             await asyncio.to_thread(_catch_up, others, heard)

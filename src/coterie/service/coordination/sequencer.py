@@ -14,6 +14,8 @@ from coterie.service.core.workload import long_to_end
 from coterie.service.log.committer import Committer
 from coterie.service.log.erasure import scrub
 from coterie.service.log.errors import LostError, StoreError
+from coterie.service.log.reading import LogReader
+from coterie.service.log.recovery import attach
 from coterie.service.log.store import Store
 from coterie.service.problems import Problem
 from coterie.service.snapshots.saving import save
@@ -32,6 +34,7 @@ class Sequencer:
         self.clock = clock
         self.shards = shards  # an engine of coterie.engines, where users' models are kept
         self.max_queue = max_queue
+        self.log = LogReader(store)
         self.bandit = Bandit(shards)
         self.turns = Turns()
         self.committer: Committer | None = None  # as long as the store is not ours
@@ -105,16 +108,13 @@ class Sequencer:
 
     def open_log(self) -> None:
         """Write to the log from where the bandit stands, and accept work."""
-        self.committer = Committer(self.store, self.bandit.position, self.on_batch)
+        self.committer = self.log.committer = Committer(self.store, self.bandit.position, self.on_batch)
+        attach(self.bandit, self.log)
         self.refusing = None
 
     def read(self, position: int) -> Record | None:
         """Return a record from the log."""
-        for batch in self.store.read(position):
-            if batch.first <= position < batch.first + batch.count:
-                return batch.records()[position - batch.first]
-            break
-        return None
+        return self.log.record(position)
 
     async def snapshot(self, alone: bool = False) -> None:
         """Keep the state as it is now, so that a start need not replay the whole log."""
@@ -128,4 +128,5 @@ class Sequencer:
             if users:
                 await self.snapshot(alone=True)
                 await in_thread(scrub, self.store, users)
+                self.log.forget_cache()
                 await in_thread(self.store.scrubbed, users)

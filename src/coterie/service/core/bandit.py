@@ -2,17 +2,19 @@
 
 Every change of state is a record, and `apply` is the only code that makes it. The running service plans a record,
 applies it and hands it to the log; recovery applies the same records again. Time and chance enter through records
-only: a wait ends with a Tick, and a uniform choice is drawn from the event's id.
+only: a wait ends with a Tick, and a uniform choice is drawn from the event's id and a secret that the log holds.
 """
 
+import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from hashlib import blake2b
+from typing import Any, Protocol
 
 from coterie.errors import CoterieError
 from coterie.policies import Decision
 from coterie.policies.cab import Engine as Shards
 from coterie.service.core.deciding import Candidates, decide, decide_ahead, read_candidates
-from coterie.service.core.events import Event, Outcome, Paid, State, new_event
+from coterie.service.core.events import Event, Outcome, Paid, State, deadline_of, new_event
 from coterie.service.core.names import Names
 from coterie.service.core.policies import Policies, paid_for
 from coterie.service.core.policy_config import KINDS, Kind, check_config, same_model
@@ -29,9 +31,11 @@ from coterie.service.core.records import (
     Reset,
     Reward,
     Tick,
+    decode,
     encode,
 )
 from coterie.service.core.remembered import Remembered, User
+from coterie.service.core.waits import DEFERRED, IN_MEMORY, REWARDED, WAITING, Wait
 from coterie.service.figures.statistics import Statistics
 from coterie.service.problems import Problem
 from coterie.service.settings import Config
@@ -48,7 +52,25 @@ from coterie.service.trial.assignment import (
 )
 from coterie.service.trial.lift import Sums, Trial
 
+SECRET = 48  # bytes
+STATES: dict[int, State] = {
+    WAITING: "waiting",
+    DEFERRED: "deferred",
+    REWARDED: "rewarded",
+    IN_MEMORY: "closed",
+}
+
 Answer = Rank | Event | CoterieError  # to a question: a new decision, the event of a retry, or what is wrong
+
+
+class Log(Protocol):
+    """Where decisions are found that are no longer in memory."""
+
+    def decision(self, position: int) -> Rank | None:
+        """Return the decision at a position, if the log still has it."""
+
+    def locate(self, event: str) -> int | None:
+        """Return where the decision of an event is."""
 
 
 class Bandit:
@@ -58,11 +80,13 @@ class Bandit:
         self.refuse_partial = False  # whether to refuse decisions while some users' models are missing
         self.config = Config()
         self.contract: dict[str, Any] = {}  # what Personalizer's configuration has and `config` has not
+        self.secret = b""  # of all draws, so that nobody outside can tell what an event's id will draw
         self.policies = Policies(shards)
         self.position = 0  # of the next record
         self.now = 0  # the time of the last record, milliseconds
         self.remembered = Remembered()
-        self.events = self.remembered.events  # oldest first
+        self.events = self.remembered.events  # those in memory, oldest first
+        self.log: Log | None = None  # without a log, open events stay in memory
         self.users = self.remembered.users  # unseen for longest first
         self.next_user = 0
         self.statistics = Statistics()
@@ -76,6 +100,7 @@ class Bandit:
         # Given a change of policy, returns a bandit that learned the log so far with the new one.
         self.relearn: Callable[[Config], Bandit] | None = None
         self.tap: list[Record] | None = None  # new records are also put here, for bandits that catch up
+        self.forgotten: set[int] = set()  # on demand; the log may still have their records for a moment
         self.fixed: Config | None = None  # when relearning: the model to learn with, whatever the log says
         self.partial = False  # whether the log begins later: rewards may be for decisions that are gone
 
@@ -85,11 +110,12 @@ class Bandit:
         """Decide and learn by other rules from here on; `contract` stays as it is unless given."""
         check_config(config)
         kept = self.contract if contract is None else dict(contract)
-        if self.position == 0 or (config, kept) != (self.config, self.contract):
+        secret = self.secret or new_secret()
+        if self.position == 0 or (config, kept, secret) != (self.config, self.contract, self.secret):
             at = self._at(at)
             running = None if self.trial is None else self.trial.salt
-            salt = salt_of(self.config, config, running, f"{at}-{self.position}")
-            self._emit(Configure(at, config, kept, salt))
+            salt = salt_of(self.config, config, running, _derived(secret, f"{at}-{self.position}").hex())
+            self._emit(Configure(at, config, kept, salt, secret))
 
     def rank(
         self,
@@ -135,11 +161,19 @@ class Bandit:
         return found
 
     def what_if(self, question: Question) -> tuple[Rank, Decision]:
-        """Return what `rank` would decide now and why; nothing is recorded."""
-        return self._decide(question, b"", self.now)
+        """Return what `rank` could decide now and why; nothing is recorded.
+
+        The draw is another one, because nobody may find out beforehand what an event's id will draw.
+        """
+        return self._decide(question, b"", self.now, secret=_derived(self.secret, "what-if"))
 
     def _decide(
-        self, question: Question, digest: bytes, at: int, ahead: tuple[Candidates, Decision] | None = None
+        self,
+        question: Question,
+        digest: bytes,
+        at: int,
+        ahead: tuple[Candidates, Decision] | None = None,
+        secret: bytes | None = None,
     ) -> tuple[Rank, Decision]:
         """Let the policy decide, or the challenger's for a user in its arm."""
         user, (arm, decider) = self.number_of(question.user), self._decider(question)
@@ -147,7 +181,10 @@ class Bandit:
             other = self if decider is self.challenger else self.challenger
             # The other one will learn from it, so it may refuse it.
             read_candidates(question, other.config, other.policies)
-        record, made = decide(question, digest, at, user, arm, decider.config, decider.policies, ahead)
+        secret = self.secret if secret is None else secret
+        record, made = decide(
+            question, digest, at, user, arm, decider.config, decider.policies, secret, ahead
+        )
         if made.seen is not None and self.refuse_partial:
             missing = made.seen.of - made.seen.shards
             message = f"{missing} of {made.seen.of} shards are being rebuilt; try again in a moment"
@@ -164,21 +201,33 @@ class Bandit:
     def reward(self, event: str, value: float, at: int, name: str | None = None) -> Outcome:
         """Learn a reward, or say why it was not learned."""
         at = self._at(at)
-        if event not in self.events:
+        found = self.find(event)
+        if found is None:
             return "unknown_event"
-        outcome = self.events[event].outcome(name)
-        self._emit(Reward(at, event, value, outcome, name))
+        outcome = found.outcome(name)
+        self._emit(Reward(at, event, value, outcome, name, found.position, found.user))
         return outcome
 
     def activate(self, event: str, at: int) -> bool:
         """Say that a deferred decision was shown; returns whether the event is known."""
         at = self._at(at)
-        found = self.events.get(event)
+        found = self.find(event)
         if found is None:
             return False
         if found.state == "deferred":
-            self._emit(Activate(at, event))
+            self._emit(Activate(at, event, found.position, found.user))
         return True
+
+    def find(self, event: str) -> Event | None:
+        """Return an event from memory, or else from the log."""
+        found = self.events.get(event)
+        if found is not None or self.log is None:
+            return found
+        position = self.log.locate(event)
+        record = None if position is None else self.decision(position)
+        if position is None or record is None or record.event != event or record.user in self.forgotten:
+            return None
+        return self._whole(record, position, self.remembered.waits.get(position))
 
     def forget(self, user: str, at: int) -> int | None:
         """Drop a user from the model at once; returns the number to scrub from the log, or None."""
@@ -237,8 +286,7 @@ class Bandit:
     def _at(self, at: int) -> int:
         """Return the time for the next record, after ending the waits that are over by then."""
         at = max(at, self.now)
-        deadlines = self.remembered.deadlines
-        if deadlines and deadlines[0][0] <= at:
+        if self.remembered.waits.next <= at:
             self._emit(Tick(at))
         return at
 
@@ -253,22 +301,21 @@ class Bandit:
     def apply(self, record: Record) -> None:
         """Change the state as one record says."""
         self.now = record.at
-        if self.partial and isinstance(record, Reward | Activate) and record.event not in self.events:
-            pass  # its decision is gone, and with it what it was for
-        elif isinstance(record, Rank):
+        if isinstance(record, Rank):
             self._apply_rank(record)
         elif isinstance(record, Reward):
             self._apply_reward(record)
         elif isinstance(record, Tick):
             if record.jump:
-                self.remembered.move_deadlines(record.jump)
-            for event in self.remembered.over(record.at):
-                self._close(event, record.at)
+                self.remembered.waits.move(record.jump)
+            for wait in self.remembered.waits.over(record.at):
+                self._end(wait, record.at)
         elif isinstance(record, Activate):
-            found = self.events.get(record.event)
-            if found is not None:  # a challenger may not know it: its rank was no longer in the log
+            found = self._recall(record)
+            if found is not None and found.state == "deferred":
                 self.remembered.touch_event(found)
                 found.state = "waiting"
+                self.remembered.changed(found)
         elif isinstance(record, Forget):
             self._apply_forget(record)
         elif isinstance(record, Observe):
@@ -302,28 +349,79 @@ class Bandit:
             for k, name in enumerate(record.actions):
                 if k not in record.excluded:
                     known.setdefault(name)
-        self.remembered.put_event(new_event(record, self.position, paid, self.config.wait))
+        deadline = deadline_of(record, self.config.wait)
+        self.remembered.put_event(new_event(record, self.position, paid), deadline)
         self.statistics.decided(record)
-        while len(self.events) > self.config.max_events:
-            oldest = next(iter(self.events.values()))
-            self._close(oldest, record.at)
-            self.remembered.drop_event(oldest)
+        if self.remembered.size > self.config.max_event_bytes:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Let the oldest events leave memory, and only if that is not enough, end the oldest waits."""
+        remembered, most = self.remembered, self.config.max_event_bytes
+        while remembered.size > most and self.events:
+            if self.log is None and next(iter(self.events.values())).open:
+                return  # it could not be read again
+            remembered.page_out()
+        while remembered.size > most and remembered.remove_oldest(self.now):
+            pass
+
+    def _recall(self, record: Reward | Activate) -> Event | None:
+        """Return the event that a record is about; None if it is closed, or its decision is not in the log."""
+        event, position = self.events.get(record.event), record.decision
+        if position < 0 or (event is not None and event.position == position):
+            return event
+        event = self.remembered.at(position)  # whose id was scrubbed from the record, or from the decision
+        wait = None if event is not None else self.remembered.waits.get(position)
+        return event if wait is None else self._load(wait)
+
+    def _load(self, wait: Wait) -> Event | None:
+        """Return an event that is not in memory, as its decision and its wait say."""
+        record = self.decision(wait.position)
+        return None if record is None else self._whole(record, wait.position, wait)
+
+    def decision(self, position: int) -> Rank | None:
+        """Return the decision at a position, if the log has it, or if it is about to be handed to the log."""
+        first = self.position - len(self.outbox)
+        if first <= position < self.position:
+            found = decode(self.outbox[position - first])
+            return found if isinstance(found, Rank) else None
+        return None if self.log is None else self.log.decision(position)
+
+    def locate(self, event: str) -> int | None:
+        """Return where the decision of an event is in the log."""
+        return None if self.log is None else self.log.locate(event)
+
+    def _whole(self, record: Rank, position: int, wait: Wait | None) -> Event:
+        event = new_event(record, position, paid_for(record, self.config))
+        event.state = "closed" if wait is None else STATES[wait.state]
+        if wait is not None and wait.partial is not None:
+            event.value, event.counted = wait.partial.value, wait.partial.counted
+            event.rewards = wait.partial.rewards
+        return event
+
+    def _end(self, wait: Wait, at: int) -> None:
+        """Learn what an event earned whose wait is over."""
+        event = self.remembered.at(wait.position)
+        if event is None and wait.state in (WAITING, DEFERRED):
+            event = self._load(wait)
+            if event is None:  # its decision was deleted from the log
+                self.remembered.lose(at)
+        if event is not None:
+            self._close(event, at)
 
     def _apply_reward(self, record: Reward) -> None:
-        event = self.events.get(record.event)
-        if record.outcome != "applied" or event is None:  # a challenger may not know the event, see Activate
+        event = self._recall(record) if record.outcome == "applied" else None
+        if (
+            event is None or event.state != "waiting"
+        ):  # a challenger may not know the event: its log began later
             return
-        self.remembered.touch_event(event)
-        event.value += record.value
-        event.counted += 1
-        if record.name is not None:
-            event.rewards = (*event.rewards, record.name)
+        self.remembered.add_reward(event, record.value, record.name)
         if self.config.aggregation == "earliest":
             self._settle(event, "rewarded", event.payoff("earliest"), record.at)
 
     def _apply_forget(self, record: Forget) -> None:
-        for event in [event for event in self.events.values() if event.user == record.user]:
-            self.remembered.drop_event(event)
+        self.remembered.drop_events_of(record.user)
+        self.forgotten.add(record.user)
         self.scrub.append(record.user)
         if record.user in self.users:
             self._drop(record.user)
@@ -332,7 +430,7 @@ class Bandit:
         old, new = self.config, record.config
         if self.fixed is not None:
             new = alone(same_model(new, self.fixed))
-        self.config, self.contract = new, record.contract
+        self.config, self.contract, self.secret = new, record.contract, record.secret
         self._begin_trial(old, new, record)
         if same_model(old, new) == old:
             return
@@ -341,7 +439,7 @@ class Bandit:
             return
         other = self.relearn(new)
         self.policies.take(other.policies)
-        self.remembered.take_events(list(other.events.values()))
+        self.remembered.take(other.remembered)
 
     def _begin_trial(self, old: Config, new: Config, record: Configure) -> None:
         """Start, continue or end the comparison of arms that the new rules ask for."""
@@ -350,6 +448,7 @@ class Bandit:
             self.challenger = None
         elif self.challenger is None or same_model(self.challenger.config, wanted) != self.challenger.config:
             self.challenger = self._new_challenger(wanted)
+            self.challenger.log = None if self.log is None else self
         if not any(shares(new)):
             self.trial = None
         elif self.trial is None or compared(old) != compared(new):
@@ -377,6 +476,7 @@ class Bandit:
     def _settle(self, event: Event, state: State, value: float, at: int) -> None:
         self.remembered.end_wait(event, state)
         event.value = value
+        self.remembered.changed(event)
         updates = self._learn(event.user, event.paid, value)
         self.statistics.learned(at, event, value, updates)
         user = self.users.get(event.user)
@@ -407,3 +507,13 @@ class Bandit:
         self.remembered.drop_user(number)
         self.policies.drop(number)
         self.user_names.drop(number)
+
+
+def new_secret() -> bytes:
+    """Return what a new loop draws with."""
+    return secrets.token_bytes(SECRET)
+
+
+def _derived(secret: bytes, name: str) -> bytes:
+    """Return another secret, of which nobody can tell the first."""
+    return blake2b(name.encode(), digest_size=24, key=secret).digest()

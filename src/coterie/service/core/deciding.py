@@ -59,13 +59,14 @@ def decide(
     arm: Arm,
     config: Config,
     policies: Policies,
+    secret: bytes,
     ahead: tuple[Candidates, Decision] | None = None,
 ) -> tuple[Rank, Decision]:
     """Return a new decision, and why it was made. `ahead` has what the policy already answered."""
     candidates, decision = ahead or (read_candidates(question, config, policies), None)
     ids, open_to, kind, contexts = candidates
     policy = policies.of(kind, config)
-    chance, which = draw(question.event)
+    chance, which = draw(question.event, secret)
     if isinstance(policy, SparseHierarchical):
         decision = policy.score(user, contexts, contexts, floor=config.exploration)
     elif policy.rng is not None:
@@ -190,9 +191,10 @@ def _ask_ahead(
     return ahead
 
 
-def draw(event: str) -> tuple[float, float]:
-    """Return two uniform numbers in [0, 1) that depend on the event's id only."""
-    digest = blake2b(event.encode("utf-8", "surrogatepass"), digest_size=16, person=b"coterie").digest()
+def draw(event: str, secret: bytes) -> tuple[float, float]:
+    """Return two uniform numbers in [0, 1) that depend on the event's id and the loop's secret only."""
+    name = event.encode("utf-8", "surrogatepass")
+    digest = blake2b(name, digest_size=16, person=b"coterie", key=secret).digest()
     first, second = digest[:8], digest[8:]
     return (int.from_bytes(first, "little") >> 11) / 2**53, (int.from_bytes(second, "little") >> 11) / 2**53
 

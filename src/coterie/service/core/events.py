@@ -11,9 +11,10 @@ from coterie.service.settings import Aggregation
 from coterie.service.trial.assignment import Name
 
 Outcome = Literal["applied", "duplicate", "late", "not_activated", "unknown_event"]
-State = Literal["waiting", "deferred", "rewarded", "expired", "discarded"]
+State = Literal["waiting", "deferred", "rewarded", "expired", "discarded", "closed"]
 # waiting: shown, a reward may come · deferred: not shown yet · rewarded: learned from its reward ·
-# expired: learned the default reward · discarded: never activated, nothing learned
+# expired: learned the default reward · discarded: never activated, nothing learned ·
+# closed: its wait is over, and what became of it is no longer in memory
 
 
 class Paid(NamedTuple):
@@ -33,7 +34,7 @@ class Event(Struct, gc=False, array_like=True):
     item: str | None  # the chosen action's id, if actions had no features, …
     x: bytes | None  # … its vector, if they had, …
     at: int  # milliseconds
-    deadline: int
+    deadline: int  # only in snapshots of earlier versions; `waits` has it
     state: State
     digest: bytes
     probability: float
@@ -68,7 +69,7 @@ class Event(Struct, gc=False, array_like=True):
         """Return what becomes of a reward of that name which comes now."""
         if self.state == "deferred":
             return "not_activated"
-        if self.state in ("expired", "discarded"):
+        if self.state in ("expired", "discarded", "closed"):
             return "late"
         if self.state == "rewarded" or (name is not None and name in self.rewards):
             return "duplicate"
@@ -90,8 +91,13 @@ class EventExistsError(Problem):
         self.event = event
 
 
-def new_event(record: Rank, position: int, paid: Paid, wait: float) -> Event:
-    """Return the event of a decision at a position of the log; its reward may come within `wait` seconds."""
+def deadline_of(record: Rank, wait: float) -> int:
+    """Return when the wait of a decision ends; its reward may come within `wait` seconds."""
+    return record.at + math.ceil(wait * 1000)
+
+
+def new_event(record: Rank, position: int, paid: Paid) -> Event:
+    """Return the event of a decision at a position of the log."""
     return Event(
         id=record.event,
         position=position,
@@ -99,7 +105,7 @@ def new_event(record: Rank, position: int, paid: Paid, wait: float) -> Event:
         item=paid.item,
         x=paid.x,
         at=record.at,
-        deadline=record.at + math.ceil(wait * 1000),
+        deadline=0,
         state="deferred" if record.deferred else "waiting",
         digest=record.digest,
         probability=record.probability,

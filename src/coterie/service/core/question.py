@@ -35,6 +35,7 @@ class Question(Struct, frozen=True):
     parent: str | None = None
     slot: str | None = None
     work: int = 0  # about how many crosses its features make
+    fresh: bool = False  # whether the service made the event's id, so that it cannot be a retry
 
     def digest(self) -> bytes:
         """Return a hash that tells a retry from another request with the same event id."""

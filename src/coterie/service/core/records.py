@@ -6,7 +6,8 @@ any other change is a new VERSION.
 """
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, MutableMapping, Sequence
+from hashlib import blake2b
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -17,7 +18,9 @@ from coterie.models.protocol import Seen
 from coterie.service.settings import Config
 from coterie.service.trial.assignment import Name
 
-VERSION = 1
+VERSION = 2  # compressed; batches of version 1 are not
+READ = (1, 2)
+LEVEL = 1  # of zlib
 
 Moment = Annotated[int, Meta(ge=0)]  # milliseconds since 1970; backwards only where a Tick has a jump
 
@@ -28,7 +31,10 @@ class Configure(Struct, frozen=True, tag="configure", omit_defaults=True):
     at: Moment
     config: Config
     contract: dict[str, Any] = {}  # what Personalizer's configuration has and `config` has not
-    salt: Annotated[str, Meta(pattern="^[0-9-]{0,64}$")] = ""  # of the trial from here on, if there is one
+    salt: Annotated[str, Meta(pattern="^[0-9a-f-]{0,64}$")] = ""  # of the trial from here on, if there is one
+    # What draws are made with. Whoever knows it can choose an action by the choice of an event's id, so it is in the
+    # log only; `public` leaves it out of exports. Logs of earlier versions have none until their next start.
+    secret: Annotated[bytes, Meta(max_length=64)] = b""
 
 
 class Rank(Struct, frozen=True, tag="rank", omit_defaults=True):
@@ -69,6 +75,8 @@ class Reward(Struct, frozen=True, tag="reward", omit_defaults=True):
     value: float
     outcome: str
     name: str | None = None  # the client's name for this reward, to tell a retry from a second reward
+    decision: int = -1  # where the decision is in the log, and whose it is; not in logs of earlier versions
+    user: int = -1
 
 
 class Activate(Struct, frozen=True, tag="activate", omit_defaults=True):
@@ -76,6 +84,8 @@ class Activate(Struct, frozen=True, tag="activate", omit_defaults=True):
 
     at: Moment
     event: str
+    decision: int = -1  # as in Reward
+    user: int = -1
 
 
 class Forget(Struct, frozen=True, tag="forget", omit_defaults=True):
@@ -136,6 +146,11 @@ def decode(data: bytes | msgspec.Raw) -> Record:
     return _decoder.decode(data)  # type: ignore[no-any-return]
 
 
+def public(record: Record) -> Record:
+    """Return a record as it may leave the service: without what draws are made with."""
+    return msgspec.structs.replace(record, secret=b"", salt="") if isinstance(record, Configure) else record
+
+
 class Drained(NamedTuple):
     """New records, encoded, and what they change in the table of users."""
 
@@ -150,43 +165,112 @@ class Batch(Struct, frozen=True):
 
     first: int  # the position of the first record in the log
     count: int
-    body: bytes  # the records, as a MessagePack array
+    body: bytes  # the records, as a MessagePack array, compressed by zlib
     checksum: int  # CRC-32 of version, first, count and body
     version: int = VERSION
 
+    @property
+    def where(self) -> str:
+        """The batch in messages."""
+        return f"log records {self.first} to {self.first + self.count - 1}"
+
     def records(self) -> list[Record]:
         """Check and decode; an error says what is wrong and where."""
-        where = f"log records {self.first} to {self.first + self.count - 1}"
-        if self.version != VERSION:
-            raise FileError(
-                f"{where} have format version {self.version}, this coterie reads version {VERSION}; "
-                "read them with the coterie that wrote them"
-            )
-        if checksum(self.first, self.count, self.body) != self.checksum:
-            raise FileError(
-                f"{where} are damaged: their checksum does not fit; restore a backup of the store, or keep "
-                f"what comes before with `coterie store cut --at {self.first}`"
-            )
         try:
-            found = [decode(part) for part in _list_decoder.decode(self.body)]
+            return [decode(part) for part in self.parts()]
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise FileError(f"{self.where} cannot be read: {error}") from error
+
+    def parts(self) -> list[msgspec.Raw]:
+        """Check, and return the records without decoding them."""
+        try:
+            found = _list_decoder.decode(self.content())
             if len(found) != self.count:
                 raise ValueError(f"{len(found)} records, expected {self.count}")
         except (msgspec.MsgspecError, ValueError) as error:
-            raise FileError(f"{where} cannot be read: {error}") from error
+            raise FileError(f"{self.where} cannot be read: {error}") from error
         return found
+
+    def content(self) -> bytes:
+        """Check, and return the MessagePack array."""
+        if self.version not in READ:
+            raise FileError(
+                f"{self.where} have format version {self.version}, this coterie reads versions {READ[0]} to "
+                f"{READ[-1]}; read them with the coterie that wrote them"
+            )
+        if checksum(self) != self.checksum:
+            raise FileError(
+                f"{self.where} are damaged: their checksum does not fit; restore a backup of the store, or keep "
+                f"what comes before with `coterie store cut --at {self.first}`"
+            )
+        try:
+            return self.body if self.version == 1 else zlib.decompress(self.body)
+        except zlib.error as error:
+            raise FileError(f"{self.where} cannot be read: {error}") from error
 
 
 def pack(first: int, encoded: Sequence[bytes]) -> Batch:
     """Return encoded records as a batch that starts at position `first`."""
-    head = b"\xdd" + len(encoded).to_bytes(4, "big")  # of a MessagePack array of 32-bit length
-    body = head + b"".join(encoded)
-    return Batch(first, len(encoded), body, checksum(first, len(encoded), body))
+    return pack_content(first, len(encoded), join(encoded))
 
 
-def checksum(first: int, count: int, body: bytes) -> int:
+def join(encoded: Sequence[bytes]) -> bytes:
+    """Return encoded records as a MessagePack array, of 32-bit length."""
+    return b"".join((b"\xdd", len(encoded).to_bytes(4, "big"), *encoded))
+
+
+def pack_content(first: int, count: int, content: bytes) -> Batch:
+    """Return a batch of joined records."""
+    made = Batch(first, count, zlib.compress(content, LEVEL), 0)
+    return msgspec.structs.replace(made, checksum=checksum(made))
+
+
+def checksum(batch: Batch) -> int:
     """Return the CRC-32 over the place and the content of a batch."""
-    place = b"%d %d %d " % (VERSION, first, count)
-    return zlib.crc32(body, zlib.crc32(place))
+    place = b"%d %d %d " % (batch.version, batch.first, batch.count)
+    return zlib.crc32(batch.body, zlib.crc32(place))
+
+
+class _Named(Struct):
+    """What the index of the log needs of a record."""
+
+    type: str
+    event: str = ""
+    user: int = -1
+
+
+_named_decoder = msgspec.msgpack.Decoder(list[_Named])
+
+
+class Index(NamedTuple):
+    """What the store finds decisions and users by, without decoding the log."""
+
+    events: dict[bytes, int]  # a hash of each decided event's id, and the position of its decision
+    users: bytes  # the numbers of users in these records, 8 bytes each
+
+
+def index_of(first: int, content: bytes, users: MutableMapping[str, int] | None = None) -> Index:
+    """Return the index of joined records. For logs of earlier versions, `users` keeps whose events there are."""
+    decided: dict[bytes, int] = {}
+    named: set[int] = set()
+    for position, record in enumerate(_named_decoder.decode(content), first):
+        if record.type == "rank":
+            if not record.event.startswith("\0"):  # scrubbed
+                decided[event_key(record.event)] = position
+            if users is not None:
+                users[record.event] = record.user
+        named.add(record.user if users is None or record.user >= 0 else users.get(record.event, -1))
+    return Index(decided, b"".join(map(user_key, sorted(named - {-1}))))
+
+
+def event_key(event: str) -> bytes:
+    """Return the hash that stands for an event's id in the index."""
+    return blake2b(event.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def user_key(user: int) -> bytes:
+    """Return a user's number as the index has it."""
+    return user.to_bytes(8, "big")
 
 
 def flatten(batches: Iterable[Batch]) -> Iterable[tuple[int, Record]]:

@@ -1,7 +1,7 @@
 """Users and events that are remembered, in blocks, so that a snapshot copies only those that changed."""
 
-import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from typing import final
 
 import msgspec
@@ -9,9 +9,12 @@ from msgspec import Struct
 
 from coterie.models.parts import Blocks
 from coterie.service.core.events import Event, State
+from coterie.service.core.waits import DEFERRED, NAME, REWARDED, WAITING, Partial, Waits
 
 USERS = 1 << 11  # numbers of one block
 EVENTS = 1 << 9  # positions of one block
+WHOLE = 800  # bytes of an event in memory, without its features and names
+STATES: dict[State, int] = {"waiting": WAITING, "deferred": DEFERRED, "rewarded": REWARDED}
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -43,17 +46,28 @@ class User(Struct, gc=False, array_like=True):
 
 @final
 class Remembered:
-    """All users and events. Call `touch_user` or `touch_event` before changing one."""
+    """All users, the latest events, and all waits. Call `touch_user` or `touch_event` before changing one.
+
+    An event leaves memory when there is no more room for it. Its wait stays, and so does its decision, in the log.
+    """
 
     def __init__(self) -> None:
         self.users: dict[int, User] = {}  # unseen for longest first
-        self.events: dict[str, Event] = {}  # oldest first
+        self.events: dict[str, Event] = {}  # those in memory, oldest first
+        self.waits = Waits()
         self.sights = 0  # how often users were seen
-        self.deadlines: list[tuple[int, int, str]] = []  # a heap of (deadline, position, id)
         self.open = 0  # events that may still get a reward
+        self.removed = 0  # events that were removed before their wait had ended
+        self.removed_at = 0  # when the last of them was
+        self._bytes = 0  # about what the events in memory take
         self._counts: dict[int, int] = {}  # users of a block
         self._rows: dict[int, list[Event]] = {}  # events of a block, oldest first
         self.mark_none()
+
+    @property
+    def size(self) -> int:
+        """About what events and waits take."""
+        return self._bytes + self.waits.bytes
 
     def touch_user(self, number: int) -> None:
         """Say that a user is about to change."""
@@ -61,7 +75,8 @@ class Remembered:
 
     def touch_event(self, event: Event) -> None:
         """Say that an event is about to change."""
-        self.event_parts.touch(event.position // EVENTS)
+        if self.events.get(event.id) is event:
+            self.event_parts.touch(event.position // EVENTS)
 
     def see(self, number: int, at: int) -> User:
         """Return a user, new or known, who is now the last to be dropped."""
@@ -85,21 +100,36 @@ class Remembered:
         if not self._counts[block]:
             del self._counts[block]
 
-    def put_event(self, event: Event) -> None:
-        """Remember an event, the newest."""
+    def put_event(self, event: Event, deadline: int) -> None:
+        """Remember an event, the newest, and begin its wait if it is open."""
+        self._add(event)
+        if event.open:
+            self.open += 1
+            self.waits.add(event.position, deadline, event.user)
+
+    def _add(self, event: Event) -> None:
         block = event.position // EVENTS
         self.event_parts.touch(block)
         self.events[event.id] = event
+        self._bytes += size_of(event)
         self._rows.setdefault(block, []).append(event)
-        if event.open:
-            self.open += 1
-            heapq.heappush(self.deadlines, (event.deadline, event.position, event.id))
 
     def drop_event(self, event: Event) -> None:
-        """Forget an event."""
+        """Forget an event, and end its wait."""
         self.open -= event.open
+        self.waits.end(event.position)
+        self._release(event)
+
+    def page_out(self) -> None:
+        """Let the oldest event leave memory; its wait goes on."""
+        event = next(iter(self.events.values()))
+        self.keep(event)
+        self._release(event)
+
+    def _release(self, event: Event) -> None:
         block = event.position // EVENTS
         self.event_parts.touch(block)
+        self._bytes -= size_of(event)
         del self.events[event.id]
         rows = self._rows[block]
         if rows[0] is event:
@@ -108,6 +138,59 @@ class Remembered:
             rows[:] = [other for other in rows if other is not event]
         if not rows:
             del self._rows[block]
+
+    def at(self, position: int) -> Event | None:
+        """Return the event of the decision at a position, if it is in memory."""
+        rows = self._rows.get(position // EVENTS, [])
+        k = bisect_left(rows, position, key=lambda event: event.position)
+        return rows[k] if k < len(rows) and rows[k].position == position else None
+
+    def keep(self, event: Event) -> None:
+        """Keep the state of an event that is not in memory, or is about to leave it."""
+        summed = event.open and event.counted
+        partial = Partial(event.value, event.counted, event.rewards) if summed else None
+        self.waits.put(event.position, STATES.get(event.state, REWARDED), partial)
+
+    def changed(self, event: Event) -> None:
+        """Keep a change of an event that may not be in memory."""
+        if self.events.get(event.id) is not event:
+            self.keep(event)
+
+    def add_reward(self, event: Event, value: float, name: str | None) -> None:
+        """Add a reward to those of an event."""
+        self.touch_event(event)
+        event.value += value
+        event.counted += 1
+        if name is not None:
+            event.rewards = (*event.rewards, name)
+            if self.events.get(event.id) is event:
+                self._bytes += NAME + len(name)
+        self.changed(event)
+
+    def remove_oldest(self, at: int) -> bool:
+        """End the oldest wait because there is no room for it, and return whether there was one."""
+        oldest = self.waits.oldest()
+        if oldest is None:
+            return False
+        self.waits.end(oldest.position)
+        if oldest.state in (WAITING, DEFERRED):
+            self.lose(at)
+        return True
+
+    def lose(self, at: int) -> None:
+        """Count an open event that can no longer be learned."""
+        self.open -= 1
+        self.removed += 1
+        self.removed_at = at
+
+    def drop_events_of(self, user: int) -> None:
+        """Forget all events of a user."""
+        for event in [event for event in self.events.values() if event.user == user]:
+            self.drop_event(event)
+        for position in self.waits.of_user(user):
+            wait = self.waits.get(position)
+            self.open -= wait is not None and wait.state in (WAITING, DEFERRED)
+            self.waits.end(position)
 
     def take_users(self, users: Sequence[User], sights: int) -> None:
         """Remember these users instead, unseen for longest first."""
@@ -120,13 +203,24 @@ class Remembered:
             self.user_parts.touch(block)
             self._counts[block] = self._counts.get(block, 0) + 1
 
-    def take_events(self, events: Iterable[Event]) -> None:
-        """Remember these events instead, oldest first."""
+    def take(self, other: "Remembered") -> None:
+        """Remember the events and waits of another, which read the same log."""
         for event in list(self.events.values()):
-            self.drop_event(event)
-        self.deadlines = []
+            self._release(event)
+        for event in list(other.events.values()):
+            self._add(event)
+        self.waits.take(other.waits)
+        self.open, self.removed, self.removed_at = other.open, other.removed, other.removed_at
+
+    def read_events(self, events: Iterable[Event], waits: Iterable[bytes] | None) -> None:
+        """Remember the events of a snapshot, oldest first, and their waits; earlier versions have no waits."""
         for event in events:
-            self.put_event(event)
+            self._add(event)
+            self.open += event.open
+            if waits is None and event.open:
+                self.waits.add(event.position, event.deadline, event.user)
+        for part in waits or ():
+            self.open += self.waits.read(part)
 
     def end_wait(self, event: Event, state: State) -> None:
         """Say what became of an open event."""
@@ -134,27 +228,11 @@ class Remembered:
         event.state = state
         self.open -= 1
 
-    def over(self, at: int) -> Iterator[Event]:
-        """Yield the events whose wait is over, and take their deadlines from the heap."""
-        while self.deadlines and self.deadlines[0][0] <= at:
-            _, position, name = heapq.heappop(self.deadlines)
-            event = self.events.get(name)
-            if event is not None and event.position == position:
-                yield event
-
-    def move_deadlines(self, by: int) -> None:
-        """Move the ends of all waits."""
-        for event in self.events.values():
-            if event.open:
-                self.touch_event(event)
-                event.deadline += by
-        # All move alike, so the heap stays one.
-        self.deadlines = [(end + by, position, name) for end, position, name in self.deadlines]
-
     def mark_none(self) -> None:
         """Say that nothing changed."""
         self.user_parts = Blocks(lambda: list(self._counts), self.encode_users)
         self.event_parts = Blocks(lambda: list(self._rows), self._encode_events)
+        self.waits.mark_none()
 
     def encode_users(self, block: int, turns: Mapping[int, int] | None = None) -> bytes:
         """Return the users of a block; `turns` has what to write for `seen` instead, by number."""
@@ -166,3 +244,12 @@ class Remembered:
 
     def _encode_events(self, block: int) -> bytes:
         return _encoder.encode(self._rows.get(block, []))
+
+
+def size_of(event: Event) -> int:
+    """Return about how many bytes an event takes."""
+    features = len(event.x or b"") + len(event.hashed or b"")
+    names = len(event.id) + len(event.item or "") + len(event.parent or "")
+    return (
+        WHOLE + features + names + (sum(NAME + len(name) for name in event.rewards) if event.rewards else 0)
+    )

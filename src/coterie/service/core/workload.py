@@ -6,6 +6,7 @@ Costs are counted in crosses of features, of which the compiled loop takes about
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.events import Event
 from coterie.service.core.policy_config import takes_names
+from coterie.service.core.waits import REWARDED
 
 LONG = 20_000  # more than this is not done in the event loop
 DECIDING = 2_000  # the fixed cost of a decision
@@ -17,29 +18,28 @@ def long_to_decide(bandit: Bandit, work: int, choices: int) -> bool:
     """Return whether a decision may take longer than the event loop can wait."""
     if bandit.challenger is not None and long_to_decide(bandit.challenger, work, choices):
         return True
-    if work > LONG or (not takes_names(bandit.config) and len(bandit.users) * choices > LONG):
-        return True
-    if len(bandit.events) < bandit.config.max_events:
-        return False
-    return _work(bandit, next(iter(bandit.events.values()))) > LONG  # the oldest event goes, and is learned
+    return work > LONG or (not takes_names(bandit.config) and len(bandit.users) * choices > LONG)
 
 
 def long_to_learn(bandit: Bandit, event: str) -> bool:
     """Return whether learning an event's reward may take longer than the event loop can wait."""
     found = bandit.events.get(event)
-    return found is not None and _work(bandit, found) > LONG
+    return found is None or _work(bandit, found) > LONG  # if it is not in memory, the log is read
 
 
 def long_to_end(bandit: Bandit, at: int) -> bool:
     """Return whether ending the waits that are over may take longer than the event loop can wait."""
-    waits, work, places = bandit.remembered.deadlines, 0, [0]
-    while places and work <= LONG:  # down the heap, through all waits that are over
-        k = places.pop()
-        if k < len(waits) and waits[k][0] <= at:
-            event = bandit.events.get(waits[k][2])
-            work += SETTLING if event is None else _work(bandit, event)
-            places += (2 * k + 1, 2 * k + 2)
-    return work > LONG
+    remembered, work = bandit.remembered, 0
+    if remembered.waits.next > at:
+        return False
+    for wait in remembered.waits.look(at):
+        event = remembered.at(wait.position)
+        if event is None and wait.state != REWARDED:
+            return True  # the log is read
+        work += SETTLING if event is None else _work(bandit, event)
+        if work > LONG:
+            return True
+    return False
 
 
 def _work(bandit: Bandit, event: Event) -> int:

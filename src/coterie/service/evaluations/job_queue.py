@@ -172,7 +172,9 @@ class Evaluations:
 
     async def _do(self, job: Job) -> None:
         settings, coordinator = self.coordinator.settings, self.coordinator
-        work = WorkerInput(job, coordinator.bandit.config, settings.max_evaluated, os.getpid())
+        work = WorkerInput(
+            job, coordinator.bandit.config, settings.max_evaluated, settings.max_evaluated_bytes, os.getpid()
+        )
         self._run = JobProcess(work, coordinator.store, settings.evaluation_within)
         await self._change(msgspec.structs.replace(job, status="running"), durable=False)
         try:

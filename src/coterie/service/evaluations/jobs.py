@@ -70,6 +70,7 @@ class WorkerInput(Struct, frozen=True):
     job: Job
     config: Config
     records: int  # decisions to evaluate, at most
+    size: int  # bytes of memory for them, at most
     parent: int  # the process that waits for the result
 
 

@@ -7,8 +7,8 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -30,48 +30,82 @@ from coterie.service.evaluations.time_series import time_series
 from coterie.service.settings import Config
 
 NUMBERS = {-1: ""}  # no names: users have only numbers
+NEEDED = ("configure", "reward", "activate", "tick")  # besides decisions
+UNREAD = ("reasons", "parts", "digest", "order", "x", "hashed", "secret", "salt")
+EACH, PER_ACTION = 3_000, 200  # bytes of a decision and of each of its actions, besides what is logged
 WHERE = "the log"
 
 
+class Kept(NamedTuple):
+    """A record that is needed, without the fields that an evaluation does not read."""
+
+    position: int
+    kind: str
+    data: bytes
+    size: int  # about the memory that the evaluation needs for it
+
+
 def log_of(batches: Iterable[Batch], work: WorkerInput) -> InteractionLog:
-    """Return the decisions in the job's time span; the newest if there are too many."""
+    """Return the decisions in the job's time span; the newest if there are too many, or too much."""
     job = work.job
-    kept: deque[tuple[int, Any]] = deque()
+    kept: deque[Kept] = deque()
     # The configuration before the log begins; later changes are records in the log.
-    kept.append((-1, {"type": "configure", "config": msgspec.to_builtins(work.config)}))
-    ranks = dropped = 0
+    rules = msgspec.msgpack.encode({"type": "configure", "config": msgspec.to_builtins(work.config)})
+    kept.append(Kept(-1, "configure", rules, 0))
+    ranks = dropped = size = 0
     for batch in batches:
-        batch.records()  # checks the checksum
-        for position, record in enumerate(msgspec.msgpack.decode(batch.body), batch.first):
+        for position, record in enumerate(msgspec.msgpack.decode(batch.content()), batch.first):
             if record["type"] == "rank":
                 if not job.start <= record["at"] < job.end:
                     continue
                 ranks += 1
-            kept.append((position, record))
-            while ranks > work.records:
-                ranks -= _drop_oldest(kept)
+            elif record["type"] not in NEEDED:
+                continue
+            for name in UNREAD:
+                record.pop(name, None)
+            data = msgspec.msgpack.encode(record)
+            kept.append(Kept(position, record["type"], data, _memory(record, len(data))))
+            size += kept[-1].size
+            while ranks > work.records or (size > work.size and ranks > 1):
+                size -= _drop_oldest(kept)
+                ranks -= 1
                 dropped += 1
     if not ranks:
         raise FileError("the log has no decision in this time; choose another one")
-    found = from_records(WHERE, kept, NUMBERS)
+    found = from_records(WHERE, _taken(kept), NUMBERS)
     if not dropped:
         return found
-    note = f"Only the newest {work.records:,} decisions are evaluated (max-evaluated); {dropped:,} are older."
+    limits = "max-evaluated, max-evaluated-bytes"
+    note = f"Only the newest {ranks:,} decisions are evaluated ({limits}); {dropped:,} are older."
     return InteractionLog(found.name, found.interactions, (*found.notes, note))
 
 
-def _drop_oldest(kept: deque[tuple[int, Any]]) -> int:
-    """Remove records up to the oldest decision, but keep the last configuration among them."""
-    rules = None
+def _memory(record: dict[str, Any], size: int) -> int:
+    """Return about the memory that a decision takes, first as it is logged and then as an interaction."""
+    return size + EACH + PER_ACTION * len(record["actions"]) if record["type"] == "rank" else size + 100
+
+
+def _taken(kept: deque[Kept]) -> Iterator[tuple[int, Any]]:
+    """Yield the records, and forget each."""
     while kept:
-        position, record = kept.popleft()
-        if record["type"] == "configure":
-            rules = (position, record)
-        elif record["type"] == "rank":
+        one = kept.popleft()
+        yield one.position, msgspec.msgpack.decode(one.data)
+
+
+def _drop_oldest(kept: deque[Kept]) -> int:
+    """Remove records up to the oldest decision, but keep the last configuration; returns how much memory is free."""
+    rules, free = None, 0
+    while kept:
+        one = kept.popleft()
+        free += one.size
+        if one.kind == "configure":
+            rules = one
+        elif one.kind == "rank":
             break
     if rules is not None:
         kept.appendleft(rules)
-    return 1
+        free -= rules.size
+    return free
 
 
 def do(work: WorkerInput, batches: Iterable[Batch]) -> dict[str, Any]:

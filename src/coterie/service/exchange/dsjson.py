@@ -45,9 +45,9 @@ def settled(records: Iterable[tuple[int, Record]]) -> Iterator[Settled]:
     for _, record in records:
         if isinstance(record, Configure):
             config = record.config
-            pending.configure(config.wait, config.default_reward, config.max_events, config.aggregation)
+            pending.configure(config.wait, config.default_reward, config.aggregation)
         elif isinstance(record, Rank):
-            yield from pending.add(record.event, record.at, record)
+            pending.add(record.event, record.at, record)
         elif isinstance(record, Reward) and record.outcome == "applied":
             pending.reward(record.event, record.value)
         elif isinstance(record, Tick):

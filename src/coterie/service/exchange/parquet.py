@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from coterie.data.logs.service_log import FORMAT
 from coterie.errors import FileError
-from coterie.service.core.records import Rank, Record
+from coterie.service.core.records import Rank, Record, public
 from coterie.service.private import open_private
 
 ROWS = 20_000  # written or read at once
@@ -73,5 +73,5 @@ def _rows(records: Iterable[tuple[int, Record]], names: Mapping[int, str]) -> It
             "probability": record.probability if rank else None,  # type: ignore[union-attr]
             "value": getattr(record, "value", None),
             "outcome": getattr(record, "outcome", None),
-            "record": _json.encode(record).decode(),
+            "record": _json.encode(public(record)).decode(),
         }

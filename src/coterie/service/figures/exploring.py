@@ -48,6 +48,22 @@ def warning(statistics: Statistics, config: Config, at: int) -> str | None:
     )
 
 
+def removal(bandit: Bandit) -> str | None:
+    """Return the warning if events were removed before their wait had ended, for a day; else None."""
+    remembered = bandit.remembered
+    if not remembered.removed or remembered.removed_at < bandit.now - 24 * SPAN * MINUTE:
+        return None
+    return (
+        f"{remembered.removed:,} events were removed before their wait had ended, and learned nothing: together the "
+        f"waits need more than {bandit.config.max_event_bytes:,} bytes; raise max-event-bytes, or shorten the wait"
+    )
+
+
+def warnings(bandit: Bandit) -> list[str | None]:
+    """Return what the page warns of."""
+    return [warning(bandit.statistics, bandit.config, bandit.now), removal(bandit)]
+
+
 def to_ask(bandit: Bandit) -> list[int]:
     """Return the positions of decisions to make again, spread over the remembered ones of the last hour."""
     young: list[int] = []

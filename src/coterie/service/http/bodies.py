@@ -10,6 +10,7 @@ import msgspec
 
 from coterie.errors import ContextError
 from coterie.models.features import check_readable
+from coterie.service.coordination.answers import new_event_id
 from coterie.service.core.encoding import KnownFeatures
 from coterie.service.core.question import Action, Question
 from coterie.service.http.duplicate_names import check_names
@@ -71,11 +72,11 @@ def question_of(
     actions: Sequence[Action],
     context: Features,
     excluded: Sequence[str],
-    event: str,
+    event: str | None,
     deferred: bool,
     settings: Settings,
 ) -> Question:
-    """Check sizes and ids, and return the question to decide."""
+    """Check sizes and ids, and return the question to decide; without an event's id, it gets a new one."""
     check_actions(settings, actions, excluded)
     work = sum(check_features(settings, context, actions))
     unknown = [one.features for one in actions if not isinstance(one.features, KnownFeatures)]
@@ -83,7 +84,9 @@ def question_of(
     check_action_ids(actions)
     if len({action.id for action in actions}) != len(actions):
         raise Problem(422, "same_action_twice", "two actions have the same id")
-    return Question(event, user, actions, context, frozenset(excluded), deferred, work=work)
+    fresh = event is None
+    event = new_event_id() if event is None else event
+    return Question(event, user, actions, context, frozenset(excluded), deferred, work=work, fresh=fresh)
 
 
 def check_groups(groups: Sequence[Sequence[Mapping[str, Any]]]) -> None:

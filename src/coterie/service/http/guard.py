@@ -94,15 +94,15 @@ class Guard:
         began = time.time_ns() if self.spans is not None else 0
         status = 0  # no answer has begun
         body_read = 0
-        most = self.settings.max_body
+        most = self._most(scope)
 
         async def counted() -> Any:
             nonlocal body_read
             message = await receive()
             if message["type"] == "http.request":
                 body_read += len(message.get("body", b""))
-                if body_read > most:
-                    raise _too_large(most)
+                if body_read > most[0]:
+                    raise _too_large(*most)
             return message
 
         async def watched(message: Message) -> None:
@@ -183,8 +183,15 @@ class Guard:
                 431, "headers_too_large", f"the address and the headers have {size} bytes, {expected}"
             )
         length = headers.get(b"content-length", b"0")
-        if length.isdigit() and int(length) > self.settings.max_body:
-            raise _too_large(self.settings.max_body)
+        most = self._most(scope)
+        if length.isdigit() and int(length) > most[0]:
+            raise _too_large(*most)
+
+    def _most(self, scope: Any) -> tuple[int, str]:
+        """Return how many bytes a body may have, and which setting says so."""
+        if scope["method"] == "PUT" and scope["path"].endswith("/model"):
+            return self.settings.max_model, "max-model"
+        return self.settings.max_body, "max-body"
 
     def _key(self, headers: Mapping[bytes, bytes]) -> KeyRow | None:
         given = headers.get(b"ocp-apim-subscription-key") or headers.get(b"x-api-key")
@@ -259,5 +266,5 @@ def event_of(scope: Any) -> str | None:
     return unquote(rest.split("/")[0]) if found else None
 
 
-def _too_large(most: int) -> Problem:
-    return Problem(413, "body_too_large", f"the body has more than {most} bytes (max-body)")
+def _too_large(most: int, setting: str) -> Problem:
+    return Problem(413, "body_too_large", f"the body has more than {most} bytes ({setting})")

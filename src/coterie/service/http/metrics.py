@@ -73,7 +73,12 @@ class Metrics:
             ("coterie_waiting", "1 if another process owns the database", float(waiting)),
             ("coterie_users", "Users known", len(bandit.users)),
             ("coterie_items", "Items known", len(bandit.policies.known_items)),
-            ("coterie_events_remembered", "Events remembered", len(bandit.events)),
+            ("coterie_events_remembered", "Events in memory", len(bandit.events)),
+            (
+                "coterie_events_removed_early",
+                "Events removed before their wait had ended, because there was no room",
+                bandit.remembered.removed,
+            ),
             ("coterie_events_waiting", "Events that may still get a reward", bandit.remembered.open),
             ("coterie_log_position", "Records in the log so far", bandit.position),
             ("coterie_payoffs_learned", "Payoffs learned by the model", bandit.policies.learned),

@@ -22,7 +22,7 @@ from msgspec import Struct
 from coterie import __version__
 from coterie.errors import FileError
 from coterie.models.files import publish
-from coterie.service.core.records import checksum
+from coterie.service.core.records import Batch, checksum
 from coterie.service.log import postgres_copy
 from coterie.service.log.checking import Checked, check
 from coterie.service.log.errors import InUseError
@@ -181,8 +181,8 @@ def _describe(made: sqlite3.Connection) -> Made:
 def _check_row(table: str, row: tuple[Any, ...]) -> None:
     """Raise if a row's checksum is wrong."""
     if table == "log":
-        first, count, _, kept, body = row
-        if checksum(first, count, body) != kept:
+        first, count, version, kept, body = row
+        if checksum(Batch(first, count, body, kept, version)) != kept:
             last = first + count - 1
             raise FileError(f"log records {first} to {last} are damaged; see `coterie store check`")
     elif table == "snapshots" and zlib.crc32(row[2]) != row[1]:

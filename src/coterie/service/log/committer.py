@@ -12,12 +12,20 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from coterie.service.core.records import Drained, pack
+from coterie.service.core.records import Drained, index_of, join, pack_content
 from coterie.service.log.errors import BrokenError, StoreError, keep_trying
 from coterie.service.log.store import Append, Store
 from coterie.service.settings import Durability
 
 SYNC_EVERY = 1.0  # seconds, for the level that promises it
+
+
+def appended(first: int, drained: Drained) -> Append:
+    """Return what the log gets: the records, compressed, and their index."""
+    content = join(drained.records)
+    index = index_of(first, content)
+    batch = pack_content(first, len(drained.records), content)
+    return Append(batch, drained.named, drained.gone, drained.scrub, index)
 
 
 class Committer:
@@ -34,10 +42,20 @@ class Committer:
         self._next = Drained([], {}, [], [])  # the batch that is being collected
         self._next_waiters: list[asyncio.Future[None]] = []
         self._waiters: list[asyncio.Future[None]] = []  # for the batch that is being written
+        self._writing: tuple[int, list[bytes]] = (position, [])  # the last batch handed over
+        self._moving = threading.Lock()  # while records go from one batch to the next
         self._busy = False
-        self._jobs: queue.SimpleQueue[Append | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[int, Drained] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="committer", daemon=True)
         self._thread.start()
+
+    def find(self, position: int) -> bytes | None:
+        """Return an encoded record that may not be stored yet."""
+        with self._moving:
+            for first, records in (self._writing, (self.position, self._next.records)):
+                if 0 <= position - first < len(records):
+                    return records[position - first]
+        return None
 
     @property
     def queued(self) -> int:
@@ -88,14 +106,15 @@ class Committer:
         await asyncio.to_thread(self._thread.join)
 
     def _hand_over(self) -> None:
-        records, named, gone, scrub = self._next
-        self._busy = bool(records) and self.failed is None
+        new = self._next
+        self._busy = bool(new.records) and self.failed is None
         if not self._busy:
             return
-        batch = pack(self.position, records)
-        self.position += batch.count
-        self._jobs.put(Append(batch, named, gone, scrub))
-        self._next = Drained([], {}, [], [])
+        with self._moving:
+            self._writing = self.position, new.records
+            self.position += len(new.records)
+            self._next = Drained([], {}, [], [])
+        self._jobs.put((self._writing[0], new))
         self._waiters, self._next_waiters = self._next_waiters, []
 
     def _done(self, error: StoreError | None, count: int, seconds: float) -> None:
@@ -132,12 +151,12 @@ class Committer:
             try:
                 job = self._jobs.get(timeout=SYNC_EVERY / 4 if unsynced_since is not None else None)
             except queue.Empty:
-                job = Append(pack(0, []))
+                job = (0, Drained([], {}, [], []))
             error: StoreError | None = None
             start = time.perf_counter()
             try:
-                if job is not None and job.batch.count:
-                    keep_trying(self.store.append, job, stop=given_up)
+                if job is not None and job[1].records:
+                    keep_trying(self.store.append, appended(*job), stop=given_up)
                     if lazy and unsynced_since is None:
                         unsynced_since = start
                 now = time.perf_counter()
@@ -150,8 +169,8 @@ class Committer:
                 error = BrokenError(f"writing to the store failed: {type(caught).__name__}: {caught}")
             if job is None:
                 return
-            if job.batch.count or error is not None:
+            if job[1].records or error is not None:
                 seconds = time.perf_counter() - start
-                self._loop.call_soon_threadsafe(self._done, error, job.batch.count, seconds)
+                self._loop.call_soon_threadsafe(self._done, error, len(job[1].records), seconds)
             if error is not None:
                 unsynced_since = None

@@ -1,4 +1,4 @@
-"""Erasing a forgotten user from the log.
+"""Erasing a forgotten user from the log. The store's index says which batches have records of the user.
 
 One transaction writes the Forget record, deletes the user's name, and notes that earlier records are to be scrubbed.
 Scrubbing removes from them what else could identify the person: features as sent, and event ids, which clients
@@ -45,15 +45,18 @@ def scrub(store: Store, users: Sequence[int]) -> int:
     """Scrub forgotten users' records, the last batch first, and return how many were changed."""
     scrubber = Scrubber(users)
     cleaned: dict[int, dict[int, Record]] = {}  # by batch, then by position
-    for batch in store.read():
-        for position, record in enumerate(batch.records(), batch.first):
+    for first in store.batches_of(users):
+        batch = store.batch_at(first)
+        for position, record in enumerate([] if batch is None else batch.records(), first):
             clean = scrubber.clean(position, record)
             if clean is not record:
-                cleaned.setdefault(batch.first, {})[position] = clean
+                cleaned.setdefault(first, {})[position] = clean
     for first in sorted(cleaned, reverse=True):
-        found = next(iter(store.read(first)), None)
-        if found is None or found.first != first:
+        batch = store.batch_at(first)
+        if batch is None:
             continue  # removed meanwhile, because it is older than the retention
-        records = [cleaned[first].get(k, record) for k, record in enumerate(found.records(), first)]
-        store.rewrite(pack(first, [encode(record) for record in records]))
+        old = dict(enumerate(batch.records(), first))
+        new = {k: cleaned[first].get(k, record) for k, record in old.items()}
+        renamed = {r.event: k for k, r in old.items() if isinstance(r, Rank) and new[k] is not r}
+        store.rewrite(pack(first, [encode(record) for record in new.values()]), renamed)
     return sum(map(len, cleaned.values()))

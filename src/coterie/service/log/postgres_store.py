@@ -14,6 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
 from coterie.errors import FileError
+from coterie.service.core.records import Index
 from coterie.service.log.errors import (
     BrokenError,
     FullError,
@@ -23,6 +24,7 @@ from coterie.service.log.errors import (
     StaleError,
     StoreError,
 )
+from coterie.service.log.known_ids import KnownIds
 from coterie.service.log.store import READ, Append, Changes, Options, Store, as_bytes
 from coterie.service.settings import Durability
 
@@ -87,6 +89,20 @@ scrubs AS (
 INSERT INTO coterie_log
 SELECT %(first)s, %(count)s, %(version)s, %(checksum)s, %(body)s FROM moved
 """
+INDEXED = APPEND.replace(
+    "\nINSERT INTO coterie_log\n",
+    """,
+events AS (
+    INSERT INTO coterie_events SELECT new.* FROM moved, unnest(%(keys)s::bytea[], %(places)s::bigint[]) AS new
+    ON CONFLICT (id) DO UPDATE SET position = EXCLUDED.position
+),
+users AS (
+    INSERT INTO coterie_batches SELECT %(first)s, %(users)s FROM moved WHERE length(%(users)s::bytea) > 0
+    ON CONFLICT (first) DO UPDATE SET users = EXCLUDED.users
+)
+INSERT INTO coterie_log
+""",
+)
 
 
 @final
@@ -244,6 +260,7 @@ class PostgresStore(Store):
             session.execute("SELECT pg_advisory_unlock_all()")
             return False  # another process was faster
         self._epoch, self._before = epoch + 1, None
+        self._known_ids = KnownIds()  # another owner may have written others
         self._renewed = time.monotonic()
         return True
 
@@ -278,6 +295,8 @@ class PostgresStore(Store):
 
     def _append(self, appends: Append) -> bool:
         batch = appends.batch
+        indexed = self._has_index()
+        index = self._index_of(appends) if indexed else Index({}, b"")
         names = [self._pack_name(number, name) for number, name in appends.named.items()]
         numbers, ids, sums = (list(column) for column in zip(*names, strict=True)) if names else ([], [], [])
         given = {
@@ -293,11 +312,14 @@ class PostgresStore(Store):
             "sums": sums,
             "forgotten": list(appends.forgotten),
             "scrub": list(appends.scrub),
+            "keys": list(index.events),
+            "places": list(index.events.values()),
+            "users": index.users,
         }
         with self._lock:
             self._check_open()
             try:
-                return self._write.execute(APPEND, given).rowcount == 1
+                return self._write.execute(INDEXED if indexed else APPEND, given).rowcount == 1
             except psycopg.Error as error:
                 raise self._named(error, "write") from error
 
@@ -442,7 +464,14 @@ class PostgresStore(Store):
 @cache
 def _translated(statement: str) -> str:
     """Return a shared statement as PostgreSQL reads it."""
-    for theirs, ours in (("@", "coterie_"), ("?", "%s"), (" BLOB", " BYTEA"), (" INTEGER", " BIGINT")):
+    for theirs, ours in (
+        ("instr(users, ?)", "position(? IN users)"),
+        (" WITHOUT ROWID", ""),
+        ("@", "coterie_"),
+        ("?", "%s"),
+        (" BLOB", " BYTEA"),
+        (" INTEGER", " BIGINT"),
+    ):
         statement = statement.replace(theirs, ours)
     return statement
 

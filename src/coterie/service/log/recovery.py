@@ -8,6 +8,7 @@ from coterie.policies.cab import Engine as Shards
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.records import Activate, Record, Reward, flatten
 from coterie.service.log.erasure import Scrubber
+from coterie.service.log.reading import LogReader
 from coterie.service.log.store import Store
 from coterie.service.settings import Config
 from coterie.service.snapshots import snapshot
@@ -64,11 +65,19 @@ def recover(
                 break
     if bandit.position < first:
         raise FileError(f"the log begins at record {first}, without a sound snapshot; restore a backup")
+    attach(bandit, LogReader(store))
     bandit.user_names.take(store.users())
     if progress is not None:
         progress.read, progress.of = 0, end - bandit.position
     catch_up(bandit, store, shards, owned, progress)
     return bandit
+
+
+def attach(bandit: Bandit, log: LogReader) -> None:
+    """Let a bandit and its challenger find decisions in the log that are no longer in memory."""
+    bandit.log = log
+    if bandit.challenger is not None:
+        bandit.challenger.log = bandit
 
 
 def catch_up(
@@ -116,7 +125,7 @@ def replay(
 
 def _misses_its_event(bandit: Bandit, record: Record, begin: int) -> bool:
     """Return whether a record is about an event that the bandit should know but does not."""
-    if not isinstance(record, Reward | Activate) or record.event in bandit.events:
+    if not isinstance(record, Reward | Activate) or record.decision >= 0 or record.event in bandit.events:
         return False
     if not bandit.partial:
         return True
@@ -131,10 +140,12 @@ def relearn(
     shards: Shards | None = None,
     users: Users = None,
     owned: bool = True,
+    log: LogReader | None = None,
 ) -> Bandit:
     """Return a bandit that learned the kept log up to `end` with another policy; the rest is as in `replay`."""
     bandit = Bandit(shards)
     bandit.position = store.bounds()[0]
+    bandit.log = log or LogReader(store)
     bandit.fixed = bandit.config = alone(config)
     bandit.partial = bandit.position > 0
     replay(bandit, store, end, users, owned)

@@ -15,8 +15,9 @@ from typing import Any, TypedDict, Unpack
 from msgspec import Struct
 
 from coterie.errors import FileError, MissingExtraError
-from coterie.service.core.records import Batch
+from coterie.service.core.records import Batch, Index, event_key, index_of, user_key
 from coterie.service.log.errors import InUseError, StaleError, StoreError
+from coterie.service.log.known_ids import KnownIds
 from coterie.service.settings import Durability
 from coterie.service.snapshots import pieces
 
@@ -24,6 +25,7 @@ VERSION = 3  # 1 has no pieces, 2 has pieces of 1 MB; a store becomes 3 with its
 READ = (1, 2, 3)
 AT_ONCE = 4  # pieces removed in one transaction
 PAGE_OF_LOG = 64  # batches read at a time
+PAGE_OF_IDS = 10_000  # event ids read at a time
 COLUMNS = {  # of each table, the key first
     "log": "first, count, version, checksum, body",
     "users": "number, id, checksum",
@@ -33,12 +35,18 @@ COLUMNS = {  # of each table, the key first
     "head": "one, next",
     "pieces": "name, body",
     "evaluations": "name, checksum, body",
+    "events": "id, position",
+    "batches": "first, users",
 }
 OPTIONAL = {  # tables that are made when they are first needed
     "pieces": "CREATE TABLE IF NOT EXISTS @pieces (name BLOB PRIMARY KEY, body BLOB NOT NULL)",
     "evaluations": "CREATE TABLE IF NOT EXISTS @evaluations "
     "(name BLOB PRIMARY KEY, checksum INTEGER NOT NULL, body BLOB NOT NULL)",
+    # The index of the log: hashes of event ids with the positions of their decisions, and the users of each batch.
+    "events": "CREATE TABLE IF NOT EXISTS @events (id BLOB PRIMARY KEY, position INTEGER NOT NULL) WITHOUT ROWID",
+    "batches": "CREATE TABLE IF NOT EXISTS @batches (first INTEGER PRIMARY KEY, users BLOB NOT NULL)",
 }
+BY_POSITION = "CREATE INDEX IF NOT EXISTS @events_by_position ON @events (position)"
 
 
 class Append(Struct, frozen=True):
@@ -48,6 +56,7 @@ class Append(Struct, frozen=True):
     named: Mapping[int, str] = {}  # new users
     forgotten: Sequence[int] = ()  # users whose names go
     scrub: Sequence[int] = ()  # users whose earlier records are to be scrubbed
+    index: Index | None = None  # of the batch, if it is known already
 
 
 class KeyRow(Struct, frozen=True):
@@ -108,6 +117,9 @@ class Store(ABC):
         self._reading = threading.Lock()  # of the reading one
         self._saving = threading.Lock()  # one snapshot at a time
         self._closed = False
+        self._indexed = False
+        self._known_ids = KnownIds()
+        self._log_bytes: int | None = None  # of all batches, once it was asked for
 
     @abstractmethod
     def _rows(self, query: str, *values: Any) -> list[Any]:
@@ -164,6 +176,8 @@ class Store(ABC):
         batch = appends.batch
         if not self._append(appends) and not self._holds(batch):
             raise StaleError(f"the log does not end at {batch.first}, or another process owns it now")
+        if self._log_bytes is not None:
+            self._log_bytes += len(batch.body)
 
     def _append(self, appends: Append) -> bool:
         """Keep a batch if the log ends where it begins, and return whether it does."""
@@ -176,6 +190,8 @@ class Store(ABC):
                 "INSERT INTO @log VALUES (?, ?, ?, ?, ?)",
                 (batch.first, batch.count, batch.version, batch.checksum, batch.body),
             )
+            if self._has_index():
+                self._put_index(changes, batch.first, self._index_of(appends))
             names = [self._pack_name(number, name) for number, name in appends.named.items()]
             changes.put("users", names)
             changes.executemany("DELETE FROM @users WHERE number = ?", [(n,) for n in appends.forgotten])
@@ -191,6 +207,80 @@ class Store(ABC):
             batch.checksum,
             bytes(batch.body),
         )
+
+    def _index_of(self, appends: Append) -> Index:
+        """Return the index of a batch, whose ids are known from now on: nobody may miss one that is there."""
+        batch = appends.batch
+        found = appends.index or index_of(batch.first, batch.content())
+        for key in found.events:
+            self._known_ids.add(key)
+        return found
+
+    def _put_index(self, changes: Changes, first: int, index: Index) -> None:
+        changes.put("events", list(index.events.items()))
+        if index.users:
+            changes.put("batches", [(first, index.users)])
+
+    def make_index(self) -> None:
+        """Make the index of the log if there is none; from then on, `append` keeps it."""
+        if self._has_index():
+            return
+        with self._changing(long=True) as changes:
+            for statement in (OPTIONAL["events"], OPTIONAL["batches"], BY_POSITION):
+                changes.execute(statement)
+            users: dict[str, int] = {}
+            for batch in self.read():
+                self._put_index(changes, batch.first, index_of(batch.first, batch.content(), users))
+        self._indexed = True
+
+    def _has_index(self) -> bool:
+        self._indexed = self._indexed or (self._has("events") and self._has("batches"))
+        return self._indexed
+
+    def locate(self, event: str) -> int | None:
+        """Return the position of an event's decision."""
+        key = event_key(event)
+        if key not in self._known_ids:
+            return None
+        found = self._rows("SELECT position FROM @events WHERE id = ?", key)
+        return found[0][0] if found else None
+
+    def read_ids(self) -> None:
+        """Read all event ids of the index, so that new ones need not be looked for there."""
+        last = b""
+        while rows := self._rows(
+            f"SELECT id FROM @events WHERE id > ? ORDER BY id LIMIT {PAGE_OF_IDS}", last
+        ):
+            for (last,) in rows:
+                self._known_ids.add(last)
+        self._known_ids.complete = True
+
+    def may_have(self, event: str) -> bool:
+        """Return whether `locate` has to look for an event on the disk."""
+        return event_key(event) in self._known_ids
+
+    def batch_at(self, position: int) -> Batch | None:
+        """Return the batch that holds a position, if the log still has it."""
+        rows = self._rows(
+            "SELECT first, count, body, checksum, version FROM @log WHERE first <= ? ORDER BY first DESC LIMIT 1",
+            position,
+        )
+        return Batch(*rows[0]) if rows and position < rows[0][0] + rows[0][1] else None
+
+    def batches_of(self, users: Iterable[int]) -> list[int]:
+        """Return where the batches begin that have records of some users; a few others may be among them."""
+        self.make_index()
+        found: set[int] = set()
+        for user in users:
+            rows = self._rows("SELECT first FROM @batches WHERE instr(users, ?) > 0", user_key(user))
+            found.update(first for (first,) in rows)
+        return sorted(found)
+
+    def log_bytes(self) -> int:
+        """Return how many bytes the records take."""
+        if self._log_bytes is None:
+            self._log_bytes = int(self._rows("SELECT sum(length(body)) FROM @log")[0][0] or 0)
+        return self._log_bytes
 
     @abstractmethod
     def sync(self) -> None:
@@ -330,24 +420,41 @@ class Store(ABC):
             first = changes.execute("SELECT max(first) FROM @log WHERE first <= ?", (at,)).fetchone()[0]
             place = at if first is None else first
             changes.execute("DELETE FROM @log WHERE first >= ?", (place,))
+            if self._has_index():
+                changes.execute("DELETE FROM @events WHERE position >= ?", (place,))
+                changes.execute("DELETE FROM @batches WHERE first >= ?", (place,))
             changes.execute("DELETE FROM @snapshots WHERE position > ?", (place,))
             changes.execute("UPDATE @head SET next = ?", (place,))
+        self._log_bytes = None
         return int(end - place)
 
-    def rewrite(self, batch: Batch) -> None:
-        """Replace a kept batch by one with the same place and count: how a user is scrubbed."""
+    def rewrite(self, batch: Batch, renamed: Mapping[str, int] | None = None) -> None:
+        """Replace a kept batch by one with the same place and count: how a user is scrubbed.
+
+        `renamed` has the events of decisions that have another id now, and their positions.
+        """
         with self._changing(len(batch.body)) as changes:
             changed = changes.execute(
-                "UPDATE @log SET checksum = ?, body = ? WHERE first = ? AND count = ?",
-                (batch.checksum, batch.body, batch.first, batch.count),
+                "UPDATE @log SET version = ?, checksum = ?, body = ? WHERE first = ? AND count = ?",
+                (batch.version, batch.checksum, batch.body, batch.first, batch.count),
             )
             if changed.rowcount != 1:
                 raise StoreError(f"there is no batch at {batch.first} with {batch.count} records")
+            if self._has_index():
+                keys = [(event_key(event), position) for event, position in (renamed or {}).items()]
+                changes.executemany("DELETE FROM @events WHERE id = ? AND position = ?", keys)
 
     def compact(self, before: int) -> None:
         """Remove batches that end before a position."""
+        which = "FROM @log WHERE first < ? AND first + count <= ?"
         with self._changing(long=True) as changes:
-            changes.execute("DELETE FROM @log WHERE first + count <= ?", (before,))
+            gone = changes.execute(f"SELECT sum(length(body)) {which}", (before, before)).fetchone()[0] or 0
+            changes.execute(f"DELETE {which}", (before, before))
+            if self._has_index():
+                changes.execute("DELETE FROM @events WHERE position < ?", (before,))
+                changes.execute("DELETE FROM @batches WHERE first < ?", (before,))
+        if self._log_bytes is not None:
+            self._log_bytes -= int(gone)
 
     def keys(self) -> list[KeyRow]:
         """Return the kept keys."""

@@ -1,11 +1,12 @@
 """Personalizer's administration: configurations, model, logs and status."""
 
 import asyncio
+import tempfile
 from email.utils import formatdate
 from typing import Any
 
 import msgspec
-from litestar import Response, delete, get, put
+from litestar import Request, Response, delete, get, put
 from litestar.datastructures import State
 from litestar.params import RawBody
 
@@ -21,6 +22,7 @@ from coterie.service.personalizer.configuration import PolicyContract, ServiceCo
 from coterie.service.personalizer.errors import Refusal
 from coterie.service.personalizer.learning_settings import MAPPED
 from coterie.service.personalizer.versions import every_form
+from coterie.service.threads import in_thread
 
 
 @get(every_form("/configurations/service"), opt=READ)
@@ -81,10 +83,15 @@ async def show_model(state: State) -> Response[bytes]:
 
 
 @put(every_form("/model"), opt=FILE, status_code=204)
-async def replace_model(body: RawBody, state: State) -> None:
-    """Replace the model by that of a file."""
+async def replace_model(request: Request[Any, Any, Any], state: State) -> None:
+    """Replace the model by that of a file, which is kept on the disk until all of it has come."""
+    with tempfile.TemporaryFile(prefix="coterie-model-") as file:
+        async for part in request.stream():
+            await in_thread(file.write, part)
+        file.seek(0)
+        content = await in_thread(file.read)
     try:
-        await state.coordinator.import_model(body)
+        await state.coordinator.import_model(content)
     except FileError as error:
         raise Refusal(400, "InvalidModelImportFormat", str(error)) from error
 

@@ -64,7 +64,7 @@ async def log_observations(body: RawBody, state: State) -> Response[None]:
         found = await asyncio.to_thread(lambda: [*_observations(body, coordinator)])
     outcomes: Counter[Outcome | str] = Counter()
     for one in found:
-        event = _event_in(coordinator, one)
+        event = await _event_in(coordinator, one)
         if one.activates:
             outcomes["activated" if await coordinator.activate(event) else "unknown_event"] += 1
         if one.value is not None:
@@ -215,10 +215,10 @@ def _checked(event: Any, slot: Any, value: Any, activates: bool) -> Observed:
     return Observed(event, slot, None if value is None else float(value), activates)
 
 
-def _event_in(coordinator: Coordinator, one: Observed) -> str:
+async def _event_in(coordinator: Coordinator, one: Observed) -> str:
     """Return the event's id: that of the slot, if a slot is named by its id or number."""
     if one.slot is not None:
-        for k, known in slots_of(coordinator, one.event).items():
+        for k, known in enumerate(await slots_of(coordinator, one.event)):
             if one.slot in (known.slot, k):
                 return known.id
     return one.event

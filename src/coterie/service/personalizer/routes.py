@@ -9,7 +9,7 @@ from litestar.datastructures import State
 from litestar.params import FromPath, RawBody
 from litestar.types import Scope
 
-from coterie.service.coordination.answers import Candidate, new_event_id, ranking_of
+from coterie.service.coordination.answers import Candidate, ranking_of
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.question import Question
 from coterie.service.http.access import DECIDE
@@ -22,7 +22,13 @@ from coterie.service.personalizer.bodies import read
 from coterie.service.personalizer.errors import PREFIX, Refusal
 from coterie.service.personalizer.evaluations import ROUTES as EVALUATIONS
 from coterie.service.personalizer.interactions import ROUTES as LOGGING
-from coterie.service.personalizer.slots import check_slots, slot_event, slot_question, slots_of
+from coterie.service.personalizer.slots import (
+    check_slots,
+    slot_event,
+    slot_question,
+    slots_in_memory,
+    slots_of,
+)
 from coterie.service.personalizer.user import find_user
 from coterie.service.personalizer.versions import check_form, every_form
 from coterie.service.problems import Problem
@@ -42,7 +48,7 @@ def question_from(
 ) -> Question:
     """Return the question to decide, for the user found in the context."""
     user, context = find_user(data.context_features or (), coordinator.settings.user_path)
-    event = new_event_id() if data.event_id is None else checked_event(data.event_id, "InvalidRankRequest")
+    event = None if data.event_id is None else checked_event(data.event_id, "InvalidRankRequest")
     deferred, settings = bool(data.defer_activation), coordinator.settings
     return question_of(user, data.actions, context, excluded, event, deferred, settings)
 
@@ -56,8 +62,10 @@ async def rank(body: RawBody, state: State, scope: Scope) -> bodies.RankOut:
     question = question_from(data, coordinator, data.excluded_actions or [])
     scope["coterie.event"] = question.event  # type: ignore[typeddict-unknown-key]
 
+    slotted = not question.fresh and await coordinator.decided(slot_event(question.event, 0)) is not None
+
     def check() -> None:
-        if slot_event(question.event, 0) in coordinator.bandit.events:
+        if slotted or slot_event(question.event, 0) in coordinator.bandit.events:
             raise _used(question.event)
 
     record = await coordinator.rank(question, check)
@@ -109,8 +117,13 @@ async def rank_slots(body: RawBody, state: State, scope: Scope) -> bodies.SlotsO
     works = check_features(coordinator.settings, question.context, data.actions, features)
     event = question.event
 
-    def check() -> None:
-        known = slots_of(coordinator, event)
+    if not question.fresh:
+        known = await slots_of(coordinator, event)
+        if await coordinator.knows(event) or (known and len(known) != len(data.slots)):
+            raise _used(event)
+
+    def check() -> None:  # again, for requests that were decided meanwhile
+        known = slots_in_memory(coordinator, event)
         if event in coordinator.bandit.events or (known and len(known) != len(data.slots)):
             raise _used(event)
 
@@ -128,7 +141,7 @@ async def reward_slots(event_id: FromPath[str], body: RawBody, state: State) -> 
     coordinator: Coordinator = state.coordinator
     data = read(body, bodies.SlotRewardsIn, "InvalidRewardRequest")
     event = checked_event(decode_id(event_id), "InvalidRewardRequest")
-    known = {child.slot: child.id for child in slots_of(coordinator, event).values()}
+    known = {child.slot: child.id for child in await slots_of(coordinator, event)}
 
     async def outcome_of(part: bodies.SlotRewardIn) -> str:
         if part.slot_id not in known:
@@ -146,8 +159,8 @@ async def reward_slots(event_id: FromPath[str], body: RawBody, state: State) -> 
 async def activate_slots(event_id: FromPath[str], state: State) -> Response[None]:
     """Say that the deferred decisions of all slots were shown."""
     coordinator: Coordinator = state.coordinator
-    known = slots_of(coordinator, checked_event(decode_id(event_id), "InvalidEventIdToActivate"))
-    await asyncio.gather(*[coordinator.activate(child.id) for child in known.values()])
+    known = await slots_of(coordinator, checked_event(decode_id(event_id), "InvalidEventIdToActivate"))
+    await asyncio.gather(*[coordinator.activate(child.id) for child in known])
     return Response(None, status_code=204, headers={ACTIVATION: "activated" if known else "unknown_event"})
 
 

@@ -1,5 +1,8 @@
 """Slots: several decisions of one rank request, each with an event of its own."""
 
+from collections.abc import Callable
+from itertools import count, takewhile
+
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.events import Event
 from coterie.service.core.question import Question
@@ -16,11 +19,20 @@ def slot_event(event: str, k: int) -> str:
     return f"{event}{SLOT}{k}"
 
 
-def slots_of(coordinator: Coordinator, event: str) -> dict[int, Event]:
+def slots_in_memory(coordinator: Coordinator, event: str) -> list[Event]:
+    """Return the events of an event's slots that are in memory, by slot number."""
+    return _found(coordinator.bandit.events.get, event)
+
+
+async def slots_of(coordinator: Coordinator, event: str) -> list[Event]:
     """Return the events of an event's slots, by slot number."""
-    every = {k: slot_event(event, k) for k in range(coordinator.settings.max_actions)}
-    events = coordinator.bandit.events
-    return {k: events[name] for k, name in every.items() if name in events}
+    known = slots_in_memory(coordinator, event)  # if the first is, the others are: they are younger
+    return known or await coordinator.look(lambda: _found(coordinator.bandit.find, event))
+
+
+def _found(find: Callable[[str], Event | None], event: str) -> list[Event]:
+    events = (find(slot_event(event, k)) for k in count())
+    return [one for one in takewhile(bool, events) if one is not None]
 
 
 def slot_question(question: Question, k: int, slot: SlotIn, work: int) -> Question:
@@ -38,6 +50,7 @@ def slot_question(question: Question, k: int, slot: SlotIn, work: int) -> Questi
         parent=question.event,
         slot=slot.id,
         work=work,
+        fresh=question.fresh,
     )
 
 

@@ -65,6 +65,8 @@ class State(Struct, frozen=True, omit_defaults=True):
     models: dict[Kind, Model]
     parts: Named
     contract: dict[str, Any] = {}
+    secret: bytes = b""
+    removed: tuple[int, int] = (0, 0)  # events that were removed before their wait had ended, and when
     trial: Trial | None = None
     rival: "State | None" = None  # the challenger; its parts are among the others, under RIVAL
 
@@ -178,6 +180,7 @@ def _head(bandit: Bandit) -> tuple[State, dict[str, Parts]]:
     sources: dict[str, Parts] = {
         "users": bandit.remembered.user_parts,
         "events": bandit.remembered.event_parts,
+        "waits": bandit.remembered.waits.parts,
         "minutes": Whole({"0": _encoder.encode(list(bandit.statistics.minutes))}),
         "known_items": Whole({"0": _encoder.encode(list(bandit.policies.known_items))}),
     }
@@ -201,6 +204,8 @@ def _head(bandit: Bandit) -> tuple[State, dict[str, Parts]]:
         models=models,
         parts={},
         contract=dict(bandit.contract),
+        secret=bandit.secret,
+        removed=(bandit.remembered.removed, bandit.remembered.removed_at),
         trial=None if bandit.trial is None else _copied(bandit.trial),
         rival=rival,
     )
@@ -272,13 +277,15 @@ def _restore(state: State, shards: Shards | None, find: pieces.Find | None) -> B
     events.sort(key=lambda event: event.position)
     known_items = msgspec.msgpack.decode(b"".join(read("known_items")), type=list[str])
     minutes = msgspec.msgpack.decode(b"".join(read("minutes")), type=list[Minute])
-    bandit = _bandit(state, shards, users, state.sights, events, known_items, minutes)
+    bandit = _bandit(state, shards, users, state.sights, known_items, minutes)
+    bandit.remembered.read_events(events, read("waits") if "waits" in state.parts else None)
+    bandit.remembered.removed, bandit.remembered.removed_at = state.removed
     bandit.remembered.mark_none()
     for kind, model in state.models.items():
         own_parts = [source for source in state.parts if source.startswith(f"{kind}.")]
         parts = {source.removeprefix(f"{kind}."): read(source) for source in own_parts}
         _put_policy(bandit, kind, model, partial(_read_parts, model, parts))
-    bandit.trial = state.trial
+    bandit.secret, bandit.trial = state.secret, state.trial
     if state.rival is not None:
         theirs = [name for name in state.parts if name.startswith(RIVAL)]
         own = {name.removeprefix(RIVAL): state.parts[name] for name in theirs}
@@ -292,9 +299,8 @@ def _restore_v1(row: bytes, shards: Shards | None) -> Bandit:
     state = snapshot_v1.read(row)
     for turn, user in enumerate(state.users, 1):
         user.seen = turn
-    bandit = _bandit(
-        state, shards, state.users, len(state.users), state.events, state.known_items, state.minutes
-    )
+    bandit = _bandit(state, shards, state.users, len(state.users), state.known_items, state.minutes)
+    bandit.remembered.read_events(state.events, None)
     for kind in KINDS:
         model: snapshot_v1.Model | None = getattr(state, kind)
         if model is not None:
@@ -307,7 +313,6 @@ def _bandit(
     shards: Shards | None,
     users: list[User],
     sights: int,
-    events: list[Event],
     known_items: list[str],
     minutes: list[Minute],
 ) -> Bandit:
@@ -316,7 +321,6 @@ def _bandit(
     bandit.position, bandit.now, bandit.config = state.position, state.now, state.config
     bandit.contract, bandit.next_user = state.contract, state.next_user
     bandit.remembered.take_users(users, sights)
-    bandit.remembered.take_events(events)
     bandit.policies.known_items = dict.fromkeys(known_items)
     bandit.statistics.minutes = deque(minutes, maxlen=KEPT)
     bandit.statistics.total = state.total

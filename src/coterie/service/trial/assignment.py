@@ -1,8 +1,8 @@
 """Assigns users to arms: a user's arm is drawn from a hash of the user's id, so it is the same at every visit.
 
 The hash has a salt, which is drawn anew for each trial: so a user is in the same arm during a trial, and the arms of
-two trials are independent. The salt is part of the record that begins the trial. Trials of earlier versions have
-none, which is the empty salt.
+two trials are independent. The salt is made from the loop's secret, so nobody outside can choose an id for an arm. It
+is part of the record that begins the trial. Trials of earlier versions have none, which is the empty salt.
 
 Users are assigned, not events, because what a user was shown before changes what the user does next and what the
 model knows of the user: with a user in both arms, each arm would affect what the other earns. Requests without a user

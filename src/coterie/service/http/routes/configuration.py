@@ -58,7 +58,9 @@ async def rebalance(body: RawBody, state: State) -> ShardsBody:
 
 
 def _config(config: Config) -> Response[Any]:
-    told = {name: value for name, value in msgspec.structs.asdict(config).items() if value is not UNSET}
+    every = msgspec.structs.asdict(config)
+    known = ConfigBody.__struct_fields__  # not those that only logs of earlier versions have
+    told = {name: value for name, value in every.items() if value is not UNSET and name in known}
     return Response(ConfigBody(**told), media_type="application/json")
 
 

@@ -8,7 +8,7 @@ from litestar.params import RawBody
 from litestar.types import Scope
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from coterie.service.coordination.answers import Partial, Ranking, new_event_id, ranking_of
+from coterie.service.coordination.answers import Partial, Ranking, ranking_of
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.events import Outcome
 from coterie.service.core.question import Question
@@ -97,8 +97,10 @@ def question_in(body: bytes, coordinator: Coordinator) -> Question:
     settings = coordinator.settings
     check_shape(settings, body)
     data = read(body, RankBody)
-    event, deferred = data.event_id or new_event_id(), data.defer_activation
-    return question_of(data.user, data.actions, data.context, data.excluded, event, deferred, settings)
+    deferred = data.defer_activation
+    return question_of(
+        data.user, data.actions, data.context, data.excluded, data.event_id, deferred, settings
+    )
 
 
 @post("/v1/rank", opt=DECIDE, status_code=201, operation_id="rank")
@@ -135,7 +137,7 @@ async def activate(event_id: PathId, state: State) -> ActivateAnswer:
 async def explain(event_id: PathId, state: State) -> EventAnswer:
     """Explain a decision: the scores, widths and neighbourhood sizes it was made with."""
     coordinator: Coordinator = state.coordinator
-    event = coordinator.event(decode_id(event_id))
+    event = await coordinator.event(decode_id(event_id))
     value = event.payoff(coordinator.bandit.config.aggregation) if event.open else event.value
     return explanation(await coordinator.decision(event), coordinator, event.state, value)
 

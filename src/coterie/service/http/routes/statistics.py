@@ -9,8 +9,9 @@ from litestar.params import QueryParameter
 from msgspec import Struct
 
 from coterie.service.coordination.coordinator import Coordinator
-from coterie.service.figures import curve, exploring
+from coterie.service.figures import curve
 from coterie.service.figures.curve import Point
+from coterie.service.figures.exploring import warnings
 from coterie.service.figures.latency import Latency, latency
 from coterie.service.figures.latest import Stretch, stretches
 from coterie.service.http.access import READ
@@ -28,11 +29,12 @@ class Statistics(Struct, frozen=True, rename="camel"):
     users: int
     items: int  # known by their ids, or in the latest decisions
     waiting: int
+    removed_early: int  # events removed before their wait had ended, because there was no room
     log_records: int
     total: Point
     curve: list[Point]
     trial: TrialReport | None  # while there is a holdback or a challenger
-    warning: str | None  # that the loop stopped exploring
+    warning: str | None  # that the loop stopped exploring, or that events were removed early
     best_guess_changes: float | None  # the share of the last hour's best guesses that would be others now
     rank_latency: Latency
     commit_latency: Latency
@@ -74,10 +76,11 @@ async def statistics(state: State, minutes: Minutes = 60) -> Statistics:
         users=len(bandit.users),
         items=len(known | {made.item for made in latest}),
         waiting=bandit.remembered.open,
+        removed_early=bandit.remembered.removed,
         log_records=bandit.position,
         total=curve.point(bandit.statistics.total),
         trial=report(bandit.trial, bandit.config),
-        warning=exploring.warning(bandit.statistics, bandit.config, bandit.now),
+        warning=" · ".join(filter(None, warnings(bandit))) or None,
         best_guess_changes=coordinator.background.guess_changes,
         curve=await asyncio.to_thread(curve.curve, list(bandit.statistics.minutes), at, minutes),
         rank_latency=latency(families, "coterie_request_seconds", "/rank"),

@@ -1,0 +1,54 @@
+"""Reading single decisions from the log: by position, or by event id through the store's index."""
+
+from typing import final
+
+import msgspec
+
+from coterie.service.core.records import Batch, Rank, Record, decode
+from coterie.service.log.committer import Committer
+from coterie.service.log.store import Store
+
+
+@final
+class LogReader:
+    """Finds records in the store, and those that are on their way to it."""
+
+    def __init__(self, store: Store) -> None:
+        self.committer: Committer | None = None  # has what is not stored yet
+        self._store = store
+        self._last: tuple[Batch, list[msgspec.Raw]] | None = (
+            None  # neighbours are often read one after the other
+        )
+
+    def record(self, position: int) -> Record | None:
+        """Return the record at a position, if the log still has it."""
+        new = None if self.committer is None else self.committer.find(position)
+        if new is not None:
+            return decode(new)
+        batch, parts = self._last or (None, [])
+        if batch is None or not batch.first <= position < batch.first + batch.count:
+            batch = self._store.batch_at(position)
+            if batch is None:
+                return None
+            parts = batch.parts()
+            self._last = batch, parts
+        return decode(parts[position - batch.first])
+
+    def decision(self, position: int) -> Rank | None:
+        """Return the decision at a position, if the log still has it."""
+        found = self.record(position)
+        return found if isinstance(found, Rank) else None
+
+    def locate(self, event: str) -> int | None:
+        """Return where the decision of an event is; one that is not stored yet is still in memory."""
+        return self._store.locate(event)
+
+    def find(self, event: str) -> Rank | None:
+        """Return the decision of an event."""
+        position = self.locate(event)
+        found = None if position is None else self.decision(position)
+        return found if found is not None and found.event == event else None
+
+    def forget_cache(self) -> None:
+        """Forget what was read, after the log was rewritten."""
+        self._last = None
