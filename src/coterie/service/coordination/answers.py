@@ -43,8 +43,10 @@ def ranking_of(record: Rank) -> Ranking:
     actions, choices = record.actions, len(record.actions) - len(record.excluded)
     shown = record.order[:choices]
     if record.chances is not None:
-        open_to = [k for k in range(len(actions)) if k not in record.excluded]
-        chances = dict(zip(open_to, np.frombuffer(record.chances).tolist(), strict=True))
+        chances = np.frombuffer(record.chances).tolist()
+        if record.excluded:
+            open_to = [k for k in range(len(actions)) if k not in record.excluded]
+            chances = dict(zip(open_to, chances, strict=True))
         ranking = [Candidate(actions[k], chances[k]) for k in shown]
     elif record.shown == "baseline":
         ranking = [Candidate(actions[k], float(k == record.choice)) for k in shown]

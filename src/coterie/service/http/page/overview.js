@@ -32,7 +32,7 @@ const known = (y) => (y === null ? "unknown" : payoff(y));
 
 export function overview(id, still) {
   const alarm = el("p", { class: "alarm", role: "alert" }), arms = el("div"), figures = el("dl", { class: "figures" }), curve = el("div"), learned = el("div"), shares = el("div"), sizes = el("div"), speed = el("div"), latest = el("div");
-  const around = [card("third", "Users a decision rests on", sizes), card("third", "Learned by sharing", shares)], latency = card("third", "Latency since the start", speed);
+  const around = [card("third", "Users a decision rests on", sizes), card("third", "Learned by sharing", shares)];
   const spans = [[60, "1 hour"], [1440, "1 day"], [10080, "7 days"]];
   const buttons = spans.map(([span, name]) =>
     el("button", { type: "button", "aria-pressed": String(span === minutes), onclick: (event) => {
@@ -57,7 +57,7 @@ export function overview(id, still) {
       el("section", { class: "card" }, el("div", { class: "row" }, el("h2", {}, "Average payoff over time"), el("div", { class: "buttons", role: "group", "aria-label": "Time shown" }, buttons)), curve),
       card("", "The latest decisions, in order", learned),
       ...around,
-      latency,
+      card("third", "Latency since the start", speed),
       card("", "Latest decisions", latest)),
   );
   async function refresh() {
@@ -80,7 +80,6 @@ export function overview(id, still) {
     // A policy without neighbours has neither of these two.
     const alone = recent.decisions.length > 0 && !recent.sizes.length;
     for (const one of around) one.hidden = alone;
-    latency.classList.toggle("third", !alone);
     redraw(sizes, ...neighbourhoods(recent));
     redraw(shares, ...sharing(now));
     const { rankLatency: rank, commitLatency: commit } = now;
