@@ -28,9 +28,3 @@ def test_the_walk_names_files_and_functions_that_exist() -> None:
     source = "\n".join(path.read_text(encoding="utf-8") for path in paths if path)
     for name in {*re.findall(r"`(?:\w+\.)?(\w+)`", _walk())} - {"py"}:
         assert re.search(rf"(?:def|class) {name}\b", source), name
-
-
-def test_folders_are_small() -> None:
-    for folder in [SOURCE, *(path for path in SOURCE.rglob("*") if path.is_dir())]:
-        files = list(folder.glob("*.py"))
-        assert len(files) <= 15, f"{folder.relative_to(SOURCE)} has {len(files)} files, expected at most 15"
