@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 
 SOURCE = Path(__file__).parents[2] / "src"
+DRAWS = Path(__file__).parents[2] / "docs" / "draws"  # no secret, so that choices are the same in every run
 PATIENCE = 300  # seconds, on a machine with other things to do
 LISTENING = re.compile(r"^listening on (http\S+)\n", re.MULTILINE)
 
@@ -55,7 +56,7 @@ class Process:
         trusting: ssl.SSLContext | None = None,
     ) -> None:
         command = [sys.executable, "-m", "coterie.cli", "serve", "--port", "0", *options]
-        path = f"{SOURCE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+        path = os.pathsep.join([str(SOURCE), str(DRAWS), os.environ.get("PYTHONPATH", "")])
         # A file, and no pipe: nobody reads while the service runs, and a full pipe would stop it.
         self._file = tempfile.NamedTemporaryFile()  # noqa: SIM115 - it lives as long as this object
         self.process = subprocess.Popen(
