@@ -433,11 +433,11 @@ def test_a_stop_without_its_snapshot_says_so_and_exits_with_1(
     monkeypatch.setattr("coterie.service.serve.sys.setswitchinterval", lambda _: None)
     if fails:
         with pytest.raises(SystemExit) as ended:
-            serve_module.serve(Settings(store=str(tmp_path / "log.db")))
+            serve_module.serve(Settings(store=str(tmp_path / "log.db"), port=0))
         assert ended.value.code == 1
         assert lines(logged)[-1].startswith("no snapshot was written at the stop")
     else:
-        serve_module.serve(Settings(store=str(tmp_path / "log.db")))
+        serve_module.serve(Settings(store=str(tmp_path / "log.db"), port=0))
     assert _logged(tmp_path / "log.db") == ["e1"]
 
 
