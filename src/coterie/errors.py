@@ -17,6 +17,10 @@ class PayoffError(CoterieError, ValueError):
     """A payoff that is not a number in [-1, 1]."""
 
 
+class NumberError(CoterieError, ArithmeticError):
+    """An estimate or an update that would not be a finite number, or too large; nothing has changed."""
+
+
 class UserError(CoterieError, LookupError):
     """A user who cannot be named so, or who is not known."""
 

@@ -7,11 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.arrays import Bools, Floats, Ints
-from coterie.models._kernels.rounds import Rounds, Rule
+from coterie.errors import NumberError
+from coterie.models._kernels.rounds import REFUSED, Rounds, Rule
 
 __all__ = [
-    "Batch", "Outcome", "Rule", "as_rounds", "distinct", "names_of", "no_outcome", "outcome_of", "positions",
+    "REFUSED", "TOO_LARGE", "Batch", "Outcome", "Rule", "as_rounds", "check_learned", "distinct", "names_of",
+    "no_outcome", "outcome_of", "positions",
 ]  # fmt: skip
+
+TOO_LARGE = "a number of the model would not be finite, or too large; give features of similar size"
 
 
 class Batch(NamedTuple):
@@ -77,6 +81,17 @@ def as_rounds(batch: Batch, who: Ints) -> Rounds:
 def outcome_of(rounds: Rounds) -> Outcome:
     """Return what a compiled loop wrote."""
     return Outcome(rounds.choice, rounds.kept, rounds.members, rounds.updated)
+
+
+def check_learned(outcome: Outcome) -> Outcome:
+    """Return an outcome, or raise NumberError if some payoffs were refused; all others were learned."""
+    refused = np.flatnonzero(outcome.updated == REFUSED)
+    if len(refused):
+        raise NumberError(
+            f"{len(refused)} of {len(outcome.updated)} payoffs were not learned, the first at position "
+            f"{refused[0]}: {TOO_LARGE}; all others were learned"
+        )
+    return outcome
 
 
 def names_of(users: Any) -> Sequence[Hashable]:

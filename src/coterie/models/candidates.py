@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from coterie.arrays import Floats
 from coterie.errors import ContextError
-from coterie.models.checks import check_order, read_items, read_numbers
+from coterie.models.checks import check_order, check_sizes, read_items, read_numbers, without_tiny
 
 # What of an item a policy may be shown. "names": an `Action` with its id and the named features of the context.
 VIEWS = ("features", "ids", "both", "names")
@@ -132,7 +132,7 @@ class InContext(NamedTuple):
 
 
 def read_table(features: Any, n_features: int | None = None) -> Floats:
-    """Return features as float64 (items, n_features), all finite, of any norm."""
+    """Return features as float64 (items, n_features), of any norm; see `bounds.py` for the range of numbers."""
     what = "features" if n_features is None else "contexts"
     check_order(features)
     table = read_numbers(what, features, "one row a candidate")
@@ -147,10 +147,8 @@ def read_table(features: Any, n_features: int | None = None) -> Floats:
         raise ContextError(
             f"context has {table.shape[1]} features, this policy was made with n_features={n_features}"
         )
-    if not np.isfinite(table).all():
-        k = int(np.argmin(np.isfinite(table).all(axis=1)))
-        raise ContextError(f"context {k} holds NaN or infinity; every feature must be a finite number")
-    return table
+    check_sizes(table)
+    return without_tiny(table)
 
 
 def read_both(contexts: Any, n_features: int) -> Candidates:

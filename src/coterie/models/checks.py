@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.errors import ContextError, CoterieError, ParameterError, PayoffError, UserError
+from coterie.models.ranges import MOST_SET, PRODUCT, TINY
 
 # Normalising in float64 leaves norms a rounding above 1, which changes nothing. Float32, or decimals written to a
 # file, leave them up to 1e-4 above: such vectors are scaled.
@@ -44,8 +46,27 @@ def read_vectors(contexts: Any, n_features: int) -> NDArray[np.float64]:
                 f"context {k} has norm {norm:.6g}, expected at most 1; it is {norm - 1:.3g} over, and only 1e-4 is "
                 "taken for rounding; divide all contexts by the largest norm"
             )
-        return array / np.sqrt(np.where(squares > NORM * NORM, squares, 1))[:, None]
-    return array
+        array = array / np.sqrt(np.where(squares > NORM * NORM, squares, 1))[:, None]
+    return without_tiny(array)
+
+
+def without_tiny(values: Floats) -> Floats:
+    """Return values in which those below TINY are 0: their squares would be too small for a float."""
+    size = np.abs(values)
+    tiny = (size < TINY) & (size > 0)
+    return np.where(tiny, 0.0, values) if tiny.any() else values
+
+
+def check_sizes(values: Floats) -> None:
+    """Raise if a row of features has a number that is not finite, or larger than PRODUCT."""
+    if not (np.abs(values) <= PRODUCT).all():
+        k = int(np.argmin((np.abs(values) <= PRODUCT).all(axis=1)))
+        if not np.isfinite(values[k]).all():
+            raise ContextError(f"context {k} holds NaN or infinity; every feature must be a finite number")
+        most = np.abs(values[k]).max()
+        raise ContextError(
+            f"context {k} has a feature of size {most:g}, expected at most {PRODUCT:g}; use another unit"
+        )
 
 
 def read_numbers(name: str, contexts: Any, expected: str) -> NDArray[np.float64]:
@@ -159,20 +180,25 @@ def read_payoff(payoff: Any) -> float:
     number = number and not isinstance(payoff, np.complexfloating) and not np.ma.is_masked(payoff)
     if not number:
         raise PayoffError(f"payoff is {payoff!r}, expected a number in [-1, 1]")
-    value = float(payoff)
+    try:
+        value = float(payoff)
+    except OverflowError:
+        value = math.inf
     if not -1 <= value <= 1:
         raise PayoffError(f"payoff is {value!r}, expected a number in [-1, 1]; scale payoffs before learning")
     return value
 
 
-def check_number(name: str, value: Any, least: float = 0.0) -> float:
-    """Return a finite number of at least `least`."""
+def check_number(name: str, value: Any, least: float = 0.0, most: float = MOST_SET) -> float:
+    """Return a number of at least `least` and at most `most`."""
     try:
         number = math.nan if isinstance(value, str | bytes | bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not (math.isfinite(number) and number >= least):
         raise ParameterError(f"{name} is {value!r}, expected a finite number of at least {least:g}")
+    if number > most:
+        raise ParameterError(f"{name} is {value!r}, expected a number of at most {most:g}")
     return number
 
 

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from coterie.arrays import Floats
 from coterie.errors import ContextError, FileError
 from coterie.models._kernels.hierarchy.effect_keys import HashedItems
+from coterie.models.checks import without_tiny
 from coterie.models.features import hash_name, hash_names
 from coterie.models.files import to_json
+from coterie.models.ranges import LARGEST, PRODUCT
 
-LARGEST = 1e6  # the largest value of a feature
 MOST_CROSSES = 200_000  # in one choice, to limit the cost of a decision
 
 
@@ -61,7 +62,7 @@ class Encoded:
         if n_context > n or has_id > 1 or (has_id and n_context == n):
             raise FileError(f"an action's hashed features contradict themselves: {n_context} of {n}")
         hashes, values = np.frombuffer(body[: 8 * n], dtype="<u8"), np.frombuffer(body[8 * n :], dtype="<f8")
-        if not (np.abs(values) <= LARGEST**2).all():
+        if not (np.abs(values) <= PRODUCT).all():
             raise FileError("an action's hashed features hold numbers that are not finite, or too large")
         return cls(
             HashedItems(
@@ -116,12 +117,14 @@ def encode(
             values += features.values()
         starts.append(len(hashes))
     check_crosses(len(context), len(hashes))
+    around, sizes = hash_names(context)
     return Encoded(
         HashedItems(
-            *hash_names(context),
+            around,
+            without_tiny(sizes),
             np.array(starts, dtype=np.int64),
             np.array(hashes, dtype=np.uint64),
-            np.array(values, dtype=np.float64),
+            without_tiny(np.array(values, dtype=np.float64)),
             np.array([name is not None for name, _ in actions], dtype=np.bool_),
         )
     )

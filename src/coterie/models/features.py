@@ -3,7 +3,7 @@
 1. Flatten. A path is the keys of a nested object joined by ".". A string s at path p is the feature "p=s" with
    value 1; true is "p" with value 1; false and null add nothing; a number v is "p" with value
    sign(v)·log(1 + |v|); the elements of a list have the path of the list. The action's id is the feature
-   "id=<id>" of the action. Equal features of the action, or of the context, are added.
+   "id=<id>" of the action. Equal features of the action, or of the context, are added; a value below 1e-20 is 0.
 2. Hash. h(feature) is BLAKE2b of its UTF-8 bytes with 8 bytes of output, read as a little-endian number.
 3. Cross. Context feature c and action feature a give the hash mix(h(c)·0x9E3779B97F4A7C15 + h(a)) with value
    c·a; each action feature alone has the hash mix(h(a)). mix is SplitMix64's finaliser; all is modulo 2⁶⁴.
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from coterie.arrays import Floats
 from coterie.errors import ContextError
+from coterie.models.ranges import LARGEST, TINY
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 DEPTH = 16  # how deep feature objects may nest
@@ -40,6 +41,13 @@ def flatten(features: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     found: dict[str, float] = {}
     for part in features:
         _walk(part, "", found, 0)
+    for path, value in found.items():
+        if not TINY <= abs(value) <= LARGEST:
+            if abs(value) > LARGEST:
+                raise ContextError(
+                    f"feature {path[:80]!r} adds up to {value:g}, expected at most {LARGEST:g}; send it less often"
+                )
+            found[path] = 0.0
     return found
 
 

@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from coterie.errors import FileError
+from coterie.models.ranges import MOST_STORED
 
 VERSION = 1
 CHECKSUM = "checksum"  # its name in a file's metadata
@@ -134,7 +135,7 @@ def _header(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def take(tensors: Tensors, name: str, kind: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
-    """Return a tensor, after checking its dtype kind, its shape (None is any length), and that it is finite."""
+    """Return a tensor, after checking its dtype kind, its shape (None is any length) and the size of its numbers."""
     tensor = tensors.get(name)
     if tensor is None:
         raise FileError(f"the model file lacks the tensor {name!r}")
@@ -148,6 +149,8 @@ def take(tensors: Tensors, name: str, kind: str, shape: tuple[int | None, ...]) 
         )
     if kind == "f" and not np.isfinite(tensor).all():
         raise FileError(f"tensor {name!r} in the model file holds NaN or infinity")
+    if kind == "f" and not np.abs(tensor).max(initial=0).item() <= MOST_STORED:
+        raise FileError(f"tensor {name!r} in the model file holds a number above {MOST_STORED:g}")
     return tensor
 
 

@@ -31,15 +31,17 @@ from typing import Any, NamedTuple, Protocol, final
 import numpy as np
 
 from coterie.arrays import Floats
-from coterie.models.batches import names_of
+from coterie.errors import NumberError
+from coterie.models.batches import TOO_LARGE, names_of
 from coterie.models.checks import check_number, check_share, check_user, read_payoff
 from coterie.models.context_kind import check_kind
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.hierarchy.model import Exploration, HierarchicalModel, pick
 from coterie.models.hierarchy.remote_users import ROWS, RemoteUsers, StoredUser, UserStore
+from coterie.models.ranges import MOST_LEARNED
 from coterie.models.roster import Roster
 from coterie.models.rows.chunks import Chunk, Items
-from coterie.policies.base.batch import Batch, Outcome, read_batch, run_one_by_one
+from coterie.policies.base.batch import Batch, Outcome, check_learned, read_batch, run_one_by_one
 from coterie.policies.base.compiled import play_chunks
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.exploration import check_half_life, keep_of
@@ -186,6 +188,7 @@ class Hierarchical(Policy):
         if self._remote is not None:
             learned = self._remote.in_turn(partial(self._learn_remote, user, copy.deepcopy(one), payoff))
         else:
+            self._check_range(user, one)
             self.add(user)
             self._model.learn(self._roster.row(user), self._model.learnable(one), payoff)
             self.learned += 1
@@ -193,6 +196,12 @@ class Hierarchical(Policy):
         if user is None:
             self.drop(None)
         return learned
+
+    def _check_range(self, user: Hashable, one: Any) -> None:
+        """Raise if the estimate of a context is so large that its payoff cannot be learned."""
+        parts, _ = self._model.view(self._roster.row(user), self._model.contexts(one))
+        if not (np.abs(parts) <= MOST_LEARNED).all():
+            raise NumberError(f"a payoff of user {user!r} cannot be learned: {TOO_LARGE}")
 
     def _learn_remote(self, user: Hashable, one: Any, payoff: float) -> bool:
         """Learn a payoff of a remote user; return False if some users are not available now."""
@@ -244,7 +253,7 @@ class Hierarchical(Policy):
                 self._roster.join(user)
 
         checked = Batch(batch.users, candidates, contexts, payoffs, served)
-        return play_chunks(checked, Items(self._model.pairs, names), self._roster.row, play)
+        return check_learned(play_chunks(checked, Items(self._model.pairs, names), self._roster.row, play))
 
     def add(self, user: Hashable) -> None:
         check_user(user)

@@ -48,7 +48,7 @@ from coterie.models.encoded import Encoded, check_features, encode, encode_items
 from coterie.models.files import Tensors
 from coterie.models.hierarchy.effects import EffectPart, Effects, Settings, pick
 from coterie.models.parts import Parts
-from coterie.policies.base.batch import Batch, Outcome, read_batch, run_one_by_one
+from coterie.policies.base.batch import Batch, Outcome, check_learned, read_batch, run_one_by_one
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.policy import Policy
 from coterie.policies.base.seed import Seed, make_rng
@@ -170,7 +170,7 @@ class SparseHierarchical(Policy):
         settings, draws = Settings(self.explore, self.gap, self.floor), self.rng.random(len(candidates))
         outcome = self.effects.play(checked, draws, settings, self.learned)
         self.learned += int(outcome.kept.sum())
-        return outcome
+        return check_learned(outcome)
 
     def read(self, contexts: Any) -> Encoded:
         """Check candidates, and return them in the model's format."""

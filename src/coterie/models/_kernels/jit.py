@@ -13,7 +13,7 @@ with suppress(ImportError):  # not on Windows, which then has no lock
 KERNELS = Path(__file__).parent
 LOOPS = sorted(
     (file.name, file.stat().st_mtime_ns, file.stat().st_size)
-    for file in (*KERNELS.rglob("*.py"), KERNELS.parent / "bounds.py")
+    for file in (*KERNELS.rglob("*.py"), KERNELS.parent / "bounds.py", KERNELS.parent / "ranges.py")
 )
 Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 

@@ -6,6 +6,7 @@ from coterie.arrays import Bools, Floats, Ints
 
 # A NamedTuple as a plain tuple: Numba takes ten times longer to recognise the type of a NamedTuple.
 Plain: TypeAlias = tuple[Any, ...]
+REFUSED = -1  # in `updated`: the payoff was not learned, because a number would not have been finite
 
 
 class Rounds(NamedTuple):

@@ -17,16 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.arrays import Floats
-from coterie.errors import FileError
+from coterie.errors import FileError, NumberError
 from coterie.models._kernels.hierarchy import effect_keys, effect_table
 from coterie.models._kernels.hierarchy import effects as kernel
 from coterie.models._kernels.hierarchy.effect_keys import KINDS
 from coterie.models._kernels.hierarchy.effects import Settings, Variances, pick
-from coterie.models.batches import Batch, Outcome, outcome_of
+from coterie.models.batches import TOO_LARGE, Batch, Outcome, outcome_of
 from coterie.models.encoded import Encoded
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.hierarchy.effect_parts import COLUMNS, Pieces, UserNumbers, join_numbers, split
 from coterie.models.parts import Parts
+from coterie.models.ranges import MOST_LEARNED
 from coterie.models.rows.chunks import Chunk
 
 __all__ = ["NAMES", "EffectPart", "Effects", "Settings", "pick"]
@@ -98,10 +99,11 @@ class Effects:
         ]
 
     def learn(self, user: Hashable, encoded: Encoded, payoff: float, now: int) -> None:
-        """Learn a payoff; `now` counts payoffs, including this one."""
+        """Learn a payoff; `now` counts payoffs, including this one. Raises NumberError if a number gets too large."""
+        number = self.numbers.users.get(user, self.numbers.next)
+        if not kernel.learn(self.table, self._variances, encoded.hashed, number, payoff, now):
+            raise NumberError(f"the payoff {payoff!r} of user {user!r} cannot be learned: {TOO_LARGE}")
         self.add(user)
-        number = self.numbers.users[user]
-        kernel.learn(self.table, self._variances, encoded.hashed, number, payoff, now)
 
     def play(self, batch: Batch, draws: Floats, settings: Settings, learned: int) -> Outcome:
         """Play a checked batch of encoded items; `draws` are uniform in [0, 1), one per round."""
@@ -190,9 +192,13 @@ class Effects:
             and _within(owners, n)
             and _within(nexts, n)
             and (columns["precision"] >= 0).all()
+            and all((np.abs(columns[name]) <= MOST_LEARNED).all() for name in ("precision", "pull"))
             and (figures >= 0).all()
-            and (figures[:, kernel.VARIANCE] > 0).all()
-            and (noise[kernel.NOISE] > 0)
+            and (figures[:, kernel.VARIANCE] >= 1 / MOST_LEARNED).all()
+            and (figures[:, [kernel.VARIANCE, kernel.LENGTH, kernel.TIMES]] <= MOST_LEARNED).all()
+            and ((figures[:, kernel.LENGTH] > 0) == (figures[:, kernel.TIMES] > 0)).all()
+            and (noise[[kernel.NOISE, kernel.NOISE_TIMES]] > 0).all()
+            and (noise[kernel.NOISE] <= MOST_LEARNED)
             and (noise >= 0).all()
         )
         if not sound or not _chained(kinds, owners, nexts):

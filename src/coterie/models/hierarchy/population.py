@@ -16,6 +16,7 @@ from coterie.errors import FileError
 from coterie.models._kernels.hierarchy import arrays
 from coterie.models._kernels.hierarchy.visits import visit_rows
 from coterie.models.files import Tensors, take
+from coterie.models.ranges import MOST_LEARNED
 
 GROUPS = 8  # at most
 PHI = 0.1  # φ before anything is learned
@@ -177,8 +178,15 @@ class Population:
             and (model.seen[1] >= 0).all()
             and model.paid[1] >= 0
             and model.pace[arrays.SCALE_] >= 0
+            and (model.users.gram[:, _diagonal(model.users.moment.shape[1])] >= 0).all()
+            and (np.stack([model.prior.noise, model.trial.noise])[:, [0, 2]] >= 1 / MOST_LEARNED).all()
             and all(_sound_prior(prior, d, self.unit) for prior in (model.prior, model.trial))
         )
+
+
+def _diagonal(d: int) -> list[int]:
+    """Return where the diagonal is in a packed lower triangle."""
+    return [i * (i + 3) // 2 for i in range(d)]
 
 
 def _sound_prior(prior: arrays.Prior, d: int, unit: bool) -> bool:

@@ -14,6 +14,7 @@ from coterie.arrays import Floats
 from coterie.models._kernels.hierarchy import arrays
 from coterie.models._kernels.spd import invert
 from coterie.models.hierarchy.population import GROUPS, Population
+from coterie.models.ranges import MOST_LEARNED
 
 BROAD_FEATURES = 2.0  # the prior variance that the means of features explain, as a share of the payoffs'
 UNEQUAL = 10.0  # a feature whose spread is so many times the median's, or more, is taken to be in other units
@@ -31,10 +32,16 @@ def refit_if_due(population: Population, pairs: Any, n_items: int) -> None:
     if not place[arrays.DUE]:
         return
     place[arrays.DUE] = 0
+    model = population.model
+    before = [array.copy() for array in (*model.prior, *model.trial)]
     if place[arrays.LEARNED] <= arrays.EARLY or population.model.pace[arrays.SCALE_] == 0:
         start_again(population, pairs)
     else:
         end_pass(population, n_items)
+    fitted = (*model.prior, *model.trial)
+    if not all((np.abs(array) <= MOST_LEARNED).all() for array in fitted):
+        for array, old in zip(fitted, before, strict=True):
+            array[:] = old  # a pass over numbers of very different size: the next one may succeed
 
 
 def start_again(population: Population, pairs: Any) -> None:

@@ -21,6 +21,7 @@ from coterie.errors import ContextError, FileError, UserError
 from coterie.models.checks import check_user, read_items, read_vectors
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.protocol import View
+from coterie.models.ranges import MOST_SET, are_covariances
 
 STRIPE = 256  # rows of a covariance updated at once, so that the update needs no full copy
 VECTORS: Hashable = None  # the one key of a block's beliefs when contexts are vectors; else keys are item ids
@@ -222,6 +223,10 @@ class Joint:
         rows = [sizes[b] * self.width for b in at]
         covariances = _pieces(tensors, "covariances", [(r, r) for r in rows])
         weights = _pieces(tensors, "weights", [(r,) for r in rows])
+        if not all(are_covariances(one[None], MOST_SET) for one in (*kernels, *covariances)) or not all(
+            (np.abs(w) <= MOST_SET).all() for w in weights
+        ):
+            raise FileError("a belief in the model file has a covariance that no payoffs can give")
         blocks = [Block(kernel, users) for kernel, users in zip(kernels, nodes, strict=True)]
         for b, i, covariance, w in zip(at, of, covariances, weights, strict=True):
             blocks[b].beliefs[VECTORS if self.n_features is not None else items[i]] = Belief(covariance, w)

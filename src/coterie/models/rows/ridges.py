@@ -16,6 +16,7 @@ from coterie.models._kernels.rows.sums import total
 from coterie.models.checks import read_vectors
 from coterie.models.files import Tensors, take
 from coterie.models.protocol import View
+from coterie.models.ranges import MOST_LEARNED, ROUNDED, are_covariances
 from coterie.models.rows.ridge_rows import SOUND, RidgeRows
 
 
@@ -103,6 +104,8 @@ class Ridges(RidgeRows):
             part = slice(start, min(start + 1000, n_rows))
             M, inverse = np.eye(self.n_features) + rows.gram[part][:, square], rows.inverse[part][:, square]
             if (np.diagonal(M, axis1=1, axis2=2) < 1 - SOUND).any():
+                return False
+            if not are_covariances(M, MOST_LEARNED) or not are_covariances(inverse, 1 + ROUNDED):
                 return False
             off = np.abs(np.einsum("rij,rj->ri", M, rows.weight[part]) - rows.moment[part])
             turned = np.abs(np.einsum("rij,rj->ri", M, inverse @ probe) - probe)

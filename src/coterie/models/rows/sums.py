@@ -17,6 +17,7 @@ from coterie.models.checks import read_items, read_vectors
 from coterie.models.context_kind import check_one_kind
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.protocol import View
+from coterie.models.ranges import MOST_SET, ROUNDED, are_covariances
 from coterie.models.rows.ridges import packing, solve_view
 
 
@@ -61,6 +62,10 @@ class VectorSums:
         M = np.eye(self.n_features) + gram[packing(self.n_features)]
         return np.asarray(np.linalg.solve(M, moment), dtype=np.float64)
 
+    def are_sound(self, gram: Floats) -> bool:
+        """Return whether rows of `gram` can be sums of x xᵀ."""
+        return are_covariances(gram[:, packing(self.n_features)], MOST_SET)
+
     def tensors(self) -> Tensors:
         """Return nothing: `n_features` says what the columns are."""
         return {}
@@ -99,6 +104,10 @@ class ItemSums:
 
     def weights(self, gram: Floats, moment: Floats) -> Floats:
         return moment / (1 + gram)
+
+    def are_sound(self, gram: Floats) -> bool:
+        """Return whether rows of `gram` can be counts."""
+        return bool(((gram >= -ROUNDED) & (gram <= MOST_SET)).all())
 
     def tensors(self) -> Tensors:
         return {"items": pack_ids(self.items)}

@@ -29,6 +29,8 @@ from coterie.models.batches import Batch, Outcome, Rule, as_rounds, outcome_of
 from coterie.models.checks import read_vectors
 from coterie.models.files import Tensors, take
 from coterie.models.protocol import Eligible, Look, Near, View
+from coterie.models.ranges import PRODUCT, ROUNDED, are_covariances
+from coterie.models.rows.ridges import packing
 from coterie.models.threads import in_chunks
 from coterie.models.users.user_rows import UserRows
 
@@ -218,6 +220,15 @@ class Dense:
         joined = rows if self.sample is None else int(take(tensors, "joined", "i", (1,))[0])
         if joined < rows:
             raise FileError(f"the model file counts {joined} users who joined, but has {rows}")
+        inverses = take(tensors, "inverses", "f", (rows, self.n_features * (self.n_features + 1) // 2))
+        weights = take(tensors, "weights", "f", (rows, self.n_features))
+        residues = (np.abs(tensors[name]).max(initial=0.0) for name in ("lost", "missed"))
+        if (
+            not are_covariances(inverses[:, packing(self.n_features)], 1 + ROUNDED)
+            or not (np.abs(weights) <= PRODUCT).all()
+            or max(residues) > ROUNDED
+        ):
+            raise FileError("the users in the model file have models that no payoffs can give")
         self._panels, self._known, self._joined = fresh._panels, fresh._known, joined
 
     def _sums(self, contexts: Floats, view: View, scale: float) -> Floats:

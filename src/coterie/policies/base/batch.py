@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.errors import ContextError, PayoffError
-from coterie.models.batches import Batch, Outcome, no_outcome
+from coterie.errors import ContextError, NumberError, PayoffError
+from coterie.models.batches import REFUSED, Batch, Outcome, check_learned, no_outcome
 from coterie.models.candidates import pick
 from coterie.models.checks import check_user, check_users, check_whole
 
-__all__ = ["Batch", "Outcome", "read_batch", "run_one_by_one"]
+__all__ = ["Batch", "Outcome", "check_learned", "read_batch", "run_one_by_one"]
 
 
 def read_batch(batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
@@ -74,6 +74,9 @@ def run_one_by_one(policy: Any, batch: Batch) -> Outcome:
         if served[t] >= 0 and served[t] != k:
             continue
         payoff = payoffs[t, k if served[t] < 0 else 0]
-        outcome.kept[t] = True
-        outcome.updated[t] = policy.learn(user, contexts[k], float(payoff))
-    return outcome
+        try:
+            outcome.updated[t] = policy.learn(user, contexts[k], float(payoff))
+            outcome.kept[t] = True
+        except NumberError:
+            outcome.updated[t] = REFUSED
+    return check_learned(outcome)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.arrays import Floats
+from coterie.errors import NumberError
 from coterie.models.candidates import Candidates
 from coterie.models.protocol import TIE, Seen, View
 
@@ -62,6 +63,14 @@ class Decision:
     drawn: int | None = None  # the drawn candidate, in that case
     parts: Mapping[str, Floats] | None = None  # the parts of the estimate, for policies that have them
     groups: Floats | None = None  # the user's probability of each group, for policies with groups
+
+    def __post_init__(self) -> None:
+        if not np.isfinite(self.score).all():
+            k = int(np.argmin(np.isfinite(self.score)))
+            raise NumberError(
+                f"the score of candidate {k} is {self.score[k]}, expected a finite number: the model, or a parameter "
+                "of the policy, is out of range; empty the model, or set other parameters"
+            )
 
     @property
     def choice(self) -> int:

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.random import Generator
 
-from coterie.errors import FileError, ParameterError
-from coterie.models.batches import names_of
+from coterie.errors import FileError, NumberError, ParameterError
+from coterie.models.batches import REFUSED, check_learned, names_of, no_outcome
 from coterie.models.checks import check_count, check_pairs, read_items
 from coterie.models.files import State, Tensors, read_file, write_file
 from coterie.models.forget import without_item
@@ -42,7 +42,9 @@ class Policy(ABC):
     id, `contexts` is a list of candidates (an array (candidates, n_features), or item ids), `context` one of them,
     and `payoff` a number in [-1, 1].
 
-    Invalid input raises UserError, ContextError or PayoffError, children of CoterieError, and changes nothing.
+    Invalid input raises UserError, ContextError or PayoffError, children of CoterieError, and changes nothing. A
+    payoff after which a number of the model would not be finite, or too large, raises NumberError and changes
+    nothing.
 
     >>> from coterie import LinUCB
     >>> policy = LinUCB(one_hot=True)
@@ -204,7 +206,8 @@ class Policy(ABC):
         """Learn many payoffs in the order given, as `learn` would one by one; return the number of updates.
 
         `contexts` has a row of features, or an item id, for each of `users`, and `payoffs` a number. All
-        input is checked before anything is learned. If the policy has a kernel, this is one compiled pass.
+        input is checked before anything is learned. If the policy has a kernel, this is one compiled pass. If a
+        payoff cannot be learned, the others are, and then NumberError is raised.
 
         >>> from coterie import LinUCB
         >>> policy = LinUCB(one_hot=True)
@@ -231,9 +234,16 @@ class Policy(ABC):
             return 0
         if self.runs_compiled and not self.draws:
             return int(self.run(batch).updated.sum())
-        users = names_of(batch.users)
-        rows = zip(users, batch.candidates[:, 0].tolist(), payoffs[:, 0].tolist(), strict=True)
-        return sum(self.learn(user, batch.items[place], payoff) for user, place, payoff in rows)
+        outcome = no_outcome(len(batch.users))
+        rows = zip(
+            names_of(batch.users), batch.candidates[:, 0].tolist(), payoffs[:, 0].tolist(), strict=True
+        )
+        for t, (user, place, payoff) in enumerate(rows):
+            try:
+                outcome.updated[t] = self.learn(user, batch.items[place], payoff)
+            except NumberError:
+                outcome.updated[t] = REFUSED
+        return int(check_learned(outcome).updated.sum())
 
     def drop_item(self, item: Hashable) -> None:
         """Forget `item`: everything learned about it, including its effect on users' models.

@@ -40,6 +40,7 @@ from coterie.arrays import Floats, Ints
 from coterie.errors import FileError
 from coterie.models.checks import check_number, check_user
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
+from coterie.models.ranges import MOST_SET, ROUNDED
 from coterie.models.roster import Roster
 from coterie.models.rows.gossip import Buffers, Gossip, Payoff
 from coterie.models.rows.sums import make_sums
@@ -263,6 +264,8 @@ class DCCB(NumberedUsers):
         sound = sound and (shares >= 0).all() and (np.abs(payoffs) <= 1).all()
         if self.one_hot:
             sound = sound and ((contexts >= 0) & (contexts < gram)).all()
+        sound = sound and all(map(sums.are_sound, arrays[::2])) and (shares <= 1 + ROUNDED).all()
+        sound = sound and all((np.abs(a) <= MOST_SET).all() for a in (*arrays[1::2], weights, contexts))
         if not sound:
             raise FileError("the peers in the model file contradict each other")
         self.sums, self._roster, self._times = sums, Roster(names), times

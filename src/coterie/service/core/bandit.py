@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Protocol
 
-from coterie.errors import CoterieError
+from numpy.linalg import LinAlgError
+
+from coterie.errors import ContextError, CoterieError, FileError, PayoffError
 from coterie.policies import Decision
 from coterie.policies.cab import Engine as Shards
 from coterie.service.core.deciding import Candidates, decide, decide_ahead, read_candidates
@@ -37,6 +39,7 @@ from coterie.service.core.records import (
 from coterie.service.core.remembered import Remembered, User
 from coterie.service.core.waits import DEFERRED, IN_MEMORY, REWARDED, WAITING, Wait
 from coterie.service.figures.statistics import Statistics
+from coterie.service.logs import log
 from coterie.service.problems import Problem
 from coterie.service.settings import Config
 from coterie.service.trial.assignment import (
@@ -53,6 +56,8 @@ from coterie.service.trial.assignment import (
 from coterie.service.trial.lift import Sums, Trial
 
 SECRET = 48  # bytes
+# Of policies, for what they cannot learn; NumberError is an ArithmeticError.
+REFUSALS = (ArithmeticError, LinAlgError, ContextError, PayoffError, FileError)
 STATES: dict[int, State] = {
     WAITING: "waiting",
     DEFERRED: "deferred",
@@ -102,6 +107,7 @@ class Bandit:
         self.tap: list[Record] | None = None  # new records are also put here, for bandits that catch up
         self.forgotten: set[int] = set()  # on demand; the log may still have their records for a moment
         self.fixed: Config | None = None  # when relearning: the model to learn with, whatever the log says
+        self.skipped = 0  # how many payoffs could not be learned, since the start
         self.partial = False  # whether the log begins later: rewards may be for decisions that are gone
 
     # Requests. Each plans records, applies them, and leaves them in the outbox.
@@ -291,8 +297,9 @@ class Bandit:
         return at
 
     def _emit(self, record: Record) -> None:
+        encoded = encode(record)  # what cannot be encoded changes nothing
         self.apply(record)
-        self.outbox.append(encode(record))
+        self.outbox.append(encoded)
         if self.tap is not None:
             self.tap.append(record)
 
@@ -493,7 +500,12 @@ class Bandit:
     def _learn(self, user: int, paid: Paid, value: float) -> int:
         if self.config.mode == "logging-only" or user not in self.users:
             return 0  # a user who was evicted while the event waited stays so
-        return self.policies.learn(user, paid, value, self.config, self.position)
+        try:
+            return self.policies.learn(user, paid, value, self.config, self.position)
+        except REFUSALS as error:  # a replay skips the same
+            self.skipped += 1
+            log.error(f"log record {self.position}: a payoff of user {user} was not learned: {error}")
+            return 0
 
     def _see(self, number: int, at: int) -> User:
         """Return the user, now the last to be dropped; a new one may take the place of the first."""

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta, Struct
 
-from coterie.errors import FileError
+from coterie.errors import FileError, ParameterError
 from coterie.models.protocol import Seen
 from coterie.service.settings import Config
 from coterie.service.trial.assignment import Name
@@ -137,8 +137,13 @@ _list_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
 def encode(record: Record) -> bytes:
-    """Return a record as bytes."""
-    return _encoder.encode(record)
+    """Return a record as bytes; raises ParameterError if the format cannot hold it."""
+    try:
+        return _encoder.encode(record)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise ParameterError(
+            f"this cannot be written to the log: {error}; integers must be between -2**63 and 2**64 - 1"
+        ) from error
 
 
 def decode(data: bytes | msgspec.Raw) -> Record:

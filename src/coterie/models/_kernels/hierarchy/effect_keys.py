@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from coterie.arrays import Bools, Floats, Ints
 from coterie.models._kernels.jit import jit
+from coterie.models.ranges import TINY
 
 Hashes = NDArray[np.uint64]
 Hash = Any  # numpy.uint64: NumPy has no types for its arithmetic
@@ -86,6 +87,13 @@ def make_list(candidates: HashedItems) -> Listed:
 
 
 @jit
+def product(x: float, y: float) -> float:
+    """Return x·y, and 0 if it is too small for its square to be a float."""
+    z = x * y
+    return z if abs(z) >= TINY else 0.0
+
+
+@jit
 def list_effects(candidates: HashedItems, k: int, user: int, listed: Listed) -> int:
     """Write all effects of candidate k for a user, and return how many."""
     keys, values, kinds, places = listed
@@ -109,14 +117,15 @@ def list_effects(candidates: HashedItems, k: int, user: int, listed: Listed) -> 
         m += 1
         kind = CONTEXT_ID if is_id else CONTEXT_FEATURE
         for c in range(n_context):
-            keys[m], values[m], kinds[m] = cross_key(kind, context[c], feature), x * context_values[c], kind
+            keys[m], kinds[m] = cross_key(kind, context[c], feature), kind
+            values[m] = product(x, context_values[c])
             places[m, 0], places[m, 1] = a, c
             m += 1
         if is_id and n_context <= CROSSED:
             own_id = cross_key(USER_CONTEXT_ID, own, feature)
             for c in range(n_context):
                 keys[m] = cross_key(USER_CONTEXT_ID, own_id, context[c])
-                values[m], kinds[m] = x * context_values[c], USER_CONTEXT_ID
+                values[m], kinds[m] = product(x, context_values[c]), USER_CONTEXT_ID
                 places[m, 0], places[m, 1] = a, c
                 m += 1
     return m

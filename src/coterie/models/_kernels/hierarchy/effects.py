@@ -31,8 +31,9 @@ from coterie.models._kernels.hierarchy.effect_table import (
     mark_changed,
 )
 from coterie.models._kernels.jit import jit
-from coterie.models._kernels.rounds import Rounds
+from coterie.models._kernels.rounds import REFUSED, Rounds
 from coterie.models._kernels.rows.game import People, best, join
+from coterie.models.ranges import MOST_LEARNED
 
 # Columns of `figures`, which has one row per kind.
 VARIANCE, SQUARES, FREEDOM, LENGTH, TIMES = 0, 1, 2, 3, 4
@@ -46,6 +47,9 @@ LEAST_NOISE = 1e-3
 GROWTH = 1.05  # the variances are fitted again when the number of payoffs has grown by this factor
 MEMORY = 0.9  # the factor of the sum of residuals at each fit: the noise falls as the model learns
 VISITS = 8  # effects added to the sums of the next fit, per effect of a payoff
+MOST_ERROR = 1e35  # no features in range give a larger one
+MOST_LEFT = 100.0  # payoffs are at most 1; a larger squared residual must not hide all others in the noise
+MOST_SQUARE = 1e80  # of a weight, in the sums of a fit
 
 
 class Variances(NamedTuple):
@@ -136,19 +140,24 @@ def pick(chances: Floats, draw: float) -> int:
 
 
 @jit
-def learn(table: Table, fit: Variances, candidates: HashedItems, user: int, payoff: float, now: int) -> None:
-    """Learn the payoff of the first candidate; `now` is the number of this payoff, from 1."""
-    learn_in(table, fit, candidates, user, payoff, now, make_list(candidates))
+def learn(table: Table, fit: Variances, candidates: HashedItems, user: int, payoff: float, now: int) -> bool:
+    """Learn the payoff of the first candidate; `now` is the number of this payoff, from 1.
+
+    Returns False, and changes nothing, if the result would be out of range.
+    """
+    return learn_in(table, fit, candidates, user, payoff, now, make_list(candidates))
 
 
 @jit
 def learn_in(
     table: Table, fit: Variances, candidates: HashedItems, user: int, payoff: float, now: int, listed: Listed
-) -> None:
+) -> bool:
     """The same, with room for the list of effects."""
     figures, noise = fit
     keys, values, kinds, places = listed
     m = list_effects(candidates, 0, user, listed)
+    if not stays_in_range(table, fit, listed, m, payoff):
+        return False
     add_lengths(figures, listed, m)
     head, kept = -1, 0
     for j in range(m):
@@ -175,11 +184,47 @@ def learn_in(
         table.pull[e] += x * (error + table.pull[e] * v * x) / others
         table.precision[e] += x * x / others
     after = error * noise[NOISE] / total
-    noise[NOISE_SUM] += after * after + spread * noise[NOISE] / total
+    noise[NOISE_SUM] += min(after * after, MOST_LEFT) + spread * noise[NOISE] / total
     noise[NOISE_TIMES] += 1.0
     add_to_fit(table, figures, VISITS * m)
     if table.counts[CURSOR] >= table.counts[USED] and now >= table.counts[REFIT] * GROWTH:
         refit(table, fit, now)
+    return True
+
+
+@jit
+def stays_in_range(table: Table, fit: Variances, listed: Listed, m: int, payoff: float) -> bool:
+    """Return whether all numbers are finite and at most MOST_LEARNED after learning a payoff."""
+    figures, noise = fit[0].copy(), fit[1]
+    add_lengths(figures, listed, m)
+    for kind in range(1, KINDS):
+        if not (1.0 / MOST_LEARNED <= figures[kind, VARIANCE] <= MOST_LEARNED):
+            return False
+        if not figures[kind, LENGTH] <= MOST_LEARNED:
+            return False
+    estimate, spread = 0.0, 0.0
+    for j in range(m):
+        e, x = find(table, listed.keys[j]), listed.values[j]
+        listed.places[j, 0] = e
+        if e >= 0:
+            v = 1.0 / (1.0 / figures[listed.kinds[j], VARIANCE] + table.precision[e])
+            estimate += table.pull[e] * v * x
+        else:
+            v = figures[listed.kinds[j], VARIANCE]
+        spread += v * x * x
+    total, error = spread + noise[NOISE], payoff - estimate
+    if not (abs(error) <= MOST_ERROR and total <= MOST_LEARNED * MOST_LEARNED):
+        return False
+    for j in range(m):
+        e, x = listed.places[j, 0], listed.values[j]
+        pull, precision = (table.pull[e], table.precision[e]) if e >= 0 else (0.0, 0.0)
+        v = 1.0 / (1.0 / figures[listed.kinds[j], VARIANCE] + precision)
+        others = max(total - v * x * x, noise[NOISE])
+        if not abs(pull + x * (error + pull * v * x) / others) <= MOST_LEARNED:
+            return False
+        if not precision + x * x / others <= MOST_LEARNED:
+            return False
+    return True
 
 
 @jit
@@ -210,7 +255,7 @@ def add_to_fit(table: Table, figures: Floats, most: int) -> None:
             v0 = figures[kind, VARIANCE]
             v = 1.0 / (1.0 / v0 + table.precision[e])
             w = table.pull[e] * v
-            figures[kind, SQUARES] += w * w
+            figures[kind, SQUARES] += min(w * w, MOST_SQUARE)
             figures[kind, FREEDOM] += 1.0 - v / v0
     table.counts[CURSOR] = end
 
@@ -226,9 +271,9 @@ def refit(table: Table, fit: Variances, now: int) -> None:
         if figures[kind, TIMES] > 0:
             start = START * figures[kind, TIMES] / figures[kind, LENGTH]
             squares, freedom = WEAK * start + figures[kind, SQUARES], WEAK + figures[kind, FREEDOM]
-            figures[kind, VARIANCE] = squares / freedom
+            figures[kind, VARIANCE] = min(max(squares / freedom, 1.0 / MOST_LEARNED), MOST_LEARNED)
         figures[kind, SQUARES] = figures[kind, FREEDOM] = 0.0
-    noise[NOISE] = max(noise[NOISE_SUM] / noise[NOISE_TIMES], LEAST_NOISE)
+    noise[NOISE] = min(max(noise[NOISE_SUM] / noise[NOISE_TIMES], LEAST_NOISE), MOST_LEARNED)
     noise[NOISE_SUM] *= MEMORY
     noise[NOISE_TIMES] *= MEMORY
     table.counts[CURSOR] = 0
@@ -296,11 +341,14 @@ def play(
         rounds.choice[t], rounds.members[t] = k, 1
         if rounds.served[t] >= 0 and rounds.served[t] != k:
             continue
-        if people.row[user] < 0:
-            join(people, user, upcoming + people.joined[0])
-        now += 1
+        row = people.row[user] if people.row[user] >= 0 else upcoming + people.joined[0]
         payoff = rounds.payoffs[t, 0 if rounds.served[t] >= 0 else k]
-        learn_in(table, fit, one_of(items, which[k]), people.row[user], payoff, now, listed)
+        if not learn_in(table, fit, one_of(items, which[k]), row, payoff, now + 1, listed):
+            rounds.updated[t] = REFUSED
+            continue
+        if people.row[user] < 0:
+            join(people, user, row)
+        now += 1
         rounds.kept[t], rounds.updated[t] = True, 1
 
 

@@ -13,9 +13,11 @@ from coterie.models._kernels.hierarchy.population import learn, score, view_with
 from coterie.models._kernels.hierarchy.posterior import Posterior, make_posterior, prepare
 from coterie.models._kernels.hierarchy.visits import visit_due
 from coterie.models._kernels.jit import inner, jit
+from coterie.models._kernels.rounds import REFUSED
 from coterie.models._kernels.rows import means as pair_table
 from coterie.models._kernels.rows.dispatch import take
 from coterie.models._kernels.rows.game import Game, join
+from coterie.models.ranges import MOST_LEARNED
 
 
 class Hierarchy(NamedTuple):
@@ -132,6 +134,9 @@ def play(
         rounds.choice[t] = k
         rounds.members[t] = many.place[ROWS] + (1 if row < 0 else 0)
         if rounds.served[t] >= 0 and rounds.served[t] != k:
+            continue
+        if not (abs(value[k]) <= MOST_LEARNED and parts[k, 4] <= MOST_LEARNED):
+            rounds.updated[t] = REFUSED
             continue
         if row < 0:
             row = add_row(hierarchy)

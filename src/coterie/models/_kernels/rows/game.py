@@ -34,12 +34,12 @@ class Game(NamedTuple):
 
 @jit
 def best(score: Floats) -> int:
-    """Return the first candidate whose score is within rounding of the best."""
+    """Return the first candidate whose score is within rounding of the best; the first if scores are not finite."""
     top = score.max()
-    k = 0
-    while not top - score[k] < TIE:
-        k += 1
-    return k
+    for k in range(len(score)):
+        if top - score[k] < TIE:
+            return k
+    return 0
 
 
 @jit
