@@ -6,12 +6,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from litestar.testing import TestClient
+
 from coterie.service import clock as service_clock
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.events import Event
 from coterie.service.core.question import Action, Question
 from coterie.service.core.records import Rank
+from coterie.service.http.app import create_app
+from coterie.service.http.keys import Keyring
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.settings import Config, Settings
 
@@ -85,6 +89,16 @@ def with_coordinator(
             await coordinator.stop()
 
     return asyncio.run(go())
+
+
+@contextmanager
+def served(path: Path, config: Config | None = None, **more: Any) -> Iterator[tuple[Any, Coordinator]]:
+    """Serve a store to a client in this process, with a clock that stands; yield the client and the coordinator."""
+    settings = settings_of(path, config, **more)
+    coordinator = Coordinator(settings, SqliteStore(settings.store), Clock())
+    app = create_app(coordinator, Keyring([], []))
+    with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
+        yield client, coordinator
 
 
 @contextmanager

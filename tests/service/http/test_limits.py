@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from coterie.data.logs.dsjson import LONGEST_LINE
-from coterie.models import features
+from coterie.models import features, ranges
 from coterie.models.encoded import MOST_CROSSES
 from coterie.policies.sparse_hierarchical import MOST_SLOTS, SparseHierarchical
 from coterie.service import ids
@@ -50,6 +50,10 @@ FIXED = {
     "levels of nested features": features.DEPTH,
     "crosses of a request": MOST_CROSSES,
     "a reward": most(decisions.RewardBody, "value"),
+    "a feature's value, flattened": ranges.LARGEST,
+    "the smallest feature's value": ranges.TINY,
+    "a policy's parameter": ranges.MOST_SET,
+    "a number in a model file": ranges.MOST_STORED,
     "events in one call of Personalizer's `/logs`": event_batch.MOST,
     "policies of an evaluation": job_queue.MOST_POLICIES,
     "automatic evaluations": job_queue.AUTOMATIC,
@@ -83,7 +87,7 @@ def rows() -> dict[str, tuple[str, str]]:
     """Return the page's rows: limit, value, and what happens."""
     found = {}
     for line in (DOCS / "limits.md").read_text().splitlines():
-        cells = [cell.strip() for cell in line.split("|")]
+        cells = [cell.strip() for cell in line.replace("\\|", "").split("|")]
         if len(cells) == 5 and cells[1] not in ("limit", "---"):
             assert cells[1] not in found, f"{cells[1]} stands twice"
             found[cells[1]] = (cells[2], cells[3])

@@ -28,6 +28,8 @@ def check(store: StoreOption = "coterie.db", as_json: JsonOption = False) -> Non
         found = check_store(opened)
     records = f"{found.end - found.first} records from {found.first} to {found.end}"
     text = f"{records}, {found.users} users, no damage"
+    if found.lost:
+        text += f"\n{found.lost} of them were damaged and dropped, so a replay from empty cannot be compared"
     if found.same is not None:
         text += f"\nreplay from empty equals the snapshot and its tail: {'yes' if found.same else 'NO'}"
     print_result(found, as_json, text)
@@ -147,23 +149,36 @@ def repair(
     path: Annotated[Path | None, typer.Argument(hidden=True)] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Repair SQLite's write-ahead log.
+    """Drop what is damaged, and nothing else.
 
-    Keeps what comes before the damage, and puts the damaged file aside.
+    Of the log, damaged records are dropped if a snapshot has what they said. Of SQLite's write-ahead log, what comes
+    before the damage is kept, and the damaged file is put aside.
     """
     if path is not None:
         warn_old(f"coterie store repair {path}", f"coterie store repair --store {path}")
         store = str(path)
     import shutil
 
+    from coterie.service.log.damage import drop_damaged
     from coterie.service.log.sqlite_store import SqliteStore
+    from coterie.service.log.store import is_postgres, open_store
     from coterie.service.private import open_private
 
-    wal = Path(f"{store}-wal")
+    wal = Path(f"{store.removeprefix('sqlite://')}-wal")
     if not yes:
-        typer.confirm(f"Give up everything after the damage in {wal}? A copy is kept.", abort=True)
-    if wal.exists():
+        typer.confirm(f"Drop what is damaged in {store}? Make a copy of it first.", abort=True)
+    aside = not is_postgres(store) and wal.exists()
+    if aside:
         with wal.open("rb") as damaged, open_private(Path(f"{wal}.damaged")) as kept:
             shutil.copyfileobj(damaged, kept)
-    SqliteStore(store, trust_wal=True, create=False).close()
-    typer.echo(f"done; the damaged file is {wal}.damaged")
+    path_of = store.removeprefix("sqlite://")
+    opened = (
+        open_store(store, create=False)
+        if is_postgres(store)
+        else SqliteStore(path_of, trust_wal=True, create=False)
+    )
+    with closing(opened):
+        dropped = drop_damaged(opened)
+    for one in dropped:
+        typer.echo(f"log records {one} were damaged, and are dropped")
+    typer.echo(f"done; a copy of the write-ahead log is {wal}.damaged" if aside else "done")

@@ -1,6 +1,7 @@
-"""Work without a request: waits that end, snapshots, retention, and whether the choices still vary."""
+"""Work without a request: waits that end, snapshots, retention, the check of the log, and whether choices vary."""
 
 import asyncio
+import threading
 from collections import deque
 from contextlib import suppress
 from functools import partial
@@ -12,6 +13,7 @@ from coterie.service.coordination.rules import retention_days
 from coterie.service.coordination.sequencer import Sequencer
 from coterie.service.core.records import Rank
 from coterie.service.figures import exploring
+from coterie.service.log.damage import Damaged, find_damage
 from coterie.service.log.retention import remove_old
 from coterie.service.logs import log
 from coterie.service.problems import Problem
@@ -28,6 +30,7 @@ class Background:
     def __init__(self, sequencer: Sequencer, settings: Settings) -> None:
         self.stopped_exploring = False
         self.guess_changes: float | None = None  # the share of the last hour's best guesses that would change
+        self.damaged: list[Damaged] = []  # records of the log that cannot be read; see `damage`
         self.snapshot_at = 0  # the position of the last snapshot
         self._oldest: deque[int] = deque(maxlen=2)  # the oldest decision that waited at each kept snapshot
         self._removal_seen = 0  # when an event was last removed early, of those that the log tells of
@@ -37,7 +40,31 @@ class Background:
 
     def start(self) -> list[asyncio.Task[None]]:
         """Start the tasks."""
-        return [asyncio.create_task(self._pass_time()), asyncio.create_task(self._keep_asking())]
+        work = (self._pass_time(), self._keep_asking(), self.check_log())
+        return [asyncio.create_task(one) for one in work]
+
+    async def check_log(self) -> None:
+        """Read the whole log once, because a start reads only what comes after the snapshot."""
+        ended = threading.Event()
+        reading = asyncio.ensure_future(asyncio.to_thread(find_damage, self._sequencer.store, ended.is_set))
+        try:
+            self.damaged = await asyncio.shield(reading)
+        except asyncio.CancelledError:
+            ended.set()
+            await asyncio.wait([reading])  # the store is closed after it
+            raise
+        except CoterieError as error:
+            log.error(f"the log could not be checked: {error}")
+        if self.damage is not None:
+            log.error(f"{self.damage}; drop them with `coterie store repair`, or restore a backup")
+
+    @property
+    def damage(self) -> str | None:
+        """What of the log is damaged, in words; None if nothing is, or it is not known yet."""
+        if not self.damaged:
+            return None
+        more = f" and {len(self.damaged) - 3} more" if len(self.damaged) > 3 else ""
+        return f"log records {', '.join(map(str, self.damaged[:3]))}{more} are damaged, and are passed over"
 
     async def _pass_time(self) -> None:
         sequencer = self._sequencer

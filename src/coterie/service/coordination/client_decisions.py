@@ -32,9 +32,7 @@ def keep_all(bandit: Bandit, decided: Sequence[Decided], at: int) -> int:
             new[event] = (one.question, _record(bandit, one, at))
         elif new[event][1].digest != one.question.digest():
             raise Problem(409, "event_exists", f"event {event!r} is twice in the body, with other contents")
-    for question, record in new.values():
-        # An earlier decision of the same call may have given its user a number.
-        bandit.keep(question, msgspec.structs.replace(record, user=bandit.number_of(question.user)))
+    bandit.keep_all(list(new.values()))
     return len(new)
 
 

@@ -21,10 +21,11 @@ from coterie.service.coordination.slots import next_slot
 from coterie.service.core.bandit import Answer, Bandit
 from coterie.service.core.events import Event, EventExistsError, Outcome, Paid, new_event
 from coterie.service.core.question import Question
-from coterie.service.core.records import Rank
+from coterie.service.core.records import Observe, Rank, encode
 from coterie.service.core.workload import DECIDING, long_to_decide, long_to_learn
 from coterie.service.exchange.model_file import import_model
 from coterie.service.ids import SLOT
+from coterie.service.log.damage import readable
 from coterie.service.log.errors import StaleError, StoreError
 from coterie.service.log.store import Store
 from coterie.service.logs import log
@@ -197,8 +198,7 @@ class Coordinator:
         at = self.clock()
         for _ in questions:
             found.append(self.bandit.decide(next_slot(questions, found), at))
-        for question, record in zip(questions, found, strict=True):
-            self.bandit.keep(question, record)
+        self.bandit.keep_all(list(zip(questions, found, strict=True)))
         return found
 
     async def _slots_again(self, questions: Sequence[Question]) -> list[Rank]:
@@ -268,6 +268,8 @@ class Coordinator:
             bandit = self.bandit
             items = {paid.item for _, paid, _ in rows if paid.item is not None}
             bandit.policies.check_items(items, bandit.config.max_items)
+            for _, paid, value in rows:
+                encode(Observe(0, 0, value, *paid))  # raises before anything has changed
             for user, paid, value in rows:
                 bandit.observe(user, value, self.clock(), *paid)
 
@@ -306,7 +308,7 @@ class Coordinator:
 
     def oldest(self) -> int | None:
         """Return the time of the oldest kept record, in milliseconds; reads the store."""
-        for batch in self.store.read(self.store.bounds()[0]):
+        for batch in readable(self.store):
             return batch.records()[0].at
         return None
 

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar, final
 
+from numpy.linalg import LinAlgError
+
 from coterie.errors import ContextError, UnavailableError
 from coterie.service.clock import Clock
 from coterie.service.coordination.turns import Turns
@@ -85,6 +87,8 @@ class Sequencer:
             yield
         except ContextError as error:
             raise Problem(422, "invalid_features", str(error)) from error
+        except (ArithmeticError, LinAlgError) as error:  # NumberError is one
+            raise Problem(422, "out_of_range", str(error)) from error
         except UnavailableError as error:
             # Some users' models are lost. The log has them, and a restart reads it.
             self.refusing = str(error)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Protocol
 
+import msgspec
 from numpy.linalg import LinAlgError
 
 from coterie.errors import ContextError, CoterieError, FileError, PayoffError
@@ -107,7 +108,8 @@ class Bandit:
         self.tap: list[Record] | None = None  # new records are also put here, for bandits that catch up
         self.forgotten: set[int] = set()  # on demand; the log may still have their records for a moment
         self.fixed: Config | None = None  # when relearning: the model to learn with, whatever the log says
-        self.skipped = 0  # how many payoffs could not be learned, since the start
+        self.lost = 0  # how many records of the log were lost, as far as it was read
+        self.skipped = 0  # how often something could not be learned, since the start
         self.partial = False  # whether the log begins later: rewards may be for decisions that are gone
 
     # Requests. Each plans records, applies them, and leaves them in the outbox.
@@ -146,8 +148,16 @@ class Bandit:
 
     def keep(self, question: Question, record: Rank) -> None:
         """Apply a decision, and leave it for the log."""
-        self.user_names.put(record.user, question.user)
-        self._emit(record)
+        self._emit(record, {record.user: question.user})
+
+    def keep_all(self, decided: Sequence[tuple[Question, Rank]]) -> None:
+        """Apply decisions, all or none."""
+        for _, record in decided:
+            encode(record)  # raises before anything has changed
+        for question, record in decided:
+            # An earlier one may have given its user a number.
+            user = self.number_of(question.user)
+            self.keep(question, msgspec.structs.replace(record, user=user))
 
     def decide(self, question: Question, at: int) -> Rank:
         """Return a new decision, for `keep`; only the time changes."""
@@ -210,9 +220,9 @@ class Bandit:
         found = self.find(event)
         if found is None:
             return "unknown_event"
-        outcome = found.outcome(name)
+        outcome, skipped = found.outcome(name), self.skipped
         self._emit(Reward(at, event, value, outcome, name, found.position, found.user))
-        return outcome
+        return outcome if self.skipped == skipped else "not_learned"
 
     def activate(self, event: str, at: int) -> bool:
         """Say that a deferred decision was shown; returns whether the event is known."""
@@ -254,9 +264,7 @@ class Bandit:
     ) -> None:
         """Learn a payoff that was not earned here."""
         number = self.number_of(user)
-        at = self._at(at)
-        self.user_names.put(number, user)
-        self._emit(Observe(at, number, value, item, x, hashed))
+        self._emit(Observe(self._at(at), number, value, item, x, hashed), {number: user})
 
     def reset(self, at: int) -> None:
         """Empty the model."""
@@ -266,10 +274,8 @@ class Bandit:
         self, users: Mapping[int, str], policies: Mapping[Kind, tuple[int, bytes] | None], at: int
     ) -> None:
         """Use the model of a file, which `model_file` has checked."""
-        at = self._at(at)
-        for number, name in users.items():
-            self.user_names.put(number, name)
-        self._emit(Import(at, tuple(users), *(policies.get(kind) for kind in KINDS)))
+        record = Import(self._at(at), tuple(users), *(policies.get(kind) for kind in KINDS))
+        self._emit(record, users)
 
     def tick(self, at: int) -> None:
         """End the waits that are over."""
@@ -296,8 +302,11 @@ class Bandit:
             self._emit(Tick(at))
         return at
 
-    def _emit(self, record: Record) -> None:
-        encoded = encode(record)  # what cannot be encoded changes nothing
+    def _emit(self, record: Record, named: Mapping[int, str] | None = None) -> None:
+        """Apply a record, which may bring names of users; what cannot be encoded changes nothing."""
+        encoded = encode(record)
+        for number, name in (named or {}).items():
+            self.user_names.put(number, name)
         self.apply(record)
         self.outbox.append(encoded)
         if self.tap is not None:
@@ -313,6 +322,8 @@ class Bandit:
         elif isinstance(record, Reward):
             self._apply_reward(record)
         elif isinstance(record, Tick):
+            if record.lost:
+                self.partial, self.lost = True, self.lost + 1  # later records may be about what was lost
             if record.jump:
                 self.remembered.waits.move(record.jump)
             for wait in self.remembered.waits.over(record.at):
@@ -329,14 +340,18 @@ class Bandit:
             user = self._see(record.user, record.at)
             user.learned += 1
             user.earned += record.value
-            self._learn(record.user, Paid(record.item, record.x, record.hashed), record.value)
+            paid = Paid(record.item, record.x, record.hashed)
+            self._learn(record.user, paid, record.value, f"the payoff of user {record.user}")
         elif isinstance(record, Configure):
             self._apply_configure(record)
         elif isinstance(record, Import):
             for number in record.users:
                 self._see(number, record.at)
             if self.fixed is None:  # a bandit that relearns has another model than the file
-                self.policies.restore(record, self.config)
+                try:
+                    self.policies.restore(record, self.config)
+                except FileError as error:
+                    self._skip("its model", error)
         else:
             self.policies.clear()
             self.policies.known_items = {}
@@ -350,7 +365,11 @@ class Bandit:
         user.decisions += 1
         if record.event in self.events:  # decided again, because the log no longer has the first decision
             self.remembered.drop_event(self.events[record.event])
-        paid = paid_for(record, self.config)
+        try:
+            paid = paid_for(record, self.config)
+        except REFUSALS as error:
+            paid = Paid()
+            self._skip(f"the features of event {record.event!r}", error)
         known = self.policies.known_items
         if paid.item is not None and not all(map(known.__contains__, record.actions)):
             for k, name in enumerate(record.actions):
@@ -484,7 +503,7 @@ class Bandit:
         self.remembered.end_wait(event, state)
         event.value = value
         self.remembered.changed(event)
-        updates = self._learn(event.user, event.paid, value)
+        updates = self._learn(event.user, event.paid, value, f"the payoff of event {event.id!r}")
         self.statistics.learned(at, event, value, updates)
         user = self.users.get(event.user)
         if user is not None:
@@ -497,15 +516,19 @@ class Bandit:
                 n, s = user.count_in_trial(self.trial.start, value)
             self.trial.arms[event.arm].add(value, n, s)
 
-    def _learn(self, user: int, paid: Paid, value: float) -> int:
+    def _learn(self, user: int, paid: Paid, value: float, what: str) -> int:
         if self.config.mode == "logging-only" or user not in self.users:
             return 0  # a user who was evicted while the event waited stays so
         try:
             return self.policies.learn(user, paid, value, self.config, self.position)
-        except REFUSALS as error:  # a replay skips the same
-            self.skipped += 1
-            log.error(f"log record {self.position}: a payoff of user {user} was not learned: {error}")
+        except REFUSALS as error:
+            self._skip(what, error)
             return 0
+
+    def _skip(self, what: str, error: Exception) -> None:
+        """Count and log what cannot be learned; a replay skips the same."""
+        self.skipped += 1
+        log.error(f"log record {self.position}: {what} was not learned: {error}")
 
     def _see(self, number: int, at: int) -> User:
         """Return the user, now the last to be dropped; a new one may take the place of the first."""

@@ -10,7 +10,8 @@ from coterie.service.problems import Problem
 from coterie.service.settings import Aggregation
 from coterie.service.trial.assignment import Name
 
-Outcome = Literal["applied", "duplicate", "late", "not_activated", "unknown_event"]
+# not_learned: taken, but a number of the model would not have been finite
+Outcome = Literal["applied", "duplicate", "late", "not_activated", "not_learned", "unknown_event"]
 State = Literal["waiting", "deferred", "rewarded", "expired", "discarded", "closed"]
 # waiting: shown, a reward may come · deferred: not shown yet · rewarded: learned from its reward ·
 # expired: learned the default reward · discarded: never activated, nothing learned ·

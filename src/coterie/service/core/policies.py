@@ -7,9 +7,10 @@ from typing import final
 import numpy as np
 from safetensors.numpy import load
 
+from coterie.errors import CoterieError, FileError
 from coterie.models.encoded import Encoded
 from coterie.models.features import cross, hash_actions
-from coterie.models.files import unpack_ids
+from coterie.models.files import Tensors, unpack_ids
 from coterie.policies import Policy
 from coterie.policies.cab import Engine as Shards
 from coterie.service.core.encoding import encode_action
@@ -62,14 +63,17 @@ class Policies:
         self.known_items = other.known_items
 
     def restore(self, record: Import, config: Config) -> None:
-        """Use the policies that a record holds."""
-        self.clear()
+        """Use the policies that a record holds; raises FileError, and changes nothing, if it cannot be used."""
+        made: dict[Kind, Policy] = {}
         for kind in KINDS:
             saved = getattr(record, kind)
             if saved is not None:
-                policy = self.of(kind, config)
+                made[kind] = policy = make_policy(config, kind, self.shards)
                 policy.learned, tensors = saved
-                policy.restore(load(tensors))
+                restore_policy(policy, load(tensors))
+        self.clear()
+        for kind, policy in made.items():
+            setattr(self, kind, policy)
         learned = {} if self.items is None else self.items.tensors()
         self.known_items = dict.fromkeys(map(str, unpack_ids(learned, "items") if "items" in learned else ()))
 
@@ -100,6 +104,8 @@ class Policies:
         if paid.hashed is not None:
             return 0  # decided by an earlier policy, and there was no log to read it again
         item, x = paid.item, paid.x
+        if item is None and x is None:
+            return 0  # its features could not be read
         policy = self.of("items" if x is None else "vectors", config)
         if policy.rng is not None:
             policy.rng = np.random.default_rng(seed)
@@ -123,6 +129,16 @@ class Policies:
         if self.on_learn is not None:
             self.on_learn(user, Paid(hashed=hashed), value)
         return self.of("model", config).learn(user, Encoded.from_bytes(hashed), value)
+
+
+def restore_policy(policy: Policy, tensors: Tensors) -> None:
+    """Restore a policy from the arrays of a file; raises FileError if it cannot be used."""
+    try:
+        policy.restore(tensors)
+    except CoterieError:
+        raise
+    except Exception as error:  # the arrays may have any shape, and policies trust what they saved
+        raise FileError(f"the model file is damaged: {error}") from error
 
 
 def paid_for(record: Rank, config: Config) -> Paid:

@@ -8,6 +8,7 @@ from coterie.engines.local import Local
 from coterie.errors import CoterieError, ParameterError
 from coterie.policies import POLICIES, Policy
 from coterie.policies.cab import Engine as Shards
+from coterie.service.core.records import Configure, encode
 from coterie.service.settings import Config
 from coterie.service.trial.assignment import challenger_of, check_shares
 
@@ -37,6 +38,7 @@ def same_model(config: Config, like: Config) -> Config:
 def check_config(config: Config, shards: Shards | None = None) -> None:
     """Raise if the policy or the challenger cannot be made, or cannot be kept in shards."""
     check_shares(config)
+    encode(Configure(0, config))  # raises if the log cannot hold it
     other = challenger_of(config)
     for one in (config,) if other is None else (config, other):
         kinds = possible(one)

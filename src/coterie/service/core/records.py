@@ -111,6 +111,7 @@ class Tick(Struct, frozen=True, tag="tick", omit_defaults=True):
 
     at: Moment
     jump: int = 0  # milliseconds by which the time of day jumped; the ends of waits move with it
+    lost: bool = False  # whether it is in the place of a record that was damaged: see log/damage.py
 
 
 class Reset(Struct, frozen=True, tag="reset", omit_defaults=True):
@@ -179,6 +180,10 @@ class Batch(Struct, frozen=True):
         """The batch in messages."""
         return f"log records {self.first} to {self.first + self.count - 1}"
 
+    def is_sound(self) -> bool:
+        """Return whether the checksum fits."""
+        return checksum(self) == self.checksum
+
     def records(self) -> list[Record]:
         """Check and decode; an error says what is wrong and where."""
         try:
@@ -203,7 +208,7 @@ class Batch(Struct, frozen=True):
                 f"{self.where} have format version {self.version}, this coterie reads versions {READ[0]} to "
                 f"{READ[-1]}; read them with the coterie that wrote them"
             )
-        if checksum(self) != self.checksum:
+        if not self.is_sound():
             raise FileError(
                 f"{self.where} are damaged: their checksum does not fit; restore a backup of the store, or keep "
                 f"what comes before with `coterie store cut --at {self.first}`"

@@ -14,6 +14,7 @@ import msgspec
 from coterie.models.threads import ONE_THREAD
 from coterie.service.evaluations.batches import write_batches
 from coterie.service.evaluations.jobs import WorkerAnswer, WorkerInput
+from coterie.service.log.damage import readable
 from coterie.service.log.store import Store
 
 log = logging.getLogger("coterie.service")
@@ -80,7 +81,7 @@ class JobProcess:
         head = msgspec.json.encode(self.work)
         with suppress(BrokenPipeError):  # it was ended or failed; its output says why
             process.stdin.write(len(head).to_bytes(4, "big") + head)
-            write_batches(self.store.read(self.store.bounds()[0]), process.stdin)
+            write_batches(readable(self.store), process.stdin)
         return process.stdout.read()
 
     def _too_long(self) -> None:

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from coterie.errors import CoterieError, FileError
+from coterie.errors import FileError
 from coterie.models.files import Tensors, content_checksum, pack_ids, unpack_ids
 from coterie.service.core.bandit import Bandit
+from coterie.service.core.policies import restore_policy
 from coterie.service.core.policy_config import KINDS, Kind, make_policy
 from coterie.service.ids import RULE, is_id
 from coterie.service.settings import Config
@@ -120,12 +121,7 @@ def _part(
         return None
     own = {name: _renumbered(tensor, number_of) for name, tensor in own.items()}
     policy = make_policy(config, kind)
-    try:
-        policy.restore(own)
-    except CoterieError:
-        raise
-    except Exception as error:  # the arrays may have any shape, and policies trust what they saved
-        raise FileError(f"the model file is damaged: {error}") from error
+    restore_policy(policy, own)
     items = unpack_ids(own, "items") if kind == "items" and "items" in own else []
     if len(items) > config.max_items:
         most = config.max_items

@@ -9,6 +9,7 @@ from coterie.service.core.bandit import Bandit
 from coterie.service.core.reasons import rows_of
 from coterie.service.core.records import Rank, Record, Reward, flatten
 from coterie.service.figures.intervals import Interval, interval, unweighted
+from coterie.service.log.damage import readable
 from coterie.service.log.store import Store
 
 LATEST = 2_000  # decisions remembered
@@ -44,7 +45,7 @@ class LatestDecisions:
         """Read the new records; never more than a few times what is remembered."""
         first, end = store.bounds()
         start = max(self._next, first, end - 4 * LATEST)
-        for position, record in flatten(store.read(start)) if start < end else ():
+        for position, record in flatten(readable(store, start)) if start < end else ():
             if position >= start:
                 self._take(record)
                 self._next = position + 1

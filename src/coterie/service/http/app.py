@@ -49,6 +49,7 @@ class Readiness(Struct, frozen=True, rename="camel"):
     status: str
     replayed: int | UnsetType = UNSET  # during a start: how many records of the log are read,
     records: int | UnsetType = UNSET  # of how many after the newest snapshot
+    damage: str | UnsetType = UNSET  # which records of the log cannot be read
 
 
 @get("/healthz", opt=OPEN, operation_id="healthz")
@@ -67,7 +68,8 @@ async def readyz(state: State) -> Response[Readiness]:
     if why == STARTING:
         progress = coordinator.availability.progress
         return Response(Readiness(why, progress.read, progress.of), status_code=503)
-    return Response(Readiness(why or "ready"), status_code=503 if why else 200)
+    damage = coordinator.background.damage or UNSET
+    return Response(Readiness(why or "ready", damage=damage), status_code=503 if why else 200)
 
 
 @get("/metrics", opt=READ, operation_id="metrics", media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -82,6 +82,12 @@ class Metrics:
             ("coterie_events_waiting", "Events that may still get a reward", bandit.remembered.open),
             ("coterie_log_position", "Records in the log so far", bandit.position),
             ("coterie_payoffs_learned", "Payoffs learned by the model", bandit.policies.learned),
+            ("coterie_payoffs_skipped", "Payoffs that could not be learned, since the start", bandit.skipped),
+            (
+                "coterie_log_damaged",
+                "Places of the log that cannot be read",
+                len(coordinator.background.damaged),
+            ),
             ("coterie_decisions", "Decisions made", total.in_all_arms("decisions")),
             ("coterie_decisions_explored", "Decisions by chance", total.explored),
             ("coterie_earned", "Sum of payoffs learned", total.in_all_arms("earned")),

@@ -25,6 +25,7 @@ from coterie.models.files import publish
 from coterie.service.core.records import Batch, checksum
 from coterie.service.log import postgres_copy
 from coterie.service.log.checking import Checked, check
+from coterie.service.log.damage import Damaged, check_before, lost
 from coterie.service.log.errors import InUseError
 from coterie.service.log.sqlite_owner import Owned
 from coterie.service.log.sqlite_store import APPLICATION, SCHEMA, TABLES, SqliteStore
@@ -44,6 +45,7 @@ class Made(Struct, frozen=True):
     end: int  # where its log ends
     users: int
     sha256: str
+    dropped: int = 0  # damaged records that it has not; a snapshot has what they said
 
 
 def back_up(store: str, path: Path, replace: bool = False) -> Made:
@@ -63,7 +65,8 @@ def back_up(store: str, path: Path, replace: bool = False) -> Made:
                 _copy_file(Path(os.path.realpath(store.removeprefix("sqlite://"))), made)
             _check_database(made, path)
             made.execute("DROP TABLE IF EXISTS backup")  # of a backup that was served as a store
-            told = _describe(made)
+            dropped = _drop_damaged(made)
+            told = msgspec.structs.replace(_describe(made), dropped=dropped)
             made.execute("CREATE TABLE backup (about TEXT NOT NULL)")
             made.execute("INSERT INTO backup VALUES (?)", (msgspec.json.encode(told).decode(),))
             made.commit()
@@ -176,6 +179,34 @@ def _describe(made: sqlite3.Connection) -> Made:
     version = made.execute("PRAGMA user_version").fetchone()[0]
     first = end if first is None else first
     return Made(__version__, int(time.time()), version, first, end, users, digest.hexdigest())
+
+
+def _drop_damaged(made: sqlite3.Connection) -> int:
+    """Write lost records in the place of damaged ones, and return how many these were."""
+    newest = made.execute("SELECT coalesce(max(position), 0) FROM snapshots").fetchone()[0]
+    end = made.execute("SELECT next FROM head").fetchone()[0]
+    rows = made.execute("SELECT first, count, body, checksum, version FROM log ORDER BY first")
+    before: Batch | None = None
+    damaged: list[tuple[int, Batch | None]] = []
+    dropped = 0
+    for row in rows:
+        batch = Batch(*row)
+        if not batch.is_sound():
+            damaged.append((batch.first, before))
+        else:
+            before = batch
+    for first, before in damaged:
+        after = made.execute("SELECT min(first) FROM log WHERE first > ?", (first,)).fetchone()[0]
+        until = end if after is None else after
+        check_before(Damaged(first, until - 1), newest)
+        made.execute("DELETE FROM log WHERE first = ?", (first,))
+        new = [
+            (one.first, one.count, one.version, one.checksum, one.body) for one in lost(first, until, before)
+        ]
+        made.executemany("INSERT INTO log VALUES (?, ?, ?, ?, ?)", new)
+        dropped += until - first
+    made.commit()
+    return dropped
 
 
 def _check_row(table: str, row: tuple[Any, ...]) -> None:

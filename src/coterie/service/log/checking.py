@@ -2,6 +2,8 @@
 
 from msgspec import Struct
 
+from coterie.errors import FileError
+from coterie.service.log.damage import find_damage
 from coterie.service.log.recovery import recover
 from coterie.service.log.store import Store
 from coterie.service.snapshots import snapshot
@@ -13,14 +15,22 @@ class Checked(Struct, frozen=True):
     first: int  # the oldest kept record
     end: int  # the next record to come
     users: int
-    same: bool | None  # whether the replay from empty agrees; None if it was not made
+    same: bool | None  # whether the replay from empty agrees; None if it cannot be made
+    lost: int = 0  # records that were damaged and dropped, as far as the log was read
 
 
 def check(store: Store, replay: bool = True) -> Checked:
-    """Read all of a store, and with `replay` compare; a log without its beginning cannot be replayed from empty."""
+    """Read all of a store, and with `replay` compare; a log that is not whole cannot be replayed from empty."""
     first, end = store.bounds()
     bandit = recover(store)
-    same = None
+    for damaged in find_damage(store):
+        raise FileError(
+            f"log records {damaged} are damaged, but a snapshot has what they said; drop them with `coterie store "
+            "repair`, or restore a backup"
+        )
+    same, lost = None, 0
     if replay and first == 0:
-        same = snapshot.dump(bandit) == snapshot.dump(recover(store, from_empty=True))
-    return Checked(first, end, len(bandit.users), same)
+        whole = recover(store, from_empty=True)
+        lost = whole.lost
+        same = None if lost else snapshot.dump(bandit) == snapshot.dump(whole)
+    return Checked(first, end, len(bandit.users), same, lost)

@@ -14,6 +14,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from coterie.service.core.records import Activate, Rank, Record, Reward, encode, pack
+from coterie.service.log.damage import drop_damaged
 from coterie.service.log.store import Store
 
 
@@ -45,7 +46,10 @@ def scrub(store: Store, users: Sequence[int]) -> int:
     """Scrub forgotten users' records, the last batch first, and return how many were changed."""
     scrubber = Scrubber(users)
     cleaned: dict[int, dict[int, Record]] = {}  # by batch, then by position
-    for first in store.batches_of(users):
+    places = store.batches_of(users)
+    if not all(batch.is_sound() for batch in map(store.batch_at, places) if batch is not None):
+        drop_damaged(store)  # what cannot be read cannot be scrubbed
+    for first in places:
         batch = store.batch_at(first)
         for position, record in enumerate([] if batch is None else batch.records(), first):
             clean = scrubber.clean(position, record)

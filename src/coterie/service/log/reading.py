@@ -21,14 +21,14 @@ class LogReader:
         )
 
     def record(self, position: int) -> Record | None:
-        """Return the record at a position, if the log still has it."""
+        """Return the record at a position, if the log still has it and it is not damaged."""
         new = None if self.committer is None else self.committer.find(position)
         if new is not None:
             return decode(new)
         batch, parts = self._last or (None, [])
         if batch is None or not batch.first <= position < batch.first + batch.count:
             batch = self._store.batch_at(position)
-            if batch is None:
+            if batch is None or not batch.is_sound():
                 return None
             parts = batch.parts()
             self._last = batch, parts

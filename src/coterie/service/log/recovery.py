@@ -1,15 +1,16 @@
 """Recovery: the newest sound snapshot, then the log after it. The result equals the state before the crash."""
 
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable
 
 from coterie.errors import FileError
 from coterie.policies.cab import Engine as Shards
 from coterie.service.core.bandit import Bandit
-from coterie.service.core.records import Activate, Record, Reward, flatten
+from coterie.service.core.records import Activate, Batch, Record, Reward, flatten
+from coterie.service.log.damage import readable
 from coterie.service.log.erasure import Scrubber
 from coterie.service.log.reading import LogReader
 from coterie.service.log.store import Store
+from coterie.service.logs import log
 from coterie.service.settings import Config
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.pieces import DamagedError
@@ -60,9 +61,11 @@ def recover(
     bandit = Bandit(shards)
     for position, state in () if from_empty else store.snapshots():
         if first <= position <= end:
-            with suppress(DamagedError):  # the one before it may be sound
+            try:
                 bandit = snapshot.restore(state, shards, store.piece)
                 break
+            except DamagedError as error:  # the one before it may be sound
+                log.error(f"the snapshot at {position} is not used: {error}")
     if bandit.position < first:
         raise FileError(f"the log begins at record {first}, without a sound snapshot; restore a backup")
     attach(bandit, LogReader(store))
@@ -100,6 +103,7 @@ def replay(
     users: Users = None,
     owned: bool = True,
     progress: Progress | None = None,
+    read: Callable[[Store, int], Iterable[Batch]] = Store.read,
 ) -> None:
     """Apply the log's records from the bandit's position up to `end`.
 
@@ -110,7 +114,7 @@ def replay(
     """
     begin = bandit.position
     scrubber = Scrubber(store.scrubs() if users is None else users)
-    for position, record in flatten(store.read(begin)):
+    for position, record in flatten(read(store, begin)):
         if end is not None and position >= end:
             break
         if position >= begin:
@@ -142,11 +146,14 @@ def relearn(
     owned: bool = True,
     log: LogReader | None = None,
 ) -> Bandit:
-    """Return a bandit that learned the kept log up to `end` with another policy; the rest is as in `replay`."""
+    """Return a bandit that learned the kept log up to `end` with another policy; the rest is as in `replay`.
+
+    Damaged records are passed over.
+    """
     bandit = Bandit(shards)
     bandit.position = store.bounds()[0]
     bandit.log = log or LogReader(store)
     bandit.fixed = bandit.config = alone(config)
     bandit.partial = bandit.position > 0
-    replay(bandit, store, end, users, owned)
+    replay(bandit, store, end, users, owned, read=readable)
     return bandit

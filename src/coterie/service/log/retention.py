@@ -6,6 +6,7 @@ What no snapshot needs may go, but no decision whose wait has not ended: it is r
 from msgspec import Struct
 
 from coterie.service.core.records import decode
+from coterie.service.log.damage import readable
 from coterie.service.log.store import Store
 
 MARGIN = (
@@ -32,7 +33,7 @@ def remove_old(store: Store, before: int = 0, largest: int = 0, keep_from: int |
     end = min(kept, default=0) if keep_from is None else min([*kept, keep_from] if kept else [0])
     start = boundary = store.bounds()[0]
     left = size
-    for batch in store.read() if start < end else ():
+    for batch in readable(store) if start < end else ():
         old = decode(batch.parts()[-1]).at < before
         if batch.first + batch.count > end or not (old or left > goal):
             break

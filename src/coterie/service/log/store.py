@@ -229,7 +229,7 @@ class Store(ABC):
             for statement in (OPTIONAL["events"], OPTIONAL["batches"], BY_POSITION):
                 changes.execute(statement)
             users: dict[str, int] = {}
-            for batch in self.read():
+            for batch in filter(Batch.is_sound, self.scan()):
                 self._put_index(changes, batch.first, index_of(batch.first, batch.content(), users))
         self._indexed = True
 
@@ -310,6 +310,31 @@ class Store(ABC):
                     raise self._gap(position, batch.first)
                 yield batch
                 position += batch.count
+
+    def scan(self, first: int = 0) -> Iterator[Batch]:
+        """Yield the batch that holds `first` and all after it, unchecked, and also after a gap."""
+        found = self._rows("SELECT max(first) FROM @log WHERE first <= ?", first)[0][0]
+        position = first if found is None else found
+        while True:
+            rows = self._rows(
+                "SELECT first, count, body, checksum, version FROM @log WHERE first >= ? "
+                f"ORDER BY first LIMIT {PAGE_OF_LOG}",
+                position,
+            )
+            yield from (Batch(*row) for row in rows)
+            if len(rows) < PAGE_OF_LOG:
+                return
+            position = rows[-1][0] + 1
+
+    def replace_batches(self, first: int, last: int, new: Sequence[Batch]) -> None:
+        """Put batches in the place of all that begin from `first` to `last`."""
+        with self._changing(sum(len(batch.body) for batch in new)) as changes:
+            changes.execute("DELETE FROM @log WHERE first >= ? AND first <= ?", (first, last))
+            if self._has_index():
+                changes.execute("DELETE FROM @events WHERE position >= ? AND position <= ?", (first, last))
+                changes.execute("DELETE FROM @batches WHERE first >= ? AND first <= ?", (first, last))
+            changes.put("log", [(one.first, one.count, one.version, one.checksum, one.body) for one in new])
+        self._log_bytes = None
 
     def _gap(self, expected: int, found: int) -> FileError:
         return FileError(

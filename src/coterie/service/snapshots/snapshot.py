@@ -334,10 +334,14 @@ def _put_policy(
     policy = bandit.policies.of(kind, bandit.config)
     try:
         restore(policy)
-    except (CoterieError, pieces.DamagedError):
+    except pieces.DamagedError:
         raise
+    except CoterieError as error:
+        if not isinstance(error, FileError):
+            raise
+        raise pieces.DamagedError(f"the model of the snapshot cannot be used: {error}") from error
     except Exception as error:  # safetensors raises its own kinds
-        raise FileError(f"the snapshot's model cannot be read: {error}") from error
+        raise pieces.DamagedError(f"the model of the snapshot cannot be read: {error}") from error
     policy.learned = model.learned
 
 

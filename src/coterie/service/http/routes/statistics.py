@@ -34,7 +34,8 @@ class Statistics(Struct, frozen=True, rename="camel"):
     total: Point
     curve: list[Point]
     trial: TrialReport | None  # while there is a holdback or a challenger
-    warning: str | None  # that the loop stopped exploring, or that events were removed early
+    # That records of the log are damaged, that the loop stopped exploring, or that events were removed early.
+    warning: str | None
     best_guess_changes: float | None  # the share of the last hour's best guesses that would be others now
     rank_latency: Latency
     commit_latency: Latency
@@ -80,7 +81,7 @@ async def statistics(state: State, minutes: Minutes = 60) -> Statistics:
         log_records=bandit.position,
         total=curve.point(bandit.statistics.total),
         trial=report(bandit.trial, bandit.config),
-        warning=" · ".join(filter(None, warnings(bandit))) or None,
+        warning=" · ".join(filter(None, (coordinator.background.damage, *warnings(bandit)))) or None,
         best_guess_changes=coordinator.background.guess_changes,
         curve=await asyncio.to_thread(curve.curve, list(bandit.statistics.minutes), at, minutes),
         rank_latency=latency(families, "coterie_request_seconds", "/rank"),
