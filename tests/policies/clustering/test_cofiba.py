@@ -145,7 +145,7 @@ def test_vectors_are_items_by_their_numbers() -> None:
     policy = COFIBA(n_features=2)
     policy.learn("ann", [0.0, 1.0], 1.0)
     policy.learn("ann", [-0.0, 1.0], 1.0)
-    policy.learn("ann", [1e-300, 1.0], 1.0)
+    policy.learn("ann", [1e-9, 1.0], 1.0)
     assert [len(cluster) for cluster in policy.item_clusters] == [2]
 
 
