@@ -86,7 +86,7 @@ def test_an_old_command_warns_and_works(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert call(monkeypatch, "log", "check", "--store", str(tmp_path / "new.db"), "--json") == 0
     told = capsys.readouterr()
     assert told.err == "warning: coterie log is now coterie store; the old name goes with 0.3\n"
-    assert json.loads(told.out) == {"first": 0, "end": 0, "users": 0, "same": True}
+    assert json.loads(told.out) == {"first": 0, "end": 0, "users": 0, "lost": 0, "same": True}
 
 
 def test_the_old_way_to_name_a_world_warns(capsys: pytest.CaptureFixture[str]) -> None:

@@ -186,8 +186,8 @@ def test_what_arrives_together_goes_out_together_and_is_answered_as_alone(
 )
 def test_a_challenger_in_shards_decides_as_in_one_process(tmp_path: Path, name: str, rival: str) -> None:
     """Also after users have moved, and after a restart with another number of shards."""
-    challenger = Challenger(rival, 0.5, {"alpha": 0.3} if rival == "cab" else {})
-    config = msgspec.structs.replace(CASES[name].config, holdback=0.2, challenger=challenger)
+    challenger = Challenger(rival, 0.4, {"alpha": 0.3} if rival == "cab" else {})
+    config = msgspec.structs.replace(CASES[name].config, holdback=0.4, challenger=challenger)
 
     cases = list({name: CASES[name], rival: CASES[rival]}.values())
     asked: list[int] = []

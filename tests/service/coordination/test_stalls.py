@@ -236,9 +236,9 @@ def test_what_comes_in_while_another_policy_learns_the_log_is_caught_up_with_bes
         catch_up, loop = relearning._catch_up, threading.current_thread()
         gate = Gate()
 
-        def held(*arguments: Any) -> Bandit:
+        def held(*arguments: Any, **more: Any) -> Bandit:
             gate()
-            return relearn(*arguments)
+            return relearn(*arguments, **more)
 
         def noted(bandits: Sequence[Bandit], records: Any) -> None:
             caught.append((len(records), threading.current_thread() is loop))
@@ -269,9 +269,9 @@ def test_nobody_is_scrubbed_from_the_log_while_another_policy_learns_it(tmp_path
     async def work(coordinator: Coordinator) -> bytes:
         gate = Gate()
 
-        def held(*arguments: Any) -> Bandit:
+        def held(*arguments: Any, **more: Any) -> Bandit:
             gate()
-            return relearn(*arguments)
+            return relearn(*arguments, **more)
 
         await coordinator.rank(ask("e1"))
         await coordinator.rank(ask("e2", user="bob"))
@@ -307,8 +307,8 @@ def test_waits_that_end_as_another_policy_takes_over_end_once(tmp_path: Path) ->
         clock = coordinator.clock
         late = Late(clock)
 
-        def held(*arguments: Any) -> Bandit:
-            other = relearn(*arguments)
+        def held(*arguments: Any, **more: Any) -> Bandit:
+            other = relearn(*arguments, **more)
             late.by = 2_000
             return other
 

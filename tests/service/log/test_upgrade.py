@@ -24,7 +24,7 @@ from coterie.service.snapshots import pieces, snapshot
 from tests.service import older, postgres
 from tests.service.golden import FOLDER
 
-VERSIONS = {"v1": 1, "v2": 2, "v3": 3}
+VERSIONS = {"v1": 1, "v2": 2, "v3": 3, "v4": 3}
 
 
 @pytest.fixture(scope="module")

@@ -200,6 +200,7 @@ def _sound_prior(prior: arrays.Prior, d: int, unit: bool) -> bool:
         np.abs(product - np.eye(d)).max() < SOUND * d
         and (np.diagonal(prior.covariance) > 0).all()
         and (doubts > 0).all()
+        and (np.abs(prior.doubt) <= MOST_LEARNED).all()
         and (prior.share[:k] > 0).all()
     )
 

@@ -25,7 +25,9 @@ def scores(log: InteractionLog, told: Callable[[int, int], None]) -> list[dict[s
     least = min(one.reward for one in rows)
     model = RewardModel(Span(-1.0 if least < 0 else 0.0, 1.0), len(rows))
     for t, one in enumerate(rows):
-        model.learn(one, encode_interaction(one))
+        encoded = encode_interaction(one)
+        model.predict(one, encoded)
+        model.learn(one, encoded)
         if t % 256 == 0:
             told(t, len(rows))
     total: dict[tuple[str, str], float] = {}
