@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -426,7 +427,10 @@ def test_a_stop_without_its_snapshot_says_so_and_exits_with_1(
 
         asyncio.run(go())
 
-    monkeypatch.setattr("coterie.service.serve.uvicorn.run", run)
+    monkeypatch.setattr(
+        "coterie.service.serve.uvicorn.Server",
+        lambda config: SimpleNamespace(run=lambda _: run(config.app)),
+    )
     monkeypatch.setattr(serve_module, "configure_logs", lambda level: None)
     monkeypatch.setattr(serve_module, "tune_garbage_collection", lambda: None)
     monkeypatch.setattr("coterie.service.serve.signal.signal", lambda *_: None)

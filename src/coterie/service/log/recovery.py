@@ -103,7 +103,7 @@ def replay(
     users: Users = None,
     owned: bool = True,
     progress: Progress | None = None,
-    read: Callable[[Store, int], Iterable[Batch]] = Store.read,
+    read: Callable[[Store, int], Iterable[Batch]] = lambda store, first: store.read(first),
 ) -> None:
     """Apply the log's records from the bandit's position up to `end`.
 
