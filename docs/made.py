@@ -75,8 +75,22 @@ def bench(suite: str, row: str, what: str = "value", shape: str = ".2g", scale: 
     return f"{found[what] * float(scale):{shape}}"
 
 
+def looks() -> str:
+    """Return what simulated trials say that were looked at often."""
+    found = read("looks.json")
+    without, lift = found["without"], found["with"]
+    lines = ["", "| simulated trials | always-valid interval | interval for one look |", "|---|---|---|"]
+    for smallest, share in without["always"].items():
+        what = f"no difference, `smallest-lift` {smallest}, {without['looks']:,} looks: a winner named in"
+        lines.append(f"| {what} | {share:.1%} of {without['trials']:,} | {without['once']:.1%} |")
+    what = "a lift of 5 % on a payoff of 0.2: named after (median), against one look with power 80 %"
+    lines.append(f"| {what} | {lift['named']:,.0f} decisions | {lift['fixed']:,.0f} decisions |")
+    return "\n".join([*lines, ""])
+
+
 MAKERS: dict[str, Callable[..., str]] = {
-    made.__name__.replace("_", "-"): made for made in (contest, comparison, compared, half_lives, bench)
+    made.__name__.replace("_", "-"): made
+    for made in (contest, comparison, compared, half_lives, bench, looks)
 }
 
 

@@ -43,9 +43,10 @@ def test_visitors_of_a_kind_share_their_tastes() -> None:
 def first_minute(request: pytest.FixtureRequest) -> tuple[Bandit, list[bool], Crowd]:
     """Return the loop, the champion's clicks and the crowd after as many visits as a minute has.
 
-    The time at which it begins draws those who are held back.
+    The time at which it begins, and the secret, draw those who are held back.
     """
     crowd, made, clicks = Crowd(0), Bandit(), []
+    made.secret = b"of this test"  # a new one would draw others in each run
     made.configure(Config(holdback=HELD_BACK), START - request.param)
     for k in range(MINUTE):
         user, actions = crowd.visitor()
@@ -75,7 +76,7 @@ def test_the_demo_has_a_lift_to_tell_within_its_first_minute(
     first_minute: tuple[Bandit, list[bool], Crowd],
 ) -> None:
     made, _, _ = first_minute
-    found = report(made.trial, made.config)
+    found = report(made.trial, made.config, made.now)
     assert found is not None
     assert [(lift.arm, lift.against, lift.verdict) for lift in found.lifts] == [
         ("champion", "holdback", "better")

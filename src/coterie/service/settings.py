@@ -54,6 +54,8 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     # Left out of records where they are not set, so that older logs keep their bytes.
     holdback: Share | UnsetType = UNSET  # the share of users who are shown the baseline
     challenger: Challenger | UnsetType = UNSET
+    # The smallest relative difference of arms that matters; 0.05 unless it is set.
+    smallest_lift: Annotated[float, Meta(gt=0, le=1)] | UnsetType = UNSET
     # First letters of objects of features, {"device": {…}}, that decisions leave out: --ignore of Vowpal Wabbit.
     ignored: Annotated[str, Meta(max_length=64)] | UnsetType = UNSET
     max_events: Count | UnsetType = UNSET  # has no effect; logs of earlier versions have it

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie.service.trial import lift, student_t
+from coterie.service.trial import lift
 from coterie.service.trial.lift import Sums, difference
+from tests.service.trial import looking
+from tests.service.trial.looking import first_named, looks
 
 
 def test_sums_by_hand() -> None:
@@ -49,9 +51,10 @@ def test_the_interval_of_a_lift_holds_it(
     held = fooled = related = known = 0
     for _ in range(120):
         a, b = (arm_of(rng, n, rate, alike, 9) for n, rate in zip((ours, theirs), rates, strict=True))
-        found = difference(a, b)
+        found = difference(a, b, 0.05)
         assert found is not None
-        held += found.interval.low <= rates[0] - rates[1] <= found.interval.high
+        held += found.one_look.low <= rates[0] - rates[1] <= found.one_look.high
+        assert found.interval.low <= found.one_look.low <= found.one_look.high <= found.interval.high
         error = 1.96 * math.sqrt(
             sum(s.earned / s.learned * (1 - s.earned / s.learned) / s.learned for s in (a, b))
         )
@@ -67,19 +70,53 @@ def test_the_interval_of_a_lift_holds_it(
 
 def test_a_lift_is_unknown_without_payoffs_and_relative_to_nothing() -> None:
     one = Sums(10, 10, 6.0, 10.0, 6.0, 6.0)
-    assert difference(one, Sums()) is None
+    assert difference(one, Sums(), 0.05) is None
     assert lift.arm_interval(Sums(), 0.0) is None
-    found = difference(one, Sums(10, 10, 0.0, 10.0, 0.0, 0.0))
+    found = difference(one, Sums(10, 10, 0.0, 10.0, 0.0, 0.0), 0.05)
     assert found is not None
-    assert found.interval.low > 0
+    assert found.one_look.low > 0
     assert (found.relative, found.relative_interval) == (None, None)
 
 
-def test_quantiles_of_students_t() -> None:
-    for freedom, right in ((1, 12.706), (2, 4.303), (3, 3.182), (5, 2.571), (30, 2.042), (1e6, 1.960)):
-        assert student_t.quantile(freedom) == pytest.approx(right, rel=0.01)
+def test_an_interval_for_all_looks_by_hand() -> None:
+    """Two arms of 100 users with one payoff each, 60 and 40 clicks.
+
+    With one artificial click and one other added, the means are 61/102 and 41/102, and each squared standard error
+    is 61·41/102³·102/101 = 0.002380. The smallest difference that matters is 0.5·41/102 = 0.2010, so r is
+    0.2010²/0.004760 = 8.486, 25 times that, and 625 times that. z = 3.172 solves the equation: 0.6·exp(4.500)/3.080 +
+    0.2·exp(5.007)/14.60 + 0.2·exp(5.030)/72.84 = 17.5 + 2.0 + 0.4 = 20. Student's t widens it by 1.972/1.960.
+    """
+    found = difference(Sums(100, 100, 60, 100, 60, 60), Sums(100, 100, 40, 100, 40, 40), 0.5)
+    assert found is not None
+    assert found.value == pytest.approx(0.2)
+    assert found.interval.high - found.interval.low == pytest.approx(
+        2 * 3.172 * 0.0690 * 1.972 / 1.960, rel=1e-3
+    )
+    assert found.needed == pytest.approx(0.004760 * (4.05 / 0.2010) ** 2, rel=1e-3)
+    assert found.interval.low < 0 < found.one_look.low  # seen at one look, not yet for all looks
+
+
+def test_looking_often_names_no_winner_where_there_is_none() -> None:
+    rng = np.random.default_rng(5)
+    trials = [looks(rng, 300, (0.2, 0.2), 100) for _ in range(60)]
+    assert sum(first_named(one, 0.2) is not None for one in trials) <= 3
+    assert sum(first_named(one, 0.2, once=True) is not None for one in trials) >= 5
+
+
+@pytest.mark.slow
+def test_a_thousand_trials_of_a_thousand_looks() -> None:
+    """At most 5 % ever name a winner that does not exist; an interval for one look names one in many of them."""
+    found = looking.without_difference(trials=1000)
+    assert max(found["always"].values()) <= 0.05
+    assert found["once"] > 0.2
+
+
+@pytest.mark.slow
+def test_a_lift_of_five_percent_is_named_in_time() -> None:
+    """The median time is at most 1.6 times that of a fixed look with power 80 %."""
+    found = looking.with_difference(trials=60)
+    assert found["ratio"] <= 1.6
 
 
 def test_the_docstrings_examples_run() -> None:
     assert doctest.testmod(lift).failed == 0
-    assert doctest.testmod(student_t).failed == 0

@@ -339,10 +339,11 @@ def test_settings_and_the_api_take_the_same_trial(tmp_path: Path) -> None:
     assert read_settings(file, {}).config == Config(holdback=0.1, challenger=LINUCB)
     with client_of(tmp_path) as client:
         config = client.get("/v1/configuration").json()
-        assert (config["holdback"], config["challenger"]) == (0.0, None)
+        assert (config["holdback"], config["challenger"], config["smallestLift"]) == (0.0, None, 0.05)
         assert client.put("/v1/configuration", json=config).json() == config
         assert client.get("/v1/statistics").json()["logRecords"] == 1  # nothing changed
         config |= {"holdback": 0.1, "challenger": {"policy": "linucb", "share": 0.3, "parameters": {}}}
+        config["smallestLift"] = 0.1
         assert client.put("/v1/configuration", json=config).json() == config
         assert client.get("/v1/configuration").json() == config
         wrong = {**config, "challenger": {"policy": "linucb", "share": 0.95}}

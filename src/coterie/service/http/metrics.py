@@ -8,6 +8,7 @@ from prometheus_client.core import GaugeMetricFamily
 
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.figures import exploring
+from coterie.service.trial.report import report
 
 LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 
@@ -122,3 +123,15 @@ class Metrics:
             for arm, sums in arms.items():
                 family.add_metric([arm], getattr(sums, kind))
             yield family
+        trial = report(bandit.trial, bandit.config, bandit.now)
+        low, high = (
+            GaugeMetricFamily(
+                f"coterie_lift_{end}", "End of a lift's always-valid interval", labels=["arm", "against"]
+            )
+            for end in ("low", "high")
+        )
+        for lift in () if trial is None else trial.lifts:
+            if lift.difference is not None:
+                low.add_metric([lift.arm, lift.against], lift.difference.interval.low)
+                high.add_metric([lift.arm, lift.against], lift.difference.interval.high)
+        yield from (low, high)

@@ -16,7 +16,7 @@ from hashlib import blake2b
 from typing import Literal, NamedTuple
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from coterie.data.logs.interactions import SHARED
 from coterie.errors import ParameterError
@@ -88,13 +88,6 @@ def challenger_of(config: Config) -> Config | None:
 def alone(config: Config) -> Config:
     """Return the configuration without a trial."""
     return msgspec.structs.replace(config, holdback=UNSET, challenger=UNSET)
-
-
-def normal(holdback: float, challenger: object) -> dict[str, object]:
-    """Return both as settings; a share of 0 is not set."""
-    absent = challenger is None or not getattr(challenger, "share", 0)
-    unset: UnsetType = UNSET
-    return {"holdback": holdback or unset, "challenger": unset if absent else challenger}
 
 
 def check_shares(config: Config) -> None:

@@ -5,14 +5,30 @@ Users are assigned to arms, so a user with a hundred visits is one draw, not a h
 (Cochran, Sampling Techniques, 1977, ch. 6). Few users are handled as `intervals` handles few payoffs: artificial
 users with the least and with the largest possible payoffs are added, each with the average number of payoffs: two of
 either kind for one arm, one of either kind in both arms for a difference (Agresti and Caffo, 2000).
+
+**The interval of a difference holds for all looks together.** People look every hour, and stop when they see a
+difference. With an interval for one look (± 1.96 standard errors) they would sooner or later see one that is not
+there. Here the difference stays within ± z standard errors at all times together with probability 0.95, as the number
+of users grows, where z solves (a normal mixture: Robbins, 1970; Waudby-Smith et al., 2024)
+
+    Σ weight · exp(½ z² r/(1 + r)) / √(1 + r) = 1/0.05,   r = (times · smallest difference that matters)²/se²
+
+A mixture of one size alone names differences of that size earliest, and much larger ones late. So SIZES has three. A
+user who returns makes the sums of two looks more alike than new users would, so the interval holds for them too.
 """
 
 import math
+from typing import NamedTuple
 
 from msgspec import Struct
+from scipy.special import stdtrit
 
-from coterie.service.figures.intervals import ADDED, Interval
-from coterie.service.trial.student_t import quantile
+from coterie.service.figures.intervals import ADDED, Interval, Z
+
+LEVEL = 0.05  # the probability that an interval does not hold the truth
+SIZES = ((0.6, 1.0), (0.2, 5.0), (0.2, 25.0))  # weights, and times of the smallest difference that matters
+SMALLEST_LIFT = 0.05  # that matters, unless the configuration has another
+NAMED = 4.05  # standard errors of the smallest difference, for a chance of 80 % to have named it by then
 
 
 class Sums(Struct):
@@ -50,12 +66,15 @@ class Difference(Struct, frozen=True, rename="camel"):
     """How much more one arm earns than another: per payoff, and relative to the other."""
 
     value: float
-    interval: Interval
+    interval: Interval  # holds for all looks together
     relative: float | None  # None if the other may be 0
     relative_interval: Interval | None
+    one_look: Interval  # holds for one look, at a time that was chosen before
+    matters: float  # the smallest difference that matters
+    needed: float | None  # how many times the payoffs so far are needed to name it; None if it is unknown
 
 
-class Moments(Struct, frozen=True):
+class Moments(NamedTuple):
     """An average that includes the added users, its variance, and the number of users."""
 
     mean: float
@@ -73,30 +92,70 @@ def arm_interval(sums: Sums, least: float) -> Interval | None:
     if not sums.users:
         return None
     found = _moments(sums, least, ADDED)
-    error = quantile(found.users - 1) * math.sqrt(found.variance)
+    error = _student(found.users - 1) * math.sqrt(found.variance)
     return Interval(max(least, found.mean - error), min(1.0, found.mean + error))
 
 
-def difference(ours: Sums, theirs: Sums) -> Difference | None:
+def difference(ours: Sums, theirs: Sums, smallest_lift: float) -> Difference | None:
     """Return how much more `ours` earns than `theirs`; None while either has no payoffs.
 
+    `smallest_lift` is the smallest difference that matters, relative to what `theirs` earns.
+
     >>> ten = Sums(users=10, learned=10, earned=6, counts=10, products=6, squares=6)
-    >>> difference(ten, ten).value
+    >>> difference(ten, ten, smallest_lift=0.05).value
     0.0
     """
     if not (ours.users and theirs.users):
         return None
     least = -1.0 if ours.losses or theirs.losses else 0.0
     a, b = _moments(ours, least, 1), _moments(theirs, least, 1)
-    value = ours.earned / ours.learned - theirs.earned / theirs.learned
     both = a.variance + b.variance
     freedom = both**2 / (a.variance**2 / (a.users - 1) + b.variance**2 / (b.users - 1))  # Welch, 1947
-    t = quantile(freedom)
-    error, centre, most = t * math.sqrt(both), a.mean - b.mean, 1 - least
-    found = Interval(max(-most, centre - error), min(most, centre + error))
-    ratio = _ratio(a, b, t)
-    base = theirs.earned / theirs.learned
-    return Difference(value, found, value / base if ratio is not None and base > 0 else None, ratio)
+    once = _student(freedom)
+    matters = smallest_lift * abs(b.mean)
+    wide = always(matters, both) * once / Z
+    ratio = _ratio(a, b, wide)
+    value, base = ours.earned / ours.learned - theirs.earned / theirs.learned, theirs.earned / theirs.learned
+    return Difference(
+        value,
+        _around(a, b, wide, least),
+        value / base if ratio is not None and base > 0 else None,
+        ratio,
+        _around(a, b, once, least),
+        matters,
+        both * (NAMED / matters) ** 2 if matters > 0 else None,
+    )
+
+
+def always(matters: float, variance: float) -> float:
+    """Return how many standard errors an interval needs that holds for all looks together.
+
+    >>> round(always(0.01, 0.01**2 / 15), 2), round(always(0.01, 0.01**2), 2)
+    (3.2, 3.39)
+    """
+    if matters <= 0:
+        return math.inf
+    sizes = [(weight, (times * matters) ** 2 / variance) for weight, times in SIZES]
+    # Newton's method on the logarithm of the sum, which is convex in z²: from above it comes down to the solution.
+    square = min((1 + 1 / r) * (2 * math.log(1 / (LEVEL * weight)) + math.log1p(r)) for weight, r in sizes)
+    step = square
+    while step > 1e-9 * square:
+        terms = [weight * math.exp(square * r / (1 + r) / 2) / math.sqrt(1 + r) for weight, r in sizes]
+        slope = sum(term * r / (1 + r) / 2 for term, (_, r) in zip(terms, sizes, strict=True)) / sum(terms)
+        step = math.log(LEVEL * sum(terms)) / slope
+        square -= step
+    return math.sqrt(square)
+
+
+def _student(freedom: float) -> float:
+    """Return the 97.5 % quantile of Student's t."""
+    return float(stdtrit(freedom, 1 - LEVEL / 2))
+
+
+def _around(a: Moments, b: Moments, width: float, least: float) -> Interval:
+    """Return the interval of a − b of so many standard errors on each side, within what is possible."""
+    error, centre, most = width * math.sqrt(a.variance + b.variance), a.mean - b.mean, 1 - least
+    return Interval(max(-most, centre - error), min(most, centre + error))
 
 
 def _moments(sums: Sums, least: float, added: int) -> Moments:

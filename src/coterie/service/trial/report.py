@@ -7,7 +7,7 @@ from msgspec import UNSET, Struct
 from coterie.service.figures.intervals import Interval
 from coterie.service.settings import Config
 from coterie.service.trial.assignment import Name, shares
-from coterie.service.trial.lift import Difference, Trial, arm_interval, average, difference
+from coterie.service.trial.lift import SMALLEST_LIFT, Difference, Trial, arm_interval, average, difference
 
 PAIRS: tuple[tuple[Name, Name], ...] = (
     ("champion", "holdback"),
@@ -34,7 +34,11 @@ class Lift(Struct, frozen=True, rename="camel"):
     arm: str
     against: str
     difference: Difference | None  # None while one of them has no payoffs
-    verdict: Literal["better", "worse", "unclear"]
+    # Holds however often one looks. alike: any difference is smaller than the smallest that matters.
+    verdict: Literal["better", "worse", "alike", "unclear"]
+    remaining: (
+        float | None
+    )  # seconds until the smallest difference that matters would be named; None is unknown
 
 
 class TrialReport(Struct, frozen=True, rename="camel"):
@@ -45,8 +49,8 @@ class TrialReport(Struct, frozen=True, rename="camel"):
     lifts: list[Lift]
 
 
-def report(trial: Trial | None, config: Config) -> TrialReport | None:
-    """Return the report of the current trial, if there is one."""
+def report(trial: Trial | None, config: Config, now: int) -> TrialReport | None:
+    """Return the report of the current trial, if there is one, at a time in milliseconds."""
     if trial is None:
         return None
     held, given = shares(config)
@@ -67,12 +71,22 @@ def report(trial: Trial | None, config: Config) -> TrialReport | None:
         for name, sums in trial.arms.items()
         if share[name] > 0
     ]
-    lifts = [_lift(trial, one, other) for one, other in PAIRS if share[one] > 0 and share[other] > 0]
+    lifts = [
+        _lift(trial, config, now, one, other) for one, other in PAIRS if share[one] > 0 and share[other] > 0
+    ]
     return TrialReport(trial.at, arms, lifts)
 
 
-def _lift(trial: Trial, arm: str, against: str) -> Lift:
-    found = difference(trial.arms[arm], trial.arms[against])
-    if found is None or found.interval.low <= 0 <= found.interval.high:
-        return Lift(arm, against, found, "unclear")
-    return Lift(arm, against, found, "better" if found.value > 0 else "worse")
+def _lift(trial: Trial, config: Config, now: int, arm: str, against: str) -> Lift:
+    smallest = SMALLEST_LIFT if config.smallest_lift is UNSET else config.smallest_lift
+    found = difference(trial.arms[arm], trial.arms[against], smallest)
+    if found is None:
+        return Lift(arm, against, None, "unclear", None)
+    low, high = found.interval.low, found.interval.high
+    if low > 0 or high < 0:
+        return Lift(arm, against, found, "better" if low > 0 else "worse", 0.0)
+    if -found.matters <= low and high <= found.matters:
+        return Lift(arm, against, found, "alike", 0.0)
+    past = (now - trial.at) / 1000
+    remaining = None if found.needed is None else past * max(0.0, found.needed - 1)
+    return Lift(arm, against, found, "unclear", remaining)

@@ -20,7 +20,8 @@ function measured(lift, trial) {
   const value = found.relative === null ? signed(found.value, payoff) : signed(found.relative, percent);
   return figure(title, el("span", { class: tone(lift.verdict) }, value), [
     found.relativeInterval ? percents(found.relativeInterval) : between(found.interval), el("br"),
-    lift.verdict === "unclear" ? `not to be told apart yet: ${count(held.users)} users held back` : `measured on ${count(held.users)} users held back`,
+    { unclear: `not clear yet: ${count(held.users)} users held back`, alike: `no difference that matters, on ${count(held.users)} users held back` }[lift.verdict]
+      ?? `measured on ${count(held.users)} users held back`,
   ]);
 }
 
@@ -51,9 +52,18 @@ export function trial(found) {
     lift.difference ? `${signed(lift.difference.interval.low, payoff)} to ${signed(lift.difference.interval.high, payoff)}` : "–",
     lift.difference?.relativeInterval ? `${signed(lift.difference.relative, percent)} (${percents(lift.difference.relativeInterval)})` : "–",
     el("span", { class: tone(lift.verdict) }, lift.verdict),
+    left(lift),
   ] }));
   return [el("div", { class: "grid" }, card("", "Measured on users assigned by chance",
     table([["Arm", "id"], ["Policy", "id"], ["Share", "number"], ["Users", "number"], ["Payoffs", "number"], ["Average", "number"], ["Range", "number"]], rows, "", "Arms"),
-    table([["Lift", "id"], ["Difference", "number"], ["Range", "number"], ["Relative", "number"], ["Verdict", ""]], lifts, "", "Lifts"),
-    note(`Since ${moment(found.since)}. A user stays in one arm, and ranges take the payoffs of one user together: they hold the true value in about 19 of 20 cases, if you look once, at a time that you chose in advance.`)))];
+    table([["Lift", "id"], ["Difference", "number"], ["Range", "number"], ["Relative", "number"], ["Verdict", ""], ["Still needed", ""]], lifts, "", "Lifts"),
+    note(`Since ${moment(found.since)}. A user stays in one arm, and ranges take the payoffs of one user together. The ranges of the lifts hold for all looks together, so you may look as often as you like and stop at the first verdict. "Alike" means that any difference is smaller than the smallest that matters.`)))];
+}
+
+// How long until the smallest difference that matters would be named, at the rate of payoffs so far.
+function left(lift) {
+  if (lift.verdict !== "unclear") return "may stop";
+  if (lift.remaining === null) return "unknown";
+  const hours = lift.remaining / 3600;
+  return hours < 48 ? `about ${count(Math.ceil(hours))} h` : `about ${count(Math.ceil(hours / 24))} days`;
 }

@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, Struct
 from coterie.service.http.access import ADMIN, READ
 from coterie.service.http.bodies import read_counts
 from coterie.service.settings import Challenger, Config, Share
-from coterie.service.trial.assignment import normal
+from coterie.service.trial.lift import SMALLEST_LIFT
 
 
 class ShardsBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -25,8 +25,11 @@ _fields: list[Any] = [
     for f in msgspec.structs.fields(Config)
     if f.default is not UNSET
 ]
-_fields += [("holdback", Share, 0.0), ("challenger", Challenger | None, None)]
-_fields += [("ignored", Annotated[str, Meta(max_length=64)], "")]
+# What a configuration has only where it is set; these values are for "not set".
+ABSENT: dict[str, Any] = {"holdback": 0.0, "challenger": None, "ignored": "", "smallest_lift": SMALLEST_LIFT}
+_fields += [("holdback", Share, ABSENT["holdback"]), ("challenger", Challenger | None, ABSENT["challenger"])]
+_fields += [("ignored", Annotated[str, Meta(max_length=64)], ABSENT["ignored"])]
+_fields += [("smallest_lift", Annotated[float, Meta(gt=0, le=1)], ABSENT["smallest_lift"])]
 # The same fields with names in camel case.
 ConfigBody: Any = msgspec.defstruct(
     "ConfigBody", _fields, rename="camel", forbid_unknown_fields=True, frozen=True
@@ -44,7 +47,9 @@ async def change_configuration(body: RawBody, state: State) -> Response[Any]:
     """Change the configuration. A new policy first learns the log, then takes over."""
     data = read_counts(body, ConfigBody)
     sent = msgspec.structs.asdict(data)
-    sent |= normal(data.holdback, data.challenger) | {"ignored": data.ignored or UNSET}
+    sent |= {name: UNSET for name, absent in ABSENT.items() if sent[name] == absent}
+    if data.challenger is not None and not data.challenger.share:
+        sent["challenger"] = UNSET
     await state.coordinator.configure(Config(**sent))
     return _config(state.coordinator.bandit.config)
 
