@@ -33,7 +33,8 @@ from coterie.errors import (
 
 if TYPE_CHECKING:
     from coterie.client import AsyncClient, Client, Ranked
-    from coterie.models.candidates import Candidate, Candidates
+    from coterie.models.actions import Action
+    from coterie.models.candidates import Candidates
     from coterie.models.users.recovery import sparse_recovery
     from coterie.policies import (
         CAB,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
         DCCB,
         SCLUB,
         VW,
-        Action,
         Batch,
         CoLin,
         Decision,
@@ -75,7 +75,6 @@ __all__ = [
     "Action",
     "AsyncClient",
     "Batch",
-    "Candidate",
     "Candidates",
     "Client",
     "ClusterError",
@@ -112,8 +111,8 @@ __all__ = [
 
 # Where the names come from that are not policies.
 HOMES = {
+    "Action": "coterie.models.actions",
     "AsyncClient": "coterie.client",
-    "Candidate": "coterie.models.candidates",
     "Candidates": "coterie.models.candidates",
     "Client": "coterie.client",
     "Ranked": "coterie.client",

@@ -29,7 +29,7 @@ def test_the_function_decides_and_learns() -> None:
     assert policy.choose("ann", ["jazz", "news"]) == 0
     assert policy.learn("ann", "jazz", 0.0) == 1
     assert policy.choose("bob", ["jazz", "news"]) == 1
-    assert policy.explain("bob", ["jazz", "news"]).probability.tolist() == [0, 1]  # type: ignore[union-attr]
+    assert policy.explain("bob", ["jazz", "news"]).probability.tolist() == [0, 1]
     policy.learn_many(["bob", "bob"], ["jazz", "news"], [1.0, 1.0])
     assert agent.sums == {"jazz": [0.0, 1.0], "news": [1.0]}
     assert (list(policy.users), policy.learned) == (["ann", "bob"], 3)
@@ -44,7 +44,7 @@ def test_probabilities_are_drawn_from_and_told() -> None:
     assert np.mean(drawn) == pytest.approx(0.75, abs=0.07)
     before = [policy.explain("ann", ["jazz", "news"]).choice for _ in range(3)]
     assert len(set(before)) == 1  # explaining moves no stream
-    assert policy.explain("ann", ["jazz", "news"]).probability.tolist() == [0.25, 0.75]  # type: ignore[union-attr]
+    assert policy.explain("ann", ["jazz", "news"]).probability.tolist() == [0.25, 0.75]
 
 
 def test_features_come_as_an_array() -> None:

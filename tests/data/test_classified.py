@@ -10,9 +10,9 @@ from coterie.experiments.run.play import play
 from coterie.experiments.run.runs import Run
 from coterie.experiments.run.specs import parse_spec
 from coterie.experiments.run.worlds import make_world
+from coterie.models.actions import Action
 from coterie.models.candidates import InContext, pick, project
 from coterie.policies import POLICIES
-from coterie.policies.sparse_hierarchical import Action
 
 pytest.importorskip("sklearn", reason="the sets are files of scikit-learn")
 

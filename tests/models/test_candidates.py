@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import coterie
-from coterie import Candidate, Candidates, LinUCB
+from coterie import Action, Candidates, LinUCB
 from coterie.data.blocks import rounds_of
 from coterie.data.rounds import Round
 from coterie.errors import ContextError
@@ -31,12 +31,10 @@ class Both:
 
     def decide(self, user: Any, contexts: Any) -> Decision:
         assert isinstance(contexts, Candidates)
-        zero = np.zeros(len(contexts))
-        ones = np.ones(len(contexts), dtype=np.int64)
-        return Decision(user, contexts, zero, zero, ones, zero, zero, contexts.features[:, 1])
+        return Decision(user, contexts, contexts.features[:, 1])
 
     def learn(self, user: Any, context: Any, payoff: float) -> int:
-        assert isinstance(context, Candidate)
+        assert isinstance(context, Action)
         self.seen.append((user, context.id, context.features.tolist(), payoff))
         return 1
 
@@ -46,7 +44,7 @@ class Both:
 
 def test_one_position_is_a_candidate_and_several_are_candidates() -> None:
     one = SHOWN[1]
-    assert isinstance(one, Candidate)
+    assert isinstance(one, Action)
     assert (one.id, one.features.tolist()) == ("news", [0.0, 2.0])
     assert SHOWN[np.int64(-1)].id == ("a", 1)
     for some in (SHOWN[[2, 0]], SHOWN[np.array([2, 0])], SHOWN[::-2]):
@@ -144,7 +142,7 @@ def test_the_example_runs_and_the_names_are_one_import_away() -> None:
     from coterie.models import candidates
 
     assert doctest.testmod(candidates).failed == 0
-    assert {"Candidate", "Candidates"} <= set(dir(coterie))
+    assert {"Action", "Candidates"} <= set(dir(coterie))
 
 
 def test_candidates_are_equal_if_ids_and_features_are() -> None:

@@ -13,7 +13,8 @@ from sklearn.linear_model import Ridge
 
 from coterie import CAB, LinUCB
 from coterie.models import Dense, Models, OneHot
-from coterie.policies.base.decision import first_best, ranked
+from coterie.models.probability import first_best
+from coterie.policies.base.decision import ranked
 
 D = 4
 Plays = list[tuple[int, int, float]]  # user, item, payoff

@@ -301,8 +301,8 @@ def test_a_row_and_room_of_dropped_users_are_used_again() -> None:
     check_books(policy.models)
 
 
-def test_thompson_draws_what_each_users_posterior_would() -> None:
-    """The average of independent draws, one a user, has the mean and deviation of the one normal drawn."""
+def test_thompson_chooses_as_draws_of_each_users_posterior_would() -> None:
+    """The best of averages of independent draws, one a user; an item that is listed twice counts once."""
     policy, _ = make(0.3, 0.0, seed=0)
     rng = np.random.default_rng(1)
     for user in range(12):
@@ -311,13 +311,15 @@ def test_thompson_draws_what_each_users_posterior_would() -> None:
     scale = 0.3 * math.sqrt(math.log1p(policy.learned + 1))
     views = [policy.models.view(user, ["x"]) for user in policy.neighbours(3, "x")]
     assert 3 < len(views) < 12
-    draws = np.array([policy.decide(3, ["x", "x"]).score for _ in range(20_000)])
     by_user = np.mean(
         [v.estimate[0] + scale * v.spread[0] * rng.standard_normal(20_000) for v in views], axis=0
     )
-    assert (draws[:, 0] == draws[:, 1]).all()  # one item, one draw
-    assert draws[:, 0].mean() == pytest.approx(by_user.mean(), abs=0.01)
-    assert draws[:, 0].std() == pytest.approx(by_user.std(), rel=0.03)
+    unknown = policy.neighbours(3, "y")
+    others = np.mean([scale * rng.standard_normal(20_000) for _ in unknown], axis=0)
+    found = policy.decide(3, ["x", "x", "y"]).probability
+    assert found[1] == 0
+    assert found[0] == pytest.approx((by_user > others).mean(), abs=0.02)
+    assert found.sum() == pytest.approx(1)
 
 
 @pytest.mark.parametrize(

@@ -118,11 +118,62 @@ def test_explain_tells_what_choose_and_rank_then_do(make: Callable[[], Policy], 
         told = policy.explain("user 1", contexts)
         assert told.ranking == policy.explain("user 1", contexts).ranking
         assert sorted(told.ranking) == list(range(len(contexts)))
-        assert told.ranking[0] == told.choice == policy.choose("user 1", contexts)
+        assert told.ranking[0] == told.choice
+        twin = copy.deepcopy(policy)
+        k = policy.choose("user 1", contexts)
+        assert told.probability[k] > 0
+        assert k == told.choice or told.probability[told.choice] < 1
+        ranking = twin.rank("user 1", contexts)  # from the same place of the random stream
+        assert ranking == told.ranking_with(k)
         assert (told.members >= 1).all()
         for column in (told.estimate, told.width, told.near_estimate, told.near_width, told.score):
             assert column.shape == (len(contexts),)
             assert np.isfinite(column).all()
+
+
+@each_policy
+def test_only_choosing_moves_the_random_stream(make: Callable[[], Policy], one_hot: bool) -> None:
+    """One number for a choice that is left to chance, and none for another."""
+    policy = make()
+    play(policy, one_hot, 40, seed=3)
+    rng = np.random.default_rng(4)
+    expected: Any = copy.deepcopy(policy.rng)
+    for t in range(20):
+        contexts = candidates(rng, one_hot)
+        told = policy.decide("user 1", contexts)
+        policy.neighbours("user 1", contexts[0])
+        policy.learn(f"user {t % 9}", contexts[0], 0.5)
+        policy.learn_many(["user 2", f"new {t}"], contexts[:2], [0.0, 1.0])
+        assert policy.rng is None or policy.rng.bit_generator.state == expected.bit_generator.state
+        policy.choose("user 1", contexts)
+        if told.probability.max() < 1 and policy.decide("user 1", contexts).probability.max() < 1:
+            expected.random()
+        assert policy.rng is None or policy.rng.bit_generator.state == expected.bit_generator.state
+
+
+def shares_are_probabilities(policy: Policy, one_hot: bool, times: int) -> None:
+    for user in ("user 1", "a stranger"):
+        contexts = candidates(np.random.default_rng(8), one_hot)
+        p = policy.decide(user, contexts).probability
+        shares = np.bincount([policy.choose(user, contexts) for _ in range(times)], minlength=len(p)) / times
+        assert (abs(shares - p) <= 4 * np.sqrt(p * (1 - p) / times) + 1e-9).all()
+
+
+@each_policy
+def test_choices_have_the_probabilities_that_decide_tells(make: Callable[[], Policy], one_hot: bool) -> None:
+    policy = make()
+    play(policy, one_hot, 40, seed=3)
+    shares_are_probabilities(policy, one_hot, 400)
+
+
+@pytest.mark.slow
+@each_policy
+def test_20_000_choices_have_the_probabilities_that_decide_tells(
+    make: Callable[[], Policy], one_hot: bool
+) -> None:
+    policy = make()
+    play(policy, one_hot, 40, seed=3)
+    shares_are_probabilities(policy, one_hot, 20_000)
 
 
 @each_policy
@@ -137,7 +188,7 @@ def test_neighbours_are_the_users_that_a_decision_rests_on(make: Callable[[], Po
         assert user in near
         assert len(near) == len(set(near))
         if policy.name not in LEARNED_PRIOR:
-            assert len(near) == policy.explain(user, [context], draws=0).members[0]
+            assert len(near) == policy.decide(user, [context]).members[0]
         assert set(near) - {user} <= set(policy.users)
     with pytest.raises(UserError, match="is unhashable"):
         policy.neighbours([], context)  # type: ignore[arg-type]
@@ -316,7 +367,7 @@ def twin_of(policy: Policy) -> Any:
     """Return the slow twin that the file of the same name in `tests/twins` makes, or None if it makes none."""
     name = f"tests.twins.{type(policy).__module__.rpartition('.')[2]}"
     make = getattr(import_module(name), "twin_of", None) if find_spec(name) else None
-    return make and make(policy, D if policy.n_features else 8)  # type: ignore[attr-defined]
+    return make and make(policy, D if policy.n_features else 8)
 
 
 WITH_TWIN = [case for case in CASES if twin_of(case[1]())]

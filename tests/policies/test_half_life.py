@@ -10,6 +10,7 @@ from coterie import CAB, Batch, Hierarchical, LinUCB, load
 from coterie.data.worlds.one_hot_world import OneHotWorld
 from coterie.data.worlds.synthetic import WORLDS
 from coterie.errors import ParameterError
+from coterie.policies.base.exploration import scale_at
 from tests.naive import CachedCAB, NaiveLinUCB
 from tests.playing import agree, run_equals_one_by_one
 from tests.worlds import Visit, visits
@@ -90,20 +91,36 @@ def test_cabs_compiled_loop_gives_what_one_by_one_gives(
 
 
 @kinds
-def test_cab_draws_what_its_neighbours_posteriors_would(one_hot: bool) -> None:
-    """The score is the mean of independent normals N(estimate, (scale·spread)²), one for each neighbour."""
+def test_cab_chooses_as_draws_of_its_neighbours_posteriors_would(one_hot: bool) -> None:
+    """A candidate's share is that with which the average of its neighbours' draws is the largest."""
     policy = make(one_hot, CAB, alpha=0.4, half_life=6, thompson=True, eligible="all")
     policy.add("waiting")
     for visit in visits(60, one_hot=one_hot, seed=1, n_users=4):
         policy.learn(visit.user, visit.contexts[0], visit.payoffs[0])
-    contexts = next(visits(1, one_hot=one_hot, seed=2)).contexts[:1]
-    told = policy.explain(0, contexts, draws=0)
-    widths = [policy.explain(j, contexts, draws=0).width[0] for j in policy.neighbours(0, contexts[0])]
-    scores = np.array([policy.decide(0, contexts).score[0] for _ in range(4000)])
-    deviation = np.linalg.norm(widths) / len(widths)
-    assert len(widths) == told.members[0] > 2
-    assert scores.mean() == pytest.approx(told.near_estimate[0], abs=4 * deviation / np.sqrt(4000))
-    assert scores.std() == pytest.approx(deviation, rel=0.05)
+    visit = next(visits(1, one_hot=one_hot, seed=2))
+    told, rng = policy.decide(0, visit.contexts), np.random.default_rng(3)
+    assert told.members[0] > 2
+    vectors, users = np.array(visit.vectors), [*policy.users]
+    bare, rows = scale_at(policy.alpha, policy.learned), policy.models.ridges
+    near = [set(policy.neighbours(0, x)) for x in visit.contexts]
+    scores = np.zeros((4000, len(vectors)))
+    items = rows.numbers(rows.read(visit.contexts))
+    for user in users:
+        # The covariance of x·w and y·w follows from the spreads of x, y and x + y; items are independent.
+        row = policy.models._known.row(user)
+        estimate, spread = rows.view(row, items)
+        if one_hot:
+            drawn = estimate + bare * spread * rng.standard_normal((4000, len(vectors)))
+            drawn = drawn[:, [visit.contexts.index(x) for x in visit.contexts]]
+        else:
+            pairs = np.array(
+                [[rows.view(row, (x + y)[None]).spread[0] ** 2 for x in vectors] for y in vectors]
+            )
+            covariance = (pairs - spread[:, None] ** 2 - spread**2) / 2
+            drawn = rng.multivariate_normal(estimate, bare**2 * covariance, size=4000, method="eigh")
+        scores += drawn * [user in others for others in near]
+    shares = np.bincount(np.argmax(scores / [len(others) for others in near], axis=1), minlength=len(vectors))
+    assert told.probability == pytest.approx(shares / 4000, abs=0.05 if one_hot else 0.15)
 
 
 @kinds

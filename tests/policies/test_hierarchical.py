@@ -440,7 +440,7 @@ def test_choices_are_drawn_by_the_probabilities() -> None:
     drawn = np.bincount([policy.choose("user 1", shown_to) for _ in range(4000)], minlength=4) / 4000
     assert (np.abs(drawn - chances) < 5 * np.sqrt(chances / 4000) + 0.001).all()
     greedy = make("features", explore=0, floor=0)
-    assert greedy.explain("user 1", shown_to).probability.tolist() == [1, 0, 0, 0]  # type: ignore[union-attr]
+    assert greedy.explain("user 1", shown_to).probability.tolist() == [1, 0, 0, 0]
 
 
 def test_explain_tells_the_parts_of_each_score() -> None:
@@ -536,7 +536,7 @@ def test_bad_input_is_refused_and_changes_nothing() -> None:
     before = {name: tensor.tobytes() for name, tensor in both.tensors().items()}
     with pytest.raises(ContextError, match="expected Candidates"):
         both.choose("ann", ["a", "b"])
-    with pytest.raises(ContextError, match="expected a Candidate such as"):
+    with pytest.raises(ContextError, match="expected an Action such as"):
         both.learn("ann", "a", 1.0)
     with pytest.raises(ContextError, match="2 features"):
         both.choose("ann", Candidates(["a"], [[1.0, 0.0]]))

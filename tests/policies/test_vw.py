@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import coterie
-from coterie import VW, Candidate, Candidates
+from coterie import VW, Action, Candidates
 from coterie.errors import ContextError, FileError, MissingExtraError, ParameterError
 from coterie.policies import vw as module
 from coterie.policies.base.batch import Batch, run_one_by_one
@@ -69,21 +69,11 @@ def test_a_saved_policy_of_both_goes_on_choice_for_choice(setting: str, tmp_path
 def test_choices_are_drawn_from_the_probabilities() -> None:
     """Untrained, all are alike. After b has paid, epsilon 0.1 shows it with probability 0.925, others with 0.025."""
     policy = VW(one_hot=True, setting="personalizer", seed=1)
-    assert policy.explain("ann", list("abcd")).score % 1 == pytest.approx([0.25] * 4)
+    assert policy.explain("ann", list("abcd")).probability == pytest.approx([0.25] * 4)
     policy.learn("ann", "b", 1.0)
-    assert policy.explain("ann", list("abcd")).score % 1 == pytest.approx([0.025, 0.925, 0.025, 0.025])
+    assert policy.explain("ann", list("abcd")).probability == pytest.approx([0.025, 0.925, 0.025, 0.025])
     drawn = [policy.choose("ann", list("abcd")) for _ in range(2_000)]
     assert abs(drawn.count(1) - 1_850) < 5 * np.sqrt(2_000 * 0.925 * 0.075)
-
-
-def test_a_point_falls_on_the_candidate_that_takes_it_up() -> None:
-    assert [module._draw([0.5, 0.0, 0.25, 0.25], point) for point in (0.0, 0.49, 0.5, 0.8, 0.999)] == [
-        0,
-        0,
-        2,
-        3,
-        3,
-    ]
 
 
 def test_the_whole_list_is_learned_from_only_after_its_own_decision(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,8 +116,8 @@ def test_bad_input_of_both_kinds_is_named_and_changes_nothing() -> None:
         ("contexts is a list, expected Candidates", lambda: policy.choose("new", ["a"])),
         ("context has 1 features, this policy was made with n_features=3",
          lambda: policy.choose("new", Candidates(["a"], [[1.0]]))),
-        ("context is a str, expected a Candidate such as candidates", lambda: policy.learn("new", "a", 1.0)),
-        ("context 0 holds NaN", lambda: policy.learn("new", Candidate("a", np.array([np.nan, 0, 0])), 1.0)),
+        ("context is a str, expected an Action such as candidates", lambda: policy.learn("new", "a", 1.0)),
+        ("context 0 holds NaN", lambda: policy.learn("new", Action("a", np.array([np.nan, 0, 0])), 1.0)),
         ("contexts is a ndarray", lambda: policy.run(rounds(3)._replace(items=ITEMS.features))),
     ]  # fmt: skip
     for message, call in bad:

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 
-from tests.twins.linucb import Vector, draw, first_best, ucb
+from tests.twins.linucb import Vector, first_best, thompson_choice, ucb
 
 
 class NaiveCLUB:
@@ -64,7 +64,7 @@ class NaiveCLUB:
         M, b = self.pooled(user)
         scale = self.alpha * math.sqrt(math.log(1 + self.t))
         if self.thompson:
-            return first_best(draw(M, b, contexts, scale, self.rng, self.one_hot))
+            return thompson_choice(M, b, contexts, scale, self.t, self.rng)
         return first_best(ucb(M, b, contexts, scale))
 
     def learn(self, i: Hashable, x: Vector, y: float) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.twins.probability import seed_number
+
 Vector = NDArray[np.float64]
 Edges = set[frozenset[int]]
 
@@ -28,7 +30,7 @@ class NaiveCOFIBA:
 
     def __init__(self, d: int, alpha: float, alpha2: float, complete: bool, seed: int) -> None:
         self.d, self.alpha, self.alpha2, self.complete = d, alpha, alpha2, complete
-        self.rng = np.random.default_rng(seed)
+        self.seed = seed_number(seed)
         self.number: dict[Hashable, int] = {}
         self.M: list[Vector] = []
         self.b: list[Vector] = []
@@ -42,24 +44,24 @@ class NaiveCOFIBA:
     def factor(self, alpha: float) -> float:
         return alpha * math.sqrt(math.log(1 + self.t))
 
-    def joined(self, earlier: list[int]) -> list[int]:
+    def joined(self, earlier: list[int], seed: int, number: int) -> list[int]:
         """Who of the earlier ones a newcomer gets an edge to."""
         if self.complete or not earlier:
             return earlier
-        n = len(earlier) + 1
+        n, rng = len(earlier) + 1, np.random.default_rng([seed, number])
         drawn = [
             other
-            for other, r in zip(earlier, self.rng.random(len(earlier)), strict=True)
+            for other, r in zip(earlier, rng.random(len(earlier)), strict=True)
             if r < 3 * math.log(n) / n
         ]
-        return drawn or [earlier[self.rng.integers(len(earlier))]]
+        return drawn or [earlier[rng.integers(len(earlier))]]
 
     def add(self, user: Hashable) -> int:
         if user not in self.number:
             new = self.number[user] = len(self.M)
             self.M.append(np.eye(self.d))
             self.b.append(np.zeros(self.d))
-            edges = {frozenset((new, other)) for other in self.joined(list(range(new)))}
+            edges = {frozenset((new, other)) for other in self.joined(list(range(new)), 2 * self.seed, new)}
             self.base |= edges
             for graph in self.graphs.values():
                 graph |= edges
@@ -105,7 +107,9 @@ class NaiveCOFIBA:
             item = len(self.items)
             self.items.append(x)
             self.cluster.append(home)
-            self.item_edges |= {frozenset((item, other)) for other in self.joined(earlier)}
+            self.item_edges |= {
+                frozenset((item, other)) for other in self.joined(earlier, 2 * self.seed + 1, item)
+            }
         self.M[i] = self.M[i] + np.outer(x, x)
         self.b[i] = self.b[i] + y * x
 

@@ -6,6 +6,8 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.twins.probability import seed_number
+
 Vector = NDArray[np.float64]
 
 
@@ -29,7 +31,7 @@ class NaiveDCCB:
 
     def __init__(self, d: int, alpha: float, alpha2: float, delay: float, seed: int) -> None:
         self.d, self.alpha, self.alpha2, self.delay = d, alpha, alpha2, delay
-        self.rng = np.random.default_rng(seed)
+        self.seed = seed_number(seed)
         self.peers: dict[Hashable, Peer] = {}
         self.waiting = 0
         self.t = 1
@@ -63,7 +65,7 @@ class NaiveDCCB:
         me.times += 1
 
         names = list(self.peers)
-        cycle = [names[k] for k in self.rng.permutation(len(names))]
+        cycle = [names[k] for k in np.random.default_rng([self.seed, self.t - 1]).permutation(len(names))]
         over = []
         for k, i in enumerate(cycle):
             j = cycle[(k + 1) % len(cycle)]

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.twins.linucb import Vector, draw, first_best, ucb
+from tests.twins.linucb import Vector, first_best, thompson_choice, ucb
+from tests.twins.probability import seed_number, uniform_at
 
 
 class NaiveDynUCB:
@@ -26,14 +27,18 @@ class NaiveDynUCB:
         self.M: dict[Hashable, Vector] = {}
         self.b: dict[Hashable, Vector] = {}
         self.cluster: dict[Hashable, int] = {}
-        self.next = int(self.rng.random() * k)  # where the next newcomer goes
+        self.seed = seed_number(seed)
         self.t = 1
+
+    @property
+    def next(self) -> int:
+        """Where the next newcomer goes."""
+        return int(uniform_at(self.seed, len(self.M), 0) * self.k)
 
     def add(self, user: Hashable) -> None:
         if user not in self.M:
-            self.M[user], self.b[user] = np.eye(self.d), np.zeros(self.d)
             self.cluster[user] = self.next
-            self.next = int(self.rng.random() * self.k)
+            self.M[user], self.b[user] = np.eye(self.d), np.zeros(self.d)
 
     def drop(self, user: Hashable) -> None:
         del self.M[user], self.b[user], self.cluster[user]
@@ -54,7 +59,7 @@ class NaiveDynUCB:
         M, b = self.pooled(self.cluster.get(user, self.next))
         scale = self.alpha * math.sqrt(math.log(1 + self.t))
         if self.thompson:
-            return first_best(draw(M, b, contexts, scale, self.rng, self.one_hot))
+            return thompson_choice(M, b, contexts, scale, self.t, self.rng)
         return first_best(ucb(M, b, contexts, scale))
 
     def learn(self, user: Hashable, x: Vector, y: float) -> None:

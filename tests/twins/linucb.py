@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.twins.probability import chances, choose_by
+
 Vector = NDArray[np.float64]
 
 
@@ -24,21 +26,12 @@ def ucb(M: Vector, b: Vector, contexts: Sequence[Vector], scale: float) -> Vecto
     return np.array([w @ x + scale * width(M, x) for x in contexts])
 
 
-def draw(
-    M: Vector, b: Vector, contexts: Sequence[Vector], scale: float, rng: np.random.Generator, one_hot: bool
-) -> Vector:
-    """w̃·x for one w̃ ~ N(M⁻¹b, scale² M⁻¹); for items only the listed coordinates of w̃ are drawn, in order."""
-    d = len(b)
-    if one_hot:
-        z = np.zeros(d)
-        for at in dict.fromkeys(int(np.argmax(x)) for x in contexts):
-            z[at] = rng.standard_normal()
-        root = np.diag(1 / np.sqrt(np.diag(M)))
-    else:
-        z = rng.standard_normal(d)
-        root = np.linalg.inv(np.linalg.cholesky(M)).T
-    w = np.linalg.inv(M) @ b + scale * root @ z
-    return np.array([w @ x for x in contexts])
+def thompson_choice(
+    M: Vector, b: Vector, contexts: Sequence[Vector], scale: float, t: int, rng: np.random.Generator
+) -> int:
+    """Choose by the probability that w̃·x is the largest for w̃ ~ N(M⁻¹b, scale² M⁻¹)."""
+    X = np.array(contexts)
+    return choose_by(chances(X @ np.linalg.inv(M) @ b, scale**2 * X @ np.linalg.inv(M) @ X.T, t - 1), rng)
 
 
 class NaiveLinUCB:
@@ -69,7 +62,7 @@ class NaiveLinUCB:
     def choose(self, user: Hashable, contexts: Sequence[Vector]) -> int:
         _, M, b = self.model(user)
         if self.thompson:
-            return first_best(draw(M, b, contexts, self.scale(), self.rng, self.one_hot))
+            return thompson_choice(M, b, contexts, self.scale(), self.t, self.rng)
         return first_best(ucb(M, b, contexts, self.scale()))
 
     def learn(self, user: Hashable, x: Any, y: float) -> None:

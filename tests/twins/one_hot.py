@@ -5,6 +5,8 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
+from tests.twins.probability import choose_by, probability_of_best
+
 History = dict[Hashable, tuple[int, float]]
 
 
@@ -51,22 +53,27 @@ class DirectCAB:
         ]
 
     def scores(self, user: Hashable, items: Sequence[Hashable]) -> list[float]:
-        drawn: dict[Hashable, float] = {}
         scores = []
         for item in items:
             near = self.neighbourhood(user, item)
             score = sum(self.w(j, item) for j in near) / len(near)
             if self.rng is None:
                 score += self.factor() * sum(self.spread(j, item) for j in near) / len(near)
-            else:
-                if item not in drawn:
-                    drawn[item] = float(self.rng.standard_normal())
-                variance = sum(self.spread(j, item) ** 2 for j in near)
-                score += self.factor() * math.sqrt(variance) / len(near) * drawn[item]
             scores.append(score)
         return scores
 
+    def probability(self, user: Hashable, items: Sequence[Hashable]) -> list[float]:
+        """How likely each is best, if the neighbours' averages are drawn; an item listed twice counts once."""
+        names = list(dict.fromkeys(items))
+        near = [self.neighbourhood(user, item) for item in names]
+        variance = [sum(self.spread(j, i) ** 2 for j in n) for i, n in zip(names, near, strict=True)]
+        sd = self.factor() * np.sqrt(variance) / [len(n) for n in near]
+        found = probability_of_best(np.array(self.scores(user, names)), sd)
+        return [found[names.index(item)] * (items.index(item) == k) for k, item in enumerate(items)]
+
     def choose(self, user: Hashable, items: Sequence[Hashable]) -> int:
+        if self.rng is not None and self.alpha > 0:
+            return choose_by(self.probability(user, items), self.rng)
         scores = self.scores(user, items)
         return min(k for k in range(len(scores)) if max(scores) - scores[k] < 1e-9)
 

@@ -11,7 +11,7 @@ from coterie.models import make_models
 from coterie.models.checks import check_user, read_payoff
 from coterie.models.files import Tensors
 from coterie.policies.base.decision import Decision
-from coterie.policies.base.known_users import KnownUsers
+from coterie.policies.base.policy import Policy
 from coterie.policies.base.seed import Seed, make_rng
 
 ROUNDING = 1e-6  # tolerance for the sum of probabilities
@@ -22,7 +22,7 @@ NOT_SAVED = (
 
 
 @final
-class FromFunction(KnownUsers):
+class FromFunction(Policy):
     """A policy that calls your own functions to choose and to learn.
 
     on_choose
@@ -76,32 +76,27 @@ class FromFunction(KnownUsers):
         self.seed = seed
         self.rng = make_rng(seed)
         self.models = make_models(n_features, one_hot)  # to check contexts; they stay empty
-        self._known: dict[Hashable, None] = {}
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
-        """Call the function, and draw if it returns probabilities."""
+        """Call the function."""
         check_user(user)
         contexts = self.models.read(contexts)
-        n = len(contexts)
-        chance, drawn = self._read(self.on_choose(user, contexts), n)
-        nothing = np.zeros(n)
-        estimates = (nothing, nothing, np.ones(n, dtype=np.int64), nothing, nothing)
-        return Decision(user, contexts, *estimates, chance, probability=chance, drawn=drawn)
+        chance = self._read(self.on_choose(user, contexts), len(contexts))
+        return Decision(user, contexts, chance, chance, estimate=np.zeros(len(chance)))
 
-    def _read(self, told: Any, n: int) -> tuple[NDArray[np.float64], int]:
-        """Return each candidate's probability, and the candidate to show."""
+    def _read(self, told: Any, n: int) -> NDArray[np.float64]:
+        """Return each candidate's probability."""
         expected = f"expected a position from 0 to {n - 1}, or {n} probabilities that sum to 1"
         try:
             answer = np.asarray(told)
         except ValueError as error:
             raise ContextError(f"on_choose returned {told!r}, {expected}") from error
         if answer.shape == () and answer.dtype.kind in "iu" and 0 <= answer < n:
-            return np.eye(n)[int(answer)], int(answer)
+            return np.asarray(np.eye(n)[int(answer)])
         if answer.shape == (n,) and answer.dtype.kind == "f":
             chance = answer.astype(np.float64)
             if np.isfinite(chance).all() and (chance >= 0).all() and abs(chance.sum() - 1) <= ROUNDING:
-                chance = chance / chance.sum()
-                return chance, int(self.rng.choice(n, p=chance))
+                return np.asarray(chance / chance.sum())
         raise ContextError(f"on_choose returned {told!r}, {expected}")
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
@@ -114,11 +109,6 @@ class FromFunction(KnownUsers):
         self._known.setdefault(user)
         self.learned += 1
         return int(self.on_learn is not None)
-
-    @property
-    def draws(self) -> bool:
-        """True, because the function may return probabilities."""
-        return True
 
     def drop(self, user: Hashable) -> None:
         """Forget a user, and call on_drop."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from coterie.arrays import Floats
 from coterie.data.logs.interactions import InteractionLog, open_interactions
 from coterie.errors import ParameterError
-from coterie.evaluation.targets import DRAWS, encode_interaction, make_target
+from coterie.evaluation.targets import encode_interaction, make_target
 
 
 def to_obp(log: Any, *, features: bool = True) -> dict[str, Any]:
@@ -56,18 +56,17 @@ def to_obp(log: Any, *, features: bool = True) -> dict[str, Any]:
     return feedback
 
 
-def action_dist(log: Any, policy: Any, *, draws: int = DRAWS, seed: int = 0) -> Floats:
+def action_dist(log: Any, policy: Any) -> Floats:
     """Return the probability that `policy` shows each action in each round of `log`: (rounds, actions, 1), as in obp.
 
     Actions are numbered as in `to_obp`. The policy is copied; it decides before each record and learns from it
-    afterwards, as in `evaluate`, where `draws` and `seed` have the same meaning. `policy` may also be "uniform",
-    "baseline" or "logged".
+    afterwards, as in `evaluate`. `policy` may also be "uniform", "baseline" or "logged".
 
     >>> action_dist({"action": [0, 1], "reward": [1, 0], "pscore": [0.5, 0.5]}, "uniform")[:, :, 0].tolist()
     [[0.5, 0.5], [0.5, 0.5]]
     """
     opened = open_interactions(log)
-    target = make_target(policy, draws, seed)
+    target = make_target(policy)
     likely = []
     for t, one in enumerate(opened.interactions):
         encoded = encode_interaction(one)

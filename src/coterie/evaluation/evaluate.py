@@ -17,7 +17,7 @@ from coterie.errors import ContextError, ParameterError
 from coterie.evaluation.estimates import ALPHA, Estimate, Sums, estimate, sums
 from coterie.evaluation.evidence import Evidence, Span, Weighed, weigh
 from coterie.evaluation.reward_model import RewardModel
-from coterie.evaluation.targets import DRAWS, Target, encode_interaction, make_target
+from coterie.evaluation.targets import Target, encode_interaction, make_target
 from coterie.policies import Policy
 
 Told = Callable[[int, int], None]  # records done, and all records
@@ -80,8 +80,6 @@ def evaluate(
     level: float = 1 - ALPHA,
     clip: float | None = None,
     rewards: tuple[float, float] | None = None,
-    draws: int = DRAWS,
-    seed: int = 0,
     told: Told = lambda done, records: None,
     skip_unsupported: bool = False,
 ) -> Evaluation:
@@ -94,10 +92,8 @@ def evaluate(
 
     `level` is the coverage of the intervals. `clip` limits weights: this reduces the variance of estimates
     and adds bias; intervals stay valid. `rewards` are the least and the largest possible reward; by default 0
-    and 1, or −1 and 1 if any is negative. For a policy that cannot give its probabilities, they are estimated
-    from `draws` draws per record, seeded by `seed`. `told(done, records)` is called from time to time, and
-    may raise to stop. With `skip_unsupported`, a policy that the log has no support for is left out with a
-    note.
+    and 1, or −1 and 1 if any is negative. `told(done, records)` is called from time to time, and may raise to
+    stop. With `skip_unsupported`, a policy that the log has no support for is left out with a note.
 
     Raises FileError if the log cannot be read, and ParameterError if a setting is not valid or the log does
     not support a policy's actions.
@@ -112,13 +108,11 @@ def evaluate(
         raise ParameterError(f"level is {level!r}, expected a number between 0 and 1, such as 0.95")
     if clip is not None and not (math.isfinite(clip) and clip > 1):
         raise ParameterError(f"clip is {clip!r}, expected a number above 1, or None to cut no weights")
-    if draws < 1:
-        raise ParameterError(f"draws is {draws!r}, expected at least 1")
     named = dict(policies) if isinstance(policies, Mapping) else {name: name for name in policies}
     if not named:
         raise ParameterError("policies names no policy; give at least one, such as 'uniform'")
     span = _span(opened, rewards)
-    targets = {name: make_target(policy, draws, seed) for name, policy in named.items()}
+    targets = {name: make_target(policy) for name, policy in named.items()}
     missing: list[str] | None = [] if skip_unsupported else None
     found = _replay(opened, targets, span, clip, told, missing)
     results = [_result(opened, name, evidence, 1 - level) for name, evidence in found.items()]

@@ -9,13 +9,13 @@ import numpy as np
 from coterie.arrays import Floats
 from coterie.data.logs.interactions import Interaction
 from coterie.errors import ParameterError
+from coterie.models.actions import named_features
 from coterie.models.candidates import Candidates
-from coterie.models.encoded import Encoded, check_features, encode, name_of
+from coterie.models.encoded import Encoded, encode, name_of
 from coterie.models.features import hash_flat
 from coterie.policies import Policy
 
 FIXED = ("uniform", "baseline", "logged")
-DRAWS = 20  # of a policy that cannot give its probabilities
 
 
 @runtime_checkable
@@ -29,7 +29,7 @@ class Target(Protocol):
         """Learn the logged action's reward."""
 
 
-def make_target(policy: Any, draws: int = DRAWS, seed: int = 0) -> Target:
+def make_target(policy: Any) -> Target:
     """Return the target for a name, a policy or a target. A policy is copied with what it has learned."""
     if isinstance(policy, str):
         if policy not in FIXED:
@@ -43,7 +43,7 @@ def make_target(policy: Any, draws: int = DRAWS, seed: int = 0) -> Target:
         raise ParameterError(
             f"policy is a {type(policy).__name__}, expected {', '.join(FIXED)} or a policy such as Hierarchical(…)"
         )
-    return Learner(copy.deepcopy(policy), draws, seed)
+    return Learner(copy.deepcopy(policy))
 
 
 @final
@@ -70,19 +70,14 @@ class Fixed:
 class Learner:
     """A policy that decides before each record, and learns from it."""
 
-    def __init__(self, policy: Policy, draws: int, seed: int) -> None:
-        self.policy, self.draws, self.seed = policy, draws, seed
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
         self.n_features: int | None = getattr(policy, "n_features", None)
         self.one_hot = bool(getattr(policy, "one_hot", False))
 
     def probabilities(self, t: int, one: Interaction, encoded: Encoded) -> Floats:
-        """Return the probability of each action; shares of draws if the policy cannot give it."""
-        policy = self.policy
-        if policy.rng is not None:
-            policy.rng = np.random.default_rng([self.seed, t])
-        found = policy.explain(one.user, self._contexts(one, encoded), draws=self.draws).probability
-        assert found is not None
-        return np.asarray(found, dtype=np.float64)
+        """Return the probability of each action."""
+        return self.policy.decide(one.user, self._contexts(one, encoded)).probability
 
     def learn(self, one: Interaction, encoded: Encoded) -> None:
         """Learn the logged action's reward."""
@@ -100,9 +95,9 @@ class Learner:
 
 def encode_interaction(one: Interaction) -> Encoded:
     """Return the actions as hashes, the format of the service's sparse model."""
-    context = check_features("the context", one.context)
+    context = named_features("the context", one.context)
     actions = [
-        (name_of(name), check_features(f"action {name!r}", own))
+        (name_of(name), named_features(f"action {name!r}", own))
         for name, own in zip(one.actions, _features(one), strict=True)
     ]
     return encode(context, actions)

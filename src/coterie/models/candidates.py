@@ -8,21 +8,11 @@ from numpy.typing import NDArray
 
 from coterie.arrays import Floats
 from coterie.errors import ContextError
+from coterie.models.actions import Action, ids_of, vectors_of
 from coterie.models.checks import check_order, check_sizes, read_items, read_numbers, without_tiny
 
 # What of an item a policy may be shown. "names": an `Action` with its id and the named features of the context.
 VIEWS = ("features", "ids", "both", "names")
-
-
-class Candidate(NamedTuple):
-    """One item, its `id` and its `features`: what `learn` takes where `contexts` is a `Candidates`.
-
-    >>> Candidates(["jazz", "news"], [[1.0, 0.0], [0.0, 2.0]])[1].id
-    'news'
-    """
-
-    id: Hashable
-    features: Floats  # (n_features,)
 
 
 @final
@@ -66,17 +56,17 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def __iter__(self) -> Iterator[Candidate]:
-        return map(Candidate, self.ids, self.features)
+    def __iter__(self) -> Iterator[Action]:
+        return map(Action, self.ids, self.features)
 
     @overload
-    def __getitem__(self, k: int | np.integer[Any]) -> Candidate: ...
+    def __getitem__(self, k: int | np.integer[Any]) -> Action: ...
     @overload
     def __getitem__(self, k: slice | Sequence[int] | NDArray[Any]) -> "Candidates": ...
     def __getitem__(self, k: Any) -> Any:
-        """Return one `Candidate` for a position, `Candidates` for a slice or several positions."""
+        """Return one `Action` for a position, `Candidates` for a slice or several positions."""
         if isinstance(k, int | np.integer):
-            return Candidate(self.ids[k], self.features[k])
+            return Action(self.ids[k], self.features[k])
         if isinstance(k, slice):
             return Candidates.trusted(self.ids[k], self.features[k])
         rows = np.asarray(k)
@@ -135,7 +125,7 @@ def read_table(features: Any, n_features: int | None = None) -> Floats:
     """Return features as float64 (items, n_features), of any norm; see `bounds.py` for the range of numbers."""
     what = "features" if n_features is None else "contexts"
     check_order(features)
-    table = read_numbers(what, features, "one row a candidate")
+    table = read_numbers(what, vectors_of(features), "one row a candidate")
     if table.ndim in (1, 2) and table.shape[0] == 0:
         raise ContextError("the candidate list is empty; give at least one candidate")
     if table.ndim != 2 or table.shape[1] == 0:
@@ -153,6 +143,8 @@ def read_table(features: Any, n_features: int | None = None) -> Floats:
 
 def read_both(contexts: Any, n_features: int) -> Candidates:
     """Return candidates of a policy that was made with n_features and one_hot."""
+    if isinstance(contexts, list | tuple) and any(isinstance(one, Action) for one in contexts):
+        contexts = Candidates(ids_of(contexts), vectors_of(contexts))
     _check_type("contexts", contexts, Candidates, "Candidates(ids, features)", n_features)
     if contexts.n_features != n_features:
         raise ContextError(
@@ -163,8 +155,8 @@ def read_both(contexts: Any, n_features: int) -> Candidates:
 
 def read_one(context: Any, n_features: int) -> Candidates:
     """Return the context of `learn`, of a policy that was made with n_features and one_hot, as a list of one."""
-    _check_type("context", context, Candidate, "a Candidate such as candidates[k]", n_features)
-    return read_both(Candidates([context.id], [context.features]), n_features)
+    _check_type("context", context, Action, "an Action such as candidates[k]", n_features)
+    return read_both([context], n_features)
 
 
 def _check_type(name: str, value: Any, kind: type, expected: str, n_features: int) -> None:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from coterie.arrays import Floats
 from coterie.errors import ContextError, CoterieError, ParameterError, PayoffError, UserError
+from coterie.models.actions import ids_of, vectors_of
 from coterie.models.ranges import MOST_SET, PRODUCT, TINY
 
 # Normalising in float64 leaves norms a rounding above 1, which changes nothing. Float32, or decimals written to a
@@ -22,7 +23,7 @@ PLAIN = frozenset({str, int, bytes, bool})  # ids that cannot be NaN: most are o
 def read_vectors(contexts: Any, n_features: int) -> NDArray[np.float64]:
     """Return candidates as float64 (candidates, n_features), each of norm at most 1."""
     check_order(contexts)
-    array = read_numbers("contexts", contexts, f"one row of {n_features} features a candidate")
+    array = read_numbers("contexts", vectors_of(contexts), f"one row of {n_features} features a candidate")
     if array.ndim in (1, 2) and array.shape[0] == 0:
         raise ContextError("the candidate list is empty; give at least one context")
     if array.ndim != 2:
@@ -132,6 +133,7 @@ def read_items(contexts: Any, name: str = "contexts", advice: str = ONE_HOT) -> 
         )
     check_order(contexts)
     check_whole(name, contexts, ContextError)
+    contexts = ids_of(contexts)
     try:
         items = contexts.tolist() if isinstance(contexts, np.ndarray) else list(contexts)
     except TypeError as error:

@@ -6,9 +6,8 @@ million.
 """
 
 import json
-import math
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from coterie.models._kernels.hierarchy.effect_keys import HashedItems
 from coterie.models.checks import without_tiny
 from coterie.models.features import hash_name, hash_names
 from coterie.models.files import to_json
-from coterie.models.ranges import LARGEST, PRODUCT
+from coterie.models.ranges import PRODUCT
 
 MOST_CROSSES = 200_000  # in one choice, to limit the cost of a decision
 
@@ -137,27 +136,6 @@ def check_crosses(context: int, features: int) -> None:
             f"{context} context features and {features} features of all actions make {context * features} crosses, "
             f"expected at most {MOST_CROSSES}; send fewer features, or fewer actions"
         )
-
-
-def check_features(what: str, features: Any) -> Mapping[str, float]:
-    """Return `features` if they are names with finite numbers, else raise."""
-    if not isinstance(features, Mapping):
-        raise ContextError(
-            f'{what} is {features!r}, expected a mapping of names to numbers, such as {{"age": 3}}'
-        )
-    for name, value in features.items():
-        if not isinstance(name, str):
-            raise ContextError(f"{what} has the name {name!r}, expected text")
-        try:
-            number = math.nan if isinstance(value, str | bytes) else float(value)
-        except (TypeError, ValueError, OverflowError):
-            number = math.nan
-        if not abs(number) <= LARGEST:
-            raise ContextError(
-                f"feature {name!r} of {what} is {value!r}, expected a finite number of at most {LARGEST:g}; "
-                "for words, put them into the name, such as {'genre=jazz': 1}"
-            )
-    return features
 
 
 def encode_items(items: list[Hashable]) -> Encoded:

@@ -208,3 +208,37 @@ def _from_json(value: Any) -> Hashable:
     if kind == "tuple":
         return tuple(_from_json(part) for part in content)
     raise ValueError(f"unknown kind of id {kind!r}")
+
+
+def pack_attributes(values: Mapping[str, Any]) -> Tensors:
+    """Return plain data by name as arrays: arrays as they are; numbers, ids, lists and dicts of these as JSON."""
+    arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+    plain = {name: _plain(value) for name, value in values.items() if name not in arrays}
+    return {**arrays, "attributes": np.frombuffer(json.dumps(plain).encode(), dtype=np.uint8)}
+
+
+def unpack_attributes(tensors: Tensors) -> dict[str, Any]:
+    """Return what `pack_attributes` packed."""
+    try:
+        plain = json.loads(take(tensors, "attributes", "u", (None,)).tobytes())
+        found = {name: _not_plain(value) for name, value in plain.items()}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise FileError(f"the attributes in the model file are damaged ({error})") from error
+    return {**found, **{name: array.copy() for name, array in tensors.items() if name != "attributes"}}
+
+
+def _plain(value: Any) -> Any:
+    """Return plain data as JSON; types are preserved, also of the keys of a dict."""
+    if isinstance(value, dict):
+        return {"dict": [[to_json(key), _plain(inner)] for key, inner in value.items()]}
+    return {"list": list(map(_plain, value))} if isinstance(value, list) else to_json(value)
+
+
+def _not_plain(value: Any) -> Any:
+    if isinstance(value, dict) and "dict" in value:
+        return {_from_json(key): _not_plain(inner) for key, inner in value["dict"]}
+    return (
+        list(map(_not_plain, value["list"]))
+        if isinstance(value, dict) and "list" in value
+        else _from_json(value)
+    )

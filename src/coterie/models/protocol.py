@@ -114,12 +114,15 @@ class UserModels(Models, Protocol):
 
 @runtime_checkable
 class Drawable(Protocol):
-    """Models that can draw from the users' posteriors, for Thompson sampling."""
+    """Models that know the users' posteriors, for Thompson sampling."""
 
-    def draw(
-        self, user: Hashable, contexts: Any, view: View, scale: float, rng: np.random.Generator
+    def chances(
+        self, user: Hashable, contexts: Any, view: View, scale: float, seed: int
     ) -> tuple[Near, Floats]:
-        """Return what `gather` does, and the sum of wⱼ·x with each w drawn from N(wⱼ, scale²·Mⱼ⁻¹)."""
+        """Return what `gather` does, and the probability that each candidate is best.
+
+        Best is the largest average of the neighbours' w̃ⱼ·x with each w̃ from N(wⱼ, scale²·Mⱼ⁻¹).
+        """
 
 
 @runtime_checkable

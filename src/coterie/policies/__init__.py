@@ -22,11 +22,11 @@ from coterie.policies.random import Random
 from coterie.policies.social.colin import CoLin
 from coterie.policies.social.gob_lin import GOBLin
 from coterie.policies.sparse_cab import SparseCAB
-from coterie.policies.sparse_hierarchical import Action, SparseHierarchical
+from coterie.policies.sparse_hierarchical import SparseHierarchical
 from coterie.policies.vw import VW
 
 __all__ = [
-    "CAB", "CLUB", "COFIBA", "DCCB", "POLICIES", "SCLUB", "VW", "Action", "Batch", "CoLin", "Decision", "DynUCB",
+    "CAB", "CLUB", "COFIBA", "DCCB", "POLICIES", "SCLUB", "VW", "Batch", "CoLin", "Decision", "DynUCB",
     "GOBLin", "Hierarchical", "LinUCB", "Outcome", "Policy", "Random", "SparseCAB", "SparseHierarchical", "load",
 ]  # fmt: skip
 

@@ -46,7 +46,7 @@ NOT_WITH = {
     "sample": {
         "one_hot": "over item ids a decision costs the same at any number of users",
         "half_life": "all models with a half-life are compared one by one",
-        "thompson": "draws are made for all users",
+        "thompson": "the probabilities are over all users",
         "engine": "an engine includes all users",
         "eligible": "a sample is of the updated users",
     },
@@ -85,7 +85,8 @@ class CAB(Policy):
     eligible
         Which users may be neighbours of others: "updated", those updated at least once, or "all" known users.
     thompson
-        Rank by the neighbourhood's average of draws from the users' posteriors, N(w, scale²·M⁻¹), not by bounds.
+        Choose by the probability that the neighbourhood's average of draws from the users' posteriors, N(w,
+        scale²·M⁻¹), is the largest, not by bounds: exact over ids, and the share in 256 draws over vectors.
     half_life
         After how many more payoffs of the same user a payoff counts half; None if all payoffs count equally.
         For tastes that change. A decision then compares users one by one, which is slower (see the docs), and there
@@ -122,6 +123,7 @@ class CAB(Policy):
         "Gentile, Li, Kar, Karatzoglou, Etrue, Zappella 2017: On context-dependent clustering of bandits"
     )
     one_hot: bool = False
+    thompson: bool = False
     half_life: float | None = None
     sample: int | None = None
     compensate: bool = True
@@ -170,7 +172,7 @@ class CAB(Policy):
             )
         elif thompson:
             raise ParameterError(
-                "thompson=True draws from one random stream, which shards do not have; leave out `engine`"
+                "thompson=True needs all users' covariances, which shards do not send; leave out `engine`"
             )
         else:
             self.models = engine.models(n_features, one_hot, eligible, compensate)
@@ -192,28 +194,30 @@ class CAB(Policy):
         contexts = self.models.read(contexts)
         scale = scale_at(self.alpha, self.learned)
         own = self.models.view(user, contexts)
-        if self.rng is not None and isinstance(self.models, Drawable):
-            near, drawn = self.models.draw(user, contexts, own, scale, self.rng)
-            return self._decision(user, contexts, Look(own, near), scale, drawn / near.members)
+        if self.thompson and isinstance(self.models, Drawable):
+            near, chances = self.models.chances(user, contexts, own, scale, self.learned)
+            return self._decision(user, contexts, Look(own, near), scale, chances)
         near = self.models.gather(user, contexts, own, scale)  # sums, each (candidates,)
         return self._decision(user, contexts, Look(own, near), scale)
 
     def _decision(
-        self, user: Hashable, contexts: Any, look: Look, scale: float, drawn: Floats | None = None
+        self, user: Hashable, contexts: Any, look: Look, scale: float, chances: Floats | None = None
     ) -> Decision:
         own, near, seen = look
         estimate = near.estimate / near.members
         width = scale * near.spread / near.members
-        score = estimate + width if drawn is None else drawn
+        score = estimate + width if chances is None else estimate
         bound = scale * own.spread
-        return Decision(user, contexts, own.estimate, bound, near.members, estimate, width, score, seen)
+        return Decision(
+            user, contexts, score, chances, estimate=own.estimate, width=bound, members=near.members,
+            near_estimate=estimate, near_width=width, seen=seen,
+        )  # fmt: skip
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
         """Update the user alone, or with all certain neighbours if the user is certain.
 
         Returns how many users were updated: 0 if the payoff waits for models that are out of reach.
         """
-        check_user(user)
         contexts = self.models.read([context])
         payoff = read_payoff(payoff)
         scale = scale_at(self.alpha, self.learned)
@@ -231,7 +235,7 @@ class CAB(Policy):
 
     def decide_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[Decision]:
         """Decide for many users at once, each among their own candidates."""
-        if self.rng is not None or not isinstance(self.models, Batched):
+        if self.thompson or not isinstance(self.models, Batched):
             return super().decide_many(users, contexts)
         check_pairs(users, contexts)
         if not len(users):
@@ -254,7 +258,7 @@ class CAB(Policy):
             return run_one_by_one(self, batch)
         candidates, payoffs, served = read_batch(batch)
         checked = Batch(batch.users, candidates, self.models.read(batch.items), payoffs, served)
-        rule = Rule(self.alpha, self.gamma, self.learned, self.rng is not None)
+        rule = Rule(self.alpha, self.gamma, self.learned, self.thompson)
         outcome = self.models.run(checked, rule, self.rng or np.random.default_rng(0))
         self.learned += int(outcome.kept.sum())
         return outcome

@@ -30,13 +30,12 @@ from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
 
-from coterie.arrays import Floats
 from coterie.errors import NumberError
 from coterie.models.batches import TOO_LARGE, names_of
 from coterie.models.checks import check_number, check_share, check_user, read_payoff
 from coterie.models.context_kind import check_kind
 from coterie.models.files import Tensors, pack_ids, unpack_ids
-from coterie.models.hierarchy.model import Exploration, HierarchicalModel, pick
+from coterie.models.hierarchy.model import Exploration, HierarchicalModel
 from coterie.models.hierarchy.remote_users import ROWS, RemoteUsers, StoredUser, UserStore
 from coterie.models.ranges import MOST_LEARNED
 from coterie.models.roster import Roster
@@ -133,14 +132,8 @@ class Hierarchical(Policy):
             self._remote = RemoteUsers(self.models, self._model)
             self._model.pairs.hold({}, ROWS)
 
-    @property
-    def draws(self) -> bool:
-        """Whether `decide` draws."""
-        return True
-
     def decide(self, user: Hashable, contexts: Any) -> Decision:
         """Score each candidate by its estimate and a bonus, and draw one by its probability of being best."""
-        check_user(user)
         contexts = self._kind.read(contexts)
         row = self._find(user)
         parts, groups = self._model.view(row, self._model.contexts(contexts))
@@ -150,14 +143,10 @@ class Hierarchical(Policy):
         shown = {name: parts[:, i] for i, name in enumerate(PARTS) if i < 2 or with_items}
         sd = np.sqrt(parts[:, 4] + parts[:, 5])
         return Decision(
-            user, contexts, parts[:, :4].sum(axis=1), sd, members, parts[:, 0], np.sqrt(parts[:, 4]), score,
-            self.models.missing(user) if self._remote and row < 0 else None, parts=shown | {"sd": sd},
-            groups=groups, probability=chances, drawn=self._draw(chances),
+            user, contexts, score, chances, estimate=parts[:, :4].sum(axis=1), width=sd, members=members,
+            near_estimate=parts[:, 0], near_width=np.sqrt(parts[:, 4]), parts=shown | {"sd": sd}, groups=groups,
+            seen=self.models.missing(user) if self._remote and row < 0 else None,
         )  # fmt: skip
-
-    def _draw(self, chances: Floats) -> int:
-        """Draw a candidate; the only one needs no draw."""
-        return 0 if len(chances) == 1 else pick(chances, self.rng.random())
 
     def decide_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[Decision]:
         """Decide for many users, after fetching all their statistics at once."""
@@ -178,24 +167,19 @@ class Hierarchical(Policy):
         return -1 if self._remote.load(user) is None else 0
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
-        """Update the user, the item and the population; return 1. `user` is None for an anonymous visitor.
+        """Update the user, the item and the population; return 1.
 
         With an engine that answers in part, while some users are not available, the payoff waits and 0 is returned.
         """
-        check_user(user)
         one = self._kind.read_one(context)
         payoff = read_payoff(payoff)
         if self._remote is not None:
-            learned = self._remote.in_turn(partial(self._learn_remote, user, copy.deepcopy(one), payoff))
-        else:
-            self._check_range(user, one)
-            self.add(user)
-            self._model.learn(self._roster.row(user), self._model.learnable(one), payoff)
-            self.learned += 1
-            learned = 1
-        if user is None:
-            self.drop(None)
-        return learned
+            return self._remote.in_turn(partial(self._learn_remote, user, copy.deepcopy(one), payoff))
+        self._check_range(user, one)
+        self.add(user)
+        self._model.learn(self._roster.row(user), self._model.learnable(one), payoff)
+        self.learned += 1
+        return 1
 
     def _check_range(self, user: Hashable, one: Any) -> None:
         """Raise if the estimate of a context is so large that its payoff cannot be learned."""

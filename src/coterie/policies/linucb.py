@@ -1,15 +1,16 @@
 """LinUCB (Chu et al., 2011), one model for all users or one per user.
 
 `shared=True` is the paper's LinUCB-SINGLE, `shared=False` its LinUCB-MULTIPLE. The bound is the same as
-CAB's, α·√(xᵀM⁻¹x·log(1+t)), with t counting the payoffs of all users. With `thompson=True` the score is w̃·x
-for one draw w̃ ~ N(w, α²·log(1+t)·M⁻¹) per decision, shared by all its candidates.
+CAB's, α·√(xᵀM⁻¹x·log(1+t)), with t counting the payoffs of all users. With `thompson=True` a candidate is chosen with
+the probability that its w̃·x is the largest, for one draw w̃ ~ N(w, α²·log(1+t)·M⁻¹): exact over ids, whose scores are
+independent; over vectors, the share in 256 draws that t decides.
 
 With `half_life`, M = I + Σ λ^age·x xᵀ and b = Σ λ^age·y x, where age counts the later payoffs of the same model and
 λ = 2^(−1/half_life): old payoffs fade, the prior does not (discounted LinUCB, Russac, Vernade, Cappé 2019).
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
@@ -24,7 +25,7 @@ from coterie.policies.base.batch import Batch, Outcome
 from coterie.policies.base.compiled import run_chunks
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.exploration import Alpha, check_alpha, check_half_life, keep_of, scale_at
-from coterie.policies.base.known_users import KnownUsers
+from coterie.policies.base.policy import Policy
 from coterie.policies.base.seed import Seed, make_rng
 
 EVERYBODY = 0  # the one row when the model is shared
@@ -32,7 +33,7 @@ EVERYBODY = 0  # the one row when the model is shared
 
 @final
 @dataclass(kw_only=True, eq=False, repr=False)
-class LinUCB(KnownUsers):
+class LinUCB(Policy):
     """Ridge regression with an upper confidence bound: all users together, or each user alone.
 
     shared
@@ -41,7 +42,7 @@ class LinUCB(KnownUsers):
         The number of later payoffs of the same model (the user's, or the shared one) after which a payoff
         counts half; None if all payoffs always count the same. For users whose preferences change.
     thompson
-        Rank by a draw from the posterior, N(w, scale²·M⁻¹), not by the bound.
+        Choose by the probability of being best under the posterior, N(w, scale²·M⁻¹), not by the bound.
     seed
         Seed of the draws: an integer, or a numpy.random.Generator.
 
@@ -65,6 +66,7 @@ class LinUCB(KnownUsers):
     thompson: bool = False
     half_life: float | None = None
     seed: Seed = 0
+    rng: np.random.Generator = field(init=False)
 
     def __post_init__(self) -> None:
         self.alpha = check_alpha(self.alpha)
@@ -76,26 +78,24 @@ class LinUCB(KnownUsers):
         self.rows = make_rows(self.n_features, self.one_hot)
         if self.shared:
             self.rows.take()
-        self._known: dict[Hashable, None] = {}
         self._learners = Roster()  # the users with a row of their own: none if the model is shared
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
-        """Score each candidate by estimate and bound, or by a draw."""
-        check_user(user)
+        """Score each candidate by estimate and bound, or give it the probability of being best."""
         contexts = self.rows.read(contexts)
         items = self.rows.numbers(contexts)
         row = EVERYBODY if self.shared else self._learners.row(user)
         scale = scale_at(self.alpha, self.learned)
         estimate, spread = self.rows.view(row, items)
         width = scale * spread
-        score = self.rows.draw(row, items, scale, self.rng) if self.thompson else estimate + width
+        chances = self.rows.chances(row, items, scale, self.learned) if self.thompson else None
+        score = estimate if self.thompson else estimate + width
         pooled = len(self._known) + (user not in self._known) if self.shared else 1
         members = np.full(len(estimate), pooled, dtype=np.int64)
-        return Decision(user, contexts, estimate, width, members, estimate, width, score)
+        return Decision(user, contexts, score, chances, estimate=estimate, width=width, members=members)
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
         """Update the user's model, or the shared one."""
-        check_user(user)
         contexts = self.rows.read([context])
         payoff = read_payoff(payoff)
         scale_at(self.alpha, self.learned)  # raises for a bad alpha before anything changes

@@ -1,7 +1,7 @@
 """RAN: a candidate uniformly at random, the baseline of every comparison."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import compress
 from typing import Any, final
 
@@ -9,19 +9,17 @@ import numpy as np
 
 from coterie.models import make_models
 from coterie.models.batches import names_of
-from coterie.models.checks import check_user, read_payoff
+from coterie.models.checks import read_payoff
 from coterie.models.files import Tensors, pack_ids, unpack_ids
-from coterie.models.protocol import TIE
 from coterie.policies.base.batch import Batch, Outcome, read_batch
-from coterie.policies.base.compiled import CHUNK
 from coterie.policies.base.decision import Decision
-from coterie.policies.base.known_users import KnownUsers
+from coterie.policies.base.policy import Policy
 from coterie.policies.base.seed import Seed, make_rng
 
 
 @final
 @dataclass(kw_only=True, eq=False, repr=False)
-class Random(KnownUsers):
+class Random(Policy):
     """Learns nothing and picks uniformly.
 
     n_features, one_hot and seed are as in every `Policy`. Raises ParameterError if a setting is not valid.
@@ -36,27 +34,20 @@ class Random(KnownUsers):
     n_features: int | None = None
     one_hot: bool = False
     seed: Seed = 0
+    rng: np.random.Generator = field(init=False)
 
     def __post_init__(self) -> None:
         self.rng = make_rng(self.seed)
         self.models = make_models(self.n_features, self.one_hot)  # checks contexts; it stays empty
-        self._known: dict[Hashable, None] = {}
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
-        """Give every candidate a random score."""
-        check_user(user)
+        """Give every candidate the same probability."""
         contexts = self.models.read(contexts)
-        nothing = np.zeros(len(contexts))
-        members = np.ones(len(contexts), dtype=np.int64)
-        score = self.rng.random(len(contexts))
-        chance = np.full(len(contexts), 1 / len(contexts))
-        return Decision(
-            user, contexts, nothing, nothing, members, nothing, nothing, score, probability=chance
-        )
+        n = len(contexts)
+        return Decision(user, contexts, np.zeros(n), np.full(n, 1 / n))
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
         """Register the user, and learn nothing else."""
-        check_user(user)
         self.models.read([context])
         read_payoff(payoff)
         self._known.setdefault(user)
@@ -64,24 +55,19 @@ class Random(KnownUsers):
         return 0
 
     def run(self, batch: Batch) -> Outcome:
-        """Play many rounds, all scores at once."""
+        """Play many rounds, all choices at once."""
         candidates, _, served = read_batch(batch)
         self.models.read(batch.items)
         n, width = candidates.shape
         choice = np.zeros(n, dtype=np.int64)
-        for start in range(0, n, CHUNK):
-            score = self.rng.random((min(CHUNK, n - start), width))  # the same random numbers as `decide`
-            choice[start : start + CHUNK] = np.argmax(score.max(axis=1, keepdims=True) - score < TIE, axis=1)
+        if width > 1:  # as `draw` does
+            reached = np.cumsum(np.full(width, 1 / width))
+            choice = np.minimum(np.searchsorted(reached, self.rng.random(n), side="right"), width - 1)
         kept = (served < 0) | (choice == served)
         users = names_of(batch.users)
         self._known |= dict.fromkeys(compress(users, kept.tolist()))
         self.learned += int(kept.sum())
         return Outcome(choice, kept, np.ones(n, dtype=np.int64), np.zeros(n, dtype=np.int64))
-
-    @property
-    def draws(self) -> bool:
-        """Every choice is random."""
-        return True
 
     def drop_item(self, item: Hashable) -> None:
         """Do nothing: nothing is learned about items."""

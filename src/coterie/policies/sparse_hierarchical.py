@@ -27,12 +27,13 @@ evaluation.
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
 from coterie.errors import ContextError, ParameterError, UserError
+from coterie.models.actions import Action, named_features
 from coterie.models.batches import names_of
 from coterie.models.checks import (
     check_count,
@@ -44,9 +45,9 @@ from coterie.models.checks import (
     read_payoff,
     read_vectors,
 )
-from coterie.models.encoded import Encoded, check_features, encode, encode_items, encode_vectors, name_of
+from coterie.models.encoded import Encoded, encode, encode_items, encode_vectors, name_of
 from coterie.models.files import Tensors
-from coterie.models.hierarchy.effects import EffectPart, Effects, Settings, pick
+from coterie.models.hierarchy.effects import EffectPart, Effects, Settings
 from coterie.models.parts import Parts
 from coterie.policies.base.batch import Batch, Outcome, check_learned, read_batch, run_one_by_one
 from coterie.policies.base.decision import Decision
@@ -57,28 +58,11 @@ MOST_SLOTS = 1 << 30
 
 
 @final
-@dataclass(frozen=True)
-class Action:
-    """An action: its id, its features, and the context of the choice.
-
-    `id` may be None. `features` and `context` map names to numbers; a word is part of the name, as in
-    {"genre=jazz": 1}.
-
-    >>> Action("blue train", {"genre=jazz": 1}, {"hour": 21}).features
-    {'genre=jazz': 1}
-    """
-
-    id: Hashable = None
-    features: Mapping[str, float] = field(default_factory=dict)
-    context: Mapping[str, float] = field(default_factory=dict)
-
-
-@final
 @dataclass(kw_only=True, eq=False, repr=False)
 class SparseHierarchical(Policy):
     """Learns effects of named features, ids, contexts and users together, with learned priors; nothing to tune.
 
-    A candidate is an `Action`, or a mapping of names to numbers: the features of an action without id. All
+    A candidate is an `Action`, or short for one: a mapping of names to numbers and words, an id or a vector. All
     candidates of one choice have the same context. With `one_hot=True` candidates are ids; with `n_features` they
     are vectors, whose features get the names f0, f1, …
 
@@ -129,23 +113,17 @@ class SparseHierarchical(Policy):
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
         """Score each candidate by its estimate and its uncertainty, and draw one."""
-        check_user(user)
         encoded = self.read(contexts)
         shown = contexts if isinstance(contexts, np.ndarray | Encoded) else list(contexts)
-        decision = self.score(user, encoded, shown)
-        assert decision.probability is not None
-        return replace(decision, drawn=pick(decision.probability, self.rng.random()))
+        return self.score(user, encoded, shown)
 
     def score(self, user: Hashable, encoded: Encoded, shown: Any, floor: float | None = None) -> Decision:
         """Return scores and probabilities, without a draw; `floor` replaces the policy's own."""
         settings = Settings(self.explore, self.gap, self.floor if floor is None else floor)
         scored = self.effects.score(user, encoded, settings, self.learned)
         estimate, width, population, action, context, own, score, chances = scored
-        alone = np.ones(len(score), dtype=np.int64)
         parts = {"population": population, "action": action, "context": context, "user": own}
-        return Decision(
-            user, shown, estimate, width, alone, estimate, width, score, probability=chances, parts=parts
-        )
+        return Decision(user, shown, score, chances, estimate=estimate, width=width, parts=parts)
 
     def contributions(self, user: Hashable, contexts: Any, k: int, most: int = 8) -> list[EffectPart]:
         """Return the largest parts of candidate k's estimate, with kinds and positions of features."""
@@ -154,7 +132,6 @@ class SparseHierarchical(Policy):
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
         """Learn one payoff, and return 1: effects of no other user change."""
-        check_user(user)
         encoded = context if isinstance(context, Encoded) else self.read([context])
         payoff = read_payoff(payoff)
         self.effects.learn(user, encoded, payoff, self.learned + 1)
@@ -167,7 +144,9 @@ class SparseHierarchical(Policy):
             return run_one_by_one(self, batch)
         candidates, payoffs, served = read_batch(batch)
         checked = Batch(names_of(batch.users), candidates, self.read(batch.items), payoffs, served)
-        settings, draws = Settings(self.explore, self.gap, self.floor), self.rng.random(len(candidates))
+        settings = Settings(self.explore, self.gap, self.floor)
+        certain = candidates.shape[1] == 1 or (self.gap == math.inf and self.floor == 0)
+        draws = np.zeros(len(candidates)) if certain else self.rng.random(len(candidates))
         outcome = self.effects.play(checked, draws, settings, self.learned)
         self.learned += int(outcome.kept.sum())
         return check_learned(outcome)
@@ -232,18 +211,25 @@ def _named(contexts: Any) -> tuple[Mapping[str, float], list[tuple[str | None, M
     if not actions:
         raise ContextError("the candidate list is empty; give at least one Action")
     found: list[tuple[str | None, Mapping[str, float]]] = []
-    context: Mapping[str, float] = actions[0].context if isinstance(actions[0], Action) else {}
-    check_features("the context", context)
-    for k, action in enumerate(actions):
-        if not isinstance(action, Action):
-            found.append((None, check_features(f"candidate {k}", action)))
-            if context:
-                raise ContextError(f"candidate {k} has no context, but the first has; all must share one")
-            continue
+    context: Mapping[str, Any] = actions[0].context if isinstance(actions[0], Action) else {}
+    for k, given in enumerate(actions):
+        action = given if isinstance(given, Action) else _as_action(given)
         if action.context is not context and action.context != context:
-            raise ContextError(f"candidate {k} has another context than the first; all must share one")
-        found.append((_id(action.id), check_features(f"candidate {k}", action.features)))
-    return context, found
+            raise ContextError(f"action {k} has another context than the first; all must share one")
+        found.append((_id(action.id), _named_or_numbered(f"action {k}", action.features)))
+    return named_features("the context", context), found
+
+
+def _as_action(given: Any) -> Action:
+    """Return the action that a mapping, a vector or an id is short for."""
+    return Action(features=given) if isinstance(given, Mapping | np.ndarray | list) else Action(given)
+
+
+def _named_or_numbered(what: str, features: Any) -> dict[str, float]:
+    """Return named features; those of a vector have the names f0, f1, …"""
+    if not isinstance(features, Mapping):
+        features = {f"f{i}": value for i, value in enumerate(features) if value}
+    return named_features(what, features)
 
 
 def _id(item: Hashable) -> str | None:

@@ -13,26 +13,27 @@ and learning, and caches the lines of items with features. So it plays 9,600 rou
 import copy
 import os
 import tempfile
-from bisect import bisect_right
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import accumulate
 from typing import Any, ClassVar, NamedTuple, final
 from urllib.parse import quote
 
 import numpy as np
 
+from coterie.arrays import Floats
 from coterie.errors import FileError, MissingExtraError, ParameterError
 from coterie.models.batches import names_of, no_outcome
 from coterie.models.candidates import Candidates
 from coterie.models.checks import check_user, read_payoff
 from coterie.models.context_kind import check_kind
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
+from coterie.models.probability import draw_from
 from coterie.policies.base.batch import Batch, Outcome, read_batch
+from coterie.policies.base.calls import ANONYMOUS
 from coterie.policies.base.decision import Decision
-from coterie.policies.base.known_users import KnownUsers
+from coterie.policies.base.policy import Policy
 from coterie.policies.base.seed import Seed, make_rng
 
 # Azure Personalizer's old default, and four settings that do well on some datasets.
@@ -63,7 +64,7 @@ class LastDecision(NamedTuple):
 
 @final
 @dataclass(kw_only=True, eq=False, repr=False)
-class VW(KnownUsers):
+class VW(Policy):
     """Vowpal Wabbit: one linear model over pairs of users and items, with random exploration.
 
     n_features
@@ -97,6 +98,7 @@ class VW(KnownUsers):
     one_hot: bool = False
     setting: str = "squarecb"
     seed: Seed = 0
+    rng: np.random.Generator = field(init=False)
 
     def __post_init__(self) -> None:
         if self.setting not in SETTINGS:
@@ -106,31 +108,23 @@ class VW(KnownUsers):
         self.rng = make_rng(self.seed)
         self._vw = _open([*SETTINGS[self.setting].split(), *FIXED])
         self._label_type = self._vw.get_label_type().value
-        self._known: dict[Hashable, None] = {}
         self._last: LastDecision | None = None
         self._texts: dict[tuple[Hashable, bytes], str] = {}  # cached lines of items with features
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
-        """Draw a candidate from Vowpal Wabbit's probabilities. They are the scores; the one drawn has 1 more."""
-        check_user(user)
+        """Return Vowpal Wabbit's probabilities, which are the scores too."""
         contexts = self._kind.read(contexts)
         lines = self._lines(contexts)
         chances = self._predict(self._own([_shared(user), *lines]))
-        choice = _draw(chances, self.rng.random())
-        self._last = LastDecision(user, lines, chances, choice)
-        score = np.array(chances)
-        score[choice] += 1
-        nothing = np.zeros(len(lines))
         members = np.full(len(lines), self._members(user))
-        chance = np.array(chances)
-        return Decision(
-            user, contexts, nothing, nothing, members, nothing, nothing, score, probability=chance
-        )
+        return Decision(user, contexts, chances, chances, estimate=np.zeros(len(lines)), members=members)
 
-    @property
-    def draws(self) -> bool:
-        """Every choice is drawn."""
-        return True
+    def draw(self, decision: Decision) -> int:
+        """Draw a candidate, and keep the decision, to learn from it."""
+        k = super().draw(decision)
+        lines = self._lines(decision.contexts)
+        self._last = LastDecision(decision.user, lines, decision.probability.tolist(), k)
+        return k
 
     def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
         """Return all users, including `user`: there is one model."""
@@ -138,17 +132,8 @@ class VW(KnownUsers):
         self._kind.read_one(context)
         return list(self._known | {user: None})
 
-    def explain(self, user: Hashable, contexts: Any, draws: int = 100) -> Decision:
-        """Return what `choose` would do now, without moving the random stream or the decision to learn from."""
-        before = self._last
-        try:
-            return super().explain(user, contexts, draws)
-        finally:
-            self._last = before
-
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
         """Learn from the last decision's list, or from `context` alone if it does not belong to that decision."""
-        check_user(user)
         [line] = self._lines(self._kind.read_one(context))
         payoff = read_payoff(payoff)
         last = self._last
@@ -176,13 +161,13 @@ class VW(KnownUsers):
             # Examples from the parser change the model's counters when returned, so they must be learned.
             examples = self._parse(texts) if place < 0 else self._own(texts)
             chances = self._predict(examples)
-            k = _draw(chances, self.rng.random())
+            k = draw_from(chances, self.rng)
             outcome.choice[t], outcome.members[t] = k, self._members(user)
-            self._last = LastDecision(user, texts[1:], chances, k)
+            self._last = LastDecision(user, texts[1:], chances.tolist(), k)
             if place in (-1, k):
                 if place >= 0:
                     examples = self._parse(texts)
-                self._teach(examples, k, float(payoffs[t, k if place < 0 else 0]), chances[k])
+                self._teach(examples, k, float(payoffs[t, k if place < 0 else 0]), float(chances[k]))
                 outcome.kept[t], outcome.updated[t] = True, 1
                 known.setdefault(user)
                 self.learned += 1
@@ -219,10 +204,11 @@ class VW(KnownUsers):
         library = import_module("pylibvw")
         return [library.example(self._vw, self._label_type, line) for line in lines]
 
-    def _predict(self, examples: list[Any]) -> list[float]:
+    def _predict(self, examples: list[Any]) -> Floats:
         """Return the candidates' probabilities."""
         self._vw.predict_multi(examples)
-        chances: list[float] = examples[0].get_action_scores()
+        chances: Floats = np.array(examples[0].get_action_scores())
+        chances /= chances.sum()
         return chances
 
     def _teach(self, examples: list[Any], k: int, payoff: float, chance: float) -> None:
@@ -303,10 +289,4 @@ def _text(name: Hashable) -> str:
 
 
 def _shared(user: Hashable) -> str:
-    return f"shared |U u{_text(user)}"
-
-
-def _draw(chances: list[float], point: float) -> int:
-    """Return the candidate at a point of [0, 1), divided in proportion to the probabilities."""
-    ends = list(accumulate(chances))
-    return min(bisect_right(ends, point * ends[-1]), len(chances) - 1)
+    return "shared |U" if user in (None, ANONYMOUS) else f"shared |U u{_text(user)}"

@@ -156,7 +156,7 @@ def test_components_are_those_of_a_search() -> None:
     for n in (1, 2, 5, 30, 80):
         graph = LayeredGraph()
         for _ in range(n):
-            graph.arrive(rng)
+            graph.arrive(n)
         for share in (0.0, 0.5, 0.9, 1.0):
             layer = rng.random(len(graph.ends) - n // 2 * (share == 0.9)) >= share
             alive = {frozenset(map(int, e)) for e in graph.ends[graph.alive(layer)]}

@@ -32,7 +32,7 @@ def test_dynucb_equals_its_twin_choice_for_choice(one_hot: bool, thompson: bool)
                 for model in (policy, twin):
                     model.drop(visit.user)
                     model.add("waiting")
-            assert policy.explain(visit.user, visit.contexts, draws=0).members[0] == twin.members(visit.user)
+            assert policy.decide(visit.user, visit.contexts).members[0] == twin.members(visit.user)
             home = twin.cluster.get(visit.user, twin.next)
             near = {user for user, cluster in twin.cluster.items() if cluster == home}
             assert set(policy.neighbours(visit.user, visit.contexts[0])) == near | {visit.user}
@@ -73,19 +73,18 @@ def test_cluster_statistics_are_never_stale(one_hot: bool) -> None:
     assert moves > 5
 
 
-def test_a_user_moves_to_the_nearest_cluster_by_hand() -> None:
+def test_a_user_moves_to_the_nearest_cluster_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cluster 0 has ann, who was paid 1 three times for jazz: w̄ = 3/4. Cluster 1 is empty: w̄ = 0.
 
     Bob's first payoff for jazz is -1 and is added to his cluster as well. His w is -1/2. If he starts in
     cluster 0, its w̄ becomes 2/5, at 0.9 from him, and the empty cluster's 0 is nearer: he moves, and cluster
     0's w̄ is 3/4 again.
     """
+    monkeypatch.setattr("coterie.policies.clustering.dynucb.newcomers_cluster", lambda *_: 0)
     policy = DynUCB(one_hot=True, k=2)
-    policy._upcoming = 0
     for _ in range(3):
         policy.learn("ann", "jazz", 1.0)
     assert policy._cluster_of(0) == 0
-    policy._upcoming = 0
     policy.learn("bob", "jazz", -1.0)
     assert policy._cluster_of(1) == 1
     assert policy.neighbours("bob", "jazz") == ["bob"]

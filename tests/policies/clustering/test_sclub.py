@@ -43,7 +43,7 @@ def test_sclub_equals_its_twin_choice_for_choice(one_hot: bool) -> None:
                     model.drop((t // 50) % 6)
                     model.add(f"late {t}")
             assert set(policy.neighbours(visit.user, visit.contexts[0])) == twin.of(visit.user) | {visit.user}
-            members = policy.explain(visit.user, visit.contexts, draws=0).members[0]
+            members = policy.decide(visit.user, visit.contexts).members[0]
             assert members == len(twin.of(visit.user) | {visit.user})
             counts.append(len(twin.clusters))
 

@@ -48,9 +48,6 @@ def evaluate(
     user_path: Annotated[
         str, typer.Option(help="The path of the user's id in the context of a dsjson file.")
     ] = "user.id",
-    draws: Annotated[
-        int, typer.Option(help="Draws per decision for policies that cannot give their probabilities.", min=1)
-    ] = 20,
     seed: Annotated[int, typer.Option(help="Seed of the policies.", min=0)] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the page and the numbers.")] = Path("out/evaluate"),
     as_json_: JsonOption = False,
@@ -76,8 +73,6 @@ def evaluate(
             level=level,
             clip=clip,
             rewards=rewards,
-            draws=draws,
-            seed=seed,
             told=lambda done, _: progress.update(task, completed=done),
         )
     page = write_evaluation(found, out / "evaluation.html")

@@ -11,10 +11,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from coterie.experiments.run.trace import SCHEMA
+from coterie.models.actions import Action
 from coterie.models.batches import Batch, Outcome
 from coterie.models.candidates import project
 from coterie.policies import Policy
-from coterie.policies.sparse_hierarchical import Action
 
 
 def play_blocks(

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from coterie.data.rounds import Round
 from coterie.errors import UserError
-from coterie.models.candidates import Candidate, Candidates
+from coterie.models.actions import Action
+from coterie.models.candidates import Candidates
 from coterie.policies import Policy
 from coterie.policies.base.batch import Batch
-from coterie.policies.sparse_hierarchical import Action
 
 BATCH = 250  # rounds
 
@@ -71,7 +71,7 @@ def _name(context: Any) -> str | None:
     """Return an item's id as text; None if it has features only."""
     if isinstance(context, np.ndarray):
         return None
-    return str(context.id if isinstance(context, Candidate | Action) else context)
+    return str(context.id if isinstance(context, Action) else context)
 
 
 def _batches(rounds: Iterable[Round]) -> Iterator[list[Round]]:
@@ -117,7 +117,7 @@ def _gathered(lists: list[Candidates]) -> tuple[Candidates, NDArray[np.int64]]:
     An item whose features change between lists counts as two items with one id.
     """
     place: dict[tuple[Hashable, bytes], int] = {}
-    items: list[Candidate] = []
+    items: list[Action] = []
     for shown in lists:
         for item in shown:
             key = (item.id, item.features.tobytes())

@@ -15,10 +15,10 @@ from coterie.data.rounds import Round
 from coterie.errors import ParameterError
 from coterie.experiments.run.specs import Spec, make_policy
 from coterie.experiments.run.worlds import World, make_world
+from coterie.models.actions import Action
 from coterie.models.batches import Batch
 from coterie.models.candidates import project
 from coterie.policies import POLICIES, Policy
-from coterie.policies.sparse_hierarchical import Action
 
 FRIENDS = "friends"
 # The code that determines a trace: policies, models, data, and the modules that play a run.

@@ -9,7 +9,8 @@ import polars as pl
 
 from coterie.data.rounds import Round
 from coterie.experiments.run.worlds import World
-from coterie.models.candidates import Candidate, Candidates
+from coterie.models.actions import Action
+from coterie.models.candidates import Candidates
 
 N_ITEMS = 32
 N_USERS = 60
@@ -76,12 +77,12 @@ def _items(world: World, rounds: Iterable[Round]) -> dict[int, list[Item]]:
 
 
 def _id(context: Any) -> Any:
-    return context.id if isinstance(context, Candidate) else context
+    return context.id if isinstance(context, Action) else context
 
 
 def _alone(context: Any) -> Any:
     """Return a list with this candidate only."""
-    if isinstance(context, Candidate):
+    if isinstance(context, Action):
         return Candidates.trusted([context.id], context.features[None])
     return [context]
 
@@ -91,7 +92,7 @@ def _surest(policy: Any, user: Hashable, families: dict[int, list[Item]]) -> lis
     surest = []
     for items in families.values():
         items = items[: max(2, 2 * N_ITEMS // len(families))]
-        items.sort(key=lambda item: float(policy.explain(user, _alone(item.context), draws=0).width[0]))
+        items.sort(key=lambda item: float(policy.decide(user, _alone(item.context)).width[0]))
         surest += items[: (len(items) + 1) // 2]
     return surest
 

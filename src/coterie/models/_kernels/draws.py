@@ -74,14 +74,3 @@ def mix_floor(chances: Floats, floor: float) -> None:
     """Mix probabilities with a share of uniform choices."""
     for k in range(len(chances)):
         chances[k] = (1.0 - floor) * chances[k] + floor / len(chances)
-
-
-@jit
-def pick(chances: Floats, draw: float) -> int:
-    """Return the candidate drawn by `draw`, a uniform number in [0, 1)."""
-    reached = 0.0
-    for k in range(chances.shape[0] - 1):
-        reached += chances[k]
-        if draw < reached:
-            return k
-    return int(chances.shape[0]) - 1

@@ -11,7 +11,6 @@ from numpy.random import Generator
 
 from coterie.arrays import Floats
 from coterie.errors import FileError
-from coterie.models._kernels.draws import pick
 from coterie.models._kernels.hierarchy import few_items, loop
 from coterie.models._kernels.hierarchy.arrays import FEW, Contexts
 from coterie.models._kernels.hierarchy.population import score, view
@@ -24,7 +23,7 @@ from coterie.models.hierarchy.refit import keep_sums, refit_if_due
 from coterie.models.rows.chunks import Chunk, Items
 from coterie.models.rows.means import Means
 
-__all__ = ["Exploration", "HierarchicalModel", "pick"]
+__all__ = ["Exploration", "HierarchicalModel"]
 
 
 class Exploration(NamedTuple):

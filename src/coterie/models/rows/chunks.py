@@ -6,7 +6,7 @@ from typing import Any, final
 import numpy as np
 
 from coterie.models._kernels.rows.club import play_club
-from coterie.models._kernels.rows.dynucb import Clusters, nearest, play_dynucb
+from coterie.models._kernels.rows.dynucb import Clusters, nearest, newcomers_cluster, play_dynucb
 from coterie.models._kernels.rows.game import Game, People
 from coterie.models._kernels.rows.linucb import play_linucb
 from coterie.models._kernels.rows.sclub import partner
@@ -14,7 +14,7 @@ from coterie.models.batches import Batch, as_rounds
 from coterie.models.rows.ridge_rows import RidgeRows
 
 __all__ = [
-    "Chunk", "Clusters", "Game", "Items", "nearest", "partner",
+    "Chunk", "Clusters", "Game", "Items", "nearest", "newcomers_cluster", "partner",
     "play_club", "play_dynucb", "play_linucb",
 ]  # fmt: skip
 

@@ -8,7 +8,6 @@ import math
 from typing import final
 
 import numpy as np
-from numpy.random import Generator
 
 from coterie.arrays import Bools, Ints
 from coterie.errors import FileError
@@ -28,11 +27,14 @@ class LayeredGraph:
         self.n_nodes = 0
         self.ends: Ints = np.empty((0, 2), dtype=np.int64)  # (edges, 2)
 
-    def arrive(self, rng: Generator | None, among: Ints | None = None) -> int:
-        """Add a node with random edges to earlier nodes, or to those in `among`; without `rng`, edges to all."""
+    def arrive(self, seed: int | None, among: Ints | None = None) -> int:
+        """Add a node with random edges to earlier nodes, or to those in `among`; without `seed`, edges to all.
+
+        The edges follow from `seed` and the number of nodes.
+        """
         others = np.arange(self.n_nodes) if among is None else among
-        if rng is not None and len(others):
-            n = len(others) + 1
+        if seed is not None and len(others):
+            n, rng = len(others) + 1, np.random.default_rng([seed, self.n_nodes])
             drawn = rng.random(len(others)) < 3 * math.log(n) / n
             others = others[drawn] if drawn.any() else others[[int(rng.integers(len(others)))]]
         new = np.column_stack([others, np.full(len(others), self.n_nodes)])

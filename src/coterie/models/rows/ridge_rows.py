@@ -10,7 +10,6 @@ from collections.abc import Hashable
 from typing import Any, Self
 
 import numpy as np
-from numpy.random import Generator
 from numpy.typing import NDArray
 
 from coterie.arrays import Floats, Ints
@@ -97,11 +96,10 @@ class RidgeRows(ABC):
         self._kernels.view(self.rows, row, items, np.arange(len(items)), *found)
         return found
 
-    def draw(self, row: int, items: NDArray[Any], scale: float, rng: Generator) -> Floats:
-        """Return w̃·x for each candidate, one w̃ ~ N(w, scale² M⁻¹) for all; a repeated item gets one draw."""
-        score = np.empty(len(items))
-        self._kernels.draw(self.rows, row, items, np.arange(len(items)), scale, rng, score)
-        return score
+    def chances(self, row: int, items: NDArray[Any], scale: float, seed: int) -> Floats:
+        """Return the probability that each candidate's w̃·x is the largest, w̃ ~ N(w, scale² M⁻¹)."""
+        found: Floats = self._kernels.chances(self.rows, row, items, np.arange(len(items)), scale, seed)
+        return found
 
     def update(self, row: int, items: NDArray[Any], payoff: float) -> None:
         """Update a row with the payoff of the first of `items`."""

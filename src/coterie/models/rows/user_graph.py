@@ -7,7 +7,6 @@ serving a row of it visits the whole component.
 from typing import Any, final
 
 import numpy as np
-from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
@@ -54,10 +53,10 @@ class UserGraph:
         if n > len(graph.head) or stored > room:
             self.rows = kernels.grown(graph, n if n <= len(graph.head) else 2 * n, n)
 
-    def arrive(self, rng: Generator) -> None:
-        """Add a row that has learned nothing."""
+    def arrive(self, seed: int) -> None:
+        """Add a row that has learned nothing; its edges follow from `seed` and its number."""
         self.fit()
-        kernels.arrive(self.rows, self.pools.rows, self.p, rng)
+        kernels.arrive(self.rows, self.pools.rows, self.p, seed)
 
     def cut_edges(self, row: int, alpha2: float) -> None:
         """Cut the row's edges to rows that differ too much, and split components."""

@@ -99,22 +99,15 @@ class Dense:
         near = self.gather_many(users, contexts, views, scale)
         return [Look(*one) for one in zip(views, near, strict=True)]
 
-    def draw(
-        self, user: Hashable, contexts: Floats, view: View, scale: float, rng: np.random.Generator
+    def chances(
+        self, user: Hashable, contexts: Floats, view: View, scale: float, seed: int
     ) -> tuple[Near, Floats]:
-        """Return what `gather` does, and the sum of the neighbours' draws: each w ~ N(wⱼ, scale²·Mⱼ⁻¹) once.
-
-        The idle neighbours are the same for every candidate that has any, so one draw stands for their sum.
-        """
-        rows = self._known.n_rows
-        normals = rng.standard_normal((rows, self.n_features))
-        near = kernels.draw_all(*self._panels[:2], rows, normals, contexts, *view, scale)
-        idle, spread = self._idle_near(user, contexts, view, scale)
-        drawn: Floats = near[3]
-        if count := self._known.count_without_row(user):
-            together = scale * np.sqrt(count) * rng.standard_normal(self.n_features)
-            drawn = drawn + (idle > 0) * (contexts * together).sum(axis=1)
-        return Near(near[0].astype(np.int64) + idle, near[1], near[2] + idle * spread), drawn
+        """Return what `gather` does, and the probability that each candidate's average draw is the largest."""
+        idle = self._known.count_without_row(user)
+        near, chances = kernels.chances(
+            *self._panels[:2], self._known.n_rows, contexts, *view, scale, float(idle), seed
+        )
+        return Near(near[0].astype(np.int64), near[1], near[2]), chances
 
     def neighbours(self, user: Hashable, contexts: Floats, view: View, scale: float) -> list[Hashable]:
         """Return the neighbours for the first candidate."""

@@ -46,20 +46,13 @@ class Fading:
         idle, spread = self._idle_near(user, contexts, view, scale)
         return Near(near[0].astype(np.int64) + idle, near[1], near[2] + idle * spread)
 
-    def draw(
-        self, user: Hashable, contexts: Any, view: View, scale: float, rng: np.random.Generator
+    def chances(
+        self, user: Hashable, contexts: Any, view: View, scale: float, seed: int
     ) -> tuple[Near, Floats]:
-        """Return what `gather` does, and the sum of the neighbours' draws: each w ~ N(wⱼ, scale²·Mⱼ⁻¹) once.
-
-        The idle neighbours are the same for every candidate that has any, so one draw stands for their sum.
-        """
-        near = kernels.draw_near(*self._question(contexts), *view, scale, rng)
-        idle, spread = self._idle_near(user, contexts, view, scale)
-        drawn: Floats = near[3]
-        if count := self._known.count_without_row(user):
-            together = self.ridges.draw(-1, self.ridges.numbers(contexts), scale * np.sqrt(count), rng)
-            drawn = drawn + (idle > 0) * together
-        return Near(near[0].astype(np.int64) + idle, near[1], near[2] + idle * spread), drawn
+        """Return what `gather` does, and the probability that each candidate's average draw is the largest."""
+        idle = self._known.count_without_row(user)
+        near, chances = kernels.chances(*self._question(contexts), *view, scale, idle, seed)
+        return Near(near[0].astype(np.int64), near[1], near[2]), chances
 
     def neighbours(self, user: Hashable, contexts: Any, view: View, scale: float) -> list[Hashable]:
         """Return the neighbours for the first candidate."""

@@ -71,24 +71,20 @@ class OneHot:
         """Do what `gather` does for several users."""
         return [self.gather(u, c, v, scale) for u, c, v in zip(users, contexts, views, strict=True)]
 
-    def draw(
-        self,
-        user: Hashable,
-        contexts: Sequence[Hashable],
-        view: View,
-        scale: float,
-        rng: np.random.Generator,
+    def chances(
+        self, user: Hashable, contexts: Sequence[Hashable], view: View, scale: float, seed: int
     ) -> tuple[Near, Floats]:
-        """Return what `gather` does, and the sum of the neighbours' draws.
+        """Return what `gather` does, and the probability that each candidate's average draw is the largest.
 
-        On an item the users' posteriors are independent normals of deviation scale · spread, so their sum is
-        a normal too, and one number for each item draws it exactly.
+        On an item the users' posteriors are independent normals of deviation scale · spread, so their average is
+        a normal too, and the probabilities are exact.
         """
         members, sums = self._gather(user, contexts, view, scale)
-        place: dict[Hashable, int] = {}
-        where = [place.setdefault(item, len(place)) for item in contexts]
-        normal = rng.standard_normal(len(place))[where]
-        return Near(members, sums[0], sums[1]), sums[0] + scale * np.sqrt(sums[2]) * normal
+        listed: dict[Hashable, int] = {}
+        columns = np.array([listed.setdefault(item, len(listed)) for item in contexts], dtype=np.int64)
+        found = np.empty((4, len(columns)))
+        loop.write_chances(columns, members, sums, scale, *found)
+        return Near(members, sums[0], sums[1]), found[2]
 
     def neighbours(
         self, user: Hashable, contexts: Sequence[Hashable], view: View, scale: float

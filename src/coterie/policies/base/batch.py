@@ -69,7 +69,7 @@ def run_one_by_one(policy: Any, batch: Batch) -> Outcome:
     for t, user in enumerate(batch.users):
         contexts = pick(batch.items, candidates[t])
         decision = policy.decide(user, contexts)
-        k = decision.choice
+        k = policy.draw(decision)
         outcome.choice[t], outcome.members[t] = k, decision.members[k]
         if served[t] >= 0 and served[t] != k:
             continue

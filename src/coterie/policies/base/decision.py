@@ -1,7 +1,6 @@
 """A policy's estimates for each candidate, and its choice."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Any, final
 
@@ -11,12 +10,8 @@ from numpy.typing import NDArray
 from coterie.arrays import Floats
 from coterie.errors import NumberError
 from coterie.models.candidates import Candidates
+from coterie.models.probability import first_best
 from coterie.models.protocol import TIE, Seen, View
-
-
-def first_best(score: Floats) -> int:
-    """Return the first candidate whose score is within rounding of the best."""
-    return int(np.argmax(score.max() - score < TIE))
 
 
 def ranked(score: Floats) -> list[int]:
@@ -36,11 +31,31 @@ def ranked(score: Floats) -> list[int]:
 
 
 @final
-@dataclass(frozen=True, eq=False)
 class Decision:
-    """A policy's estimates for each candidate: the user's own, the neighbourhood's, and the score.
+    """A policy's score and probability of each candidate, and what they are made of.
 
-    All arrays have one number per candidate. Prints as a table.
+    All arrays have one number per candidate. `probability` is the share with which `choose` takes each candidate in
+    the policy's present state; if it is not given, the best score has 1. Prints as a table.
+
+    user, contexts
+        What was asked.
+    score
+        The policy ranks by it.
+    probability
+        Sums to 1.
+    estimate, width
+        The user's own estimate of the payoff, and the confidence bound around it; by default the score, and 0.
+    members, near_estimate, near_width
+        How many users' models the decision uses, including the user's own, and their average estimate and width; by
+        default 1, and the user's own.
+    seen
+        The users included, if some shards could not be reached; else None.
+    parts
+        The parts of the estimate, for policies that have them.
+    groups
+        The user's probability of each group, for policies with groups.
+    choice
+        The most probable candidate's position, the first of several.
 
     >>> from coterie import CAB
     >>> told = CAB(one_hot=True, alpha=0.5).explain("ann", ["jazz", "news"])
@@ -50,41 +65,57 @@ class Decision:
     1
     """
 
-    user: Any
-    contexts: Sequence[Any] | Candidates
-    estimate: Floats  # the user's own estimate of the payoff
-    width: Floats  # the confidence bound around it
-    members: NDArray[np.int64]  # how many users' models the decision uses, including the user's own
-    near_estimate: Floats  # their average estimate
-    near_width: Floats  # their average width
-    score: Floats  # the policy ranks by it
-    seen: Seen | None = None  # the users included, if some shards could not be reached; else None
-    probability: Floats | None = None  # each candidate's probability, if the choice is drawn
-    drawn: int | None = None  # the drawn candidate, in that case
-    parts: Mapping[str, Floats] | None = None  # the parts of the estimate, for policies that have them
-    groups: Floats | None = None  # the user's probability of each group, for policies with groups
+    probability: Floats
+    members: NDArray[np.int64]
 
-    def __post_init__(self) -> None:
-        if not np.isfinite(self.score).all():
-            k = int(np.argmin(np.isfinite(self.score)))
+    def __init__(
+        self,
+        user: Any,
+        contexts: Sequence[Any] | Candidates,
+        score: Floats,
+        probability: Floats | None = None,
+        *,
+        estimate: Floats | None = None,
+        width: Floats | None = None,
+        members: NDArray[np.int64] | None = None,
+        near_estimate: Floats | None = None,
+        near_width: Floats | None = None,
+        seen: Seen | None = None,
+        parts: Mapping[str, Floats] | None = None,
+        groups: Floats | None = None,
+    ) -> None:
+        if not np.isfinite(score).all():
+            k = int(np.argmin(np.isfinite(score)))
             raise NumberError(
-                f"the score of candidate {k} is {self.score[k]}, expected a finite number: the model, or a parameter "
+                f"the score of candidate {k} is {score[k]}, expected a finite number: the model, or a parameter "
                 "of the policy, is out of range; empty the model, or set other parameters"
             )
-
-    @property
-    def choice(self) -> int:
-        """The chosen candidate's position."""
-        return first_best(self.score) if self.drawn is None else self.drawn
+        n = len(score)
+        self.user, self.contexts, self.score = user, contexts, score
+        self.estimate = score if estimate is None else estimate
+        self.width = np.zeros(n) if width is None else width
+        self.members = np.ones(n, dtype=np.int64) if members is None else members
+        self.near_estimate = self.estimate if near_estimate is None else near_estimate
+        self.near_width = self.width if near_width is None else near_width
+        self.seen, self.parts, self.groups = seen, parts, groups
+        if probability is None:
+            self.choice: int = first_best(score)
+            self.probability = np.zeros(n)
+            self.probability[self.choice] = 1.0
+        else:
+            self.choice = int(probability.argmax())
+            self.probability = probability
 
     @property
     def ranking(self) -> list[int]:
-        """All positions, best first; a drawn one comes before the others."""
+        """All positions: the choice, then the others by their scores."""
+        return self.ranking_with(self.choice)
+
+    def ranking_with(self, first: int) -> list[int]:
+        """Return all positions: `first`, then the others by their scores."""
         order = ranked(self.score)
-        if self.drawn is not None:
-            order.remove(self.drawn)
-            order.insert(0, self.drawn)
-        return order
+        order.remove(first)
+        return [first, *order]
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one plain dict per candidate, in list order."""
@@ -100,7 +131,7 @@ class Decision:
                 "near_width": float(self.near_width[k]),
                 **{name: float(part[k]) for name, part in (self.parts or {}).items()},
                 "score": float(self.score[k]),
-                **({} if self.probability is None else {"probability": float(self.probability[k])}),
+                "probability": float(self.probability[k]),
                 "chosen": k == choice,
             }
             for k in range(len(self.score))
@@ -165,10 +196,12 @@ class Decision:
 
 
 def decide_with(
-    user: Any, contexts: Any, own: View, near: View, scale: float, members: int, score: Floats | None = None
+    user: Any, contexts: Any, own: View, near: View, scale: float, members: int, chances: Floats | None = None
 ) -> Decision:
-    """Return the decision by the estimate and bound of a group of `members` users, or by a drawn score."""
+    """Return the decision by the estimate and bound of a group of `members` users, or by chances."""
     width = scale * near.spread
-    count = np.full(len(width), members, dtype=np.int64)
-    found = near.estimate + width if score is None else score
-    return Decision(user, contexts, own.estimate, scale * own.spread, count, near.estimate, width, found)
+    return Decision(
+        user, contexts, near.estimate + width if chances is None else near.estimate, chances,
+        estimate=own.estimate, width=scale * own.spread, near_estimate=near.estimate, near_width=width,
+        members=np.full(len(width), members, dtype=np.int64),
+    )  # fmt: skip

@@ -6,22 +6,32 @@ import os
 import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
 from threading import RLock
 from typing import Any, ClassVar, Self
 
-import numpy as np
 from numpy.random import Generator
 
-from coterie.errors import FileError, NumberError, ParameterError
+from coterie.errors import FileError, NumberError, ParameterError, UserError
 from coterie.models.batches import REFUSED, check_learned, names_of, no_outcome
-from coterie.models.checks import check_count, check_pairs, read_items
-from coterie.models.files import State, Tensors, read_file, write_file
+from coterie.models.checks import check_pairs, check_user, read_items, read_payoff
+from coterie.models.context_kind import check_kind
+from coterie.models.files import State, Tensors, pack_attributes, read_file, unpack_attributes, write_file
 from coterie.models.forget import without_item
+from coterie.models.probability import pick
 from coterie.policies.base.batch import Batch, Outcome, read_batch, run_one_by_one
+from coterie.policies.base.calls import check_calls, has_anonymous
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.lock import take_turns
+from coterie.policies.base.seed import make_rng
 from coterie.policies.base.warm_start import as_batch, read_log
+
+NOT_LEARNED = (
+    "_lock",
+    "_offered",
+    "rng",
+    "learned",
+    "seed_number",
+)  # `save` writes them in another way, if at all
 
 
 class Policy(ABC):
@@ -66,15 +76,21 @@ class Policy(ABC):
     not_saved: ClassVar[tuple[str, ...]] = ()  # parameters of the running program, which `load` may be given
     takes_both: ClassVar[bool] = False  # whether it takes n_features and one_hot together, for `Candidates`
     _lock: RLock  # held by every public method while it runs
+    _known: dict[Hashable, None]  # the known users, unless a policy keeps them in another way
+    _offered: Any = ()  # what `choose` was given last
     replays: ClassVar[bool] = True  # whether the same payoffs in the same order give the same state
     takes_names: ClassVar[bool] = False  # whether contexts may combine ids, named features and a context
+    n_features: int | None = None  # how long vectors are, if it reads vectors
+    one_hot: bool = False  # whether it reads ids
     learned: int = 0  # how many payoffs were learned
-    rng: Generator | None = None  # the random generator, if any is used
+    rng: Generator | None = None  # the random stream of choices, if any was used
+    seed_number: int = 0  # with the state, decides what is random in learning
 
     def __new__(cls, *_args: Any, **_parameters: Any) -> Self:
         """Give each policy its lock, independent of its constructor."""
         policy = super().__new__(cls)
         policy._lock = RLock()
+        policy._known = {}
         return policy
 
     def __getstate__(self) -> dict[str, Any]:
@@ -100,40 +116,72 @@ class Policy(ABC):
             return {name: copy.deepcopy(value, memo) for name, value in vars(self).items() if name != "_lock"}
 
     def __init_subclass__(cls) -> None:
+        check_calls(cls)
         take_turns(cls)
+
+    def read(self, contexts: Any) -> Any:
+        """Check candidates: return a list of ids, an array (candidates, n_features) of vectors, or `Candidates`."""
+        return check_kind(self.n_features, self.one_hot).read(contexts)
+
+    read_payoff = staticmethod(read_payoff)
 
     @abstractmethod
     def decide(self, user: Hashable, contexts: Any) -> Decision:
-        """Choose among `contexts` for `user`, and return the reasons. Changes only the random stream."""
+        """Return each candidate's score and probability for `user`, and the reasons. Changes nothing."""
 
     @abstractmethod
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
-        """Learn the `payoff` of `user` for `context`, and return how many users' models were updated."""
+        """Learn the `payoff` of `user` for `context`, and return how many users' models were updated.
 
-    @abstractmethod
+        The random stream does not move: what is random in learning follows from the seed and the state.
+        """
+
     def add(self, user: Hashable) -> None:
         """Register `user` before the first payoff. Does nothing if the user is known."""
+        check_user(user)
+        self._known.setdefault(user)
 
-    @abstractmethod
     def drop(self, user: Hashable) -> None:
         """Forget `user`, but not what others learned from the user's payoffs. Raises UserError if unknown."""
+        check_user(user)
+        if user not in self._known:
+            raise UserError(f"user {user!r} is not known, so cannot be dropped")
+        del self._known[user]
 
     @property
-    @abstractmethod
     def users(self) -> Sequence[Hashable]:
         """The known users, in no particular order."""
+        return list(self._known)
 
-    @abstractmethod
     def tensors(self) -> Tensors:
-        """Return all that was learned, as arrays."""
+        """Return all that was learned, as arrays: here, all attributes of plain data that are not parameters."""
+        return pack_attributes({name: vars(self)[name] for name in self._learned_names()})
 
-    @abstractmethod
     def restore(self, tensors: Tensors) -> None:
         """Restore what `tensors` returned. Raises FileError if the arrays contradict each other."""
+        found = unpack_attributes(tensors)
+        if set(found) != set(self._learned_names()):
+            raise FileError(f"the model file has {sorted(found)}, expected {sorted(self._learned_names())}")
+        vars(self).update(found)
+
+    def _learned_names(self) -> list[str]:
+        return [name for name in vars(self) if name not in {*self.parameters, *NOT_LEARNED}]
 
     def choose(self, user: Hashable, contexts: Any) -> int:
-        """Return the position in `contexts` of the candidate to show to `user`. Changes only the random stream."""
-        return self.decide(user, contexts).choice
+        """Return the position in `contexts` of the candidate to show to `user`, drawn by `decide`'s probabilities.
+
+        Moves the random stream by one number, or by none if a candidate has probability 1; changes nothing else.
+        """
+        return self.draw(self.decide(user, contexts))
+
+    def draw(self, decision: Decision) -> int:
+        """Return a candidate's position, drawn by the probabilities of a decision, as `choose` does."""
+        self._offered = decision.contexts
+        if decision.probability[decision.choice] == 1:
+            return decision.choice
+        if self.rng is None:
+            self.rng = make_rng(getattr(self, "seed", 0))
+        return pick(decision.probability, self.rng.random())
 
     def decide_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[Decision]:
         """Return what `decide` would for each of `users`, each with a list of candidates from `contexts`."""
@@ -147,19 +195,18 @@ class Policy(ABC):
         >>> CAB(one_hot=True).choose_many(["ann", "bob"], [["jazz", "news"], ["news", "film", "jazz"]])
         [0, 0]
         """
-        return [decision.choice for decision in self.decide_many(users, contexts)]
+        return [self.draw(decision) for decision in self.decide_many(users, contexts)]
 
     def rank(self, user: Hashable, contexts: Any) -> list[int]:
-        """Return the positions of all `contexts`, best for `user` first; the first is what `choose` would return."""
-        return self.decide(user, contexts).ranking
+        """Return the positions of all `contexts`: what `choose` would return, then the others, best first."""
+        decision = self.decide(user, contexts)
+        return decision.ranking_with(self.draw(decision))
 
-    def explain(self, user: Hashable, contexts: Any, draws: int = 100) -> Decision:
+    def explain(self, user: Hashable, contexts: Any) -> Decision:
         """Return what `choose` would do now for `user` among `contexts` and why, without moving the random stream.
 
-        `probability` in the answer is each candidate's probability: 1 for the choice of a policy that does
-        not draw, 1/candidates for `Random`. A policy that draws (`thompson=True`) decides `draws` times, and
-        the probabilities are the shares; the first decision is what `choose` does next, so its share is never
-        0. `draws=0` leaves them out.
+        `probability` in the answer is each candidate's probability: 1 for the choice of a policy that leaves nothing
+        to chance, 1/candidates for `Random`.
 
         >>> from coterie import LinUCB
         >>> print(LinUCB(one_hot=True, alpha=0.5).explain("ann", ["jazz", "news"]))
@@ -168,29 +215,7 @@ class Policy(ABC):
         →       jazz  +0.0000 ± 0.4163           1        +0.0000 ± 0.4163  +0.4163
                 news  +0.0000 ± 0.4163           1        +0.0000 ± 0.4163  +0.4163
         """
-        check_count("draws", draws, least=0)
-        if self.rng is None:
-            return _sure(self.decide(user, contexts))
-        before = copy.deepcopy(self.rng.bit_generator.state)
-        try:
-            decision = self.decide(user, contexts)
-            drew = self.rng.bit_generator.state != before
-            if decision.probability is not None or (drew and not draws):
-                return decision
-            if not drew:
-                return _sure(decision)
-            counts = np.zeros(len(decision.score))
-            counts[decision.choice] = 1
-            for _ in range(draws - 1):
-                counts[self.decide(user, contexts).choice] += 1
-            return replace(decision, probability=counts / draws)
-        finally:
-            self.rng.bit_generator.state = before
-
-    @property
-    def draws(self) -> bool:
-        """Whether `decide` draws from the random stream. Policies that draw without `thompson` override this."""
-        return bool(getattr(self, "thompson", False))
+        return self.decide(user, contexts)
 
     @property
     def runs_compiled(self) -> bool:
@@ -199,7 +224,7 @@ class Policy(ABC):
 
     def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
         """Return the users whose models decide for `user` on `context` now, including `user`. Here: `user` alone."""
-        self.explain(user, [context], draws=0)  # raises if either is not valid
+        self.decide(user, [context])  # raises if either is not valid
         return [user]
 
     def learn_many(self, users: Sequence[Hashable], contexts: Any, payoffs: Any) -> int:
@@ -232,7 +257,7 @@ class Policy(ABC):
         _, payoffs, _ = read_batch(batch)
         if not len(batch.users):
             return 0
-        if self.runs_compiled and not self.draws:
+        if self.runs_compiled and not has_anonymous(batch.users):
             return int(self.run(batch).updated.sum())
         outcome = no_outcome(len(batch.users))
         rows = zip(
@@ -312,7 +337,9 @@ class Policy(ABC):
         plain = {k: None if callable(v) or isinstance(v, Generator) else v for k, v in given.items()}
         functions = [k for k, v in given.items() if callable(v)]
         stream = None if self.rng is None else self.rng.bit_generator.state
-        progress = {"learned": self.learned, "functions": functions, "stream": stream}
+        progress = {
+            "learned": self.learned, "functions": functions, "stream": stream, "seed_number": self.seed_number
+        }  # fmt: skip
         write_file(path, self.name, State(plain, progress, self.tensors()))
 
     @classmethod
@@ -338,18 +365,15 @@ class Policy(ABC):
             policy = cls(**{**state.parameters, **given})
             policy.restore(state.tensors)
             policy.learned = int(state.progress["learned"])
-            if policy.rng is not None:
-                policy.rng.bit_generator.state = state.progress["stream"]
+            policy.seed_number = int(state.progress["seed_number"])
+            if (stream := state.progress["stream"]) is not None:
+                policy.rng = make_rng(0)
+                policy.rng.bit_generator.state = stream
         except (ParameterError, TypeError, ValueError, KeyError) as error:
             if given and isinstance(error, ParameterError):
                 raise  # the file does not go with what is given
             raise FileError(f"{path} is damaged ({error}); use an older copy") from error
         return policy
-
-
-def _sure(decision: Decision) -> Decision:
-    """Return a decision that is not random, with its probabilities."""
-    return replace(decision, probability=np.eye(len(decision.score))[decision.choice])
 
 
 def _brief(value: Any) -> str:
@@ -358,4 +382,5 @@ def _brief(value: Any) -> str:
     return text or reprlib.repr(value)
 
 
+check_calls(Policy)
 take_turns(Policy)

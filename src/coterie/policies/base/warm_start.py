@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from coterie.errors import ContextError, ParameterError
+from coterie.models.actions import Action
 from coterie.models.candidates import Candidates, project, read_both, read_table
 from coterie.models.checks import check_users, read_items, read_vectors
 from coterie.policies.base.batch import Batch
@@ -29,12 +30,22 @@ def as_batch(policy: Any, users: Any, contexts: Any, payoffs: Any) -> Batch:
         )
     if not counts[0]:
         return of_places(users, [], np.zeros(0, dtype=np.int64), payoffs)
+    if _by_name(policy):
+        items = list(contexts)
+        for item in items:
+            policy.read([item])  # raises; each has a context of its own
+        return of_places(users, items, np.arange(len(items)), payoffs)
     if isinstance(contexts, Candidates) or policy.n_features is not None:
         items = _read(policy, contexts)
         return of_places(users, items, np.arange(len(items)), payoffs)
     place: dict[Hashable, int] = {}
     places = [place.setdefault(item, len(place)) for item in read_items(contexts)]
     return of_places(users, list(place), np.array(places, dtype=np.int64), payoffs)
+
+
+def _by_name(policy: Any) -> bool:
+    """Return whether a policy reads ids, named features and contexts."""
+    return bool(policy.takes_names and policy.n_features is None and not policy.one_hot)
 
 
 def _read(policy: Any, items: Any) -> Any:
@@ -62,10 +73,19 @@ def read_log(policy: Any, log: Any) -> Batch:
             raise ContextError(f"this policy knows items by {by}, those of the log have {has}")
         return of_places(users, _read(policy, log.items), places, payoffs)
     what = "item" if policy.n_features is None else "features"
+    table = not isinstance(log, str | bytes) and (isinstance(log, Mapping) or hasattr(log, "columns"))
+    if table and _by_name(policy):
+        there = log if isinstance(log, Mapping) else getattr(log, "column_names", log.columns)
+        columns = [_as_list(log[name]) if name in there else None for name in ("item", "features", "context")]
+        users, payoffs = (_as_list(log[name]) for name in ("user", "payoff"))
+        n = len(users)
+        empty: list[list[Any]] = [[None] * n, [{}] * n, [{}] * n]
+        given = [none if column is None else column for column, none in zip(columns, empty, strict=True)]
+        return as_batch(policy, users, list(map(Action, *given)), payoffs)
     found = {}
     for name in ("user", what, "payoff"):
         try:
-            if isinstance(log, str | bytes) or not (isinstance(log, Mapping) or hasattr(log, "columns")):
+            if not table:
                 raise KeyError
             found[name] = _as_list(log[name])
         except (KeyError, LookupError) as error:

@@ -43,7 +43,7 @@ from coterie.models.rows.user_graph import UserGraph
 from coterie.policies.base.batch import Batch, Outcome
 from coterie.policies.base.compiled import run_chunks
 from coterie.policies.base.exploration import Alpha, check_alpha
-from coterie.policies.base.seed import Seed, make_rng
+from coterie.policies.base.seed import Seed, make_random
 from coterie.policies.clustering.numbered_users import PooledRows
 
 
@@ -95,7 +95,7 @@ class CLUB(PooledRows):
         self.p = None if self.p is None else check_number("p", self.p)
         check_flag("cut_late", self.cut_late)
         check_flag("thompson", self.thompson)
-        self.rng = make_rng(self.seed)
+        self.rng, self.seed_number = make_random(self.seed)
         self.user_rows = make_rows(self.n_features, self.one_hot)
         self.graph = UserGraph(self.user_rows, self.p)
         self._roster = Roster()
@@ -126,6 +126,7 @@ class CLUB(PooledRows):
             play_club(
                 game, club=self.graph.compiled(), p=self.graph.p, alpha=alpha, alpha2=self.alpha2,
                 cut_late=self.cut_late, thompson=self.thompson, rng=self.rng,
+                seed=self.seed_number,
             )  # fmt: skip
         self.learned = int(game.so_far[1])
         for user in chunk.joined:
@@ -147,7 +148,7 @@ class CLUB(PooledRows):
         if user not in self._roster:
             self._roster.join(user)
             self.user_rows.take()
-            self.graph.arrive(self.rng)
+            self.graph.arrive(self.seed_number)
 
     def drop(self, user: Hashable) -> None:
         """Forget a user, with edges and statistics, including those in the component's pool."""

@@ -48,7 +48,7 @@ from coterie.models.rows.cofiba_files import read_rows, rows_as_tensors
 from coterie.models.rows.layered_graph import ALL_ALIVE, NO_LABELS, Alive, LayeredGraph
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.exploration import Alpha, check_alpha, scale_at
-from coterie.policies.base.seed import Seed, make_rng
+from coterie.policies.base.seed import Seed, make_random
 from coterie.policies.clustering.numbered_users import NumberedUsers
 
 
@@ -85,7 +85,7 @@ class COFIBA(NumberedUsers):
         self.alpha = check_alpha(self.alpha)
         self.alpha2 = check_number("alpha2", self.alpha2)
         check_flag("complete", self.complete)
-        self.rng = make_rng(self.seed)
+        _, self.seed_number = make_random(self.seed)
         self.user_rows = make_rows(self.n_features, self.one_hot)
         self._roster = Roster()
         self._user_graph = LayeredGraph()
@@ -115,8 +115,9 @@ class COFIBA(NumberedUsers):
                 members[shown] = len(rows)
         width = scale * spread
         return Decision(
-            user, contexts, own.estimate, scale * own.spread, members, estimate, width, estimate + width
-        )
+            user, contexts, estimate + width, estimate=own.estimate, width=scale * own.spread, members=members,
+            near_estimate=estimate, near_width=width,
+        )  # fmt: skip
 
     def _learn(self, row: int, contexts: Any, payoff: float) -> None:
         """Update the user, then the users' graph of the item's cluster, then the items' graph."""
@@ -200,7 +201,7 @@ class COFIBA(NumberedUsers):
         if key not in self._item:
             largest = self._largest_cluster()
             among = np.flatnonzero(self._cluster == largest)
-            self._item[key] = self._item_graph.arrive(None if self.complete else self.rng, among)
+            self._item[key] = self._item_graph.arrive(self._edge_seed(1), among)
             self._item_keys.append(key)
             self._cluster = np.append(self._cluster, largest)
         return self._item[key]
@@ -209,9 +210,13 @@ class COFIBA(NumberedUsers):
         """Register a user, with edges to some of the others on every layer."""
         check_user(user)
         if user not in self._roster:
-            self._user_graph.arrive(None if self.complete else self.rng)
+            self._user_graph.arrive(self._edge_seed(0))
             self._roster.join(user)
             self.user_rows.take()
+
+    def _edge_seed(self, graph: int) -> int | None:
+        """Return what decides the edges of users (0) or items (1); None if there are edges to all."""
+        return None if self.complete else 2 * self.seed_number + graph
 
     def drop(self, user: Hashable) -> None:
         """Forget a user: payoffs and edges."""

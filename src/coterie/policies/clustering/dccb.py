@@ -46,7 +46,7 @@ from coterie.models.rows.gossip import Buffers, Gossip, Payoff
 from coterie.models.rows.sums import make_sums
 from coterie.policies.base.decision import Decision, decide_with
 from coterie.policies.base.exploration import Alpha, check_alpha
-from coterie.policies.base.seed import Seed, make_rng
+from coterie.policies.base.seed import Seed, make_random
 from coterie.policies.clustering.numbered_users import NumberedUsers
 
 STATISTICS = ("local_gram", "local_moment", "shared_gram", "shared_moment")
@@ -85,7 +85,7 @@ class DCCB(NumberedUsers):
         self.alpha = check_alpha(self.alpha)
         self.alpha2 = check_number("alpha2", self.alpha2)
         self.delay = check_number("delay", self.delay)
-        self.rng = make_rng(self.seed)
+        _, self.seed_number = make_random(self.seed)
         self.sums = make_sums(self.n_features, self.one_hot)
         self._roster = Roster()
         self._times: Ints = np.empty(0, dtype=np.int64)  # each peer's own payoffs
@@ -118,7 +118,7 @@ class DCCB(NumberedUsers):
         column = self.sums.column(contexts[0])
         self._widen()
         self._learn_locally(row, column, payoff)
-        cycle = self.rng.permutation(len(self._roster))
+        cycle = np.random.default_rng([self.seed_number, self.learned]).permutation(len(self._roster))
         restarted = self._part(cycle)
         self._share(cycle)
         share = np.zeros(len(self._roster))

@@ -27,11 +27,11 @@ from coterie.models import RidgeRows, make_rows
 from coterie.models.checks import check_count, check_flag, check_user
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.roster import Roster
-from coterie.models.rows.chunks import Chunk, Clusters, Items, nearest, play_dynucb
+from coterie.models.rows.chunks import Chunk, Clusters, Items, nearest, newcomers_cluster, play_dynucb
 from coterie.policies.base.batch import Batch, Outcome
 from coterie.policies.base.compiled import run_chunks
 from coterie.policies.base.exploration import Alpha, check_alpha
-from coterie.policies.base.seed import Seed, make_rng
+from coterie.policies.base.seed import Seed, make_random
 from coterie.policies.clustering.numbered_users import PooledRows
 
 MOST_CLUSTERS = 10_000  # each has a model from the start
@@ -79,7 +79,7 @@ class DynUCB(PooledRows):
         self.alpha = check_alpha(self.alpha)
         check_flag("seek_first", self.seek_first)
         check_flag("thompson", self.thompson)
-        self.rng = make_rng(self.seed)
+        self.rng, self.seed_number = make_random(self.seed)
         self.user_rows = make_rows(self.n_features, self.one_hot)
         self.pools = self.user_rows.sibling()
         for _ in range(self.k):
@@ -87,7 +87,6 @@ class DynUCB(PooledRows):
         self._roster = Roster()
         self._home = np.zeros(16, dtype=np.int64)  # (rows or more,) each user's cluster
         self._sizes = np.zeros(self.k, dtype=np.int64)  # (k,) how many users each cluster has
-        self._upcoming = self._draw_cluster()  # the next newcomer's cluster
 
     def _pool(self, row: int) -> tuple[RidgeRows, int, int]:
         cluster = self._cluster_of(row)
@@ -118,14 +117,15 @@ class DynUCB(PooledRows):
         return run_chunks(self, self.user_rows, self._roster.row, batch, self._play)
 
     def _play(self, chunk: Chunk, items: Items, alpha: float) -> None:
-        game = chunk.game(items, self.learned, self._upcoming)
+        game = chunk.game(items, self.learned)
         while not chunk.is_over(game):
             self._fit()
             play_dynucb(
                 game, clusters=Clusters(self.user_rows.rows, self.pools.rows, self._home, self._sizes),
                 alpha=alpha, seek_first=self.seek_first, thompson=self.thompson, rng=self.rng,
+                seed=self.seed_number,
             )  # fmt: skip
-        self.learned, self._upcoming = int(game.so_far[1]), int(game.so_far[2])
+        self.learned = int(game.so_far[1])
         for user in chunk.joined:
             self._roster.join(user)
 
@@ -139,7 +139,9 @@ class DynUCB(PooledRows):
 
     def _cluster_of(self, row: int) -> int:
         """Return a user's cluster; for an unknown user, the one that the first payoff would go to."""
-        return int(self._home[row]) if row >= 0 else self._upcoming
+        if row >= 0:
+            return int(self._home[row])
+        return newcomers_cluster(self.seed_number, len(self._roster), self.k)
 
     def _deciding_together(self, row: int, contexts: Any) -> Iterable[int]:
         """Return the rows of the user's cluster: the same for every context."""
@@ -152,10 +154,9 @@ class DynUCB(PooledRows):
             return
         self._fit()
         self.user_rows.take()
-        row = self._roster.join(user)
-        self._home[row] = self._upcoming
-        self._sizes[self._upcoming] += 1
-        self._upcoming = self._draw_cluster()
+        cluster = self._cluster_of(-1)
+        self._home[self._roster.join(user)] = cluster
+        self._sizes[cluster] += 1
 
     def drop(self, user: Hashable) -> None:
         """Forget a user: the cluster is summed again from the others, so nothing of the user remains."""
@@ -173,7 +174,6 @@ class DynUCB(PooledRows):
         return {
             "users": pack_ids(self._roster.names),
             "home": self._home[:n].copy(),
-            "upcoming": np.array([self._upcoming]),
             **self.user_rows.tensors("user", np.arange(n)),
             **self.pools.tensors("cluster", np.arange(self.k)),
         }
@@ -181,14 +181,10 @@ class DynUCB(PooledRows):
     def restore(self, tensors: Tensors) -> None:
         names = unpack_ids(tensors, "users")
         home = take(tensors, "home", "i", (len(names),))
-        upcoming = int(take(tensors, "upcoming", "i", (1,))[0])
-        if not ((home >= 0) & (home < self.k)).all() or not 0 <= upcoming < self.k:
+        if not ((home >= 0) & (home < self.k)).all():
             raise FileError(f"the model file assigns a user to a cluster that is not one of {self.k}")
         self.user_rows.rows = self.user_rows.restore("user", tensors, len(names))
         self.pools.rows = self.pools.restore("cluster", tensors, self.k)
-        self._roster, self._upcoming = Roster(names), upcoming
+        self._roster = Roster(names)
         self._home = np.concatenate([home, np.zeros(16, dtype=np.int64)])
         self._sizes = np.bincount(home, minlength=self.k)
-
-    def _draw_cluster(self) -> int:
-        return int(self.rng.random() * self.k)

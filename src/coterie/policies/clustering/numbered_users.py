@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
-import numpy as np
+from numpy.random import Generator
 
 from coterie.arrays import Ints
 from coterie.models import RidgeRows
@@ -20,7 +20,6 @@ class NumberedUsers(Policy):
 
     finds_neighbours = True
     alpha: Alpha
-    rng: np.random.Generator
     user_rows: RidgeRows
     _roster: Roster
 
@@ -41,12 +40,10 @@ class NumberedUsers(Policy):
         """Return the known users whose models decide for the user of `row`, on the first of `contexts`."""
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
-        check_user(user)
         contexts = self._read(contexts)
         return self._decide(user, self._roster.row(user), contexts, scale_at(self.alpha, self.learned))
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
-        check_user(user)
         contexts = self._read([context])
         payoff = read_payoff(payoff)
         scale_at(self.alpha, self.learned)  # raises for a bad alpha before anything changes
@@ -72,6 +69,7 @@ class PooledRows(NumberedUsers):
     """Has a row of ridge regression per user, and decides by the pooled row of several users."""
 
     thompson: bool = False
+    rng: Generator
 
     @abstractmethod
     def _pool(self, row: int) -> tuple[RidgeRows, int, int]:
@@ -82,12 +80,12 @@ class PooledRows(NumberedUsers):
         """Learn a payoff; `items` has one entry, in the format of rows."""
 
     def _decide(self, user: Hashable, row: int, contexts: Any, scale: float) -> Decision:
-        """Score each candidate by the pool's estimate and bound, or by a draw."""
+        """Score each candidate by the pool's estimate and bound, or by its probability of being best."""
         items = self.user_rows.numbers(contexts)
         pools, pool, members = self._pool(row)
         own, near = self.user_rows.view(row, items), pools.view(pool, items)
-        score = pools.draw(pool, items, scale, self.rng) if self.thompson else None
-        return decide_with(user, contexts, own, near, scale, members, score)
+        chances = pools.chances(pool, items, scale, self.learned) if self.thompson else None
+        return decide_with(user, contexts, own, near, scale, members, chances)
 
     def _learn(self, row: int, contexts: Any, payoff: float) -> None:
         self._update(row, self.user_rows.learnable(contexts), payoff)

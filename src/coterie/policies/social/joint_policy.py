@@ -24,16 +24,14 @@ class JointPolicy(Policy):
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
         """Score each candidate by the user's part of the joint estimate and bound."""
-        check_user(user)
         contexts = self.models.read(contexts)
         estimate, spread = self.models.view(user, contexts)
         width = scale_at(self.alpha, self.learned) * spread
         members = np.full(len(estimate), self.models.members(user), dtype=np.int64)
-        return Decision(user, contexts, estimate, width, members, estimate, width, estimate + width)
+        return Decision(user, contexts, estimate + width, estimate=estimate, width=width, members=members)
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
         """Update the joint estimate of all users coupled with the user."""
-        check_user(user)
         contexts = self.models.read([context])
         payoff = read_payoff(payoff)
         scale_at(self.alpha, self.learned)  # raises for a bad alpha before anything changes

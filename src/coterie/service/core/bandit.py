@@ -520,7 +520,7 @@ class Bandit:
         if self.config.mode == "logging-only" or user not in self.users:
             return 0  # a user who was evicted while the event waited stays so
         try:
-            return self.policies.learn(user, paid, value, self.config, self.position)
+            return self.policies.learn(user, paid, value, self.config)
         except REFUSALS as error:
             self._skip(what, error)
             return 0

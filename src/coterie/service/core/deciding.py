@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
+from coterie.arrays import Floats
 from coterie.errors import CoterieError
 from coterie.models.features import hash_actions
-from coterie.models.hierarchy.effects import pick
-from coterie.policies import Decision, Hierarchical, SparseHierarchical
+from coterie.models.probability import pick
+from coterie.policies import Decision, Policy, SparseHierarchical
 from coterie.service.core.encoding import encode_action, encode_question
 from coterie.service.core.policies import Policies
 from coterie.service.core.policy_config import SEPARATE, Kind, takes_names
@@ -68,24 +66,18 @@ def decide(
     policy = policies.of(kind, config)
     chance, which = draw(question.event, secret)
     if isinstance(policy, SparseHierarchical):
-        decision = policy.score(user, contexts, contexts, floor=config.exploration)
-    elif policy.rng is not None:
-        policy.rng = np.random.default_rng(int(which * 2**53))
-    if decision is None:
+        decision = policy.score(user, contexts, contexts, floor=0.0)
+    elif decision is None:
         decision = policy.decide(user, contexts)
-    ranking = decision.ranking
-    best = ranking[0]
+    best = decision.choice
     baseline = 0
     if question.baseline is not None:
         baseline = next((i for i, k in enumerate(open_to) if ids[k] == question.baseline), 0)
-    uniform = 1.0 if policy.name == "random" else config.exploration
     choice, shown_by, exploration, chances = baseline, "baseline", 0.0, None
     if config.mode == "online" and arm.name != "holdback":
-        exploration = uniform
-        choice, shown_by, chances = _explore(best, decision, uniform, config, len(open_to), chance, which)
-    if choice != best:
-        ranking.remove(choice)
-        ranking.insert(0, choice)
+        exploration, own = _own_choices(decision, policy, config)
+        choice, shown_by, chances = _explore(decision, own, exploration, chance, which)
+    ranking = decision.ranking_with(choice)
     left = [k for k in range(len(ids)) if ids[k] in question.excluded] if question.excluded else []
     if shown_by == "baseline":
         likely = 1.0
@@ -134,16 +126,31 @@ def decide(
     return record, decision
 
 
+def _own_choices(decision: Decision, policy: Policy, config: Config) -> tuple[float, bool]:
+    """Return the share of uniform choices, and whether the others are drawn by the policy's own probabilities.
+
+    They are not if the best action is certain or asked for.
+    """
+    if policy.name == "random":
+        return 1.0, False
+    certain = decision.probability[decision.choice] == 1
+    return config.exploration, not certain and config.explore == "gaps" and config.exploration > 0
+
+
 def _explore(
-    best: int, decision: Decision, uniform: float, config: Config, actions: int, chance: float, which: float
-) -> tuple[int, str, NDArray[np.float64] | None]:
-    """Return an action, "explored" if it was left to chance, and each action's chance if the policy gives them."""
-    if decision.probability is not None and config.explore == "gaps" and uniform > 0:
-        action = pick(decision.probability, chance)
-        return action, "" if action == best else "explored", decision.probability
-    if chance < uniform:
-        return int(which * actions), "explored", None
-    return best, "", None
+    decision: Decision, own: bool, uniform: float, chance: float, which: float
+) -> tuple[int, str, Floats | None]:
+    """Return an action, "explored" if it was left to chance, and each action's probability if the policy gives them.
+
+    With probability `uniform` it is any of n actions, else what the policy draws, if `own`, or its best: so action k
+    has the probability (1 − uniform)·p_k + uniform/n.
+    """
+    n = len(decision.score)
+    if not own:
+        return (int(which * n), "explored", None) if chance < uniform else (decision.choice, "", None)
+    action = int(which * n) if chance < uniform else pick(decision.probability, which)
+    chances = (1 - uniform) * decision.probability + uniform / n
+    return action, "" if action == decision.choice else "explored", chances
 
 
 class Decider(Protocol):
@@ -182,9 +189,6 @@ def _ask_ahead(
             continue
         policy = policies.of(kind, config)
         asking = [users[k] for k, _ in those]
-        if isinstance(policy, Hierarchical):
-            policy.prepare(asking)  # it draws for each event separately
-            continue
         decisions = policy.decide_many(asking, [one.contexts for _, one in those])
         for (k, one), decision in zip(those, decisions, strict=True):
             ahead[k] = one, decision

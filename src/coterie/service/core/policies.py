@@ -97,8 +97,8 @@ class Policies:
             way_out = "raise max-items, empty the model, or give actions features, which need no row per item"
             raise Problem(422, "too_many_items", f"{message}; {way_out}")
 
-    def learn(self, user: int, paid: Paid, value: float, config: Config, seed: int) -> int:
-        """Learn a payoff, and return how many users' models changed. `seed` is for policies that draw."""
+    def learn(self, user: int, paid: Paid, value: float, config: Config) -> int:
+        """Learn a payoff, and return how many users' models changed."""
         if takes_names(config):
             return self._learn_hashed(user, paid, value, config)
         if paid.hashed is not None:
@@ -107,8 +107,6 @@ class Policies:
         if item is None and x is None:
             return 0  # its features could not be read
         policy = self.of("items" if x is None else "vectors", config)
-        if policy.rng is not None:
-            policy.rng = np.random.default_rng(seed)
         if x is not None and len(x) != 8 * config.dimensions:
             return 0  # its features were scrubbed, so it cannot be hashed into other dimensions
         if self.on_learn is not None:

@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from coterie.arrays import Floats
 from coterie.data.logs.interactions import Interaction, Named
-from coterie.evaluation.targets import DRAWS, Learner, encode_interaction
+from coterie.evaluation.targets import Learner, encode_interaction
 from coterie.models.encoded import Encoded
 from coterie.service.core.policy_config import Kind, make_policy, possible
 from coterie.service.settings import Config
@@ -33,7 +33,7 @@ class ServedPolicy:
             if config.explore == "epsilon" or not config.exploration:
                 given["gap"] = math.inf  # always the best action, except for the uniform share
         used = msgspec.structs.replace(config, parameters=given)
-        self.learners = {kind: Learner(make_policy(used, kind), DRAWS, 0) for kind in possible(used)}
+        self.learners = {kind: Learner(make_policy(used, kind)) for kind in possible(used)}
 
     def _seen(self, one: Interaction, encoded: Encoded) -> tuple[Interaction, Encoded]:
         """Return a decision without the features that the service leaves out."""

@@ -9,8 +9,9 @@ import numpy as np
 from coterie.models import make_rows
 from coterie.models.checks import check_number, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, unpack_ids
-from coterie.policies.base.decision import Decision, first_best
-from coterie.policies.base.known_users import KnownUsers
+from coterie.models.probability import first_best
+from coterie.policies.base.decision import Decision
+from coterie.policies.base.policy import Policy
 from coterie.policies.base.seed import Seed, make_rng
 
 EVERYBODY = 0  # the one row
@@ -18,7 +19,7 @@ EVERYBODY = 0  # the one row
 
 @final
 @dataclass(kw_only=True, eq=False, repr=False)
-class EpsilonGreedy(KnownUsers):
+class EpsilonGreedy(Policy):
     """Shows the best candidate so far, and with probability epsilon any candidate.
 
     n_features, one_hot, seed
@@ -49,25 +50,15 @@ class EpsilonGreedy(KnownUsers):
         self.rng = make_rng(self.seed)
         self.rows = make_rows(self.n_features, self.one_hot)
         self.rows.take()
-        self._known: dict[Hashable, None] = {}
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
-        """Draw a candidate."""
+        """Return the probabilities."""
         check_user(user)
         contexts = self.rows.read(contexts)
         estimate, _ = self.rows.view(EVERYBODY, self.rows.numbers(contexts))
-        nothing, members = np.zeros(len(estimate)), np.ones(len(estimate), dtype=np.int64)
         chance = np.full(len(estimate), self.epsilon / len(estimate))
         chance[first_best(estimate)] += 1 - self.epsilon
-        drawn = int(self.rng.choice(len(estimate), p=chance))
-        return Decision(
-            user, contexts, estimate, nothing, members, estimate, nothing, estimate, None, chance, drawn
-        )
-
-    @property
-    def draws(self) -> bool:
-        """Every choice is drawn."""
-        return True
+        return Decision(user, contexts, estimate, chance)
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
         """Update the one model."""

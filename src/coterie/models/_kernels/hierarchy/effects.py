@@ -31,8 +31,9 @@ from coterie.models._kernels.hierarchy.effect_table import (
     mark_changed,
 )
 from coterie.models._kernels.jit import jit
+from coterie.models._kernels.probability import first_best
 from coterie.models._kernels.rounds import REFUSED, Rounds
-from coterie.models._kernels.rows.game import People, best, join
+from coterie.models._kernels.rows.game import People, join
 from coterie.models.ranges import MOST_LEARNED
 
 # Columns of `figures`, which has one row per kind.
@@ -90,7 +91,7 @@ def sum_effects(
 def probabilities(score: Floats, settings: Settings, learned: int, chances: Floats) -> None:
     """Write the probabilities: 1/(candidates + γ·gap), the rest for the best, mixed with a uniform floor."""
     gamma, floor = settings.gap * np.sqrt(learned + 1.0), settings.floor
-    n, first, highest = score.shape[0], best(score), score.max()
+    n, first, highest = score.shape[0], first_best(score), score.max()
     left = 1.0
     for k in range(n):
         if k != first:

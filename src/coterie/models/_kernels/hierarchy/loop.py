@@ -6,13 +6,13 @@ import numpy as np
 from numpy.random import Generator
 
 from coterie.arrays import Floats, Ints
-from coterie.models._kernels.draws import pick
 from coterie.models._kernels.hierarchy import few_items
 from coterie.models._kernels.hierarchy.arrays import DUE, FEW, ROWS, USED, Contexts, Model
 from coterie.models._kernels.hierarchy.population import learn, score, view_with
 from coterie.models._kernels.hierarchy.posterior import Posterior, make_posterior, prepare
 from coterie.models._kernels.hierarchy.visits import visit_due
 from coterie.models._kernels.jit import inner, jit
+from coterie.models._kernels.probability import draw_from
 from coterie.models._kernels.rounds import REFUSED
 from coterie.models._kernels.rows import means as pair_table
 from coterie.models._kernels.rows.dispatch import take
@@ -130,7 +130,7 @@ def play(
             prepare(many, row, post)
             view_with(many, pairs, row, contexts, which, parts, post)
         score(parts, explore, floor, value, chances)
-        k = 0 if n_candidates == 1 else pick(chances, rng.random())  # one candidate needs no draw
+        k = draw_from(chances, rng)
         rounds.choice[t] = k
         rounds.members[t] = many.place[ROWS] + (1 if row < 0 else 0)
         if rounds.served[t] >= 0 and rounds.served[t] != k:

@@ -20,7 +20,7 @@ from coterie.models._kernels.hierarchy.posterior import (
     write_x,
 )
 from coterie.models._kernels.jit import inner, jit
-from coterie.models._kernels.rows.game import best
+from coterie.models._kernels.probability import first_best
 from coterie.models._kernels.rows.means import Table as Pairs
 from coterie.models._kernels.rows.means import find as find_pair
 from coterie.models._kernels.spd import add_outer, add_packed, dot, dot_panel, times
@@ -143,7 +143,7 @@ def score(parts: Floats, explore: float, floor: float, score: Floats, chances: F
         probability_of_best(score, width, chances)
     else:
         chances[:] = 0.0
-        chances[best(score)] = 1.0
+        chances[first_best(score)] = 1.0
     mix_floor(chances, floor)
 
 

@@ -4,10 +4,9 @@ from typing import Any, NamedTuple
 
 from numpy.random import Generator
 
-from coterie.models._kernels.bounds import scale_after
 from coterie.models._kernels.jit import jit
 from coterie.models._kernels.rows.dispatch import fits, name, take, update, used
-from coterie.models._kernels.rows.game import Game, join, pick
+from coterie.models._kernels.rows.game import Game, choose, join
 from coterie.models._kernels.rows.user_graph import Graph, arrive, cut_edges, has_room
 
 
@@ -30,6 +29,7 @@ def play_club(
     cut_late: bool,
     thompson: bool,
     rng: Generator,
+    seed: int,
 ) -> None:
     """Play CLUB. An unknown user decides with all users, or alone if there are no edges."""
     rounds, people, items, named, so_far = game
@@ -40,13 +40,12 @@ def play_club(
         so_far[0] = t + 1
         row = people.row[rounds.who[t]]
         which = rounds.candidates[t]
-        scale = scale_after(alpha, so_far[1])
         if row >= 0:
             c = graph.home[row]
-            k = pick(pools, c, items, which, scale, thompson, rng)
+            k = choose(pools, c, items, which, alpha, so_far[1], thompson, rng)
             rounds.members[t] = graph.members[c]
         else:
-            k = pick(everybody, 0 if p != 0 else -1, items, which, scale, thompson, rng)
+            k = choose(everybody, 0 if p != 0 else -1, items, which, alpha, so_far[1], thompson, rng)
             rounds.members[t] = graph.size[0] + 1 if p != 0 else 1
         rounds.choice[t] = k
         if rounds.served[t] >= 0 and rounds.served[t] != k:
@@ -54,7 +53,7 @@ def play_club(
         if row < 0:
             row = take(rows)
             join(people, rounds.who[t], row)
-            arrive(graph, pools, p, rng)
+            arrive(graph, pools, p, seed)
         payoff = rounds.payoffs[t, 0 if rounds.served[t] >= 0 else k]
         name(items, which[k], named)
         if cut_late:

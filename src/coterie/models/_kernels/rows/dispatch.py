@@ -36,10 +36,11 @@ def _either(name: str) -> Callable[..., Any]:
     return stub
 
 
+add_covariance = _either("add_covariance")
 add_facts = _either("add_facts")
+chances = _either("chances")
 clear = _either("clear")
 distance = _either("distance")
-draw = _either("draw")
 fade = _either("fade")
 fits = _either("fits")
 name = _either("name")

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.random import Generator
 
 from coterie.arrays import Ints
-from coterie.models._kernels.bounds import scale_after
 from coterie.models._kernels.jit import jit
+from coterie.models._kernels.probability import uniform_at
 from coterie.models._kernels.rows.dispatch import fits, name, pool, squared_distance, take, update, used
-from coterie.models._kernels.rows.game import Game, join, pick
+from coterie.models._kernels.rows.game import Game, choose, join
 from coterie.models.protocol import ROUNDING
 
 
@@ -38,10 +38,16 @@ def nearest(rows: Any, row: int, pools: Any, n_pools: int, home: int) -> int:
 
 
 @jit
+def newcomers_cluster(seed: int, n_users: int, k_clusters: int) -> int:
+    """Return the cluster of a user who comes after `n_users` others."""
+    return int(uniform_at(seed, n_users, 0) * k_clusters)
+
+
+@jit
 def play_dynucb(
-    game: Game, clusters: Clusters, alpha: float, seek_first: bool, thompson: bool, rng: Generator
+    game: Game, clusters: Clusters, alpha: float, seek_first: bool, thompson: bool, rng: Generator, seed: int
 ) -> None:
-    """Play DynUCB. The third of `so_far` is a newcomer's cluster."""
+    """Play DynUCB."""
     rounds, people, items, named, so_far = game
     rows, pools, home, sizes = clusters
     k_clusters = len(sizes)
@@ -51,9 +57,9 @@ def play_dynucb(
             return
         so_far[0] = t + 1
         row = people.row[rounds.who[t]]
-        cluster = home[row] if row >= 0 else so_far[2]
+        cluster = home[row] if row >= 0 else newcomers_cluster(seed, rows.size[0], k_clusters)
         which = rounds.candidates[t]
-        k = pick(pools, cluster, items, which, scale_after(alpha, so_far[1]), thompson, rng)
+        k = choose(pools, cluster, items, which, alpha, so_far[1], thompson, rng)
         rounds.choice[t] = k
         rounds.members[t] = sizes[cluster] + (1 if row < 0 else 0)
         if rounds.served[t] >= 0 and rounds.served[t] != k:
@@ -63,7 +69,6 @@ def play_dynucb(
             join(people, rounds.who[t], row)
             home[row] = cluster
             sizes[cluster] += 1
-            so_far[2] = int(rng.random() * k_clusters)
         payoff = rounds.payoffs[t, 0 if rounds.served[t] >= 0 else k]
         name(items, which[k], named)
         update(rows, row, items, which[k], payoff)

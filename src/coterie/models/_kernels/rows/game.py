@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from coterie.arrays import Floats, Ints
+from coterie.arrays import Ints
+from coterie.models._kernels.bounds import scale_after
 from coterie.models._kernels.jit import jit
+from coterie.models._kernels.probability import draw_from, first_best
 from coterie.models._kernels.rounds import Rounds
-from coterie.models._kernels.rows.dispatch import draw, view
-from coterie.models.protocol import TIE
+from coterie.models._kernels.rows.dispatch import chances, view
 
 
 class People(NamedTuple):
@@ -33,27 +34,18 @@ class Game(NamedTuple):
 
 
 @jit
-def best(score: Floats) -> int:
-    """Return the first candidate whose score is within rounding of the best; the first if scores are not finite."""
-    top = score.max()
-    for k in range(len(score)):
-        if top - score[k] < TIE:
-            return k
-    return 0
-
-
-@jit
-def pick(rows: Any, row: int, items: Any, which: Ints, scale: float, thompson: bool, rng: Generator) -> int:
-    """Return the choice by a row's bound, or by a draw."""
-    score = np.empty(len(which))
+def choose(
+    rows: Any, row: int, items: Any, which: Ints, alpha: float, learned: int, thompson: bool, rng: Generator
+) -> int:
+    """Return the choice by a row's bound, or by the probability of being best."""
+    scale = scale_after(alpha, learned)
     if thompson:
-        draw(rows, row, items, which, scale, rng, score)
-    else:
-        spread = np.empty(len(which))
-        view(rows, row, items, which, score, spread)
-        for k in range(len(which)):
-            score[k] = score[k] + scale * spread[k]
-    return best(score)
+        return draw_from(chances(rows, row, items, which, scale, learned), rng)
+    score, spread = np.empty(len(which)), np.empty(len(which))
+    view(rows, row, items, which, score, spread)
+    for k in range(len(which)):
+        score[k] = score[k] + scale * spread[k]
+    return first_best(score)
 
 
 @jit

@@ -4,10 +4,9 @@ from typing import Any
 
 from numpy.random import Generator
 
-from coterie.models._kernels.bounds import scale_after
 from coterie.models._kernels.jit import jit
 from coterie.models._kernels.rows.dispatch import fade, fits, name, take, update, used
-from coterie.models._kernels.rows.game import Game, join, pick
+from coterie.models._kernels.rows.game import Game, choose, join
 
 
 @jit
@@ -27,7 +26,7 @@ def play_linucb(
         row = people.row[user]
         rounds.members[t] = so_far[2] + (1 if row < 0 else 0) if shared else 1
         which = rounds.candidates[t]
-        k = pick(rows, 0 if shared else row, items, which, scale_after(alpha, so_far[1]), thompson, rng)
+        k = choose(rows, 0 if shared else row, items, which, alpha, so_far[1], thompson, rng)
         rounds.choice[t] = k
         if rounds.served[t] >= 0 and rounds.served[t] != k:
             continue

@@ -8,10 +8,10 @@ Items are numbers from 0; a negative number is an item without data. Row -1 has 
 import math
 
 import numpy as np
-from numpy.random import Generator
 
-from coterie.arrays import Floats, Ints
+from coterie.arrays import Bools, Floats, Ints
 from coterie.models._kernels.jit import jit
+from coterie.models._kernels.probability import probability_of_best
 from coterie.models._kernels.rows.means_entries import (
     Table,
     find,
@@ -26,8 +26,9 @@ from coterie.models._kernels.rows.means_entries import (
 )
 
 __all__ = [
-    "Table", "add_facts", "clear", "distance", "draw", "dump", "fade", "fill", "find", "fits", "grown", "make",
-    "name", "pool", "pooled", "refresh", "replace_by_last", "squared_distance", "update", "used", "view", "views",
+    "Table", "add_covariance", "add_facts", "chances", "clear", "distance", "dump", "fade", "fill", "find", "fits",
+    "grown", "make", "name", "pool", "pooled", "refresh", "replace_by_last", "squared_distance", "update", "used",
+    "view", "views",
 ]  # fmt: skip
 
 FORGOTTEN = 1e-6  # payoffs with a smaller total weight have no visible effect
@@ -197,20 +198,27 @@ def distance(table: Table, row: int, others: Table, other: int) -> float:
 
 
 @jit
-def draw(
-    table: Table, row: int, items: Ints, which: Ints, scale: float, rng: Generator, score: Floats
-) -> None:
-    """Write a draw of each candidate's payoff: one normal per item, also if it is listed twice."""
+def chances(table: Table, row: int, items: Ints, which: Ints, scale: float, seed: int) -> Floats:
+    """Return the probability that each candidate is best; of an item that is listed twice, the first counts."""
+    estimate, sd = np.empty(len(which)), np.empty(len(which))
+    view(table, row, items, which, estimate, sd)
     for k in range(len(which)):
-        twin = 0
-        while items[which[twin]] != items[which[k]]:
-            twin += 1
-        if twin < k:
-            score[k] = score[twin]
-            continue
-        entry = find(table, row, items[which[k]])
-        count, total = (table.tally[entry], table.total[entry]) if entry >= 0 else (0.0, 0.0)
-        score[k] = total / (1 + count) + scale * (1.0 / math.sqrt(1.0 + count)) * rng.standard_normal()
+        sd[k] *= scale
+        for twin in range(k):
+            if items[which[twin]] == items[which[k]]:
+                estimate[k], sd[k] = -np.inf, 0.0
+    return probability_of_best(estimate, sd)
+
+
+@jit
+def add_covariance(table: Table, row: int, items: Ints, which: Ints, near: Bools, out: Floats) -> None:
+    """Add the covariance of w·x between candidates, those of `near` only: of an item with itself."""
+    for k in range(len(which)):
+        for other in range(k + 1):
+            if near[k] and near[other] and items[which[k]] == items[which[other]]:
+                entry = find(table, row, items[which[k]])
+                count = table.tally[entry] if entry >= 0 else 0.0
+                out[k, other] += 1 / (1 + count)
 
 
 @jit

@@ -8,10 +8,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.random import Generator
 
-from coterie.arrays import Floats, Ints
+from coterie.arrays import Bools, Floats, Ints
 from coterie.models._kernels.jit import jit
+from coterie.models._kernels.probability import probability_of_best_together
 
 # Rank-one updates of an inverse accumulate rounding; so it is recomputed from the facts after this many payoffs.
 REFRESH = 1024
@@ -249,31 +249,39 @@ def distance(rows: Rows, row: int, others: Rows, other: int) -> float:
 
 
 @jit
-def draw(
-    rows: Rows, row: int, items: Floats, which: Ints, scale: float, rng: Generator, score: Floats
-) -> None:
-    """Write w̃·x of each x = items[which[k]], one w̃ ~ N(w, scale² M⁻¹) for all of them."""
-    n_features = items.shape[1]
-    w = np.empty(n_features)
-    for a in range(n_features):
-        w[a] = rng.standard_normal()
-    if row >= 0:  # M = L Lᵀ, so L⁻ᵀz has covariance M⁻¹
-        lower = factor(rows, row)
-        for a in range(n_features - 1, -1, -1):
-            total = w[a]
-            for b in range(a + 1, n_features):
-                total -= lower[b, a] * w[b]
-            w[a] = total / lower[a, a]
-    for a in range(n_features):
-        w[a] *= scale
-        if row >= 0:
-            w[a] += rows.weight[row, a]
+def chances(rows: Rows, row: int, items: Floats, which: Ints, scale: float, seed: int) -> Floats:
+    """Return the probability that each candidate's w̃·x is the largest, for one w̃ ~ N(w, scale² M⁻¹)."""
+    n = len(which)
+    estimate, covariance = np.empty(n), np.zeros((n, n))
+    view(rows, row, items, which, estimate, np.empty(n))
+    add_covariance(rows, row, items, which, np.ones(n, dtype=np.bool_), covariance)
+    return probability_of_best_together(estimate, scale * scale * covariance, seed)
+
+
+@jit
+def add_covariance(rows: Rows, row: int, items: Floats, which: Ints, near: Bools, out: Floats) -> None:
+    """Add xᵀM⁻¹y of each pair of candidates in `near` to the lower triangle of `out`."""
+    d = items.shape[1]
+    v = np.empty(d)
     for k in range(len(which)):
+        if not near[k]:
+            continue
         x = items[which[k]]
-        total = 0.0
-        for a in range(n_features):
-            total += w[a] * x[a]
-        score[k] = total
+        for a in range(d):
+            v[a] = 0.0 if row >= 0 else x[a]
+        at = 0
+        for a in range(d if row >= 0 else 0):
+            v[a] += rows.inverse[row, at] * x[a]
+            at += 1
+            for b in range(a + 1, d):
+                v[a] += rows.inverse[row, at] * x[b]
+                v[b] += rows.inverse[row, at] * x[a]
+                at += 1
+        for other in range(k + 1):
+            if near[other]:
+                y = items[which[other]]
+                for a in range(d):
+                    out[k, other] += v[a] * y[a]
 
 
 @jit

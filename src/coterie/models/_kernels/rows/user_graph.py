@@ -11,12 +11,12 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator
 from numpy.typing import NDArray
 
 from coterie.arrays import Ints
 from coterie.models._kernels.bounds import certainty
 from coterie.models._kernels.jit import jit
+from coterie.models._kernels.probability import uniform_at
 from coterie.models._kernels.rows.dispatch import (
     add_facts,
     clear,
@@ -201,15 +201,17 @@ def cut_edges(graph: Graph, rows: Any, pools: Any, row: int, alpha2: float) -> N
 
 
 @jit
-def _draw_edges(graph: Graph, row: int, p: float, rng: Generator) -> None:
+def _draw_edges(graph: Graph, row: int, p: float, seed: int) -> None:
     """Draw an edge to each earlier row with probability p, in time proportional to the edges drawn."""
     if p >= 1.0:
         for j in range(row):
             link(graph, row, j)
     elif p > 0.0:
-        j = -1
+        j, drawn = -1, 0
         while True:
-            skip = math.log(1.0 - rng.random()) / math.log1p(-p)  # geometric: how many rows are skipped
+            # Geometric: how many rows are skipped.
+            skip = math.log1p(-uniform_at(seed, row, drawn)) / math.log1p(-p)
+            drawn += 1
             if skip >= row - 1 - j:
                 break
             j += 1 + int(skip)
@@ -243,7 +245,7 @@ def _rename(graph: Graph, start: int, c: int, into: int) -> None:
 
 
 @jit
-def arrive(graph: Graph, pools: Any, p: float, rng: Generator) -> None:
+def arrive(graph: Graph, pools: Any, p: float, seed: int) -> None:
     """Add an empty row: draw its edges, and join the components they touch.
 
     A negative p means 3·log(n)/n, where n includes the new row.
@@ -253,7 +255,7 @@ def arrive(graph: Graph, pools: Any, p: float, rng: Generator) -> None:
         into = _join_all(graph, pools, row)
     else:
         n = float(row + 1)
-        _draw_edges(graph, row, p if p >= 0 else min(1.0, 3.0 * math.log(n) / n), rng)
+        _draw_edges(graph, row, p if p >= 0 else min(1.0, 3.0 * math.log(n) / n), seed)
         into = _join_touched(graph, pools, row)
     if into < 0:
         into = take(pools)

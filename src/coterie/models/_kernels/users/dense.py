@@ -8,6 +8,7 @@ from numpy.random import Generator
 from coterie.arrays import Bools, Floats
 from coterie.models._kernels.bounds import is_near, scale_after
 from coterie.models._kernels.jit import jit
+from coterie.models._kernels.probability import draw_from, first_best, probability_of_best_together
 from coterie.models._kernels.rounds import Plain, Rounds
 from coterie.models._kernels.users.panels import (
     Residues,
@@ -23,9 +24,8 @@ from coterie.models._kernels.users.panels import (
     view,
 )
 from coterie.models._kernels.users.simd import PANEL, PANELS
-from coterie.models.protocol import ROUNDING, TIE
+from coterie.models.protocol import ROUNDING
 
-TINY = 1e-300  # in place of a pivot that rounding made zero
 CHUNK = 512  # panels per thread at a time; sums are made chunk by chunk for any number of threads
 GROUP = 8  # panels whose neighbours are counted together, so that vector instructions pay off
 
@@ -116,64 +116,59 @@ def gather_all(
 
 
 @jit
-def draw_panel(
-    inverses: Floats, weights: Floats, panel: int, normals: Floats, scale: float, drawn: Floats
-) -> None:
-    """Fill drawn (1, features, 8) with w + scale·Uᵀz for the users of a panel, where M⁻¹ = UᵀU: N(w, scale²·M⁻¹)."""
-    d = weights.shape[1]
-    u = inverses[panel].copy()  # becomes U in place; entry (a, b) lies at start[a] + b
-    start = np.empty(d, dtype=np.int64)
-    for a in range(d):
-        start[a] = a * d - a * (a + 1) // 2
-    for a in range(d):
-        for j in range(PANEL):
-            drawn[0, a, j] = weights[panel, a, j]
-        for r in range(a):
-            for b in range(a, d):
-                for j in range(PANEL):
-                    u[start[a] + b, j] -= u[start[r] + a, j] * u[start[r] + b, j]
-        for b in range(d - 1, a - 1, -1):
-            for j in range(PANEL):
-                u[start[a] + b, j] /= math.sqrt(max(u[start[a] + a, j], TINY))
-    for a in range(d):
-        for j in range(min(PANEL, normals.shape[0] - panel * PANEL)):
-            z = scale * normals[panel * PANEL + j, a]
-            for b in range(a, d):
-                drawn[0, b, j] += u[start[a] + b, j] * z
-
-
-@jit
-def draw_all(
+def chances(
     inverses: Floats,
     weights: Floats,
     rows: int,
-    normals: Floats,
     contexts: Floats,
     own_estimate: Floats,
     own_spread: Floats,
     scale: float,
-) -> Floats:
-    """Sum over all neighbours: members, estimates, spreads, and their draws (4, candidates)."""
+    idle: float,
+    seed: int,
+) -> tuple[Floats, Floats]:
+    """Return members, estimates and spreads of all neighbours (3, n), and how likely each candidate is best.
+
+    Each user draws w̃ⱼ from N(wⱼ, scale²·Mⱼ⁻¹), and best is the largest average over a candidate's neighbours:
+    so the covariance of two candidates is a sum over the users who are neighbours for both. `idle` is how many
+    users have learned nothing.
+    """
     n, d = contexts.shape
-    flat_pairs, flat_features = np.empty(n * inverses.shape[1]), np.empty(n * d)
-    lay_columns(contexts, flat_pairs, flat_features)
-    squares, estimates = np.empty((n, PANEL)), np.empty((n, PANEL))
-    drawn, payoffs = np.empty((1, d, PANEL)), np.empty((n, PANEL))
-    total = np.zeros((4, n))
-    for panel in range((rows + PANEL - 1) // PANEL):
-        multiply_panel(inverses, panel, flat_pairs, n, squares, 0)
-        multiply_panel(weights, panel, flat_features, n, estimates, 0)
-        draw_panel(inverses, weights, panel, normals, scale, drawn)
-        multiply_panel(drawn, 0, flat_features, n, payoffs, 0)
+    total, covariance, near = np.zeros((3, n)), np.zeros((n, n)), np.zeros(n, dtype=np.bool_)
+    v, bare = np.empty((n, d)), np.empty(n)
+    norms(contexts, bare)
+    for row in range(rows + (idle > 0)):
+        times = 1.0 if row < rows else idle
+        panel, lane, at = row // PANEL, row % PANEL, 0
         for k in range(n):
-            for j in range(min(PANEL, rows - panel * PANEL)):
-                width = math.sqrt(max(squares[k, j], 0.0))
-                if is_near(own_estimate[k], own_spread[k], estimates[k, j], width, scale):
-                    total[0, k] += 1.0
-                    total[1, k] += estimates[k, j]
-                    total[2, k] += width
-                    total[3, k] += payoffs[k, j]
-    return total
+            for a in range(d):
+                v[k, a] = 0.0 if row < rows else contexts[k, a]
+        if row < rows:
+            for a in range(d):
+                for b in range(a, d):
+                    part = inverses[panel, at, lane]
+                    at += 1
+                    for k in range(n):
+                        v[k, a] += part * contexts[k, b]
+                        v[k, b] += part * contexts[k, a] if b > a else 0.0
+        for k in range(n):
+            estimate, width = 0.0, bare[k]
+            if row < rows:
+                width = math.sqrt(max((v[k] * contexts[k]).sum(), 0.0))
+                for a in range(d):
+                    estimate += weights[panel, a, lane] * contexts[k, a]
+            near[k] = is_near(own_estimate[k], own_spread[k], estimate, width, scale)
+            if near[k]:
+                total[0, k] += times
+                total[1, k] += times * estimate
+                total[2, k] += times * width
+                for other in range(k + 1):
+                    if near[other]:
+                        covariance[k, other] += times * (v[k] * contexts[other]).sum()
+    for k in range(n):
+        for other in range(k + 1):
+            covariance[k, other] *= scale * scale / (total[0, k] * total[0, other])
+    return total, probability_of_best_together(total[1] / total[0], covariance, seed)
 
 
 @jit
@@ -271,29 +266,20 @@ def run_cab(
             spread[:] = bare
         else:
             view(inverses, weights, row, contexts, estimate, spread)
+        waiting = (idle + (not known[user]) if everybody else (row < 0) * 1) * 1.0
         if thompson:
-            normals = rng.standard_normal((rows, d))
-            near = draw_all(inverses, weights, rows, normals, contexts, estimate, spread, scale)
+            near, likely = chances(
+                inverses, weights, rows, contexts, estimate, spread, scale, waiting, learned
+            )
+            k = draw_from(likely, rng)
         else:
             near = gather_all(inverses, weights, rows, contexts, estimate, spread, scale)
-        waiting = (idle + (not known[user]) if everybody else (row < 0) * 1) * 1.0
-        if thompson and waiting:
-            together = rng.standard_normal(d)
-        best = -np.inf
-        for k in range(c):
-            if is_near(estimate[k], spread[k], 0.0, bare[k], scale):
-                near[0, k] += waiting
-                near[2, k] += waiting * bare[k]
-                if thompson and waiting:
-                    near[3, k] += scale * math.sqrt(waiting) * (contexts[k] * together).sum()
-            if thompson:
-                near[1, k] = near[3, k] / near[0, k]
-            else:
+            for k in range(c):
+                if is_near(estimate[k], spread[k], 0.0, bare[k], scale):
+                    near[0, k] += waiting
+                    near[2, k] += waiting * bare[k]
                 near[1, k] = near[1, k] / near[0, k] + scale * near[2, k] / near[0, k]
-            best = max(best, near[1, k])
-        k = 0
-        while best - near[1, k] >= TIE:
-            k += 1
+            k = first_best(near[1])
         rounds.choice[t] = k
         rounds.members[t] = int(near[0, k])
         rounds.kept[t] = rounds.served[t] < 0 or rounds.served[t] == k

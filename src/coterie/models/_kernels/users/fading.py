@@ -3,7 +3,6 @@
 `rows` are `ridges.Rows` or `means.Table`; rows 0 to n are the updated users. Row -1 has learned nothing.
 """
 
-import math
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,9 @@ from numpy.random import Generator
 from coterie.arrays import Bools, Floats, Ints
 from coterie.models._kernels.bounds import is_near, scale_after
 from coterie.models._kernels.jit import jit
+from coterie.models._kernels.probability import draw_from, first_best, probability_of_best_together
 from coterie.models._kernels.rounds import Rounds, Rule
-from coterie.models._kernels.rows.dispatch import draw, fade, fits, name, take, update, used, view
-from coterie.models._kernels.rows.game import best
+from coterie.models._kernels.rows.dispatch import add_covariance, fade, fits, name, take, update, used, view
 
 
 @jit
@@ -35,7 +34,7 @@ def gather(
 
 
 @jit
-def draw_near(
+def chances(
     rows: Any,
     n: int,
     items: Any,
@@ -43,21 +42,32 @@ def draw_near(
     own_estimate: Floats,
     own_spread: Floats,
     scale: float,
-    rng: Generator,
-) -> Floats:
-    """Return what `gather` does, and the sum of the neighbours' draws: (4, candidates)."""
+    idle: int,
+    seed: int,
+) -> tuple[Floats, Floats]:
+    """Return members, estimates and spreads of all neighbours (3, candidates), and how likely each is best.
+
+    As in `dense.chances`; `idle` is how many users have learned nothing.
+    """
     c = len(which)
-    estimate, spread, drawn, total = np.empty(c), np.empty(c), np.empty(c), np.zeros((4, c))
-    for row in range(n):
+    estimate, spread, near = np.empty(c), np.empty(c), np.zeros(c, dtype=np.bool_)
+    total, covariance = np.zeros((3, c)), np.zeros((c, c))
+    for row in range(-1 if idle > 0 else 0, n):
+        times = 1.0 if row >= 0 else float(idle)
         view(rows, row, items, which, estimate, spread)
-        draw(rows, row, items, which, scale, rng, drawn)
         for k in range(c):
-            if is_near(own_estimate[k], own_spread[k], estimate[k], spread[k], scale):
-                total[0, k] += 1.0
-                total[1, k] += estimate[k]
-                total[2, k] += spread[k]
-                total[3, k] += drawn[k]
-    return total
+            near[k] = is_near(own_estimate[k], own_spread[k], estimate[k], spread[k], scale)
+            if near[k]:
+                total[0, k] += times
+                total[1, k] += times * estimate[k]
+                total[2, k] += times * spread[k]
+        add_covariance(rows, row, items, which, near, covariance)
+        if row < 0:
+            covariance *= times
+    for k in range(c):
+        for other in range(k + 1):
+            covariance[k, other] *= scale * scale / (total[0, k] * total[0, other])
+    return total, probability_of_best_together(total[1] / total[0], covariance, seed)
 
 
 @jit
@@ -126,7 +136,6 @@ def play(
     """
     c = rounds.candidates.shape[1]
     estimate, spread, bare, score = np.empty(c), np.empty(c), np.empty(c), np.empty(c)
-    drawn = np.zeros(c)
     limit, thompson = rule.gamma / 4, rule.thompson
     for t in range(so_far[0], len(rounds.who)):
         n, idle = so_far[2], so_far[3]
@@ -141,22 +150,16 @@ def play(
         view(rows, row, items, which, estimate, spread)
         waiting = idle + (0 if known[user] else 1) if everybody else (1 if row < 0 else 0)
         if thompson:
-            near = draw_near(rows, n, items, which, estimate, spread, scale, rng)
-            if waiting > 0:
-                draw(rows, -1, items, which, scale * math.sqrt(waiting), rng, drawn)
+            near, likely = chances(rows, n, items, which, estimate, spread, scale, waiting, so_far[1])
+            k = draw_from(likely, rng)
         else:
             near = gather(rows, n, items, which, estimate, spread, scale)
-        for k in range(c):
-            if waiting > 0 and is_near(estimate[k], spread[k], 0.0, bare[k], scale):
-                near[0, k] += waiting
-                near[2, k] += waiting * bare[k]
-                if thompson:
-                    near[3, k] += drawn[k]
-            if thompson:
-                score[k] = near[3, k] / near[0, k]
-            else:
+            for k in range(c):
+                if waiting > 0 and is_near(estimate[k], spread[k], 0.0, bare[k], scale):
+                    near[0, k] += waiting
+                    near[2, k] += waiting * bare[k]
                 score[k] = near[1, k] / near[0, k] + scale * near[2, k] / near[0, k]
-        k = best(score)
+            k = first_best(score)
         rounds.choice[t] = k
         rounds.members[t] = int(near[0, k])
         if rounds.served[t] >= 0 and rounds.served[t] != k:

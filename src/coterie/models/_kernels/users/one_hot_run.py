@@ -8,6 +8,7 @@ import numpy as np
 from coterie.arrays import Floats, Ints
 from coterie.models._kernels.bounds import scale_after
 from coterie.models._kernels.jit import bare
+from coterie.models._kernels.probability import draw_from, first_best, write_probability_of_best
 from coterie.models._kernels.rounds import Plain
 from coterie.models._kernels.users.histories import (
     find_entry,
@@ -32,7 +33,6 @@ from coterie.models._kernels.users.one_hot import (
     scan,
     untouched_near,
 )
-from coterie.models.protocol import TIE
 
 
 class Scratch(NamedTuple):
@@ -42,14 +42,17 @@ class Scratch(NamedTuple):
     places: Ints  # (candidates,) where the user's classes are
     found: Ints  # (candidates,) members
     sums: Floats  # (3, candidates)
-    normal: Floats  # (candidates,) draws
     score: Floats  # (candidates,)
+    spread: Floats  # (candidates,) of the score
+    chances: Floats  # (candidates,)
+    room: Floats  # (candidates,)
 
 
 def make_scratch(c: int) -> Scratch:
     """Return the arrays for c candidates."""
-    (listed, places, found), (normal, score) = np.empty((3, c), dtype=np.int64), np.empty((2, c))
-    return Scratch(listed, places, found, np.empty((3, c)), normal, score)
+    listed, places, found = np.empty((3, c), dtype=np.int64)
+    score, spread, chances, room = np.empty((4, c))
+    return Scratch(listed, places, found, np.empty((3, c)), score, spread, chances, room)
 
 
 @bare
@@ -69,14 +72,24 @@ def find_place_quickly(
 
 
 @bare
-def draw_sums(columns: Ints, sums: Floats, scale: float, rng: Any, normal: Floats, drawn: Floats) -> None:
-    """Write for each candidate a draw of its neighbours' sum: one normal for each item listed."""
+def write_chances(
+    columns: Ints,
+    members: Ints,
+    sums: Floats,
+    scale: float,
+    score: Floats,
+    spread: Floats,
+    chances: Floats,
+    room: Floats,
+) -> None:
+    """Write the probability that each candidate is best; of an item that is listed twice, the first counts."""
     for k in range(len(columns)):
         first = 0
         while columns[first] != columns[k]:
             first += 1
-        normal[k] = rng.standard_normal() if first == k else normal[first]
-        drawn[k] = sums[0, k] + scale * math.sqrt(sums[2, k]) * normal[k]
+        score[k] = sums[0, k] / members[k] if first == k else -math.inf
+        spread[k] = scale * math.sqrt(sums[2, k]) / members[k] if first == k else 0.0
+    write_probability_of_best(score, spread, chances, room)
 
 
 @bare
@@ -122,7 +135,7 @@ def run(
     users, items, entries, classes, marks, ids, _, near, near_untouched, _, counts = arrays
     who, candidates, payoffs, served, choices, kept, members, updated = batch
     alpha, gamma, learned, thompson = rule
-    listed, places, found, sums, normal, score = scratch
+    listed, places, found, sums, score, spread, chances, room = scratch
     c = candidates.shape[1]
     for t in range(begin, len(who)):
         row = row_of[who[t]]
@@ -154,14 +167,10 @@ def run(
                 sums[2, k] = a.square + untouched
                 score[k] = sums[0, k] / found[k] + scale * sums[1, k] / found[k]
             if thompson:
-                draw_sums(listed, sums, scale, rng, normal, score)
-                for k in range(c):
-                    score[k] /= found[k]
-            best, choice = score[0], 0
-            for k in range(1, c):
-                best = max(best, score[k])
-            while best - score[choice] >= TIE:
-                choice += 1
+                write_chances(listed, found, sums, scale, score, spread, chances, room)
+                choice = draw_from(chances, rng)
+            else:
+                choice = first_best(score)
             choices[t], members[t] = choice, found[choice]
         decided = False
         choice = choices[t]

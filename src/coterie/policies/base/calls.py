@@ -1,0 +1,88 @@
+"""What is checked before each call of a policy's `decide`, `learn`, `add` and `run`, so that no policy has to.
+
+`user=None` is an anonymous visitor: decided for as an unknown user is, and learned from as from a user who is dropped
+at once, so that only what all users share is kept.
+"""
+
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from coterie.errors import ContextError, UserError
+from coterie.models.batches import Batch, Outcome
+from coterie.models.candidates import Candidates
+from coterie.models.checks import check_user
+from coterie.policies.base.batch import run_one_by_one
+
+ANONYMOUS = "\0anonymous"  # the name of an anonymous visitor while a payoff is learned
+
+
+def check_calls(kind: type) -> None:
+    """Wrap the methods that `kind` itself defines."""
+    for name, wrapper in (("decide", _deciding), ("learn", _learning), ("add", _adding), ("run", _running)):
+        if name in vars(kind):
+            setattr(kind, name, wrapper(vars(kind)[name]))
+
+
+def has_anonymous(users: Any) -> bool:
+    """Return whether an anonymous visitor is among the users of a batch."""
+    return not (isinstance(users, np.ndarray) and users.dtype != object) and any(
+        user is None for user in users
+    )
+
+
+def _deciding(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def decide(self: Any, user: Hashable, contexts: Any) -> Any:
+        check_user(user)
+        return method(self, user, contexts)
+
+    return decide
+
+
+def _learning(method: Callable[..., int]) -> Callable[..., int]:
+    @wraps(method)
+    def learn(self: Any, user: Hashable, context: Any, payoff: float) -> int:
+        check_user(user)
+        _check_not_a_position(self._offered, context)
+        if user is not None:
+            return method(self, user, context, payoff)
+        updated = method(self, ANONYMOUS, context, payoff)
+        with suppress(UserError):  # not every policy has registered it
+            self.drop(ANONYMOUS)
+        return updated
+
+    return learn
+
+
+def _adding(method: Callable[..., None]) -> Callable[..., None]:
+    @wraps(method)
+    def add(self: Any, user: Hashable) -> None:
+        if user is None:
+            raise UserError("user is None, an anonymous visitor, of whom nothing is kept; give an id to add")
+        method(self, user)
+
+    return add
+
+
+def _running(method: Callable[..., Outcome]) -> Callable[..., Outcome]:
+    @wraps(method)
+    def run(self: Any, batch: Batch) -> Outcome:
+        return run_one_by_one(self, batch) if has_anonymous(batch.users) else method(self, batch)
+
+    return run
+
+
+def _check_not_a_position(offered: Any, context: Any) -> None:
+    """Raise if `context` is a position in the last list that was offered, whose ids are no numbers."""
+    if type(context) is not int or isinstance(offered, np.ndarray):
+        return
+    names = offered.ids if isinstance(offered, Candidates) else offered
+    if 0 <= context < len(names) and not any(isinstance(name, int) for name in names):
+        raise ContextError(
+            f"context is {context}, the position of {names[context]!r} in the last list; give the action itself, "
+            f"such as contexts[{context}]"
+        )
