@@ -330,7 +330,6 @@ def test_clipped_weights_are_said_aloud_and_intervals_still_hold_the_truth() -> 
     [
         ({"level": 1.0}, "level is 1.0, expected a number between 0 and 1"),
         ({"clip": 0.5}, "clip is 0.5, expected a number above 1"),
-        ({"draws": 0}, "draws is 0, expected at least 1"),
         ({"rewards": (0.0, 0.5)}, r"rewards is \(0.0, 0.5\), but the log has rewards from 0 to 1"),
         ({"rewards": (1.0, 0.0)}, "expected the least and the largest possible reward"),
         ({"policies": []}, "policies names no policy"),

@@ -215,6 +215,9 @@ class Direct:
         members = [len(self.twin.neighbourhood(user, item)) for item in items]
         return SimpleNamespace(choice=self.twin.choose(user, items), members=members)
 
+    def draw(self, decision: Any) -> int:
+        return int(decision.choice)
+
 
 def test_a_function_of_t_as_alpha_is_played_one_by_one() -> None:
     batch = make_batch(0, 60, 9, 5, 3)

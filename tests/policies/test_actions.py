@@ -75,7 +75,7 @@ def test_columns_are_read_by_ids_and_by_vectors() -> None:
         (SparseHierarchical(), [{"x": 1}, {"x": object()}], "feature 'x' of action 1 is <object"),
         (SparseHierarchical(), [Action("a", {}, {"h": 1}), Action("b", {}, {"h": 2})], "action 1 has another"),
     ],
-    ids=str,
+    ids=range(8),
 )  # fmt: skip
 def test_what_is_missing_is_named_and_nothing_changes(policy: Policy, actions: Any, text: str) -> None:
     before = fingerprint(policy)

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie import Candidates, Hierarchical, SparseHierarchical
+from coterie import Action, Candidates, Hierarchical, SparseHierarchical
 from coterie.errors import ContextError, CoterieError, FileError, NumberError, ParameterError
 from coterie.models._kernels.hierarchy import effect_keys, effects
-from coterie.models._kernels.rows.game import best
+from coterie.models._kernels.probability import first_best as best
 from coterie.models.encoded import Encoded
 from coterie.models.features import flatten
 from coterie.models.ranges import LARGEST, MOST_LEARNED, MOST_STORED, PRODUCT, TINY
-from coterie.policies import POLICIES, Action, Batch, Policy
+from coterie.policies import POLICIES, Batch, Policy
 from tests.policies.test_contract import D, candidates, each_policy, fingerprint, play
 
 SMALL = (0.0, -0.0, 5e-324, 1e-310, 1e-161, 1e-160, 1e-155, 1e-80, 1e-21, 1e-20, 1e-9, 0.3, -0.3)

@@ -182,6 +182,8 @@ def uniform_at(seed: int, place: int, part: int) -> float:
 @bare
 def draw_from(probability: Floats, rng: Generator) -> int:
     """Return a candidate by its probability; nothing is drawn if one is certain."""
+    if len(probability) == 1:
+        return 0
     for k in range(len(probability)):
         if probability[k] == 1.0:
             return k

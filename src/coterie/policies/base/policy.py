@@ -127,7 +127,7 @@ class Policy(ABC):
 
     @abstractmethod
     def decide(self, user: Hashable, contexts: Any) -> Decision:
-        """Return each candidate's score and probability for `user`, and the reasons. Changes nothing."""
+        """Return the score and probability of each of `contexts` for `user`, and the reasons. Changes nothing."""
 
     @abstractmethod
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
@@ -175,9 +175,9 @@ class Policy(ABC):
         return self.draw(self.decide(user, contexts))
 
     def draw(self, decision: Decision) -> int:
-        """Return a candidate's position, drawn by the probabilities of a decision, as `choose` does."""
+        """Return a candidate's position, drawn by the probabilities of `decision`, as `choose` does."""
         self._offered = decision.contexts
-        if decision.probability[decision.choice] == 1:
+        if len(decision.probability) == 1 or decision.probability[decision.choice] == 1:
             return decision.choice
         if self.rng is None:
             self.rng = make_rng(getattr(self, "seed", 0))
@@ -198,7 +198,7 @@ class Policy(ABC):
         return [self.draw(decision) for decision in self.decide_many(users, contexts)]
 
     def rank(self, user: Hashable, contexts: Any) -> list[int]:
-        """Return the positions of all `contexts`: what `choose` would return, then the others, best first."""
+        """Return the positions of all `contexts` for `user`: what `choose` would return, then the others, best first."""
         decision = self.decide(user, contexts)
         return decision.ranking_with(self.draw(decision))
 
