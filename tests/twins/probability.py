@@ -1,32 +1,29 @@
-"""The probability of being best by SciPy's integrals, or by drawing; random numbers without a stream; choices."""
+"""The probability of being best by one integral, or by drawing; random numbers without a stream; choices."""
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.integrate import quad
-from scipy.stats import norm
+from scipy.special import ndtr
 
 Vector = NDArray[np.float64]
 PAIRS = 128
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(12)
 
 
 def probability_of_best(mean: Vector, sd: Vector) -> Vector:
-    """∫ f_k(x) Π_{j≠k} F_j(x) dx, cut at the corners of all the other distributions."""
-    found = []
-    for k in range(len(mean)):
-        low, high = mean[k] - 9 * sd[k], mean[k] + 9 * sd[k]
-        corners = {float(m + z * s) for m, s in zip(mean, sd, strict=True) for z in (-6, -3, -1, 0, 1, 3, 6)}
-        edges = [low, *sorted(x for x in corners if low < x < high), high]
-
-        def density(x: float, k: int = k) -> float:
-            others = [norm.cdf(x, mean[j], sd[j]) for j in range(len(mean)) if j != k]
-            return float(norm.pdf(x, mean[k], sd[k]) * np.prod(others))
-
-        pairs = pairwise(edges)
-        found.append(sum(quad(density, a, b, epsabs=1e-12)[0] for a, b in pairs))
-    likely = np.where(np.array(found) > 1e-7, found, 0.0)
+    """∫ f_k(x) Π_{j≠k} F_j(x) dx by Gauss and Legendre's rule between the corners of all distributions."""
+    steps = np.arange(-9, 9.5, 0.5)
+    edges = np.unique((mean[:, None] + steps * sd[:, None]).ravel())
+    half = np.diff(edges) / 2
+    x = ((edges[:-1] + half)[:, None] + half[:, None] * NODES).ravel()
+    weight = (half[:, None] * WEIGHTS).ravel()
+    z = (x - mean[:, None]) / sd[:, None]
+    below, density = ndtr(z), np.exp(-z * z / 2) / np.sqrt(2 * np.pi) / sd[:, None]
+    found = np.array(
+        [weight @ (density[k] * np.delete(below, k, axis=0).prod(axis=0)) for k in range(len(mean))]
+    )
+    likely = np.where(found > 1e-7, found, 0.0)
     return np.asarray(likely / likely.sum())
 
 

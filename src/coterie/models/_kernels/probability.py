@@ -201,3 +201,10 @@ def pick(probability: Floats, point: float) -> int:
             if point < reached:
                 return k
     return last
+
+
+@bare
+def mix_floor(probability: Floats, floor: float) -> None:
+    """Mix probabilities with a share of uniform choices."""
+    for k in range(len(probability)):
+        probability[k] = (1.0 - floor) * probability[k] + floor / len(probability)

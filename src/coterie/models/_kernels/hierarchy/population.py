@@ -5,7 +5,6 @@ import math
 import numpy as np
 
 from coterie.arrays import Floats, Ints
-from coterie.models._kernels.draws import mix_floor, probability_of_best
 from coterie.models._kernels.hierarchy import arrays
 from coterie.models._kernels.hierarchy.arrays import Contexts, Model, Users
 from coterie.models._kernels.hierarchy.posterior import (
@@ -20,7 +19,7 @@ from coterie.models._kernels.hierarchy.posterior import (
     write_x,
 )
 from coterie.models._kernels.jit import inner, jit
-from coterie.models._kernels.probability import first_best
+from coterie.models._kernels.probability import first_best, mix_floor, write_probability_of_best
 from coterie.models._kernels.rows.means import Table as Pairs
 from coterie.models._kernels.rows.means import find as find_pair
 from coterie.models._kernels.spd import add_outer, add_packed, dot, dot_panel, times
@@ -134,13 +133,17 @@ def score(parts: Floats, explore: float, floor: float, score: Floats, chances: F
     can teach. What only this user's payoffs teach is not explored: it is of no use for others, and many users never
     return. Without exploration the first of the best is chosen.
     """
-    width = np.empty(len(score))
-    for k in range(len(score)):
+    n = len(score)
+    scaled, width, widest = np.empty(n), np.empty(n), 0.0
+    for k in range(n):
         sd = math.sqrt(parts[k, 4])
         score[k] = parts[k, 0] + parts[k, 1] + parts[k, 2] + parts[k, 3] + explore * arrays.BONUS * sd
         width[k] = explore * arrays.WIDTH * sd
-    if explore > 0.0:
-        probability_of_best(score, width, chances)
+        widest = max(widest, width[k])
+    if widest > 0.0:
+        for k in range(n):  # in units of the widest, so that the payoffs' units do not matter
+            scaled[k], width[k] = (score[k] - score[0]) / widest, width[k] / widest
+        write_probability_of_best(scaled, width, chances, np.empty(n))
     else:
         chances[:] = 0.0
         chances[first_best(score)] = 1.0
