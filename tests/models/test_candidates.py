@@ -33,6 +33,9 @@ class Both:
         assert isinstance(contexts, Candidates)
         return Decision(user, contexts, contexts.features[:, 1])
 
+    def draw(self, decision: Decision) -> int:
+        return decision.choice
+
     def learn(self, user: Any, context: Any, payoff: float) -> int:
         assert isinstance(context, Action)
         self.seen.append((user, context.id, context.features.tolist(), payoff))

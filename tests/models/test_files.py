@@ -21,7 +21,7 @@ from coterie.models.files import State, read_file, write_file
 def saved(tmp_path: Path) -> Path:
     policy = CAB(n_features=3, alpha=0.2)
     policy.learn(("a", 1), [0.5, 0.5, 0.0], 1.0)
-    policy.add(None)
+    policy.add("bob")
     policy.save(tmp_path / "model.safetensors")
     return tmp_path / "model.safetensors"
 
@@ -35,7 +35,7 @@ def rewrite(path: Path, header: dict[str, str] | None = None, **tensors: Any) ->
 
 
 def test_ids_of_many_kinds_come_back_as_they_were(tmp_path: Path) -> None:
-    names: list[Any] = ["ann", "", 7, -1, 2.5, None, True, b"\x00\xff", ("a", (1, "b")), "ü\n\x00", 10**30]
+    names: list[Any] = ["ann", "", 7, -1, 2.5, True, b"\x00\xff", ("a", (1, "b")), "ü\n\x00", 10**30]
     policy = CAB(one_hot=True)
     for name in names:
         policy.learn(name, ("item", name), 1.0)

@@ -383,7 +383,7 @@ def earned(unit: float, seed: int) -> float:
 
 @pytest.mark.parametrize("unit", [100.0, 10_000.0, 0.01])
 def test_one_feature_in_other_units_costs_little(unit: float) -> None:
-    assert np.mean([earned(unit, seed) - earned(1.0, seed) for seed in range(3)]) > -0.02
+    assert np.mean([earned(unit, seed) - earned(1.0, seed) for seed in range(10)]) > -0.02
 
 
 def visit_once(seed: int, n_rounds: int = 4000) -> tuple[float, float, int]:

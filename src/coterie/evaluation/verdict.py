@@ -178,12 +178,15 @@ def rate(runs: list[Kept]) -> Rate:
 
 def by_student(ahead: float, parts: Floats) -> float:
     """Return the chance of a sum `ahead` of 0, from the parts that carry it."""
-    squares = parts * parts
+    unit = float(np.abs(parts).max())
+    if unit == 0:
+        return 1.0  # all payoffs are equal: what is ahead is a rounding
+    squares = (parts / unit) ** 2
     variance = float(squares.sum())
     from scipy.special import stdtr  # imported late: it is slow to import
 
     carriers = variance * variance / float(squares @ squares)
-    return float(stdtr(carriers, -ahead / math.sqrt(variance)))
+    return float(stdtr(carriers, -ahead / (unit * math.sqrt(variance))))
 
 
 def _summed(records: Ints, parts: Floats) -> Floats:

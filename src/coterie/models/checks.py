@@ -177,7 +177,7 @@ def is_nan(name: Hashable) -> bool:
 
 
 def read_payoff(payoff: Any) -> float:
-    """Return a payoff as a float in [-1, 1]."""
+    """Return `payoff` as a float in [-1, 1]."""
     number = not isinstance(payoff, str | bytes) and np.ndim(payoff) == 0 and hasattr(payoff, "__float__")
     number = number and not isinstance(payoff, np.complexfloating) and not np.ma.is_masked(payoff)
     if not number:

@@ -120,7 +120,7 @@ class Policy(ABC):
         take_turns(cls)
 
     def read(self, contexts: Any) -> Any:
-        """Check candidates: return a list of ids, an array (candidates, n_features) of vectors, or `Candidates`."""
+        """Check `contexts`: return a list of ids, an array (candidates, n_features) of vectors, or `Candidates`."""
         return check_kind(self.n_features, self.one_hot).read(contexts)
 
     read_payoff = staticmethod(read_payoff)
@@ -198,7 +198,7 @@ class Policy(ABC):
         return [self.draw(decision) for decision in self.decide_many(users, contexts)]
 
     def rank(self, user: Hashable, contexts: Any) -> list[int]:
-        """Return the positions of all `contexts` for `user`: what `choose` would return, then the others, best first."""
+        """Return the positions of all `contexts` for `user`: what `choose` would return, then the others by score."""
         decision = self.decide(user, contexts)
         return decision.ranking_with(self.draw(decision))
 
