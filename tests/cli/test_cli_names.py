@@ -1,23 +1,20 @@
-"""One way for each thing on the command line; old names work for one version, with a warning."""
+"""One way for each thing on the command line."""
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.main import get_command
 from typer.testing import CliRunner
 
 from coterie.bench.rows import Row
 from coterie.cli import main
-from coterie.cli.app import COMMANDS, OLD, app, read_command
-from coterie.cli.shared.options import chosen_world, read_settings_given, split_settings
+from coterie.cli.app import COMMANDS, app, read_command
+from coterie.cli.shared.options import read_settings_given, split_settings
 from coterie.cli.shared.tables import result_table
 from coterie.cli.studies import bench
 from coterie.errors import ParameterError
-from coterie.service.log.sqlite_store import SqliteStore
 
 VERSIONS = (Path(__file__).parents[2] / "docs" / "versions.md").read_text()
 
@@ -64,49 +61,10 @@ def test_commands_that_print_a_result_have_json() -> None:
     }  # fmt: skip
 
 
-def test_old_options_are_hidden() -> None:
-    assert options("--world") == {}
-    assert options("--setting") == {}
-
-
 def test_the_list_of_commands_fits_its_lines() -> None:
     shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).stdout
     for name, listed in COMMANDS.items():
         assert any(line.split() == [name, *listed.about.split()] for line in shown.splitlines()), name
-
-
-def test_every_old_name_is_listed_with_the_new_one() -> None:
-    for old, new in OLD.items():
-        assert old not in get_command(app).commands  # type: ignore[attr-defined]
-        assert f"| `coterie {old} …` | `coterie {new} …` |" in VERSIONS
-
-
-def test_an_old_command_warns_and_works(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> None:
-    SqliteStore(str(tmp_path / "new.db")).close()
-    assert call(monkeypatch, "log", "check", "--store", str(tmp_path / "new.db"), "--json") == 0
-    told = capsys.readouterr()
-    assert told.err == "warning: coterie log is now coterie store; the old name goes with 0.3\n"
-    assert json.loads(told.out) == {"first": 0, "end": 0, "users": 0, "lost": 0, "same": True}
-
-
-def test_the_old_way_to_name_a_world_warns(capsys: pytest.CaptureFixture[str]) -> None:
-    assert chosen_world("lonely", None, "compare") == "lonely"
-    assert chosen_world(None, None, "compare") is None
-    assert capsys.readouterr().err == ""
-    assert chosen_world(None, "lonely", "compare") == "lonely"
-    warning = (
-        "warning: coterie compare --world lonely is now coterie compare lonely; the old name goes with 0.3\n"
-    )
-    assert capsys.readouterr().err == warning
-    with pytest.raises(ParameterError, match="'zipf' and --world 'lonely' are given; choose one"):
-        chosen_world("zipf", "lonely", "compare")
-
-
-def test_the_old_file_of_bench_is_no_suite(capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench._without_file(["dense", "rows.json"], True) == (["dense"], Path("rows.json"))
-    assert "coterie bench --json rows.json is now coterie bench --json > rows.json" in capsys.readouterr().err
-    assert bench._without_file(["dense"], True) == (["dense"], None)
-    assert capsys.readouterr().err == ""
 
 
 def test_settings_are_pairs_and_files_and_later_ones_count(tmp_path: Path) -> None:

@@ -81,12 +81,10 @@ def test_a_log_of_ones_own_goes_through_the_same_protocol(
     assert re.search(r"mine.parquet: cab:alpha=0.1,linucb-single:alpha=[\d.]+,random$", first)
     assert "of the 600 rounds" not in told.out
     assert (tmp_path / "out" / "mine-quick" / "figure-1.svg").exists()
-    # The old name, and the old option: the same numbers, nothing is played again, and a warning each.
-    assert call(monkeypatch, "reproduce", *words, "--setting", "candidates=3", "--json") == 0
-    told = capsys.readouterr()
-    assert json.loads(told.out)["tuned"]["cab:alpha=0.1"] == "cab:alpha=0.1"
-    assert f"warning: coterie reproduce {words[0]} is now coterie tune {words[0]}" in told.err
-    assert "warning: --setting is now --settings" in told.err
+    assert call(monkeypatch, "reproduce", *words) == 2
+    assert "mine.parquet is a log of your own; use `coterie tune " in " ".join(
+        capsys.readouterr().err.split()
+    )
 
 
 @pytest.mark.parametrize(

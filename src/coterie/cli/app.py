@@ -33,7 +33,7 @@ COMMANDS = {
     "policies": Listed("studies", "experiments", "List the policies with their parameters and defaults."),
     "serve": Listed("serving", "service", "Serve decisions over HTTP: rank and reward."),
     "keys": Listed("serving", "service", "Make, list and drop the keys of a service."),
-    "store": Listed("serving", "service", "Check, export, upgrade and repair what a service keeps."),
+    "store": Listed("serving", "service", "Check, export and repair what a service keeps."),
     "backup": Listed("serving", "service", "Copy a store into one file, also while a service writes."),
     "restore": Listed("serving", "service", "Check a backup, and make a store of it."),
     "loadtest": Listed("serving", "service", "Press a service, and look for what was lost."),
@@ -43,7 +43,6 @@ COMMANDS = {
     "theory": Listed("studies", "experiments", "The paper's analysis: how hard data is, what is guaranteed."),
     "bench": Listed("studies", "experiments", "Measure speed as ratios within one run, on one core."),
 }
-OLD = {"log": "store"}  # old names of commands
 
 # Boxes and colours in the help would need all of rich, which takes longer to import than everything else.
 PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
@@ -58,11 +57,6 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that is called, imported."""
-        if args[0] in OLD:
-            from coterie.cli.shared.options import warn_old
-
-            warn_old(f"coterie {args[0]}", f"coterie {OLD[args[0]]}")
-            args = [OLD[args[0]], *args[1:]]
         name, command, rest = super().resolve_command(ctx, args)
         if command and COMMANDS[str(name)].extra == "service" and not {"-h", "--help"} & {*rest}:
             need_service()

@@ -227,7 +227,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE log SET version = 9")
     connection.close()
-    with pytest.raises(FileError, match="have format version 9, this coterie reads versions 1 to 2"):
+    with pytest.raises(FileError, match="have format version 9, this coterie reads version 2"):
         open_interactions(path)
     (tmp_path / "text.db").write_text("hello")
     with pytest.raises(FileError, match="is none of: a service's store"):
@@ -485,7 +485,7 @@ def test_the_commands_run_on_an_export(tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     told = run.invoke(
         app,
-        f"compare --world {paths['parquet']} --policies random --runs 1 --workers 1 --out {out} --json".split(),
+        f"compare {paths['parquet']} --policies random --runs 1 --workers 1 --out {out} --json".split(),
     )
     assert told.exit_code == 0, told.output
     told = run.invoke(app, ["evaluate", str(paths["db"]), "--out", out, "--policies", "logged,uniform"])

@@ -28,7 +28,6 @@ from coterie.service.settings import Config
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.saving import save_now
 from tests.service import postgres
-from tests.service.golden import FOLDER
 from tests.service.helpers import ask, bandit, settings_of, with_coordinator
 
 KEY = KeyRow("phone", ("decide",), b"hash", 7)
@@ -316,21 +315,6 @@ def test_damage_that_a_snapshot_covers_is_left_out_of_a_backup_and_said(tmp_path
         connection.execute("UPDATE log SET body = zeroblob(length(body)) WHERE first = 3")
         connection.commit()
     assert back_up(str(store), tmp_path / "kept.backup").dropped == 1
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("version", ["v1", "v2", "v3", "v4"])
-def test_stores_of_earlier_versions_are_backed_up_and_restored(
-    place: Place, tmp_path: Path, version: str, kind: str
-) -> None:
-    store = tmp_path / "store.db"
-    shutil.copy(FOLDER / version / "store.db", store)
-    back_up(str(store), tmp_path / "kept.backup")
-    target = place(kind)
-    restore(
-        tmp_path / "kept.backup", target, replay=False
-    )  # floats of other processors differ in the last bits
-    assert content(target)[:-1] == content(str(store))[:-1]
 
 
 def test_the_commands_say_what_was_copied(tmp_path: Path) -> None:

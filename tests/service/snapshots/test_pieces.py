@@ -14,9 +14,8 @@ from coterie.service.log.recovery import recover
 from coterie.service.log.retention import remove_old
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append, Store
-from coterie.service.snapshots import pieces, snapshot, snapshot_v1
+from coterie.service.snapshots import pieces, snapshot
 from coterie.service.snapshots.saving import save_now
-from tests.service import older
 from tests.service.helpers import START, bandit, opened
 from tests.service.log.test_store import Open, again, database  # noqa: F401 (fixtures)
 
@@ -143,28 +142,6 @@ def test_a_large_model_survives_as_a_snapshot_bit_for_bit() -> None:
     for both in (made, restored):
         both.observe("user-1", 1.0, START + 9000, "item-1")
     assert snapshot.dump(restored) == snapshot.dump(made)
-
-
-def test_snapshots_of_earlier_stores_are_read_and_the_next_is_in_parts(tmp_path: Path) -> None:
-    """Version 2 cut one value into pieces of 1 MB, and had arrays that are large before the rest."""
-    made = crowd(10_000)
-    assert older.dump(made).endswith(snapshot_v1.TRAILER)
-    path = tmp_path / "log.db"
-    with opened(path) as store:
-        append(store, made)
-        older.save_pieces(store, made)
-        assert len(store.pieces()) > 3
-        assert store.positions() == [made.position]
-    with opened(path) as store:
-        found = recover(store)
-        assert found.position == made.position
-        assert snapshot.dump(found) == snapshot.dump(made)
-        old = store.pieces()
-        save_now(found, store, alone=True)
-        assert not old & store.pieces()
-    with opened(path) as store:
-        assert store._rows("PRAGMA user_version") == [(3,)]
-        assert snapshot.dump(recover(store)) == snapshot.dump(made)
 
 
 def test_large_arrays_of_other_policies_are_kept_by_their_content(tmp_path: Path) -> None:

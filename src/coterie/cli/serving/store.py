@@ -6,13 +6,11 @@ from typing import Annotated
 
 import typer
 
-from coterie.cli.shared.options import JsonOption, SettingsOption, StoreOption, split_settings, warn_old
+from coterie.cli.shared.options import JsonOption, SettingsOption, StoreOption, split_settings
 from coterie.cli.shared.tables import print_result
 from coterie.errors import ParameterError
 
-store = typer.Typer(
-    name="store", no_args_is_help=True, help="Check, export, upgrade and repair what a service keeps."
-)
+store = typer.Typer(name="store", no_args_is_help=True, help="Check, export and repair what a service keeps.")
 
 
 @store.command()
@@ -35,31 +33,6 @@ def check(store: StoreOption = "coterie.db", as_json: JsonOption = False) -> Non
     print_result(found, as_json, text)
     if found.same is False:
         raise typer.Exit(1)
-
-
-@store.command()
-def upgrade(
-    store: StoreOption = "coterie.db",
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Bring a store of an earlier version to the newest one.
-
-    Stores of all versions can be served as they are; an older coterie refuses one that was upgraded.
-    """
-    from coterie.service.log.store import open_store
-    from coterie.service.log.upgrade import upgrade as upgrade_store
-
-    with closing(open_store(store, create=False)) as opened:
-        if not yes:
-            question = f"Upgrade {store}? Make a backup with `coterie backup` first."
-            typer.confirm(question, abort=True, err=True)
-        found = upgrade_store(opened)
-    holds = f"{found.records} records, {found.users} users"
-    text = f"store version {found.before} is now {found.now}: {holds}"
-    if found.before == found.now:
-        text = f"store version {found.now} is the newest; nothing was changed"
-    print_result(found, as_json, text)
 
 
 @store.command()
@@ -146,7 +119,6 @@ def cut(
 @store.command()
 def repair(
     store: StoreOption = "coterie.db",
-    path: Annotated[Path | None, typer.Argument(hidden=True)] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Drop what is damaged, and nothing else.
@@ -154,9 +126,6 @@ def repair(
     Of the log, damaged records are dropped if a snapshot has what they said. Of SQLite's write-ahead log, what comes
     before the damage is kept, and the damaged file is put aside.
     """
-    if path is not None:
-        warn_old(f"coterie store repair {path}", f"coterie store repair --store {path}")
-        store = str(path)
     import shutil
 
     from coterie.service.log.damage import drop_damaged

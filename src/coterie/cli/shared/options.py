@@ -1,4 +1,4 @@
-"""Options with the same meaning in every command, and warnings about old names."""
+"""Options with the same meaning in every command."""
 
 import json
 import tomllib
@@ -34,22 +34,6 @@ RunsOption = Annotated[int | None, typer.Option(help="Runs of each policy. [defa
 SeedOption = Annotated[int, typer.Option(help="Seed of the first run; the next has seed + 1.")]
 TuningRunsOption = Annotated[int, typer.Option(help="Runs over which each setting is tuned.")]
 WorkersOption = Annotated[int | None, typer.Option(help="Worker processes. [default: one per core]", min=1)]
-OldWorldOption = Annotated[str | None, typer.Option("--world", hidden=True)]
-
-
-def warn_old(old: str, new: str) -> None:
-    """Warn on stderr that an old name was used; docs/versions.md lists them all."""
-    typer.echo(f"warning: {old} is now {new}; the old name goes with 0.3", err=True)
-
-
-def chosen_world(given: str | None, world: str | None, command: str) -> str | None:
-    """Return the world of a command: its argument, or the value of the old option --world."""
-    if world is None:
-        return given
-    warn_old(f"coterie {command} --world {world}", f"coterie {command} {world}")
-    if given is not None:
-        raise ParameterError(f"{given!r} and --world {world!r} are given; choose one")
-    return world
 
 
 def read_pairs(texts: Sequence[str]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from coterie.bench import SUITES, describe_machine, run_suites, write_rows
 from coterie.bench.plots import draw_growth
 from coterie.bench.rows import Row, at_most, no_limit
 from coterie.cli.shared.extras import need_service
-from coterie.cli.shared.options import JsonOption, warn_old
+from coterie.cli.shared.options import JsonOption
 
 DECISIONS = "decisions"
 SNAPSHOTS = "snapshots"
@@ -51,14 +51,12 @@ def bench(
     `coterie bench cuda` measures users' models on a GPU, beside its memory's speed and one core.
     """
     notes = Console(stderr=True)
-    suites, old_file = _without_file(suites or [], as_json)
+    suites = suites or []
     found: list[Row] = []
     with threadpool_limits(1), notes.status("starting") as status:
         for row in _rows(suites, quick, status.update, notes):
             found.append(row)
             notes.print(f"{row.suite}: {row.name}: {row.ratio:.3g}", highlight=False, markup=False)
-    if old_file is not None:
-        write_rows(found, old_file)
     if out is not None:
         name = "-".join(suites) if suites else "all"
         write_rows(found, out / f"{name}.json")
@@ -69,21 +67,12 @@ def bench(
             machine |= cuda.machine()
         (out / f"{name}-machine.json").write_text(json.dumps(machine, indent=2) + "\n")
         draw_growth(found, out)
-    if as_json and old_file is None:
+    if as_json:
         print(json.dumps([row._asdict() for row in found], indent=2))
     else:
         _print(found)
     if any(row.holds is False for row in found):
         raise typer.Exit(1)
-
-
-def _without_file(suites: list[str], as_json: bool) -> tuple[list[str], Path | None]:
-    """Return the suites, and the file that --json took before it was a flag."""
-    files = [name for name in suites if as_json and name.endswith(".json")]
-    if not files:
-        return suites, None
-    warn_old(f"coterie bench --json {files[0]}", f"coterie bench --json > {files[0]}")
-    return [name for name in suites if name not in files], Path(files[0])
 
 
 def _rows(suites: list[str], quick: bool, told: Callable[[str], None], notes: Console) -> Iterator[Row]:

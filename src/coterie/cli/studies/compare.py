@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from coterie.cli.shared.options import JsonOption, OldWorldOption, SeedOption, chosen_world
+from coterie.cli.shared.options import JsonOption, SeedOption
 from coterie.cli.shared.progress import bars
 from coterie.cli.shared.tables import result_table
 from coterie.cli.shared.workers import EngineOption, RayOption, open_workers
@@ -63,7 +63,6 @@ def compare(
     ray: RayOption = None,
     engine: EngineOption = None,
     mlflow: MlflowOption = None,
-    world: OldWorldOption = None,
 ) -> None:
     """Compare policies on a world or a log of your own.
 
@@ -71,7 +70,7 @@ def compare(
     choice, on a built-in world. Interrupted runs continue where they stopped, and finished ones are not run
     again.
     """
-    world = chosen_world(given, world, "compare") or FIRST_WORLD
+    world = given or FIRST_WORLD
     place = open_world(world)
     longest = getattr(place, "n_rounds", None)  # a log ends, a world does not
     n_rounds = longest or N_ROUNDS if rounds is None else min(rounds, longest or rounds)

@@ -18,7 +18,7 @@ from coterie.data.files import VARIABLE
 from coterie.data.logs.log import open_log
 from coterie.data.logs.log_file import READERS
 from coterie.data.worlds.stage import N_ROUNDS, Stage
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, ParameterError
 from coterie.experiments import Run, Spec, parse_spec, parse_specs
 from coterie.experiments.run.specs import names
 from coterie.experiments.study.reproduce import numbers
@@ -52,7 +52,6 @@ def reproduce(
     seed: options.SeedOption = 0,
     tuning_runs: options.TuningRunsOption = 1,
     settings: options.SettingsOption = None,
-    setting: Annotated[list[str] | None, typer.Option(hidden=True)] = None,
     unverified: Annotated[
         bool, typer.Option("--unverified", help="Take files that differ from the published ones.")
     ] = False,
@@ -69,11 +68,9 @@ def reproduce(
     data, such as pool=all or untagged=drop; for a world, one of its parameters. An interrupted reproduction
     continues where it stopped.
     """
-    if setting:
-        options.warn_old("--setting", "--settings")
     if Path(dataset).suffix.lower() in READERS:
-        options.warn_old(f"coterie reproduce {dataset}", f"coterie tune {dataset}")
-    chosen_settings = options.read_settings_given([*(settings or []), *(setting or [])])
+        raise ParameterError(f"{dataset} is a log of your own; use `coterie tune {dataset}`")
+    chosen_settings = options.read_settings_given(settings or [])
     if data is not None:
         os.environ[VARIABLE] = str(data)  # worker processes read it
     notes = Console(stderr=True)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from coterie.cli.shared.options import JsonOption, OldWorldOption, chosen_world
+from coterie.cli.shared.options import JsonOption
 from coterie.data import WORLDS
 from coterie.errors import ParameterError
 
@@ -33,7 +33,6 @@ def watch(
     seed: Annotated[int, typer.Option(help="Seed of the world and the run.", min=0)] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the page and the numbers.")] = OUT,
     as_json: JsonOption = False,
-    world: OldWorldOption = None,
 ) -> None:
     """Play CAB and compare what it believes with the truth.
 
@@ -43,7 +42,7 @@ def watch(
     from coterie.theory.truth import theory_alpha
     from coterie.theory.truth import watch as play
 
-    world = chosen_world(given, world, "theory watch") or FIRST_WORLD
+    world = given or FIRST_WORLD
     if world not in WORLDS:
         raise ParameterError(f"world is {world!r}, expected one of: {', '.join(WORLDS)}")
     place = WORLDS[world](seed)

@@ -32,7 +32,7 @@ from coterie.errors import ContextError, FileError, MissingExtraError
 from coterie.models.features import flatten
 
 APPLICATION = 0x636F7465  # "cote": SQLite's application id of a store
-VERSIONS = (1, 2)  # of batches; those of 1 are not compressed
+VERSION = 2  # of batches
 FORMAT = "1"  # of the Parquet export
 SQLITE = b"SQLite format 3\0"
 RULES = (
@@ -159,9 +159,8 @@ def _unpacked(path: str, rows: Iterable[Any]) -> Iterator[tuple[int, Record]]:
     expected = None
     for first, count, version, checksum, body in rows:
         where = f"log records {first} to {first + count - 1} of {path}"
-        if version not in VERSIONS:
-            known = f"{VERSIONS[0]} to {VERSIONS[-1]}"
-            raise FileError(f"{where} have format version {version}, this coterie reads versions {known}")
+        if version != VERSION:
+            raise FileError(f"{where} have format version {version}, this coterie reads version {VERSION}")
         if zlib.crc32(body, zlib.crc32(b"%d %d %d " % (version, first, count))) != checksum:
             raise FileError(
                 f"{where} are damaged: their checksum does not fit; restore a backup of the store"
@@ -170,7 +169,7 @@ def _unpacked(path: str, rows: Iterable[Any]) -> Iterator[tuple[int, Record]]:
             raise FileError(f"{path} is damaged: log records {expected} to {first - 1} are missing")
         expected = first + count
         try:
-            found = msgspec.msgpack.decode(body if version == 1 else zlib.decompress(body))
+            found = msgspec.msgpack.decode(zlib.decompress(body))
         except (msgspec.MsgspecError, zlib.error) as error:
             raise FileError(f"{where} cannot be read: {error}") from error
         yield from enumerate(found, first)

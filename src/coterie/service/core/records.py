@@ -18,8 +18,7 @@ from coterie.models.protocol import Seen
 from coterie.service.settings import Config
 from coterie.service.trial.assignment import Name
 
-VERSION = 2  # compressed; batches of version 1 are not
-READ = (1, 2)
+VERSION = 2
 LEVEL = 1  # of zlib
 
 Moment = Annotated[int, Meta(ge=0)]  # milliseconds since 1970; backwards only where a Tick has a jump
@@ -203,10 +202,10 @@ class Batch(Struct, frozen=True):
 
     def content(self) -> bytes:
         """Check, and return the MessagePack array."""
-        if self.version not in READ:
+        if self.version != VERSION:
             raise FileError(
-                f"{self.where} have format version {self.version}, this coterie reads versions {READ[0]} to "
-                f"{READ[-1]}; read them with the coterie that wrote them"
+                f"{self.where} have format version {self.version}, this coterie reads version {VERSION}; read them "
+                "with the coterie that wrote them"
             )
         if not self.is_sound():
             raise FileError(
@@ -214,7 +213,7 @@ class Batch(Struct, frozen=True):
                 f"what comes before with `coterie store cut --at {self.first}`"
             )
         try:
-            return self.body if self.version == 1 else zlib.decompress(self.body)
+            return zlib.decompress(self.body)
         except zlib.error as error:
             raise FileError(f"{self.where} cannot be read: {error}") from error
 

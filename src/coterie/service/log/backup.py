@@ -30,7 +30,7 @@ from coterie.service.log.errors import InUseError
 from coterie.service.log.sqlite_owner import Owned
 from coterie.service.log.sqlite_store import APPLICATION, SCHEMA, TABLES, SqliteStore
 from coterie.service.log.sqlite_wal import check_wal
-from coterie.service.log.store import COLUMNS, READ, is_postgres
+from coterie.service.log.store import COLUMNS, VERSION, is_postgres
 from coterie.service.private import open_private
 from coterie.service.snapshots.pieces import name_of
 
@@ -157,9 +157,8 @@ def _check_database(made: sqlite3.Connection, path: Path) -> None:
     tables = {sql for (sql,) in made.execute("SELECT sql FROM sqlite_master").fetchall()}
     if application != APPLICATION or not tables >= TABLES:
         raise FileError(f"{path} does not hold a coterie store")
-    if version not in READ:
-        known = f"{READ[0]} to {READ[-1]}"
-        raise FileError(f"{path} has store version {version}, this coterie reads versions {known}")
+    if version != VERSION:
+        raise FileError(f"{path} has store version {version}, this coterie reads version {VERSION}")
     trouble = made.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if trouble != "ok":
         raise FileError(f"{path} is damaged: {trouble}; restore another backup")

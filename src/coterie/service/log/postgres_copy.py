@@ -84,9 +84,7 @@ def write_from(rows: sqlite3.Connection, url: str, replace: bool) -> None:
             names = [store._pack_name(number, name) for number, name in part]
             cursor.executemany("INSERT INTO @users VALUES (?, ?, ?)", names)
         (end,) = rows.execute("SELECT next FROM head").fetchone()
-        (version,) = rows.execute("PRAGMA user_version").fetchone()
         cursor.execute("UPDATE @head SET next = ?", (end,))
-        store._set_version(cursor, version)
 
 
 def _parts(rows: sqlite3.Cursor) -> Iterator[list[Any]]:

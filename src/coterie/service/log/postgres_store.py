@@ -25,7 +25,7 @@ from coterie.service.log.errors import (
     StoreError,
 )
 from coterie.service.log.known_ids import KnownIds
-from coterie.service.log.store import READ, Append, Changes, Options, Store, as_bytes
+from coterie.service.log.store import VERSION, Append, Changes, Options, Store, as_bytes
 from coterie.service.settings import Durability
 
 LOCK = 0x636F746572696500  # plus the number of an owner: what that owner's session holds
@@ -48,7 +48,7 @@ PASSING = ("40", "53", "57", "25006", "25P02", "55P03", "55006")
 GONE = ("08", "57P01", "57P02", "57P03", "57P05", "25P03")  # with these the session is over
 
 # The beat has a table of its own, because transactions of the owner hold the row with its number.
-SCHEMA = """
+SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS coterie_version (version INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS coterie_log (first BIGINT PRIMARY KEY, count BIGINT NOT NULL, version INTEGER NOT NULL,
                                         checksum BIGINT NOT NULL, body BYTEA NOT NULL);
@@ -61,7 +61,7 @@ CREATE TABLE IF NOT EXISTS coterie_scrubs (number BIGINT PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS coterie_head (next BIGINT NOT NULL);
 CREATE TABLE IF NOT EXISTS coterie_owner (epoch BIGINT NOT NULL);
 CREATE TABLE IF NOT EXISTS coterie_lease (epoch BIGINT NOT NULL, beat BIGINT);
-INSERT INTO coterie_version SELECT 1 WHERE NOT EXISTS (SELECT FROM coterie_version);
+INSERT INTO coterie_version SELECT {VERSION} WHERE NOT EXISTS (SELECT FROM coterie_version);
 INSERT INTO coterie_head SELECT 0 WHERE NOT EXISTS (SELECT FROM coterie_head);
 INSERT INTO coterie_owner SELECT 0 WHERE NOT EXISTS (SELECT FROM coterie_owner);
 INSERT INTO coterie_lease SELECT epoch, NULL FROM coterie_owner WHERE NOT EXISTS (SELECT FROM coterie_lease);
@@ -389,10 +389,10 @@ class PostgresStore(Store):
                 session.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK - 1,))  # one process at a time
                 session.execute(SCHEMA)
         found = self._write.execute("SELECT version FROM coterie_version").fetchone()
-        if found is None or found[0] not in READ:
+        if found is None or found[0] != VERSION:
             raise FileError(
-                f"the database has store version {found and found[0]}, this coterie reads versions {READ[0]} to "
-                f"{READ[-1]}; open it with the coterie that wrote it"
+                f"the database has store version {found and found[0]}, this coterie reads version {VERSION}; "
+                "open it with the coterie that wrote it"
             )
 
     def _rows(self, query: str, *values: Any) -> list[Any]:
@@ -410,9 +410,6 @@ class PostgresStore(Store):
                 if isinstance(named, PassingError):
                     raise named from error
                 raise FileError(f"the PostgreSQL store cannot be read: {_line(error)}") from error
-
-    def _set_version(self, changes: Changes, version: int) -> None:
-        changes.execute("UPDATE @version SET version = ?", (version,))
 
     def _pack_name(self, number: int, name: str) -> tuple[int, bytes, int]:
         packed = as_bytes(name)  # PostgreSQL's text cannot hold U+0000

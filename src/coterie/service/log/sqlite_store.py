@@ -14,7 +14,7 @@ from coterie.errors import FileError
 from coterie.service.log.errors import BrokenError, FullError, PassingError, StoreError
 from coterie.service.log.sqlite_owner import Owned
 from coterie.service.log.sqlite_wal import check_wal
-from coterie.service.log.store import READ, Changes, Options, Store, as_bytes
+from coterie.service.log.store import VERSION, Changes, Options, Store, as_bytes
 from coterie.service.private import make_private
 from coterie.service.settings import Durability
 
@@ -174,14 +174,14 @@ class SqliteStore(Store):
             if not self._create:
                 raise _no_store(self.path)
             self._write.executescript(
-                f"BEGIN; {SCHEMA} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = 1; COMMIT;"
+                f"BEGIN; {SCHEMA} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT;"
             )
             return
         if application != APPLICATION:
             raise FileError(f"{self.path} is a database of something else, not a coterie store")
-        if version not in READ:
+        if version != VERSION:
             raise FileError(
-                f"{self.path} has store version {version}, this coterie reads versions {READ[0]} to {READ[-1]}; "
+                f"{self.path} has store version {version}, this coterie reads version {VERSION}; "
                 "open it with the coterie that wrote it"
             )
         if self._beside_owner and not self._moment:
@@ -198,9 +198,6 @@ class SqliteStore(Store):
 
     def _has(self, table: str) -> bool:
         return bool(self._rows("SELECT count(*) FROM sqlite_master WHERE name = ?", table)[0][0])
-
-    def _set_version(self, changes: Changes, version: int) -> None:
-        changes.execute(f"PRAGMA user_version = {version}")
 
     def _pack_name(self, number: int, name: str) -> tuple[int, str, int]:
         return number, name, zlib.crc32(as_bytes(f"{number} {name}"))

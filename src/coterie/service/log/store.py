@@ -21,8 +21,7 @@ from coterie.service.log.known_ids import KnownIds
 from coterie.service.settings import Durability
 from coterie.service.snapshots import pieces
 
-VERSION = 3  # 1 has no pieces, 2 has pieces of 1 MB; a store becomes 3 with its first snapshot in parts
-READ = (1, 2, 3)
+VERSION = 3
 AT_ONCE = 4  # pieces removed in one transaction
 PAGE_OF_LOG = 64  # batches read at a time
 PAGE_OF_IDS = 10_000  # event ids read at a time
@@ -137,9 +136,6 @@ class Store(ABC):
     @abstractmethod
     def _has(self, table: str) -> bool:
         """Return whether there is a table that not every store has."""
-
-    @abstractmethod
-    def _set_version(self, changes: Changes, version: int) -> None: ...
 
     @abstractmethod
     def _pack_name(self, number: int, name: str) -> tuple[int, Any, int]:
@@ -397,7 +393,6 @@ class Store(ABC):
 
     def _insert_pieces(self, changes: Changes, new: Mapping[bytes, bytes]) -> None:
         changes.execute(OPTIONAL["pieces"])
-        self._set_version(changes, VERSION)
         changes.executemany("INSERT INTO @pieces VALUES (?, ?) ON CONFLICT DO NOTHING", list(new.items()))
 
     def _drop_pieces(self) -> None:

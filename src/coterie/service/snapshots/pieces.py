@@ -12,7 +12,6 @@ from msgspec import Struct
 
 PIECE = 1 << 20  # bytes; about what is written at a time
 NAME = 16  # bytes of a hash
-MANIFEST = b"coterie-pieces-1\n"  # before the names of pieces that together are a state of version 1
 PARTS = b"coterie-parts-1\n"  # before a state that names its pieces
 
 Find = Callable[[bytes], bytes | None]
@@ -36,8 +35,6 @@ def names(row: bytes) -> list[bytes]:
     if row.startswith(PARTS):
         parts = msgspec.msgpack.decode(memoryview(row)[len(PARTS) :], type=_Parts).parts
         return [name for source in parts.values() for name in source.values()]
-    if row.startswith(MANIFEST):
-        return [row[start : start + NAME] for start in range(len(MANIFEST), len(row), NAME)]
     return []
 
 

@@ -23,16 +23,15 @@ from coterie.policies import Policy, SparseHierarchical
 from coterie.policies.cab import Engine as Shards
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.events import Event
-from coterie.service.core.policy_config import KINDS, Kind
+from coterie.service.core.policy_config import Kind
 from coterie.service.core.remembered import User
 from coterie.service.figures.statistics import KEPT, Minute
 from coterie.service.settings import Config
-from coterie.service.snapshots import pieces, snapshot_v1
+from coterie.service.snapshots import pieces
 from coterie.service.snapshots.pieces import PIECE
 from coterie.service.trial.lift import Trial
 
 VERSION = 2
-READ = (1, 2)
 RIVAL = "rival."
 Named = dict[str, dict[str, bytes]]  # source, part, and its content or the name of a piece
 
@@ -241,20 +240,15 @@ def restore(row: bytes, shards: Shards | None = None, find: pieces.Find | None =
 
     `find` returns pieces by name. Raises DamagedError if one is missing or not what was written.
     """
-    if row.startswith(pieces.MANIFEST):
-        assert find is not None
-        row = b"".join(pieces.get(name, find) for name in pieces.names(row))
     by_name = row.startswith(pieces.PARTS)
-    body = snapshot_v1.head(row[len(pieces.PARTS) :] if by_name else row)
+    body = row[len(pieces.PARTS) :] if by_name else row
     try:
         version = msgspec.msgpack.decode(body, type=_Version).version
-        if version not in READ:
+        if version != VERSION:
             raise FileError(
-                f"the snapshot has format version {version}, this coterie reads versions {READ[0]} to {READ[-1]}; "
-                "start with the coterie that wrote it"
+                f"the snapshot has format version {version}, this coterie reads version {VERSION}; start with the "
+                "coterie that wrote it"
             )
-        if version == 1:
-            return _restore_v1(row, shards)
         state = msgspec.msgpack.decode(body, type=State)
         return _restore(state, shards, find if by_name else None)
     except msgspec.MsgspecError as error:
@@ -295,21 +289,8 @@ def _restore(state: State, shards: Shards | None, find: pieces.Find | None) -> B
     return bandit
 
 
-def _restore_v1(row: bytes, shards: Shards | None) -> Bandit:
-    state = snapshot_v1.read(row)
-    for turn, user in enumerate(state.users, 1):
-        user.seen = turn
-    bandit = _bandit(state, shards, state.users, len(state.users), state.known_items, state.minutes)
-    bandit.remembered.read_events(state.events, None)
-    for kind in KINDS:
-        model: snapshot_v1.Model | None = getattr(state, kind)
-        if model is not None:
-            _put_policy(bandit, kind, model, partial(_read_v1, model, row))
-    return bandit
-
-
 def _bandit(
-    state: State | snapshot_v1.State,
+    state: State,
     shards: Shards | None,
     users: list[User],
     sights: int,
@@ -327,9 +308,7 @@ def _bandit(
     return bandit
 
 
-def _put_policy(
-    bandit: Bandit, kind: Kind, model: Model | snapshot_v1.Model, restore: Callable[[Policy], None]
-) -> None:
+def _put_policy(bandit: Bandit, kind: Kind, model: Model, restore: Callable[[Policy], None]) -> None:
     """Give the bandit a policy, which `restore` fills."""
     policy = bandit.policies.of(kind, bandit.config)
     try:
@@ -343,10 +322,6 @@ def _put_policy(
     except Exception as error:  # safetensors raises its own kinds
         raise pieces.DamagedError(f"the model of the snapshot cannot be read: {error}") from error
     policy.learned = model.learned
-
-
-def _read_v1(model: snapshot_v1.Model, row: bytes, policy: Policy) -> None:
-    policy.restore(snapshot_v1.tensors(model, row))
 
 
 def _read_parts(model: Model, parts: Mapping[str, Iterator[bytes]], policy: Policy) -> None:
