@@ -1,5 +1,6 @@
 """What tests share: long timeouts, one Ray cluster per test process, and skips where the compiler is off."""
 
+import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ for name in ("connect", "read", "write", "pool"):
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
+
+# What is tested is machine code, also in the processes that tests start; test_beside.py tests the loops in Python.
+os.environ["COTERIE_COMPILE"] = "first"
 
 WITH_RAY = {"test_cluster.py", "test_on_ray.py", "test_ray_engine.py"}
 

@@ -1,6 +1,7 @@
 """`coterie bench`: speed, as ratios within one run."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -50,6 +51,7 @@ def bench(
 
     `coterie bench cuda` measures users' models on a GPU, beside its memory's speed and one core.
     """
+    os.environ["COTERIE_COMPILE"] = "first"  # what is measured is machine code
     notes = Console(stderr=True)
     suites = suites or []
     found: list[Row] = []

@@ -1,27 +1,28 @@
 """The decorators of all compiled loops."""
 
+import math
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from numba import njit
 
-with suppress(ImportError):  # not on Windows, which then has no lock
-    import fcntl
+from coterie.models._kernels.beside import MOST, alone, run_in_python_first
 
 KERNELS = Path(__file__).parent
 LOOPS = sorted(
     (file.name, file.stat().st_mtime_ns, file.stat().st_size)
     for file in (*KERNELS.rglob("*.py"), KERNELS.parent / "bounds.py", KERNELS.parent / "ranges.py")
 )
+NEVER = -1  # runs in Python
 Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 
 
-def jit(function: Compiled, **options: Any) -> Compiled:
-    """Compile on first call, without Python's global lock, and keep the machine code on disk.
+def jit(function: Compiled, most: float = MOST, **options: Any) -> Compiled:
+    """Compile for calls without Python's global lock, and keep the machine code on disk.
 
-    Numba's own decorators are untyped. Fast-math stays off, because it would change the bits of results.
+    Until it is there, the function runs in Python if its arrays hold at most `most` numbers. Numba's own decorators
+    are untyped. Fast-math stays off, because it would change the bits of results.
     """
     options = {"nogil": True, "error_model": "numpy", **options}
     try:
@@ -32,6 +33,7 @@ def jit(function: Compiled, **options: Any) -> Compiled:
         return function
     _follow_all_loops(compiled)
     _save_one_at_a_time(compiled)
+    run_in_python_first(compiled, most)
     return compiled
 
 
@@ -55,20 +57,18 @@ def _save_one_at_a_time(compiled: Any) -> None:
     save, lock = file.save, Path(file._cache_path) / ".coterie.lock"
 
     def save_alone(key: Any, data: Any) -> None:
-        with open(lock, "w") as held:
-            if "fcntl" in globals():
-                fcntl.flock(held, fcntl.LOCK_EX)
+        with alone(lock):
             save(key, data)
 
     file.save = save_alone
 
 
-def bare(function: Compiled) -> Compiled:
+def bare(function: Compiled, most: float = MOST) -> Compiled:
     """Compile without reference counting: for loops that read many arrays and allocate none.
 
     Numba counts references to arrays atomically in every call, which is most of the time of a short call.
     """
-    return jit(function, _nrt=False, nogil=False)
+    return jit(function, most, _nrt=False, nogil=False)
 
 
 def inner(function: Compiled) -> Compiled:
@@ -76,4 +76,18 @@ def inner(function: Compiled) -> Compiled:
 
     For arguments with dozens of arrays the wrapper takes most of the compile time.
     """
-    return jit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    compiled: Any = jit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    if compiled is not function:
+        # Python cannot call this machine code, so it is not offered to Python: such a call runs in Python.
+        compiled._insert = lambda *_: None
+    return compiled  # type: ignore[no-any-return]
+
+
+def step(function: Compiled) -> Compiled:
+    """Compile the work of one decision or payoff, which is small however large the arrays are."""
+    return jit(function, math.inf)
+
+
+def at_once(function: Compiled) -> Compiled:
+    """Compile a loop over many rounds before its first call: Python would take longer."""
+    return jit(function, NEVER)

@@ -58,7 +58,7 @@ def mix(z: Hash) -> Hash:
 @jit
 def user_key(user: int) -> Hash:
     """Return the key of a user's own effect. All other keys of the user are derived from it."""
-    return mix(np.uint64(user) * GOLDEN + np.uint64(USER))
+    return mix(np.uint64(np.int64(user)) * GOLDEN + np.uint64(USER))
 
 
 @jit

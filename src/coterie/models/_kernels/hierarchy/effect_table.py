@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from coterie.arrays import Floats, Ints
 from coterie.models._kernels.hierarchy.effect_keys import USER, USER_ID, Hash, Hashes, mix, user_key
-from coterie.models._kernels.jit import jit
+from coterie.models._kernels.jit import jit, step
 
 # Places of `counts`.
 USED, FREED, CURSOR, REFIT = 0, 1, 2, 3
@@ -142,7 +142,7 @@ def forget(table: Table, head: int) -> None:
         e = after
 
 
-@jit
+@step
 def forget_user(table: Table, user: int) -> None:
     """Clear all effects of the user with this number."""
     forget(table, find(table, user_key(user)))

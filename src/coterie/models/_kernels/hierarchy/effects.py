@@ -30,7 +30,7 @@ from coterie.models._kernels.hierarchy.effect_table import (
     find_or_add,
     mark_changed,
 )
-from coterie.models._kernels.jit import jit
+from coterie.models._kernels.jit import at_once, jit, step
 from coterie.models._kernels.probability import first_best
 from coterie.models._kernels.rounds import REFUSED, Rounds
 from coterie.models._kernels.rows.game import People, join
@@ -88,6 +88,15 @@ def sum_effects(
 
 
 @jit
+def sum_kinds(row: Floats) -> float:
+    """Return the sum of w·x over all kinds, in one order."""
+    total = 0.0
+    for kind in range(1, KINDS):
+        total += row[kind]
+    return total
+
+
+@jit
 def probabilities(score: Floats, settings: Settings, learned: int, chances: Floats) -> None:
     """Write the probabilities: 1/(candidates + γ·gap), the rest for the best, mixed with a uniform floor."""
     gamma, floor = settings.gap * np.sqrt(learned + 1.0), settings.floor
@@ -103,7 +112,7 @@ def probabilities(score: Floats, settings: Settings, learned: int, chances: Floa
         chances[k] = (1.0 - floor) * chances[k] + floor / n
 
 
-@jit
+@step
 def score_all(
     table: Table,
     figures: Floats,
@@ -123,7 +132,7 @@ def score_all(
         scored[3, k] = row[ID] + row[FEATURE]
         scored[4, k] = row[CONTEXT_ID] + row[CONTEXT_FEATURE]
         scored[5, k] = row[USER] + row[USER_ID] + row[USER_FEATURE] + row[USER_CONTEXT_ID]
-        scored[0, k] = row[1:].sum()
+        scored[0, k] = sum_kinds(row)
         scored[1, k] = settings.explore * np.sqrt(row[0])
         scored[6, k] = scored[0, k] + scored[1, k]
     probabilities(scored[6], settings, learned, scored[7])
@@ -140,7 +149,7 @@ def pick(chances: Floats, draw: float) -> int:
     return int(chances.shape[0]) - 1
 
 
-@jit
+@step
 def learn(table: Table, fit: Variances, candidates: HashedItems, user: int, payoff: float, now: int) -> bool:
     """Learn the payoff of the first candidate; `now` is the number of this payoff, from 1.
 
@@ -281,7 +290,7 @@ def refit(table: Table, fit: Variances, now: int) -> None:
     table.counts[REFIT] = now
 
 
-@jit
+@step
 def largest(
     table: Table, figures: Floats, candidates: HashedItems, k: int, user: int, kept: Ints, worth: Floats
 ) -> int:
@@ -311,7 +320,7 @@ def largest(
     return n
 
 
-@jit
+@at_once
 def play(
     table: Table,
     fit: Variances,
@@ -336,7 +345,7 @@ def play(
         user, which = rounds.who[t], rounds.candidates[t]
         for i in range(n):
             sum_effects(table, fit.figures, one_of(items, which[i]), people.row[user], listed, found)
-            score[i] = found[0, 1:].sum() + settings.explore * np.sqrt(found[0, 0])
+            score[i] = sum_kinds(found[0]) + settings.explore * np.sqrt(found[0, 0])
         probabilities(score, settings, now, chances)
         k = pick(chances, draws[t])
         rounds.choice[t], rounds.members[t] = k, 1

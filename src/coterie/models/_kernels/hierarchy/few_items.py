@@ -209,7 +209,8 @@ def learn(model: Model, pairs: Pairs, row: int, item: int, payoff: float, known:
     for g in range(groups):
         estimates[g] = mean_payoff(prior.means[g], item) + dot(crossed, known.pulls[g], m)
         own += chance[g] * estimates[g]
-        chance[g] *= math.exp(-0.5 * (payoff - estimates[g]) ** 2 / variance)
+        off = payoff - estimates[g]
+        chance[g] *= math.exp(-0.5 * (off * off) / variance)
         total += chance[g]
     if place[arrays.TRIAL] and m > 0:  # groups can only help users who return
         _compare_trial(model, pairs, row, item, payoff, own)

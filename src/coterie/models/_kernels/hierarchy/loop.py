@@ -11,7 +11,7 @@ from coterie.models._kernels.hierarchy.arrays import DUE, FEW, ROWS, USED, Conte
 from coterie.models._kernels.hierarchy.population import learn, score, view_with
 from coterie.models._kernels.hierarchy.posterior import Posterior, make_posterior, prepare
 from coterie.models._kernels.hierarchy.visits import visit_due
-from coterie.models._kernels.jit import inner, jit
+from coterie.models._kernels.jit import at_once, inner, jit
 from coterie.models._kernels.probability import draw_from
 from coterie.models._kernels.rounds import REFUSED
 from coterie.models._kernels.rows import means as pair_table
@@ -106,7 +106,7 @@ def add_row(hierarchy: Hierarchy) -> int:
     return int(row)
 
 
-@jit
+@at_once
 def play(
     hierarchy: Hierarchy, game: Game, features: Floats, explore: float, floor: float, rng: Generator
 ) -> None:

@@ -57,7 +57,7 @@ def visit_panel(model: Model, prior: Prior, sums: Sums, first: int, last: int) -
         found[lane] = top + math.log(total) - 0.5 * log_det[lane]
 
     for g in range(groups):
-        sums.weight[g] += np.sum(chance[g])
+        sums.weight[g] += dot(chance[g], known, PANEL)
     added = np.zeros((d, d))
     if model.place[arrays.PHASE] == 1:
         times_panel(spread, d, moment, turned)

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from numpy.random import Generator
 
-from coterie.models._kernels.jit import jit
+from coterie.models._kernels.jit import at_once
 from coterie.models._kernels.rows.dispatch import fits, name, take, update, used
 from coterie.models._kernels.rows.game import Game, choose, join
 from coterie.models._kernels.rows.user_graph import Graph, arrive, cut_edges, has_room
@@ -19,7 +19,7 @@ class Club(NamedTuple):
     graph: Graph
 
 
-@jit
+@at_once
 def play_club(
     game: Game,
     club: Club,

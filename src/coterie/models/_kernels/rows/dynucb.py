@@ -6,7 +6,7 @@ import numpy as np
 from numpy.random import Generator
 
 from coterie.arrays import Ints
-from coterie.models._kernels.jit import jit
+from coterie.models._kernels.jit import at_once, jit
 from coterie.models._kernels.probability import uniform_at
 from coterie.models._kernels.rows.dispatch import fits, name, pool, squared_distance, take, update, used
 from coterie.models._kernels.rows.game import Game, choose, join
@@ -43,7 +43,7 @@ def newcomers_cluster(seed: int, n_users: int, k_clusters: int) -> int:
     return int(uniform_at(seed, n_users, 0) * k_clusters)
 
 
-@jit
+@at_once
 def play_dynucb(
     game: Game, clusters: Clusters, alpha: float, seek_first: bool, thompson: bool, rng: Generator, seed: int
 ) -> None:

@@ -4,12 +4,12 @@ from typing import Any
 
 from numpy.random import Generator
 
-from coterie.models._kernels.jit import jit
+from coterie.models._kernels.jit import at_once
 from coterie.models._kernels.rows.dispatch import fade, fits, name, take, update, used
 from coterie.models._kernels.rows.game import Game, choose, join
 
 
-@jit
+@at_once
 def play_linucb(
     game: Game, rows: Any, shared: bool, keep: float, alpha: float, thompson: bool, rng: Generator
 ) -> None:

@@ -7,9 +7,10 @@ from numpy.random import Generator
 
 from coterie.arrays import Bools, Floats
 from coterie.models._kernels.bounds import is_near, scale_after
-from coterie.models._kernels.jit import jit
+from coterie.models._kernels.jit import at_once, jit
 from coterie.models._kernels.probability import draw_from, first_best, probability_of_best_together
 from coterie.models._kernels.rounds import Plain, Rounds
+from coterie.models._kernels.spd import dot
 from coterie.models._kernels.users.panels import (
     Residues,
     buffers,
@@ -154,7 +155,7 @@ def chances(
         for k in range(n):
             estimate, width = 0.0, bare[k]
             if row < rows:
-                width = math.sqrt(max((v[k] * contexts[k]).sum(), 0.0))
+                width = math.sqrt(max(dot(v[k], contexts[k], d), 0.0))
                 for a in range(d):
                     estimate += weights[panel, a, lane] * contexts[k, a]
             near[k] = is_near(own_estimate[k], own_spread[k], estimate, width, scale)
@@ -164,7 +165,7 @@ def chances(
                 total[2, k] += times * width
                 for other in range(k + 1):
                     if near[other]:
-                        covariance[k, other] += times * (v[k] * contexts[other]).sum()
+                        covariance[k, other] += times * dot(v[k], contexts[other], d)
     for k in range(n):
         for other in range(k + 1):
             covariance[k, other] *= scale * scale / (total[0, k] * total[0, other])
@@ -232,7 +233,7 @@ def share(
     return learners
 
 
-@jit
+@at_once
 def run_cab(
     arrays: Plain, rows: int, users: Plain, table: Floats, batch: Plain, rule: Plain, rng: Generator
 ) -> int:

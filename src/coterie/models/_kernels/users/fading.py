@@ -10,7 +10,7 @@ from numpy.random import Generator
 
 from coterie.arrays import Bools, Floats, Ints
 from coterie.models._kernels.bounds import is_near, scale_after
-from coterie.models._kernels.jit import jit
+from coterie.models._kernels.jit import at_once, jit
 from coterie.models._kernels.probability import draw_from, first_best, probability_of_best_together
 from coterie.models._kernels.rounds import Rounds, Rule
 from coterie.models._kernels.rows.dispatch import add_covariance, fade, fits, name, take, update, used, view
@@ -115,7 +115,7 @@ def share(
     return learners
 
 
-@jit
+@at_once
 def play(
     rows: Any,
     items: Any,

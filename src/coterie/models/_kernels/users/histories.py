@@ -72,7 +72,7 @@ def find_entry(users: Records, entries: Records, row: int, item: int) -> int:
     if start < 0:
         return NONE
     mask = (1 << users[row].bits) - 1
-    p = ((item * 0x9E3779B1) >> 8) & mask
+    p = ((int(item) * 0x9E3779B1) >> 8) & mask
     while True:
         found = entries[start + p].item
         if found == item:
@@ -88,7 +88,7 @@ def make_entry(s: State, row: int, item: int, id: int) -> None:
     users, entries = s.users, s.entries
     start = users[row].start
     mask = (1 << users[row].bits) - 1
-    p = ((item * 0x9E3779B1) >> 8) & mask
+    p = ((int(item) * 0x9E3779B1) >> 8) & mask
     while entries[start + p].item >= 0:
         p = (p + 1) & mask
     entries[start + p].item = item

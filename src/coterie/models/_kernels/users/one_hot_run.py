@@ -1,13 +1,14 @@
 """The compiled loop of CAB over users with equal histories."""
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from coterie.arrays import Floats, Ints
 from coterie.models._kernels.bounds import scale_after
-from coterie.models._kernels.jit import bare
+from coterie.models._kernels.jit import NEVER, bare
 from coterie.models._kernels.probability import draw_from, first_best, write_probability_of_best
 from coterie.models._kernels.rounds import Plain
 from coterie.models._kernels.users.histories import (
@@ -113,7 +114,7 @@ def learn(
     return code, 1
 
 
-@bare
+@partial(bare, most=NEVER)
 def run(
     arrays: Arrays,
     row_of: Ints,

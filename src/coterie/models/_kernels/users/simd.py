@@ -8,17 +8,24 @@ times faster than loops for the updates (docs/speed.md).
 
 All operands are addresses of contiguous float64, unless stated otherwise. A panel's row is eight users. The last
 three functions give the same bits on every machine: no product and sum are fused, and sums have one order.
+
+The functions in Python say what the LLVM code does, to the bit. They run until the loops are compiled.
 """
 
+import ctypes
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.core.extending import _Intrinsic
+from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.models._kernels.users.registers import REGISTERS, Registers
 
 PANEL = 8  # users in a panel: one cache line of float64
@@ -31,60 +38,74 @@ _users = ir.VectorType(_number, PANEL)
 _residues = ir.VectorType(ir.FloatType(), PANEL)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def multiply(typing: Any, panel: Any, columns: Any, out: Any, stride: Any, length: Any, width: Any) -> Any:
-    """out[k, j] = Σ_p panel[p, j] · columns[p, k] for at most WIDEST columns.
-
-    panel is (length, 8), columns (length, width), and the rows of out (width, 8) are `stride` numbers apart.
-    """
-    return types.void(*[types.intp] * 6), _multiply_each(1)
+Function = TypeVar("Function", bound=Callable[..., None])
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def multiply_many(
-    typing: Any, panels: Any, columns: Any, out: Any, stride: Any, length: Any, width: Any
-) -> Any:
-    """Do what `multiply` does for PANELS panels (PANELS, length, 8) at once; the rows of out are (8·PANELS,)."""
-    return types.void(*[types.intp] * 6), _multiply_each(PANELS)
+class _Emitted(_Intrinsic):  # type: ignore[misc]
+    """LLVM code for compiled loops, and the same in Python for loops that are not compiled."""
+
+    def __call__(self, *addresses: Any, **_: Any) -> None:  # type: ignore[override]
+        self.in_python(*addresses)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def apply_symmetric(typing: Any, packed: Any, vector: Any, out: Any, size: Any) -> Any:
-    """out[a, j] = Σ_b P_j[a, b] · vector[b], where packed (pairs, 8) is the upper triangle of each P_j.
+def _emitted(emit: Callable[..., Any]) -> Callable[[Function], Function]:
+    """Replace calls of a function in compiled loops by what `emit` writes."""
 
-    out (size, 8) must be zero.
-    """
-    return types.void(*[types.intp] * 4), _apply_symmetric
+    def replace(in_python: Function) -> Function:
+        given = inspect.signature(in_python)
 
+        def emitter(_typing: Any, *_types: Any) -> Any:
+            return types.void(*[types.intp] * len(given.parameters)), emit
 
-@intrinsic  # type: ignore[untyped-decorator]
-def subtract_outer(typing: Any, packed: Any, lost: Any, left: Any, right: Any, on: Any, size: Any) -> Any:
-    """P_j −= left_j right_jᵀ for the users with on[j] ≠ 0, compensated: lost (pairs, 8; float32) is added back.
+        first = inspect.Parameter("_typing", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        emitter.__signature__ = given.replace(parameters=[first, *given.parameters.values()])  # type: ignore[attr-defined]
+        made: Any = _Emitted(in_python.__name__, emitter)
+        made.in_python, made.__doc__ = in_python, in_python.__doc__
+        made._register()
+        return made  # type: ignore[no-any-return]
 
-    left and right are (size, 8), on is (8,). If `lost` is 0, the step is plain.
-    """
-    return types.void(*[types.intp] * 6), _subtract_outer
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def add_scaled(typing: Any, out: Any, rows: Any, factor: Any, count: Any, minus: Any) -> Any:
-    """out[k, j] ±= factor[j] · rows[k, j] for k < count; minus ≠ 0 subtracts.
-
-    factor is (8,) and read before anything is written.
-    """
-    return types.void(*[types.intp] * 5), _add_scaled
+    return replace
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def dot_rows(typing: Any, left: Any, right: Any, out: Any, count: Any) -> Any:
-    """out[j] = Σ_k left[k, j] · right[k, j] over k < count."""
-    return types.void(*[types.intp] * 4), _dot_rows
+def _rows(address: int, count: int, width: int = PANEL, kind: Any = ctypes.c_double) -> NDArray[Any]:
+    """Return the memory at an address as an array (count, width)."""
+    return np.ctypeslib.as_array((kind * (count * width)).from_address(int(address))).reshape(count, width)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def weigh_rows(typing: Any, rows: Any, weights: Any, out: Any, count: Any) -> Any:
-    """out[k] += Σ_j rows[k, j] · weights[j] for k < count."""
-    return types.void(*[types.intp] * 4), _weigh_rows
+def add_product(left: Floats, right: Floats, total: Floats) -> Floats:
+    """Return left · right + total: rounded once if the processor does so, else as Python does."""
+    product = left * right
+    if not REGISTERS.fused:
+        return product + total
+    # The exact sum is product + lost + total. It is added up with what each step rounds away, and the last but one
+    # sum is rounded to an odd number, so that the last one is right (Boldo and Melquiond 2008).
+    lost = _lost(left, right, product)
+    low, low_lost = _sum(total, lost)
+    high, high_lost = _sum(product, low)
+    rest, rest_lost = _sum(low_lost, high_lost)
+    even = rest.view(np.int64) % 2 == 0
+    up = np.where(rest_lost > 0, np.inf, -np.inf)
+    return high + np.where((rest_lost != 0) & even, np.nextafter(rest, up), rest)
+
+
+def _sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """Return a + b and what rounding took from it (Knuth)."""
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
+
+
+def _lost(a: Floats, b: Floats, product: Floats) -> Floats:
+    """Return what rounding took from a · b (Dekker)."""
+    (a, a_low), (b, b_low) = _halves(a), _halves(b)
+    return a_low * b_low - (((product - a * b) - a_low * b) - a * b_low)
+
+
+def _halves(a: Floats) -> tuple[Floats, Floats]:
+    """Return two numbers of 26 bits with the sum a."""
+    scaled = 134217729.0 * a
+    high = scaled - (scaled - a)
+    return high, a - high
 
 
 def _at(builder: Any, address: Any, kind: Any) -> Any:
@@ -290,3 +311,99 @@ def _weigh_rows(context: Any, builder: Any, signature: Any, arguments: Any) -> A
         total = builder.extract_element(part, ir.Constant(_index, 0))
         builder.store(builder.fadd(builder.load(here), total), here)
     return context.get_dummy_value()
+
+
+def _multiply_panels(
+    panels: int, columns: int, out: int, stride: int, length: int, width: int, count: int
+) -> None:
+    for panel in range(count):
+        rows, by = _rows(panels + 8 * PANEL * length * panel, length), _rows(columns, length, width)
+        total = np.zeros((width, PANEL))
+        for p in range(length):
+            total = add_product(rows[p], by[p][:, np.newaxis], total)
+        for k in range(width):
+            _rows(out + 8 * (stride * k + PANEL * panel), 1)[0] = total[k]
+
+
+@_emitted(_multiply_each(1))
+def multiply(panel: int, columns: int, out: int, stride: int, length: int, width: int) -> None:
+    """out[k, j] = Σ_p panel[p, j] · columns[p, k] for at most WIDEST columns.
+
+    panel is (length, 8), columns (length, width), and the rows of out (width, 8) are `stride` numbers apart.
+    """
+    _multiply_panels(panel, columns, out, stride, length, width, 1)
+
+
+@_emitted(_multiply_each(PANELS))
+def multiply_many(panels: int, columns: int, out: int, stride: int, length: int, width: int) -> None:
+    """Do what `multiply` does for PANELS panels (PANELS, length, 8) at once; the rows of out are (8·PANELS,)."""
+    _multiply_panels(panels, columns, out, stride, length, width, PANELS)
+
+
+@_emitted(_apply_symmetric)
+def apply_symmetric(packed: int, vector: int, out: int, size: int) -> None:
+    """out[a, j] = Σ_b P_j[a, b] · vector[b], where packed (pairs, 8) is the upper triangle of each P_j.
+
+    out (size, 8) must be zero.
+    """
+    entries, x, into = (
+        iter(_rows(packed, size * (size + 1) // 2)),
+        _rows(vector, 1, size)[0],
+        _rows(out, size),
+    )
+    for a in range(size):
+        into[a] += next(entries) * x[a]
+        for b in range(a + 1, size):
+            entry = next(entries)
+            into[a] += entry * x[b]
+            into[b] += entry * x[a]
+
+
+@_emitted(_subtract_outer)
+def subtract_outer(packed: int, lost: int, left: int, right: int, on: int, size: int) -> None:
+    """P_j −= left_j right_jᵀ for the users with on[j] ≠ 0, compensated: lost (pairs, 8; float32) is added back.
+
+    left and right are (size, 8), on is (8,). If `lost` is 0, the step is plain.
+    """
+    pairs, learns = size * (size + 1) // 2, _rows(on, 1)[0] != 0
+    entries, factors, others = _rows(packed, pairs), _rows(left, size), _rows(right, size)
+    product = np.concatenate([factors[a] * others[a:] for a in range(size)])
+    if not lost:
+        entries[:] = np.where(learns, entries - product, entries)
+        return
+    residues = _rows(lost, pairs, kind=ctypes.c_float)
+    step = residues - product
+    new = entries + step
+    residues[:] = np.where(learns, step - (new - entries), residues)
+    entries[:] = np.where(learns, new, entries)
+
+
+@_emitted(_add_scaled)
+def add_scaled(out: int, rows: int, factor: int, count: int, minus: int) -> None:
+    """out[k, j] ±= factor[j] · rows[k, j] for k < count; minus ≠ 0 subtracts.
+
+    factor is (8,) and read before anything is written.
+    """
+    by = -_rows(factor, 1)[0] if minus else _rows(factor, 1)[0].copy()
+    into, source = _rows(out, count), _rows(rows, count)
+    for k in range(count):  # one after the other: they may overlap
+        into[k] += by * source[k]
+
+
+@_emitted(_dot_rows)
+def dot_rows(left: int, right: int, out: int, count: int) -> None:
+    """out[j] = Σ_k left[k, j] · right[k, j] over k < count."""
+    total = np.zeros(PANEL)
+    for product in _rows(left, count) * _rows(right, count):
+        total += product
+    _rows(out, 1)[0] = total
+
+
+@_emitted(_weigh_rows)
+def weigh_rows(rows: int, weights: int, out: int, count: int) -> None:
+    """out[k] += Σ_j rows[k, j] · weights[j] for k < count."""
+    part = _rows(rows, count) * _rows(weights, 1)
+    while part.shape[1] > 1:
+        half = part.shape[1] // 2
+        part = part[:, :half] + part[:, half:]
+    _rows(out, 1, count)[0] += part[:, 0]
