@@ -31,6 +31,10 @@ class Ranked:
         The probability of each action, the best first; empty if the service did not answer.
     fallback
         True if the service did not answer, and `chosen` is the fallback of the call. Then nothing is to be learned.
+    capped
+        The actions that the user has seen as often as a frequency cap allows.
+    all_capped
+        True if these are all actions, so that the baseline was chosen.
 
     >>> Ranked("3f2b8c6e", "jazz", {"jazz": 0.95, "news": 0.05}).chosen
     'jazz'
@@ -40,6 +44,8 @@ class Ranked:
     chosen: str
     probabilities: Mapping[str, float] = field(default_factory=dict)
     fallback: bool = False
+    capped: tuple[str, ...] = ()
+    all_capped: bool = False
 
 
 Event = str | Ranked  # an event by its id, or by its decision
@@ -168,7 +174,8 @@ def check_fallback(call: Call, fallback: str | None) -> None:
 def ranked_of(answer: Any) -> Ranked:
     """Return the decision in an answer."""
     chances = {one["id"]: float(one["probability"]) for one in answer["ranking"]}
-    return Ranked(answer["eventId"], answer["chosen"], chances)
+    capped, all_capped = tuple(answer.get("capped", ())), answer.get("allCapped", False)
+    return Ranked(answer["eventId"], answer["chosen"], chances, capped=capped, all_capped=all_capped)
 
 
 def result_of(status: int, content: Any, headers: Mapping[str, str]) -> tuple[Any, float] | None:

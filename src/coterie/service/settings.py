@@ -31,6 +31,14 @@ class Challenger(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"
     parameters: dict[str, Any] = {}
 
 
+class Cap(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+    """A user is shown an action at most `looks` times within `period` seconds."""
+
+    looks: Count
+    period: Annotated[float, Meta(gt=0, le=31_536_000)]
+    action: str | None = None  # its id; None is each action by itself
+
+
 class Config(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     """What decisions and learning depend on. A change of it is a record in the log."""
 
@@ -56,6 +64,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     challenger: Challenger | UnsetType = UNSET
     # The smallest relative difference of arms that matters; 0.05 unless it is set.
     smallest_lift: Annotated[float, Meta(gt=0, le=1)] | UnsetType = UNSET
+    caps: Annotated[tuple[Cap, ...], Meta(max_length=1000)] | UnsetType = UNSET
     # First letters of objects of features, {"device": {…}}, that decisions leave out: --ignore of Vowpal Wabbit.
     ignored: Annotated[str, Meta(max_length=64)] | UnsetType = UNSET
     max_events: Count | UnsetType = UNSET  # has no effect; logs of earlier versions have it

@@ -199,6 +199,30 @@ def test_a_decision_of_the_one_model_is_explained_by_name(browser: Any, tmp_path
         assert made.complaints == []
 
 
+def test_a_decision_says_what_a_frequency_cap_left_out(browser: Any, tmp_path: Path) -> None:
+    with service("--store", str(tmp_path / "log.db")) as process:
+        caps = [{"looks": 1, "period": 3600}]
+        assert httpx.put(f"{process.url}/v1/configuration", json={"caps": caps}).status_code == 200
+        for event in ("first", "second", "third"):
+            body = {"user": "ann", "actions": [{"id": IMAGE}, {"id": "news"}], "eventId": event}
+            assert httpx.post(f"{process.url}/v1/rank", json=body).status_code == 201
+        for size in ({"width": 1280, "height": 800}, {"width": 390, "height": 844}):
+            made = Watched(browser, process.url)
+            made.page.set_viewport_size(size)
+            for event, capped, every in (
+                ("first", False, False),
+                ("second", True, False),
+                ("third", True, True),
+            ):
+                said = made.go(f"#/event/{event}").locator("main").inner_text()
+                assert ("A frequency cap leaves out " in said) == capped
+                assert ("That is every action, so the baseline is shown." in said) == every
+                assert made.page.locator("main img").count() == 0
+            assert made.page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+            made.context.close()
+            assert made.complaints == []
+
+
 def seen(name: str) -> str:
     """Return an id as the page shows it: characters that turn text around, or cannot be seen, as their codes."""
     return name.replace("\u202e", "\\u202e").replace("\u200b", "\\u200b")

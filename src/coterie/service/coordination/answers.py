@@ -30,6 +30,8 @@ class Ranking(Struct, frozen=True, rename="camel", omit_defaults=True):
     event_id: str
     chosen: str
     ranking: list[Candidate]
+    capped: list[str] = []  # left out because they reached a frequency cap
+    all_capped: bool = False  # every action did, so the baseline was shown
     partial: Partial | None = None  # only where some shards did not answer
 
 
@@ -56,4 +58,11 @@ def ranking_of(record: Rank) -> Ranking:
         ranking = [Candidate(actions[k], high if k == best else low) for k in shown]
     ranking += [Candidate(actions[k], 0.0) for k in record.order[choices:]]
     partial = None if record.seen is None else Partial(*record.seen)
-    return Ranking(record.parent or record.event, actions[record.choice], ranking, partial)
+    return Ranking(
+        record.parent or record.event,
+        actions[record.choice],
+        ranking,
+        [actions[k] for k in record.capped],
+        record.choice in record.capped,
+        partial,
+    )

@@ -54,6 +54,7 @@ def _record(bandit: Bandit, one: Decided, at: int) -> Rank:
         exploration=0.0,
         digest=question.digest(),
         excluded=left,
+        capped=(),
         reasons=None,
         shown="" if best == order[0] else "explored",
         chances=np.array([likely[k] for k in sorted(order)]).tobytes(),

@@ -11,11 +11,13 @@ from hashlib import blake2b
 from typing import Any, Protocol
 
 import msgspec
+from msgspec import UNSET
 from numpy.linalg import LinAlgError
 
 from coterie.errors import ContextError, CoterieError, FileError, PayoffError
 from coterie.policies import Decision
 from coterie.policies.cab import Engine as Shards
+from coterie.service.core.caps import add_look, with_caps
 from coterie.service.core.deciding import Candidates, decide, decide_ahead, read_candidates
 from coterie.service.core.events import Event, Outcome, Paid, State, deadline_of, new_event
 from coterie.service.core.names import Names
@@ -90,6 +92,7 @@ class Bandit:
         self.policies = Policies(shards)
         self.position = 0  # of the next record
         self.now = 0  # the time of the last record, milliseconds
+        self.jumped = 0  # how far the time of day has jumped so far, milliseconds
         self.remembered = Remembered()
         self.events = self.remembered.events  # those in memory, oldest first
         self.log: Log | None = None  # without a log, open events stay in memory
@@ -142,7 +145,7 @@ class Bandit:
         if known is not None and known.position != gone:
             known.check_retry(digest)
             return known
-        record, _ = self._decide(question, digest, at, ahead)
+        record, _ = self._decide(self._with_caps(question, at), digest, at, ahead)
         self.keep(question, record)
         return record
 
@@ -161,13 +164,15 @@ class Bandit:
 
     def decide(self, question: Question, at: int) -> Rank:
         """Return a new decision, for `keep`; only the time changes."""
-        return self._decide(question, question.digest(), self._at(at))[0]
+        at = self._at(at)
+        return self._decide(self._with_caps(question, at), question.digest(), at)[0]
 
     def rank_many(self, questions: Sequence[Question], at: int) -> list[Answer]:
         """Call `rank` for each, with one call to the models for all; an error is returned in its place."""
         at = self._at(at)
         users = [self.number_of(question.user) for question in questions]
-        ahead = decide_ahead(questions, users, [self._decider(question)[1] for question in questions])
+        asked = [self._with_caps(question, at) for question in questions]
+        ahead = decide_ahead(asked, users, [self._decider(question)[1] for question in questions])
         found: list[Answer] = []
         for question, decided in zip(questions, ahead, strict=True):
             try:
@@ -176,12 +181,13 @@ class Bandit:
                 found.append(error)
         return found
 
-    def what_if(self, question: Question) -> tuple[Rank, Decision]:
-        """Return what `rank` could decide now and why; nothing is recorded.
+    def what_if(self, question: Question, caps: bool = True) -> tuple[Rank, Decision]:
+        """Return what `rank` could decide now and why; nothing is recorded. Without `caps`, no frequency cap holds.
 
         The draw is another one, because nobody may find out beforehand what an event's id will draw.
         """
-        return self._decide(question, b"", self.now, secret=_derived(self.secret, "what-if"))
+        asked = self._with_caps(question, self.now) if caps else question
+        return self._decide(asked, b"", self.now, secret=_derived(self.secret, "what-if"))
 
     def _decide(
         self,
@@ -193,6 +199,8 @@ class Bandit:
     ) -> tuple[Rank, Decision]:
         """Let the policy decide, or the challenger's for a user in its arm."""
         user, (arm, decider) = self.number_of(question.user), self._decider(question)
+        if question.capped and ahead is not None and not ahead[0].answers(question):
+            ahead = None  # an earlier decision of the same batch was the last look that a cap allows
         if self.challenger is not None:
             other = self if decider is self.challenger else self.challenger
             # The other one will learn from it, so it may refuse it.
@@ -206,6 +214,13 @@ class Bandit:
             message = f"{missing} of {made.seen.of} shards are being rebuilt; try again in a moment"
             raise Problem(503, "shards_down", message, 1)
         return record, made
+
+    def _with_caps(self, question: Question, at: int) -> Question:
+        """Return the question without the actions that reached a frequency cap."""
+        user = self.users.get(self.number_of(question.user))
+        if user is None or self.config.caps is UNSET:
+            return question
+        return with_caps(question, user.looks, at - self.jumped, self.config.caps)
 
     def _decider(self, question: Question) -> "tuple[Arm, Bandit]":
         """Return the arm of a decision, and whose policy decides in it."""
@@ -326,6 +341,7 @@ class Bandit:
                 self.partial, self.lost = True, self.lost + 1  # later records may be about what was lost
             if record.jump:
                 self.remembered.waits.move(record.jump)
+                self.jumped += record.jump
             for wait in self.remembered.waits.over(record.at):
                 self._end(wait, record.at)
         elif isinstance(record, Activate):
@@ -363,6 +379,9 @@ class Bandit:
     def _apply_rank(self, record: Rank) -> None:
         user = self._see(record.user, record.at)
         user.decisions += 1
+        if self.config.caps is not UNSET and self.config.caps:
+            name = record.actions[record.choice]
+            user.looks = add_look(user.looks, name, record.at - self.jumped, self.config.caps)
         if record.event in self.events:  # decided again, because the log no longer has the first decision
             self.remembered.drop_event(self.events[record.event])
         try:

@@ -28,6 +28,12 @@ class Candidates(NamedTuple):
     kind: Kind
     contexts: Any  # of the actions that are not excluded
 
+    def answers(self, question: Question) -> bool:
+        """Return whether the same actions are open in a question."""
+        return [self.ids[k] for k in self.open_to] == [
+            action.id for action in question.actions if action.id not in question.excluded
+        ]
+
 
 def read_candidates(question: Question, config: Config, policies: Policies) -> Candidates:
     """Return what the policy is asked."""
@@ -74,7 +80,8 @@ def decide(
     if question.baseline is not None:
         baseline = next((i for i, k in enumerate(open_to) if ids[k] == question.baseline), 0)
     choice, shown_by, exploration, chances = baseline, "baseline", 0.0, None
-    if config.mode == "online" and arm.name != "holdback":
+    all_capped = ids[open_to[0]] in question.capped
+    if config.mode == "online" and arm.name != "holdback" and not all_capped:
         exploration, own = _own_choices(decision, policy, config)
         choice, shown_by, chances = _explore(decision, own, exploration, chance, which)
     ranking = decision.ranking_with(choice)
@@ -109,6 +116,7 @@ def decide(
         exploration=exploration,
         digest=digest,
         excluded=tuple(left),
+        capped=tuple(k for k in range(len(ids)) if ids[k] in question.capped) if question.capped else (),
         deferred=question.deferred,
         x=contexts[choice].tobytes() if kind == "vectors" else None,
         reasons=pack_reasons(decision) if config.record_reasons else None,

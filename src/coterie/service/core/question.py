@@ -36,6 +36,7 @@ class Question(Struct, frozen=True):
     slot: str | None = None
     work: int = 0  # about how many crosses its features make
     fresh: bool = False  # whether the service made the event's id, so that it cannot be a retry
+    capped: frozenset[str] = frozenset()  # actions that reached a frequency cap: see the module `caps`
 
     def digest(self) -> bytes:
         """Return a hash that tells a retry from another request with the same event id."""

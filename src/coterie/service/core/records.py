@@ -63,6 +63,7 @@ class Rank(Struct, frozen=True, tag="rank", omit_defaults=True):
     chances: bytes | None = None  # float64: how likely each action was that is not excluded, as listed
     parts: bytes | None = None  # the largest parts of the choice's estimate: see reasons.PART
     arm: Name = ""  # of a trial: "champion", "holdback" or "challenger"
+    capped: tuple[int, ...] = ()  # reached a frequency cap; the choice is one of them only if all were
     alone: bool = False  # whether the arm was drawn by the event, because the request names no user
 
 

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from coterie.models.parts import Blocks
+from coterie.service.core.caps import Looks
 from coterie.service.core.events import Event, State
 from coterie.service.core.waits import DEFERRED, NAME, REWARDED, WAITING, Partial, Waits
 
@@ -33,6 +34,7 @@ class User(Struct, gc=False, array_like=True):
     trial: int = 0
     tried: int = 0
     gained: float = 0.0
+    looks: Looks = {}  # while there are frequency caps
 
     def count_in_trial(self, start: int, value: float) -> tuple[int, float]:
         """Add a payoff to those of the trial that began at `start`; returns their count and sum before."""

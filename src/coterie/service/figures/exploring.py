@@ -86,7 +86,7 @@ def asked_again(record: Rank, bandit: Bandit) -> bool | None:
     if long_to_decide(bandit, work, len(actions)) or work > LONG:
         return None
     try:
-        again, _ = bandit.what_if(Question(record.event, name, actions, context, excluded))
+        again, _ = bandit.what_if(Question(record.event, name, actions, context, excluded), caps=False)
     except CoterieError:
         return None
     return again.best != record.best

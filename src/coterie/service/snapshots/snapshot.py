@@ -66,6 +66,7 @@ class State(Struct, frozen=True, omit_defaults=True):
     contract: dict[str, Any] = {}
     secret: bytes = b""
     removed: tuple[int, int] = (0, 0)  # events that were removed before their wait had ended, and when
+    jumped: int = 0  # how far the time of day has jumped so far, milliseconds
     trial: Trial | None = None
     rival: "State | None" = None  # the challenger; its parts are among the others, under RIVAL
 
@@ -205,6 +206,7 @@ def _head(bandit: Bandit) -> tuple[State, dict[str, Parts]]:
         contract=dict(bandit.contract),
         secret=bandit.secret,
         removed=(bandit.remembered.removed, bandit.remembered.removed_at),
+        jumped=bandit.jumped,
         trial=None if bandit.trial is None else _copied(bandit.trial),
         rival=rival,
     )
@@ -279,7 +281,7 @@ def _restore(state: State, shards: Shards | None, find: pieces.Find | None) -> B
         own_parts = [source for source in state.parts if source.startswith(f"{kind}.")]
         parts = {source.removeprefix(f"{kind}."): read(source) for source in own_parts}
         _put_policy(bandit, kind, model, partial(_read_parts, model, parts))
-    bandit.secret, bandit.trial = state.secret, state.trial
+    bandit.secret, bandit.trial, bandit.jumped = state.secret, state.trial, state.jumped
     if state.rival is not None:
         theirs = [name for name in state.parts if name.startswith(RIVAL)]
         own = {name.removeprefix(RIVAL): state.parts[name] for name in theirs}

@@ -86,6 +86,8 @@ class EventAnswer(Struct, frozen=True, rename="camel"):
     reasons: list[Reason] | UnsetType = UNSET
     contributions: list[Contribution] | UnsetType = UNSET  # the largest parts of the chosen action's estimate
     partial: Partial | UnsetType = UNSET
+    capped: list[str] | UnsetType = UNSET  # left out because they reached a frequency cap
+    all_capped: bool | UnsetType = UNSET  # every action did, so the baseline was shown
     arm: str | UnsetType = UNSET  # in a trial: champion, holdback or challenger
 
 
@@ -177,6 +179,8 @@ def explanation(
         reasons=reasons,
         contributions=UNSET if largest is None else largest,
         partial=UNSET if answer.partial is None else answer.partial,
+        capped=answer.capped or UNSET,
+        all_capped=answer.all_capped or UNSET,
         arm=record.arm or UNSET,
     )
 
