@@ -335,8 +335,8 @@ def test_a_wrong_cap_in_the_settings_is_refused_with_its_place(tmp_path: Path) -
 
 def test_a_best_guess_does_not_change_because_it_was_shown_often_enough() -> None:
     made = bandit(caps=(Cap(1, 60.0),), exploration=0.0)
-    records = [decide(made, ask(f"e{k}")) for k in range(3)]
-    assert [asked_again(record, made) for record in records] == [False] * 3
+    records = [decide(made, ask(f"e{k}")) for k in range(2)]  # one of three actions is left
+    assert [asked_again(record, made) for record in records] == [False] * 2
 
 
 def test_looks_that_no_cap_counts_are_not_kept() -> None:
