@@ -10,7 +10,7 @@ TESTS ?= tests
 FORGETTING := hierarchical,hierarchical:half_life=10,cab,cab:half_life=10,linucb-multiple,linucb-multiple:half_life=10
 INTERPRETED ?= tests/models tests/policies
 
-.PHONY: run test slow coverage check format docs numbers wheel clean
+.PHONY: run test slow coverage check format docs numbers wheel versions clean
 
 run: $(READY_TO_RUN)
 	$(BIN)/coterie compare
@@ -67,6 +67,11 @@ numbers: $(READY)
 
 wheel: $(READY_TO_RUN)
 	@.ci/smoke
+
+# The same with the oldest and with the newest versions that pyproject.toml allows.
+versions: $(READY_TO_RUN)
+	@.ci/smoke lowest-direct
+	@.ci/smoke highest
 
 clean:
 	rm -rf .venv .cache .coverage build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
