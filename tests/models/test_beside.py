@@ -229,3 +229,14 @@ def test_a_terminal_is_told_once_how_much_is_compiled(fresh: Beside, monkeypatch
     said = terminal.getvalue()
     assert said.endswith("Compiling for this kind of data, once on this machine: 1 functions, 0 s\n"), said
     assert said.count("\n") == 1
+
+
+def test_a_worker_process_does_not_write_into_the_progress_of_its_parent(
+    fresh: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(beside, "QUIET", -1.0)
+    monkeypatch.setattr("multiprocessing.parent_process", lambda: "another")
+    jit(log_of)(np.zeros(MOST + 1), 1.0)
+    assert terminal.getvalue() == ""

@@ -5,6 +5,7 @@ decision, and gives the same bits, so machine code may take over between any two
 that Python would take longer than the compiler are compiled at once.
 """
 
+import multiprocessing
 import os
 import pickle
 import subprocess
@@ -250,7 +251,10 @@ def alone(lock: Path) -> Iterator[None]:
 @contextmanager
 def _say_if_slow() -> Iterator[None]:
     """Say on the terminal that loops are compiled, if it takes longer than QUIET, and how many were."""
-    if not sys.stderr.isatty() or getattr(_thread, "says", False):
+    worker = (
+        multiprocessing.parent_process() is not None
+    )  # its lines would fall into the progress of the other
+    if worker or not sys.stderr.isatty() or getattr(_thread, "says", False):
         yield
         return
     begin, said = time.perf_counter(), 0
