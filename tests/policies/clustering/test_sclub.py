@@ -136,3 +136,15 @@ def test_a_file_with_gaps_between_clusters_is_refused() -> None:
 def test_bad_parameters_are_named(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         SCLUB(n_features=4, **given)
+
+
+def test_a_file_whose_clusters_have_learned_other_payoffs_is_refused() -> None:
+    policy = SCLUB(n_features=4, alpha_theta=0.2)
+    for visit in visits(100, one_hot=False, seed=1):
+        policy.learn(visit.user, visit.contexts[0], visit.payoffs[0])
+    tensors = policy.tensors()
+    SCLUB(n_features=4, alpha_theta=0.2).restore(tensors)
+    [name] = [name for name in tensors if name.startswith("cluster") and name.endswith("times")]
+    tensors[name] = tensors[name] + 90
+    with pytest.raises(FileError, match="learned other payoffs than their users"):
+        SCLUB(n_features=4, alpha_theta=0.2).restore(tensors)

@@ -11,6 +11,7 @@ from safetensors.numpy import load, save
 
 from coterie.errors import FileError, ParameterError
 from coterie.models.encoded import Encoded
+from coterie.policies import POLICIES
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.question import Action, Question
@@ -188,3 +189,18 @@ def test_a_snapshot_is_as_finite_as_the_state(tmp_path: Path) -> None:
         save_now(made, store)
         ((_, state),) = store.snapshots()
         assert snapshot.dump(snapshot.restore(state, None, store.piece)) == snapshot.dump(made)
+
+
+def test_a_function_outside_of_its_domain_skips_the_payoff(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = bandit(policy="linucb")
+    decide(made, Question("e1", "ann", [Action("a"), Action("b")]))
+
+    def learn(*_: object) -> int:
+        raise ValueError("math domain error")
+
+    monkeypatch.setattr(POLICIES["linucb"], "learn", learn)
+    made.reward("e1", 1.0, START + 1)
+    assert made.skipped == 1
+    assert "was not learned: math domain error" in caplog.text

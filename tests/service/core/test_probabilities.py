@@ -88,3 +88,12 @@ def test_20_000_actions_are_shown_as_often_as_is_recorded(
     policy: str, parameters: dict[str, bool], featured: bool
 ) -> None:
     check_shares(trained(policy, parameters, featured), featured, 20_000)
+
+
+def test_a_policy_over_vectors_alone_gets_ids_as_hashed_features() -> None:
+    made = bandit(policy="sparse-cab", dimensions=16)
+    record = decide(made, question("e1", featured=False))
+    assert record.x is not None
+    made.reward("e1", 1.0, START + 1)
+    made.observe("bob", 1.0, START + 2, "a")
+    assert made.policies.learned == 2

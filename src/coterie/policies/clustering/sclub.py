@@ -251,6 +251,9 @@ class SCLUB(PooledRows):
             raise FileError("the clusters in the model file are not numbered without gaps")
         self.user_rows.rows = self.user_rows.restore("user", tensors, len(names))
         pools = self.pools.restore("cluster", tensors, n_clusters)
+        together = np.bincount(home, self.user_rows.rows.times[: len(names)], n_clusters)
+        if not np.array_equal(together, pools.times[:n_clusters]):
+            raise FileError("the clusters in the model file have learned other payoffs than their users")
         self._roster, self._home = Roster(names), [-1] * len(names)
         self._checked = set(np.flatnonzero(checked).tolist())
         self.pools, self._clusters, self._unchecked, self._born = self.user_rows.sibling(), {}, {}, 0

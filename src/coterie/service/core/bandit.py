@@ -12,9 +12,8 @@ from typing import Any, Protocol
 
 import msgspec
 from msgspec import UNSET
-from numpy.linalg import LinAlgError
 
-from coterie.errors import ContextError, CoterieError, FileError, PayoffError
+from coterie.errors import CoterieError, FileError
 from coterie.policies import Decision
 from coterie.policies.cab import Engine as Shards
 from coterie.service.core.caps import add_look, with_caps
@@ -59,8 +58,8 @@ from coterie.service.trial.assignment import (
 from coterie.service.trial.lift import Sums, Trial
 
 SECRET = 48  # bytes
-# Of policies, for what they cannot learn; NumberError is an ArithmeticError.
-REFUSALS = (ArithmeticError, LinAlgError, ContextError, PayoffError, FileError)
+# Of policies, for what they cannot learn, also of a mathematical function outside of its domain.
+REFUSALS = (ArithmeticError, ValueError, FileError)
 STATES: dict[int, State] = {
     WAITING: "waiting",
     DEFERRED: "deferred",

@@ -11,7 +11,7 @@ from coterie.models.probability import pick
 from coterie.policies import Decision, Policy, SparseHierarchical
 from coterie.service.core.encoding import encode_action, encode_question
 from coterie.service.core.policies import Policies
-from coterie.service.core.policy_config import SEPARATE, Kind, takes_names
+from coterie.service.core.policy_config import SEPARATE, Kind, takes_ids, takes_names
 from coterie.service.core.question import Question, pack_features, without_ignored
 from coterie.service.core.reasons import LARGEST, pack_parts, pack_reasons
 from coterie.service.core.records import Rank
@@ -47,7 +47,7 @@ def read_candidates(question: Question, config: Config, policies: Policies) -> C
     if takes_names(config):
         features = [actions[k].features for k in open_to]
         return Candidates(ids, open_to, "model", encode_question(shown, features, question.context))
-    if any(action.features for action in actions):
+    if any(action.features for action in actions) or not takes_ids(config.policy):
         featured = [(ids[k], actions[k].features or ()) for k in open_to]
         vectors = hash_actions(featured, question.context, config.dimensions)
         return Candidates(ids, open_to, "vectors", vectors)

@@ -15,7 +15,7 @@ from coterie.policies import Policy
 from coterie.policies.cab import Engine as Shards
 from coterie.service.core.encoding import encode_action
 from coterie.service.core.events import Paid
-from coterie.service.core.policy_config import KINDS, Kind, make_policy, takes_names
+from coterie.service.core.policy_config import KINDS, Kind, make_policy, takes_ids, takes_names
 from coterie.service.core.question import sent_features
 from coterie.service.core.records import Import, Rank
 from coterie.service.problems import Problem
@@ -106,6 +106,8 @@ class Policies:
         item, x = paid.item, paid.x
         if item is None and x is None:
             return 0  # its features could not be read
+        if x is None and item is not None and not takes_ids(config.policy):
+            x = bytes(hash_actions([(item, ())], (), config.dimensions)[0].tobytes())
         policy = self.of("items" if x is None else "vectors", config)
         if x is not None and len(x) != 8 * config.dimensions:
             return 0  # its features were scrubbed, so it cannot be hashed into other dimensions

@@ -1,5 +1,7 @@
 """A policy from the configuration: checked and made."""
 
+import inspect
+from functools import cache
 from typing import Any, Literal
 
 import msgspec
@@ -27,6 +29,12 @@ def takes_names(config: Config) -> bool:
     """Return whether the configured policy is one model of ids, features, contexts and users."""
     known = POLICIES.get(config.policy)
     return known is not None and known.takes_names
+
+
+@cache
+def takes_ids(policy: str) -> bool:
+    """Return whether a policy can decide between ids. Those that cannot are given the ids as hashed features."""
+    return "one_hot" in inspect.signature(POLICIES[policy]).parameters
 
 
 def same_model(config: Config, like: Config) -> Config:
