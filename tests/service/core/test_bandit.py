@@ -250,7 +250,7 @@ def test_a_replay_of_the_log_is_the_state_bit_for_bit(policy: str) -> None:
 def test_a_snapshot_of_another_version_is_refused_by_name() -> None:
     made = msgspec.msgpack.decode(snapshot.dump(bandit()))
     made["version"] = 99
-    with pytest.raises(Exception, match="snapshot has format version 99, this coterie reads versions 1 to 2"):
+    with pytest.raises(Exception, match="snapshot has format version 99, this coterie reads version 2"):
         snapshot.restore(msgspec.msgpack.encode(made))
 
 
