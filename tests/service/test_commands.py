@@ -66,9 +66,9 @@ def test_a_log_is_checked_exported_and_imported(tmp_path: Path, ending: str) -> 
 @pytest.mark.parametrize(
     "command",
     [
-        ["log", "check"],
-        ["log", "export", "out.parquet"],
-        ["log", "cut", "--at", "0", "--yes"],
+        ["store", "check"],
+        ["store", "export", "out.parquet"],
+        ["store", "cut", "--at", "0", "--yes"],
         ["keys", "list"],
         ["keys", "drop", "app"],
     ],
@@ -81,7 +81,7 @@ def test_commands_that_read_never_make_a_store(tmp_path: Path, command: list[str
 
 
 def test_a_repair_never_makes_a_store(tmp_path: Path) -> None:
-    told = run.invoke(app, ["log", "repair", str(tmp_path / "typo.db"), "--yes"])
+    told = run.invoke(app, ["store", "repair", "--store", str(tmp_path / "typo.db"), "--yes"])
     assert "there is no store at" in str(told.exception)
     assert list(tmp_path.iterdir()) == []
 

@@ -100,7 +100,7 @@ def test_what_a_repair_keeps_is_private(tmp_path: Path) -> None:
     SqliteStore(str(tmp_path / "log.db")).close()
     (tmp_path / "log.db-wal").write_bytes(b"damaged")
     (tmp_path / "log.db-wal").chmod(0o644)
-    done = CliRunner().invoke(app, ["log", "repair", str(tmp_path / "log.db"), "--yes"])
+    done = CliRunner().invoke(app, ["store", "repair", "--store", str(tmp_path / "log.db"), "--yes"])
     assert done.exit_code == 0, done.output
     assert (tmp_path / "log.db-wal.damaged").read_bytes() == b"damaged"
     assert set(modes(tmp_path).values()) == {"0o600"}

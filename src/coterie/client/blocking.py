@@ -75,7 +75,7 @@ class Client:
 
     def rank(
         self,
-        user: str,
+        user: str | None,
         actions: Sequence[Action],
         context: Features = (),
         *,
@@ -86,6 +86,7 @@ class Client:
     ) -> Ranked:
         """Choose one of several actions for a user; `fallback` is shown if the service does not answer.
 
+        `user` is None for a visitor who is not known.
         With `deferred` the decision counts only once `activate` says that it was shown.
         """
         call = rank_call(user, actions, context, excluded, event_id, deferred)

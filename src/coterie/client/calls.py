@@ -128,7 +128,7 @@ def id_of(event: Event) -> str:
 
 
 def rank_call(
-    user: str,
+    user: str | None,
     actions: Sequence[Action],
     context: Features,
     excluded: Sequence[str],
@@ -136,8 +136,8 @@ def rank_call(
     deferred: bool,
 ) -> Call:
     """Return the request of a rank; its event id is made here, so that every attempt has the same one."""
-    body: dict[str, Any] = {
-        "user": user,
+    body: dict[str, Any] = {} if user is None else {"user": user}
+    body |= {
         "actions": [{"id": one} if isinstance(one, str) else dict(one) for one in actions],
         "eventId": uuid.uuid4().hex if event_id is None else event_id,
     }

@@ -39,6 +39,16 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient[Any]
 ACTIONS = [{"id": "jazz"}, {"id": "news"}]
 
 
+def test_a_visitor_who_is_not_known_is_ranked_and_learned_from(tmp_path: Path) -> None:
+    with client_of(tmp_path) as client:
+        for given in ({}, {"user": None}):
+            answer = client.post("/v1/rank", json={"actions": ACTIONS, **given})
+            assert answer.status_code == 201, answer.text
+            event = answer.json()["eventId"]
+            done = client.post(f"/v1/events/{event}/reward", json={"value": 1.0})
+            assert done.json()["outcome"] == "applied"
+
+
 def test_rank_reward_explain_and_forget(client: TestClient[Any]) -> None:
     answer = client.post("/v1/rank", json={"user": "ann", "actions": ACTIONS, "eventId": "first"})
     assert answer.status_code == 201

@@ -58,8 +58,7 @@ def test_digest_record_and_what_a_policy_reads_are_the_same() -> None:
         pass
     plain = msgspec.json.decode(body, type=RankBody)
     one, other = (
-        question_of(data.user, data.actions, data.context, [], "e1", False, settings)
-        for data in (found, plain)
+        question_of("ann", data.actions, data.context, [], "e1", False, settings) for data in (found, plain)
     )
     assert one == other
     assert one.digest() == other.digest()
@@ -98,7 +97,7 @@ def test_what_is_wrong_is_never_known(body: Any) -> None:
         assert known.decode(text(body)) is None
     assert known.decode(text({"user": "ann", "actions": [{"id": "a"}]})) in (
         None,
-        RankBody("ann", [ActionBody("a")]),
+        RankBody([ActionBody("a")], "ann"),
     )
 
 

@@ -3,11 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from coterie.data.logs.interactions import SHARED
 from coterie.models.features import id_at, without
 from coterie.service.ids import RULE, is_id
 from coterie.service.personalizer.errors import Refusal
-
-SHARED = "(shared)"  # one user for all requests without a user, as in Personalizer
 
 
 def find_user(context: Sequence[Mapping[str, Any]], path: str) -> tuple[str, list[dict[str, Any]]]:

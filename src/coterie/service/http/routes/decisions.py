@@ -8,6 +8,7 @@ from litestar.params import RawBody
 from litestar.types import Scope
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from coterie.data.logs.interactions import SHARED
 from coterie.service.coordination.answers import Partial, Ranking, ranking_of
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.events import Outcome
@@ -24,8 +25,8 @@ Part = float | UnsetType
 class RankBody(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
     """What to decide, and for whom."""
 
-    user: Id
     actions: Annotated[list[ActionBody], Meta(min_length=1, max_length=1000)]
+    user: Id | None = None  # None for a visitor who is not known
     context: Features = []
     excluded: list[str] = []
     event_id: Id | None = None
@@ -99,9 +100,14 @@ def question_in(body: bytes, coordinator: Coordinator) -> Question:
     settings = coordinator.settings
     check_shape(settings, body)
     data = read(body, RankBody)
-    deferred = data.defer_activation
     return question_of(
-        data.user, data.actions, data.context, data.excluded, data.event_id, deferred, settings
+        SHARED if data.user is None else data.user,
+        data.actions,
+        data.context,
+        data.excluded,
+        data.event_id,
+        data.defer_activation,
+        settings,
     )
 
 
