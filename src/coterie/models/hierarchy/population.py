@@ -181,12 +181,23 @@ class Population:
             and (model.users.gram[:, _diagonal(model.users.moment.shape[1])] >= 0).all()
             and (np.stack([model.prior.noise, model.trial.noise])[:, [0, 2]] >= 1 / MOST_LEARNED).all()
             and all(_sound_prior(prior, d, self.unit) for prior in (model.prior, model.trial))
+            and _sound_sums(model)
         )
 
 
 def _diagonal(d: int) -> list[int]:
     """Return where the diagonal is in a packed lower triangle."""
     return [i * (i + 3) // 2 for i in range(d)]
+
+
+def _sound_sums(model: arrays.Model) -> bool:
+    """Return whether counts and sums of squares over dropped users are not negative, but for roundings."""
+    kept = model.kept
+    squares = [
+        np.diagonal(array, axis1=-2, axis2=-1) for array in (kept.pools, kept.scatter, model.kept_known)
+    ]
+    parts = [*squares, kept.weight, kept.total[[0, 1, 3]]]
+    return all(bool((part >= -SOUND).all()) for part in parts)
 
 
 def _sound_prior(prior: arrays.Prior, d: int, unit: bool) -> bool:
