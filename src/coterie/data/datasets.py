@@ -10,9 +10,11 @@ from coterie.data.blocks import BlockSource
 from coterie.data.files import VARIABLE
 from coterie.data.logs.logged import Logged
 from coterie.data.published.avazu import avazu
-from coterie.data.published.choices import Choices, electricity, swissmetro
+from coterie.data.published.baskets import Baskets
+from coterie.data.published.choices import SURVEYS, Choices
 from coterie.data.published.classified import Classified, cancer, digits, prompts, wine
 from coterie.data.published.delicious import delicious
+from coterie.data.published.insteval import insteval
 from coterie.data.published.kddcup import kddcup
 from coterie.data.published.labelled import Labelled
 from coterie.data.published.lastfm import lastfm
@@ -24,7 +26,7 @@ from coterie.data.worlds.twins import TWINS, twin
 from coterie.errors import ParameterError
 from coterie.models.batches import Batch
 
-Dataset = Labelled | MovieLens | MovieGroups | Logged | Classified | Choices
+Dataset = Labelled | MovieLens | MovieGroups | Logged | Classified | Choices | Baskets
 DATASETS: dict[str, Callable[..., Dataset]] = {
     "lastfm": lastfm,
     "delicious": delicious,
@@ -40,8 +42,9 @@ DATASETS: dict[str, Callable[..., Dataset]] = {
     "prompts": prompts,
     "movielens-100k": movielens_100k,
     "movielens-groups": movielens_groups,
-    "electricity": electricity,
-    "swissmetro": swissmetro,
+    **{name: partial(Choices, name=name) for name in SURVEYS},
+    "ta-feng": Baskets,
+    "insteval": insteval,
 }
 
 

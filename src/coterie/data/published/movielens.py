@@ -35,7 +35,7 @@ class Ratings(NamedTuple):
     user_ids: Ints  # (n_users,) ascending
     starts: Ints  # (n_users + 1,) where each user's ratings begin
     rated: Ints  # (ratings,) positions of movies, by user
-    liked: Floats  # (ratings,) 1 for a rating of at least LIKED, else 0
+    liked: Floats  # (ratings,) payoffs: for movies 1 for a rating of at least LIKED, else 0
     movies: Candidates  # (n_items,) ids ascending
     fingerprint: str  # of the files
 
@@ -49,6 +49,8 @@ class MovieLens(DrawnSource):
     reader: Callable[[Path, bool], Ratings]
     n_candidates: int
     n_draws: int = 0
+    what: str = "movie"  # that is rated
+    pays: str = f"1 if the user gave it {LIKED:g} stars or more, and 0 if not"
     verify: bool = True
     fingerprint: str | None = None  # of the files; if given, it must match
     folder: str | os.PathLike[str] | None = None
@@ -62,11 +64,12 @@ class MovieLens(DrawnSource):
     @property
     def about(self) -> str:
         """A description of a round, for reports."""
-        which = "drawn from the movies" if self.n_draws else "of movies, none of them twice, among those"
+        which = (
+            f"drawn from the {self.what}s" if self.n_draws else f"of {self.what}s, none twice, among those"
+        )
         return (
-            f"The rounds are made from what {self.n_users:,} users of MovieLens rated. In each, one of them is "
-            f"offered a list of {self.n_candidates} {which} this user has rated. A movie pays 1 if the user gave "
-            f"it {LIKED:g} stars or more, and 0 if not."
+            f"The rounds are made from what {self.n_users:,} users of {self.name} rated. In each, one of them is "
+            f"offered a list of {self.n_candidates} {which} this user has rated. A {self.what} pays {self.pays}."
         )
 
     @cached_property
@@ -141,16 +144,19 @@ def read_small(folder: Path, verify: bool) -> Ratings:
     vectors, _ = features(listed["title"].to_list(), listed["genres"].to_list())
     users, stars = ratings["userId"].to_numpy(), ratings["rating"].to_numpy()
     return ratings_of(
-        users, np.searchsorted(ids, movies), stars, Candidates.trusted(ids.tolist(), vectors), own + other
+        users,
+        np.searchsorted(ids, movies),
+        stars >= LIKED,
+        Candidates.trusted(ids.tolist(), vectors),
+        own + other,
     )
 
 
-def ratings_of(users: Ints, rated: Ints, stars: Floats, movies: Candidates, hashes: str) -> Ratings:
+def ratings_of(users: Ints, rated: Ints, payoffs: Floats, movies: Candidates, hashes: str) -> Ratings:
     """Return ratings that are sorted by user, with the positions of the movies."""
     user_ids, first = np.unique(users, return_index=True)
     starts = np.append(first, len(users)).astype(np.int64)
-    liked = (stars >= LIKED).astype(np.float64)
-    return Ratings(user_ids, starts, rated, liked, movies, sha256(hashes.encode())[:16])
+    return Ratings(user_ids, starts, rated, payoffs.astype(np.float64), movies, sha256(hashes.encode())[:16])
 
 
 def _read(name: str, folder: Path, verify: bool, columns: dict[str, Any]) -> tuple[Any, str]:

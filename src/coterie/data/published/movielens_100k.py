@@ -20,7 +20,7 @@ from coterie.arrays import Floats, Ints
 from coterie.data.blocks import STEP, BlockSource
 from coterie.data.files import check_fingerprint, data_folder, need, sha256
 from coterie.data.published.catalogue import read_known
-from coterie.data.published.movielens import MovieLens, Ratings, features, ratings_of
+from coterie.data.published.movielens import LIKED, MovieLens, Ratings, features, ratings_of
 from coterie.data.worlds.world import check_count
 from coterie.errors import ParameterError
 from coterie.models.batches import Batch
@@ -47,7 +47,7 @@ def read(folder: Path, verify: bool) -> Ratings:
     table = table.sort("user_id", "item_id")
     rated = np.searchsorted(ids, table["item_id"].to_numpy())
     users, stars = table["user_id"].to_numpy(), table["rating"].to_numpy()
-    return ratings_of(users, rated, stars, Candidates.trusted(ids.tolist(), vectors), hashes)
+    return ratings_of(users, rated, stars >= LIKED, Candidates.trusted(ids.tolist(), vectors), hashes)
 
 
 def _tables(folder: Path, verify: bool) -> tuple[Any, Any, str]:

@@ -36,6 +36,11 @@ TITLES = {
     "movielens-groups": "MovieLens-100K, groups (M-CNB's game)",
     "electricity": "Electricity suppliers",
     "swissmetro": "Swissmetro",
+    "camera": "Cameras",
+    "bank": "Credit cards",
+    "margarine": "Margarine",
+    "ta-feng": "Ta Feng, next basket",
+    "insteval": "InstEval, lecturers",
 }
 DISTANT = ("lastfm", "delicious")  # the two panels of Figure 3
 NAMED = {"policy": pl.String, "figure": pl.String}
