@@ -369,9 +369,6 @@ def test_theory_from_the_command_line(tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, ["theory", "lemmas", "--worlds", "2", "--rounds", "10"])
     assert shown.exit_code == 0, shown.output
     assert "Theorem 1" in shown.stdout
-    shown = CliRunner().invoke(app, ["theory", "scaling", "--runs", "2", "--rounds", "30", "--out", out])
-    assert shown.exit_code == 0, shown.output
-    assert (tmp_path / "out" / "scaling.html").exists()
 
 
 def test_theory_refuses_unknown_worlds() -> None:

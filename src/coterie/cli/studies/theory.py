@@ -84,40 +84,6 @@ def lemmas(
             print(f"       first seeds: {', '.join(map(str, claim.seeds[:5]))}")
 
 
-@theory.command()
-def scaling(
-    runs: Annotated[int, typer.Option(help="Runs of each setting.", min=2)] = 8,
-    rounds: Annotated[int, typer.Option(help="Rounds where clusters or users are varied.", min=10)] = 4000,
-    seed: Annotated[int, typer.Option(help="Seed of the first run.", min=0)] = 0,
-    out: Annotated[Path, typer.Option(help="Folder for the page and the numbers.")] = OUT,
-    as_json: JsonOption = False,
-) -> None:
-    """Fit how CAB's regret grows: the benchmark of Corollary 1.
-
-    Time, clusters and users are doubled, one after the other.
-    """
-    from coterie.theory.pages.theory_page import write_scaling
-    from coterie.theory.scaling import VARIED, measure_scaling
-
-    found = [
-        measure_scaling(varied, policy=policy, runs=runs, rounds=rounds, seed=seed)
-        for varied in VARIED
-        for policy in ("cab", "linucb")
-    ]
-    page = write_scaling(found, out / "scaling.html")
-    numbers = {
-        f"{one.policy}, {one.varied}": {
-            "values": list(one.values),
-            "regret": one.regret.mean(axis=0).tolist(),
-            "slope": one.slope,
-            "error": one.error,
-            "corollary": one.predicted,
-        }
-        for one in found
-    }
-    _tell(numbers, out / "scaling.json", page, as_json)
-
-
 def _tell(numbers: object, path: Path, page: Path, as_json: bool) -> None:
     text = json.dumps(numbers, indent=2)
     path.write_text(text)

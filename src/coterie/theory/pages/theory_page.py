@@ -1,7 +1,6 @@
-"""The pages of `coterie theory`: a run beside the truth, and how regret grows."""
+"""The page of `coterie theory watch`: a run beside the truth."""
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ import numpy as np
 
 from coterie.arrays import Floats
 from coterie.report.page import FAINT, SERIES, figure, paragraphs, table, write_page
-from coterie.theory.scaling import Scaling
 from coterie.theory.truth import Watched
 
 POINTS = 400
@@ -102,38 +100,3 @@ def _lost(axes: Any, seen: Watched) -> None:
         axes.axhline(bounds[1].total, color=FAINT, linestyle="--")
     axes.set_ylim(bottom=0)
     axes.set_xlabel("round")
-
-
-def write_scaling(found: Sequence[Scaling], path: str | os.PathLike[str]) -> Path:
-    """Write the growth of regret as a page, and return its path."""
-    body = [
-        paragraphs(
-            [
-                "Each line is a policy's regret while one quantity is doubled repeatedly. On these axes a slope "
-                "of 1/2 is growth with the square root. Corollary 1 allows at most 1/2 in time and in groups of "
-                "users. Users cost at the start, where it allows up to 2; in the long run their number should not "
-                "matter."
-            ]
-        )
-    ]
-    for varied in dict.fromkeys(one.varied for one in found):
-        lines = [one for one in found if one.varied == varied]
-        slopes = "; ".join(f"{one.policy} {one.slope:.2f} ± {one.error:.2f}" for one in lines)
-        caption = f"Slopes: {slopes}. Corollary 1 allows {lines[0].predicted:g}."
-        body.append(figure(f"Regret as {varied} double", _growth, lines, caption, height=3.0))
-    rows = [
-        (f"{one.policy}, {one.varied}", f"{one.slope:.2f} ± {one.error:.2f}", f"{one.predicted:g}")
-        for one in found
-    ]
-    body.append(table(("", "slope", "Corollary 1 allows"), rows))
-    return write_page(path, kicker="The benchmark of Corollary 1", title="How regret grows", body=body)
-
-
-def _growth(axes: Any, lines: Sequence[Scaling]) -> None:
-    for number, one in enumerate(lines):
-        axes.loglog(one.values, one.regret.mean(axis=0), "o-", color=SERIES[number], label=one.policy)
-    axes.set_xticks(lines[0].values, [str(value) for value in lines[0].values])
-    axes.minorticks_off()
-    axes.set_xlabel(lines[0].varied)
-    axes.set_ylabel("regret")
-    axes.legend(frameon=False)
