@@ -47,7 +47,7 @@ $(READY_TO_RUN): $(PINS)
 	@touch $@
 
 $(READY): $(PINS)
-	@.ci/install 'what the tests need' --editable '.[experiments,service,postgres,rivals,ray,gpu,gym,mlflow,telemetry]' --group dev --group docs
+	@.ci/install 'what the tests need' --editable '.[experiments,service,postgres,rivals,gpu,gym,mlflow,telemetry]' --group dev --group docs
 	@# The tests compare with obp. Without --no-deps it would install PyTorch, which these tests do not need.
 	@.ci/install 'estimators to compare with' --no-deps obp
 	@touch $@ $(READY_TO_RUN)

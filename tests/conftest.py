@@ -1,7 +1,7 @@
-"""What tests share: long timeouts, one Ray cluster per test process, and skips where the compiler is off."""
+"""What tests share: long timeouts, and skips where the compiler is off."""
 
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +22,15 @@ settings.load_profile("patient")
 # What is tested is machine code, also in the processes that tests start; test_beside.py tests the loops in Python.
 os.environ["COTERIE_COMPILE"] = "first"
 
-WITH_RAY = {"test_cluster.py", "test_on_ray.py", "test_ray_engine.py"}
-
 
 class Groups(LoadScopeScheduling):  # type: ignore[misc]
-    """Runs all tests of a file, all of the policies, and all with Ray in one process each.
+    """Runs all tests of a file, and all of the policies, in one process each.
 
     Two processes would compile the same loops and start the same servers.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file = Path(nodeid.partition("::")[0])
-        if file.name in WITH_RAY:
-            return "ray"
         return "policies" if "policies" in file.parts else str(file)
 
 
@@ -59,13 +55,3 @@ def needs_compiler(error: Exception) -> bool:
     if isinstance(error, ExceptionGroup):  # of hypothesis
         return all(map(needs_compiler, error.exceptions))
     return isinstance(error, NotImplementedError | OverflowError) or "'numpy.void' object" in str(error)
-
-
-@pytest.fixture(scope="session")
-def ray_cluster() -> Iterator[str]:
-    """Start a Ray cluster on this machine, once per test process since that takes seconds, and return its address."""
-    pytest.importorskip("ray")
-    from coterie.engines import connect
-
-    with connect("local", cpus=2) as address:
-        yield address

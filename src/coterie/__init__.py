@@ -17,7 +17,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from coterie.errors import (
-    ClusterError,
     ContextError,
     CoterieError,
     FileError,
@@ -77,7 +76,6 @@ __all__ = [
     "Batch",
     "Candidates",
     "Client",
-    "ClusterError",
     "CoLin",
     "ContextError",
     "CoterieError",

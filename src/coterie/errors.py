@@ -49,7 +49,3 @@ class ServiceError(CoterieError):
 
 class NoAnswerError(CoterieError):
     """A call that the service did not answer, however often it was tried within its time."""
-
-
-class ClusterError(CoterieError):
-    """A Ray cluster that cannot be reached or joined, or that lost our work."""

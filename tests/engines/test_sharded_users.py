@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie import Candidates, Hierarchical
-from coterie.bench.suites.people_shards import measure
 from coterie.engines import Local
 from coterie.engines.shard import Change
 from coterie.engines.sharded_users import ShardedUsers
@@ -284,13 +283,6 @@ def test_a_log_of_many_payoffs_at_once_is_cut_by_snapshots_too() -> None:
         len(call[0]) for log in policy.models._supervisor._log for call in (one.arguments for one in log)
     ]
     assert sum(users) <= 2 * 400  # the last of each shard, and what came while a snapshot was taken
-
-
-def test_the_benchmark_measures_one_process_and_shards() -> None:
-    for engine in (None, Local(2)):
-        found = measure(engine, 200)
-        assert min(found[:4]) > 0
-        assert (found.memory > 0) == (engine is not None)
 
 
 def test_bad_input_is_refused_and_changes_nothing() -> None:

@@ -182,7 +182,7 @@ def test_runs_of_different_lengths_lists_and_logs_are_played_together() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--engine", "ray"], "--engine is 'ray', expected cuda; --ray ADDRESS plays runs on a cluster"),
+        (["--engine", "ray"], "--engine is 'ray', expected cuda"),
         (["--engine", "cuda?device=tpu"], "device is 'tpu', but JAX finds"),
         (["--engine", "cuda", "--workers", "2"], "--workers 2 and --engine cuda are given; choose one"),
     ],

@@ -14,7 +14,7 @@ from coterie import __version__
 from coterie.bench.rows import Row
 from coterie.errors import ParameterError
 
-SUITES = ("onehot", "dense", "growth", "policies", "sparse", "hierarchical", "startup", "shards")
+SUITES = ("onehot", "dense", "growth", "policies", "sparse", "hierarchical", "startup")
 BY_NAME = ("cuda",)  # only where they are named: they need a GPU
 
 

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING
 from coterie.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from coterie.engines.cluster import connect
     from coterie.engines.cuda import Cuda
     from coterie.engines.local import Local
-    from coterie.engines.ray import Ray
 
-HOMES = {"Cuda": "cuda", "Local": "local", "Ray": "ray", "connect": "cluster"}
+HOMES = {"Cuda": "cuda", "Local": "local"}
 
-__all__ = ["Cuda", "Local", "Ray", "connect"]
+__all__ = ["Cuda", "Local"]
 
 
 __getattr__, __dir__ = lazy_names("coterie.engines", HOMES)

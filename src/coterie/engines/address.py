@@ -1,4 +1,4 @@
-"""Engines as text: `ray?shards=8`, `ray://host:10001?shards=16`, `local?shards=4`, `cuda`, `cuda?device=cuda:1`."""
+"""Engines as text: `local?shards=4`, `cuda`, `cuda?device=cuda:1`."""
 
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -8,8 +8,7 @@ from coterie.engines.supervisor import WhenDown
 from coterie.errors import ParameterError
 
 EXPECTED = (
-    "ray, ray://host:port, ray://auto or local, then ?shards=4, if need be &snapshot-every=… or &timeout=…; or cuda, "
-    "if need be with ?device=… &most-users=…"
+    "local, then ?shards=4, if need be &snapshot-every=…; or cuda, if need be with ?device=… &most-users=…"
 )
 
 
@@ -20,23 +19,15 @@ def open_engine(text: str, when_down: WhenDown = "wait") -> Any:
         parts = urlsplit(text if "://" in text else f"{kind}://{question}{rest}")
         given = dict(parse_qsl(parts.query, strict_parsing=True)) if parts.query else {}
         known: dict[str, type] = {"shards": int, "snapshot-every": int}
-        if parts.scheme == "ray":
-            known["timeout"] = float
         if parts.scheme == "cuda":
             known = {"device": str, "block": int, "most-users": int}
         settings = {name.replace("-", "_"): known[name](value) for name, value in given.items()}
     except (ValueError, KeyError) as error:
         raise ParameterError(f"engine {text!r} cannot be read ({error}); expected {EXPECTED}") from None
-    if parts.scheme not in ("ray", "local", "cuda") or parts.path or (parts.scheme != "ray" and parts.netloc):
+    if parts.scheme not in ("local", "cuda") or parts.path or parts.netloc:
         raise ParameterError(f"engine {text!r} is not known; expected {EXPECTED}")
     if parts.scheme == "local":
         return Local(when_down=when_down, **settings)
-    if parts.scheme == "cuda":
-        from coterie.engines.cuda import Cuda
+    from coterie.engines.cuda import Cuda
 
-        return Cuda(**settings)
-    from coterie.engines.ray import Ray
-
-    where = None if parts.netloc in ("", "local") else parts.netloc
-    address = where if where in (None, "auto") else f"ray://{where}"
-    return Ray(address, when_down=when_down, **settings)
+    return Cuda(**settings)

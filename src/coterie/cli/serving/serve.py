@@ -34,9 +34,7 @@ def serve(
     engine: Annotated[
         str | None,
         typer.Option(
-            help="Keep users' models in shards: ray://HOST:PORT?shards=16, or ray?shards=4 on this machine; or on a "
-            "GPU: cuda. "
-            "[default: in this process]"
+            help="Keep users' models over feature vectors on a GPU: cuda. [default: in this process]"
         ),
     ] = None,
     demo: Annotated[

@@ -12,7 +12,7 @@ from rich.console import Console
 from coterie.cli.shared.options import JsonOption, SeedOption
 from coterie.cli.shared.progress import bars
 from coterie.cli.shared.tables import result_table
-from coterie.cli.shared.workers import EngineOption, RayOption, open_workers
+from coterie.cli.shared.workers import EngineOption, open_workers
 from coterie.cli.tracking import MlflowOption, opened
 from coterie.data import WORLDS
 from coterie.experiments import Comparison, Plan, open_world, parse_specs, write_report
@@ -60,7 +60,6 @@ def compare(
     workers: Annotated[
         int | None, typer.Option(help="Worker processes.", show_default="one per core", min=1)
     ] = None,
-    ray: RayOption = None,
     engine: EngineOption = None,
     mlflow: MlflowOption = None,
 ) -> None:
@@ -81,8 +80,8 @@ def compare(
     before = sum(path.exists() for _, path in plan.all_tasks())
     most = MOST_RUNS if runs is None else runs
     try:
-        with open_workers(workers, ray, engine) as them:
-            comparison = compare_until_clear(plan, most, lambda plan: bars(plan, notes), them)
+        them = open_workers(workers, engine)
+        comparison = compare_until_clear(plan, most, lambda plan: bars(plan, notes), them)
         report = write_report(comparison, out / "report.html")
         write_curves(comparison, out / "curves.svg")
     except KeyboardInterrupt:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from coterie.cli.shared import options
 from coterie.cli.shared.protocol import do, make_protocol
-from coterie.cli.shared.workers import EngineOption, RayOption, open_workers
+from coterie.cli.shared.workers import EngineOption, open_workers
 from coterie.cli.tracking import MlflowOption, opened
 from coterie.data import WORLDS, make_world
 from coterie.data.datasets import DATASETS, open_dataset
@@ -58,7 +58,6 @@ def reproduce(
     out: options.OutOption = Path("out/reproduce"),
     as_json: options.JsonOption = False,
     workers: options.WorkersOption = None,
-    ray: RayOption = None,
     engine: EngineOption = None,
     mlflow: MlflowOption = None,
 ) -> None:
@@ -84,8 +83,8 @@ def reproduce(
         )  # fmt: skip
         plans.append(protocol)
     log_evidence = opened(mlflow)
-    with open_workers(workers, ray, engine) as them:
-        found = [do(protocol, notes, them, as_json) for protocol in plans]
+    them = open_workers(workers, engine)
+    found = [do(protocol, notes, them, as_json) for protocol in plans]
     for evidence in found:
         log_evidence(evidence.comparison, evidence.protocol.out.iterdir())
     if as_json:

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from coterie.cli.shared import options
 from coterie.cli.shared.protocol import do, make_protocol
-from coterie.cli.shared.workers import EngineOption, RayOption, open_workers
+from coterie.cli.shared.workers import EngineOption, open_workers
 from coterie.cli.tracking import MlflowOption, opened
 from coterie.data.logs.log import open_log
 from coterie.errors import ParameterError
@@ -43,7 +43,6 @@ def tune(
     as_json: options.JsonOption = False,
     mlflow: MlflowOption = None,
     workers: options.WorkersOption = None,
-    ray: RayOption = None,
     engine: EngineOption = None,
 ) -> None:
     """Find each policy's best settings on a log of your own.
@@ -61,8 +60,7 @@ def tune(
         out=out, quick=quick, runs=runs, rounds=rounds, seed=seed, tuning_runs=tuning_runs,
     )  # fmt: skip
     log_evidence = opened(mlflow)
-    with open_workers(workers, ray, engine) as them:
-        evidence = do(protocol, notes, them, as_json, _answer)
+    evidence = do(protocol, notes, open_workers(workers, engine), as_json, _answer)
     log_evidence(evidence.comparison, protocol.out.iterdir())
     if as_json:
         print(json.dumps(numbers(evidence), indent=2))

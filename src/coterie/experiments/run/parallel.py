@@ -1,4 +1,4 @@
-"""Records many runs in parallel, one process per core or on a cluster, with progress reports."""
+"""Records many runs in parallel, one process per core, with progress reports."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ from coterie.models.threads import ONE_THREAD
 Task = tuple[Run, Path]
 Told = Callable[[Sequence[int]], None]
 Work = Callable[..., None]  # takes a run, a path and the keywords `tick` and `placed`, like `record`
-Workers = Callable[[Sequence[Task], Told, Work], None]  # records runs elsewhere, see `on_ray` and `on_device`
+Workers = Callable[[Sequence[Task], Told, Work], None]  # records runs elsewhere, see `on_device`
 STOP = -1  # instead of a count: workers must stop
 
 # Several workers with several BLAS threads each would compete for the cores.
@@ -33,7 +33,7 @@ def record_all(
     """Record every run, or do other `work` on it. `told` is called with the rounds done of each run.
 
     With one worker all runs are played in this process; by default there is one process per core; `workers`
-    may also be those of a cluster. An interrupt (Ctrl-C) stops all workers; the next call continues.
+    may also be those of a GPU. An interrupt (Ctrl-C) stops all workers; the next call continues.
     """
     if callable(workers):
         workers(tasks, told, work)

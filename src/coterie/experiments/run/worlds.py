@@ -1,7 +1,7 @@
 """Opens what policies are compared on: a built-in world, a world in a JSON file, a dataset or a log."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -49,9 +49,7 @@ def open_world(text: str) -> World:
 
 
 def make_world(parameters: dict[str, Any]) -> World:
-    """Make the world that these parameters describe, or return it if it was preloaded."""
-    if _preloaded is not None and parameters == _preloaded[0]:
-        return _preloaded[1]
+    """Make the world that these parameters describe."""
     kind, settings = parameters.get("kind"), {k: v for k, v in parameters.items() if k != "kind"}
     if kind == "log":
         return open_log(**settings)
@@ -60,16 +58,6 @@ def make_world(parameters: dict[str, Any]) -> World:
     if kind in DATASETS:
         return open_dataset(kind, **settings)
     return data.make_world(parameters)
-
-
-_preloaded: tuple[dict[str, Any], World] | None = None  # a world sent here with its data, and its parameters
-
-
-def preload(parameters: dict[str, Any], fetch: Callable[[], World]) -> None:
-    """Make `make_world` return the result of `fetch` for these parameters, as its files may not exist here."""
-    global _preloaded
-    if _preloaded is None or parameters != _preloaded[0]:
-        _preloaded = (parameters, fetch())
 
 
 def whole_of(parameters: dict[str, Any]) -> dict[str, Any]:
