@@ -1,6 +1,6 @@
 """A slow, obvious twin for each fast routine, one file per policy in `twins/`."""
 
-from tests.twins.cab import CachedCAB, NaiveCAB, SampledCAB
+from tests.twins.cab import CachedCAB, NaiveCAB
 from tests.twins.club import NaiveCLUB
 from tests.twins.cofiba import NaiveCOFIBA
 from tests.twins.colin import NaiveCoLin
@@ -28,7 +28,6 @@ __all__ = [
     "NaiveLinUCB",
     "NaiveSCLUB",
     "NaiveSparseCAB",
-    "SampledCAB",
     "exhaustive_search",
     "objective",
     "two_stage",

@@ -13,7 +13,6 @@ import pytest
 from coterie import CAB
 from coterie.errors import ParameterError, UnavailableError
 from coterie.models import Movable, protocol
-from coterie.models.protocol import Eligible
 from coterie.policies import load
 from tests.playing import play_side_by_side
 from tests.worlds import random_visits, unit_vectors
@@ -51,10 +50,9 @@ def play(one: CAB, other: CAB, rounds: int, seed: int, n_users: int = 30) -> Non
     play_side_by_side(one, other, random_visits(one, rounds, seed, n_users), estimates=1e-12, scores=1e-12)
 
 
-@pytest.mark.parametrize("eligible", ["updated", "all"])
 @pytest.mark.parametrize(("alpha", "gamma"), [(0.1, 0.2), (0.3, 2.0), (0.0, 0.2)])
-def test_every_choice_is_that_of_one_process(eligible: Eligible, alpha: float, gamma: float) -> None:
-    rule: dict[str, Any] = {"n_features": 4, "alpha": alpha, "gamma": gamma, "eligible": eligible}
+def test_every_choice_is_that_of_one_process(alpha: float, gamma: float) -> None:
+    rule: dict[str, Any] = {"n_features": 4, "alpha": alpha, "gamma": gamma}
     one, other = CAB(**rule), CAB(**rule, engine=Cuda("cpu", block=16))
     play(one, other, 100, seed=1)
     assert_same_state(one, other)
@@ -203,18 +201,13 @@ def test_the_sweep_for_gpus_chooses_as_a_run_alone(monkeypatch: pytest.MonkeyPat
     assert check._check_sweep(jax.devices("cpu")[0], check.make_world(2, 20, 4, 5, 25, seed=5), 20) > 5
 
 
-def test_what_cuda_does_not_take_is_refused(tmp_path: Path) -> None:
+def test_what_cuda_does_not_take_is_refused() -> None:
     with pytest.raises(ParameterError, match="block is 12, expected a power of two"):
         Cuda("cpu", block=12)
     with pytest.raises(ParameterError, match="device is 'tpu'"):
         Cuda("tpu")
     with pytest.raises(ParameterError, match="one_hot is True"):
         CAB(one_hot=True, engine=Cuda("cpu"))
-    with pytest.raises(ParameterError, match=r"compensate is False, .* leave out `compensate` or `engine`"):
-        CAB(n_features=2, compensate=False, engine=Cuda("cpu"))
-    CAB(n_features=2, compensate=False).save(tmp_path / "file")
-    with pytest.raises(ParameterError, match="compensate is False, but Cuda always"):
-        CAB.load(tmp_path / "file", engine=Cuda("cpu"))
     assert open_engine("cuda?device=cpu&most-users=7").most_users == 7
     with pytest.raises(ParameterError, match="cannot be read"):
         open_engine("cuda?shards=2")

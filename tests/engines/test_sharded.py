@@ -18,7 +18,7 @@ from coterie.engines.supervisor import LostError, WhenDown
 from coterie.errors import ParameterError, UnavailableError, UserError
 from coterie.models import Movable, make_models
 from coterie.models.files import Tensors
-from coterie.models.protocol import Eligible, Seen
+from coterie.models.protocol import Seen
 from tests.playing import play_side_by_side
 from tests.worlds import candidates, random_visits
 
@@ -53,13 +53,12 @@ def play(one: CAB, other: CAB, rounds: int, seed: int, n_users: int = 30) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=["one-hot", "dense"])
-@pytest.mark.parametrize("eligible", ["updated", "all"])
 @pytest.mark.parametrize(("alpha", "gamma"), [(0.1, 0.2), (0.01, 0.2), (0.3, 2.0), (0.0, 0.2), (0.05, 0.0)])
 @pytest.mark.parametrize("shards", [1, 2, 4, 7])
 def test_every_choice_is_that_of_one_process(
-    kind: dict[str, Any], eligible: Eligible, alpha: float, gamma: float, shards: int
+    kind: dict[str, Any], alpha: float, gamma: float, shards: int
 ) -> None:
-    rule: dict[str, Any] = {"alpha": alpha, "gamma": gamma, "eligible": eligible}
+    rule: dict[str, Any] = {"alpha": alpha, "gamma": gamma}
     one = CAB(**kind, **rule)
     other = CAB(**kind, **rule, engine=Local(shards, snapshot_every=20))
     play(one, other, 120, seed=shards)
@@ -194,10 +193,8 @@ class Engine:
         self.backend = Frail()
         self.rest = (shards, when_down, snapshot_every)
 
-    def models(
-        self, n_features: int | None, one_hot: bool, eligible: Eligible, compensate: bool = True
-    ) -> Sharded:
-        return Sharded(self.backend, Kind(n_features, one_hot, eligible, compensate), *self.rest)
+    def models(self, n_features: int | None, one_hot: bool) -> Sharded:
+        return Sharded(self.backend, Kind(n_features, one_hot), *self.rest)
 
     def user_store(self) -> ShardedUsers:
         return ShardedUsers(self.backend, *self.rest)

@@ -85,10 +85,10 @@ def test_mean_and_spread_over_runs_by_hand() -> None:
 
 
 def test_a_spec_names_a_policy_and_its_parameters() -> None:
-    spec = parse_spec("cab:alpha=0.05:gamma=0.1:eligible=all")
+    spec = parse_spec("cab:alpha=0.05:gamma=0.1:thompson=true")
     assert spec.name == "cab"
-    assert spec.parameters == {"alpha": 0.05, "gamma": 0.1, "eligible": "all"}
-    assert spec.title == "CAB (alpha=0.05, gamma=0.1, eligible=all)"
+    assert spec.parameters == {"alpha": 0.05, "gamma": 0.1, "thompson": True}
+    assert spec.title == "CAB (alpha=0.05, gamma=0.1, thompson=True)"
     single = parse_spec("linucb-single").complete(view="features", n_features=3, seed=9)
     assert (single["shared"], single["n_features"], single["one_hot"]) == (True, 3, False)
     assert single["seed"] == 9
@@ -118,8 +118,8 @@ def test_every_policy_of_the_registry_has_a_spec_and_a_title() -> None:
         ("cat", "unknown policy 'cat'; choose among cab, club, cofiba, "),
         (
             "cab:beta=1",
-            "unknown setting 'beta=1' in 'cab:beta=1'; write name=value with alpha, compensate, eligible, gamma, "
-            "half_life, items, sample",
+            "unknown setting 'beta=1' in 'cab:beta=1'; write name=value with alpha, gamma, half_life, items, "
+            "thompson",
         ),
         ("cab:alpha", "unknown setting 'alpha'"),
         ("linucb-single:shared=false", "unknown setting 'shared=false'"),

@@ -107,10 +107,9 @@ def test_scores_are_those_of_runs_alone(data: Any, tmp_path: Path) -> None:
 def test_what_a_device_cannot_play_goes_to_processes(
     data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    specs = ["cab", "cab:thompson=true", "cab:eligible=all", "cab:half_life=9", "cab:sample=8",
-             "cab:compensate=false", "linucb"]  # fmt: skip
+    specs = ["cab", "cab:thompson=true", "cab:half_life=9", "linucb"]
     given = tasks(data, tmp_path, *specs)
-    assert [on_device.shape_of(run) for run, _ in given[::2]] == [(12, 25), *[None] * 6]
+    assert [on_device.shape_of(run) for run, _ in given[::2]] == [(12, 25), *[None] * 3]
     asked: list[Any] = []
 
     def processes(some: list[Task], told: Any, workers: Any, work: Any) -> None:
@@ -122,7 +121,7 @@ def test_what_a_device_cannot_play_goes_to_processes(
     on_device.on_device(CPU)(given, lambda counts: told.append(list(counts)), record)
     assert asked == [text for text in specs[1:] for _ in range(2)]
     assert told[-1] == [ROUNDS] * len(given)
-    assert [path.exists() for _, path in given] == [True] * 2 + [False] * 12
+    assert [path.exists() for _, path in given] == [True] * 2 + [False] * 6
 
 
 def test_an_error_of_one_run_stops_all_and_is_told(data: Any, tmp_path: Path) -> None:

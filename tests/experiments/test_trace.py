@@ -86,7 +86,7 @@ def test_a_run_interrupted_twice_has_the_trace_of_one_that_was_not(
 
 def test_a_run_killed_at_any_moment_goes_on(tmp_path: Path) -> None:
     """A real kill -9, several times, wherever it happens to hit."""
-    run, path = make_run("cab:eligible=all", n_rounds=3_000), tmp_path / "run.parquet"
+    run, path = make_run("cab:gamma=0.3", n_rounds=3_000), tmp_path / "run.parquet"
     script = (
         "import json, sys, time; from coterie.experiments import Run, record\n"
         "tick = lambda done: time.sleep(0.005)\n"

@@ -34,7 +34,7 @@ from coterie.policies import POLICIES
 
 beside.PATIENCE = 1e9
 played = {}
-more = {"hierarchical": [{"half_life": 3}], "cab": [{"thompson": True}, {"half_life": 3}, {"eligible": "all"}],
+more = {"hierarchical": [{"half_life": 3}], "cab": [{"thompson": True}, {"half_life": 3}],
         "linucb": [{"thompson": True}, {"half_life": 3}], "club": [{"thompson": True}]}
 for name in sorted(set(POLICIES) - {"vw"}):
     for kind in ("one_hot", "n_features"):

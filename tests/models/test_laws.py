@@ -25,7 +25,6 @@ plays = st.lists(
 )
 alphas = st.sampled_from([0.0, 0.01, 0.1, 0.4])
 gammas = st.sampled_from([0.0, 0.1, 0.5, 2.0])
-eligibles = st.sampled_from(["updated", "all"])
 
 
 def items_to_vectors(seed: int = 0) -> NDArray[np.float64]:
@@ -35,12 +34,10 @@ def items_to_vectors(seed: int = 0) -> NDArray[np.float64]:
 
 
 @settings(deadline=None, max_examples=60)
-@given(plays, alphas, gammas, eligibles)
-def test_dense_models_on_basis_vectors_are_one_hot_models(
-    rounds: Plays, alpha: float, gamma: float, eligible: Any
-) -> None:
-    dense = CAB(n_features=D, alpha=alpha, gamma=gamma, eligible=eligible)
-    items = CAB(one_hot=True, alpha=alpha, gamma=gamma, eligible=eligible)
+@given(plays, alphas, gammas)
+def test_dense_models_on_basis_vectors_are_one_hot_models(rounds: Plays, alpha: float, gamma: float) -> None:
+    dense = CAB(n_features=D, alpha=alpha, gamma=gamma)
+    items = CAB(one_hot=True, alpha=alpha, gamma=gamma)
     basis = np.eye(D)
     for user, item, payoff in rounds:
         mine, theirs = dense.explain(user, basis), items.explain(user, list(range(D)))
@@ -51,12 +48,12 @@ def test_dense_models_on_basis_vectors_are_one_hot_models(
 
 
 @settings(deadline=None, max_examples=40)
-@given(plays, alphas, gammas, eligibles, st.permutations(range(6)))
+@given(plays, alphas, gammas, st.permutations(range(6)))
 def test_permuting_users_permutes_answers(
-    rounds: Plays, alpha: float, gamma: float, eligible: Any, names: list[int]
+    rounds: Plays, alpha: float, gamma: float, names: list[int]
 ) -> None:
-    plain = CAB(n_features=D, alpha=alpha, gamma=gamma, eligible=eligible)
-    renamed = CAB(n_features=D, alpha=alpha, gamma=gamma, eligible=eligible)
+    plain = CAB(n_features=D, alpha=alpha, gamma=gamma)
+    renamed = CAB(n_features=D, alpha=alpha, gamma=gamma)
     x = items_to_vectors()
     for user, item, payoff in rounds:
         assert plain.learn(user, x[item], payoff) == renamed.learn(names[user], x[item], payoff)
@@ -67,10 +64,10 @@ def test_permuting_users_permutes_answers(
 
 
 @settings(deadline=None, max_examples=40)
-@given(plays, eligibles)
-def test_a_spread_never_grows(rounds: Plays, eligible: Any) -> None:
+@given(plays)
+def test_a_spread_never_grows(rounds: Plays) -> None:
     x = items_to_vectors()
-    both: list[tuple[Models, Any]] = [(Dense(D, eligible), x), (OneHot(eligible), list(range(D)))]
+    both: list[tuple[Models, Any]] = [(Dense(D), x), (OneHot(), list(range(D)))]
     for models, contexts in both:
         for user, item, payoff in rounds:
             before = {name: models.view(name, contexts).spread for name in range(6)}
@@ -82,11 +79,9 @@ def test_a_spread_never_grows(rounds: Plays, eligible: Any) -> None:
 
 
 @settings(deadline=None, max_examples=40)
-@given(plays, alphas, gammas, eligibles)
-def test_the_neighbourhood_is_symmetric_and_holds_the_user(
-    rounds: Plays, alpha: float, gamma: float, eligible: Any
-) -> None:
-    policy = CAB(n_features=D, alpha=alpha, gamma=gamma, eligible=eligible)
+@given(plays, alphas, gammas)
+def test_the_neighbourhood_is_symmetric_and_holds_the_user(rounds: Plays, alpha: float, gamma: float) -> None:
+    policy = CAB(n_features=D, alpha=alpha, gamma=gamma)
     x = items_to_vectors()
     for user, item, payoff in rounds:
         policy.learn(user, x[item], payoff)

@@ -39,13 +39,13 @@ def test_two_users_two_rounds_by_hand() -> None:
 
 
 def test_the_quarter_gap_rule_by_hand() -> None:
-    """The bound on a unit vector is 1/2 for everybody. At γ = 2 a quarter of γ is 1/2 too: the bound is not below
-    it, and ann learns alone. At γ = 2.1 it is below, and bob, whose estimate is equal, learns with her.
+    """The bound on e₁ is 1/2 for both: bob has learned on e₂ alone. At γ = 2 a quarter of γ is 1/2 too: the bound is
+    not below it, and ann learns alone. At γ = 2.1 it is below, and bob, whose estimate is equal, learns with her.
     """
     x = [1.0, 0.0]
     for gamma, updated, estimate in [(2.0, 1, 0.0), (2.1, 2, 0.5)]:
-        policy = CAB(n_features=2, alpha=lambda t: 0.5, gamma=gamma, eligible="all")
-        policy.add("bob")
+        policy = CAB(n_features=2, alpha=lambda t: 0.5, gamma=gamma)
+        policy.learn("bob", [0.0, 1.0], 1.0)
         assert policy.learn("ann", x, 1.0) == updated
         assert policy.explain("bob", [x]).estimate[0] == pytest.approx(estimate)
 
@@ -88,16 +88,9 @@ def test_a_fresh_user_decides_with_the_updated_ones_only() -> None:
     policy.add("idle")
     policy.learn("ann", [1.0, 0.0], 0.5)
     assert policy.explain("bob", np.eye(2)).members.tolist() == [2, 2]
-    printed = CAB(n_features=2, alpha=1.0, eligible="all")
-    printed.add("idle")
-    printed.learn("ann", [1.0, 0.0], 0.5)
-    assert printed.explain("bob", np.eye(2)).members.tolist() == [3, 3]
 
 
-SETTINGS = [
-    (alpha, gamma, eligible)
-    for alpha, gamma, eligible in product([0.0, 0.02, 0.1, 0.5], [0.0, 0.2, 2.0], ["updated", "all"])
-]
+SETTINGS = list(product([0.0, 0.02, 0.1, 0.5], [0.0, 0.2, 2.0]))
 
 
 def play_both(policy: CAB, twin: NaiveCAB, one_hot: bool, seed: int, n_rounds: int = 120) -> int:
@@ -139,14 +132,12 @@ def play_both(policy: CAB, twin: NaiveCAB, one_hot: bool, seed: int, n_rounds: i
     return shared
 
 
-@pytest.mark.parametrize(("alpha", "gamma", "eligible"), SETTINGS)
+@pytest.mark.parametrize(("alpha", "gamma"), SETTINGS)
 @pytest.mark.parametrize("one_hot", [False, True])
-def test_every_choice_equals_the_transcription(
-    alpha: float, gamma: float, eligible: Any, one_hot: bool
-) -> None:
+def test_every_choice_equals_the_transcription(alpha: float, gamma: float, one_hot: bool) -> None:
     kind: dict[str, Any] = {"one_hot": True} if one_hot else {"n_features": 5}
-    policy = CAB(alpha=alpha, gamma=gamma, eligible=eligible, **kind)
-    twin = CachedCAB(5, alpha, gamma, eligible)
+    policy = CAB(alpha=alpha, gamma=gamma, **kind)
+    twin = CachedCAB(5, alpha, gamma)
     shared = play_both(policy, twin, one_hot, seed=7)
     if gamma == 0:
         assert shared == 0
@@ -156,7 +147,7 @@ def test_every_choice_equals_the_transcription(
 
 def test_every_choice_equals_the_transcription_over_a_long_run() -> None:
     policy = CAB(n_features=4, alpha=0.05, gamma=0.4)
-    assert play_both(policy, CachedCAB(4, 0.05, 0.4, "updated"), False, seed=3, n_rounds=1500) > 0
+    assert play_both(policy, CachedCAB(4, 0.05, 0.4), False, seed=3, n_rounds=1500) > 0
 
 
 def test_alpha_may_be_a_function_of_t_that_is_the_whole_factor() -> None:
@@ -194,9 +185,9 @@ def test_cab_with_one_user_is_linucb(kind: dict[str, Any]) -> None:
 
 
 def test_dropping_forgets_the_user_but_not_what_others_learned_from_them() -> None:
-    policy = CAB(n_features=2, alpha=0.01, gamma=1.0, eligible="all")
+    policy = CAB(n_features=2, alpha=0.01, gamma=1.0)
     x = [1.0, 0.0]
-    policy.add("bob")
+    policy.learn("bob", [0.0, 1.0], 1.0)
     assert policy.learn("ann", x, 1.0) == 2  # both learn: bounds are 0.008, a quarter of γ is 0.25
     policy.drop("ann")
     assert list(policy.users) == ["bob"]
@@ -230,7 +221,6 @@ def test_explaining_prints_a_table_and_html() -> None:
         ({"n_features": 3, "alpha": "0.1"}, "alpha is '0.1'"),
         ({"n_features": 3, "gamma": -1}, "gamma is -1, expected a finite number of at least 0"),
         ({"n_features": 3, "gamma": math.nan}, "gamma is nan"),
-        ({"n_features": 3, "eligible": "some"}, "eligible is 'some', expected 'updated' or 'all'"),
         ({"one_hot": "yes"}, "one_hot is 'yes', expected True or False"),
     ],
 )

@@ -34,26 +34,14 @@ def cases() -> Iterator[Case]:
                 switches = [{**given, switch: value} for given in switches for value in (False, True)]
         if "half_life" in accepted:
             switches.append({"half_life": 7.5})
-        if "sample" in accepted:
-            switches.append({"sample": 3})
-        if "compensate" in accepted:
-            switches.append({"compensate": False})
         for given in switches:
             if "alpha" in accepted:
                 given = {**given, "alpha": 0.3}
-            label = "-".join(
-                [
-                    name,
-                    *(
-                        switch
-                        for switch, on in given.items()
-                        if on is True or switch in ("half_life", "sample", "compensate")
-                    ),
-                ]
-            )
+            named = (switch for switch, on in given.items() if on is True or switch == "half_life")
+            label = "-".join([name, *named])
             if "n_features" in accepted:
                 yield f"{label}-vectors", lambda k=kind, g=given: k(n_features=D, **g), False  # type: ignore[misc]
-            if "one_hot" in accepted and not {"sample", "compensate"} & given.keys():
+            if "one_hot" in accepted:
                 yield f"{label}-items", lambda k=kind, g=given: k(one_hot=True, **g), True  # type: ignore[misc]
 
 

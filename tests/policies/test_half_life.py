@@ -53,13 +53,12 @@ def test_forgetting_equals_its_twin_choice_for_choice(one_hot: bool, shared: boo
 
 
 @kinds
-@pytest.mark.parametrize("eligible", ["updated", "all"])
 @pytest.mark.parametrize(("alpha", "gamma"), [(0.3, 0.2), (0.02, 0.3), (0.05, 1.0)])
-def test_cab_forgets_as_its_twin_does(one_hot: bool, eligible: str, alpha: float, gamma: float) -> None:
+def test_cab_forgets_as_its_twin_does(one_hot: bool, alpha: float, gamma: float) -> None:
     """With narrow bounds and a wide γ users learn together, and the payoffs of neighbours make theirs older too."""
     for seed, half_life in ((1, 1.0), (2, 7.5), (3, 100)):
-        policy = make(one_hot, CAB, half_life=half_life, alpha=alpha, gamma=gamma, eligible=eligible)
-        twin = CachedCAB(4, alpha, gamma, eligible, keep=0.5 ** (1 / half_life))
+        policy = make(one_hot, CAB, half_life=half_life, alpha=alpha, gamma=gamma)
+        twin = CachedCAB(4, alpha, gamma, keep=0.5 ** (1 / half_life))
 
         def each(t: int, visit: Visit, policy: CAB = policy, twin: CachedCAB = twin) -> None:
             for one in (policy, twin):
@@ -76,13 +75,10 @@ def test_cab_forgets_as_its_twin_does(one_hot: bool, eligible: str, alpha: float
 
 @kinds
 @scoring
-@pytest.mark.parametrize("eligible", ["updated", "all"])
 @pytest.mark.parametrize("alpha", [0.3, 0.02])
-def test_cabs_compiled_loop_gives_what_one_by_one_gives(
-    one_hot: bool, thompson: bool, eligible: str, alpha: float
-) -> None:
+def test_cabs_compiled_loop_gives_what_one_by_one_gives(one_hot: bool, thompson: bool, alpha: float) -> None:
     def made() -> CAB:
-        policy: CAB = make(one_hot, CAB, alpha=alpha, half_life=9, thompson=thompson, eligible=eligible)
+        policy: CAB = make(one_hot, CAB, alpha=alpha, half_life=9, thompson=thompson)
         for user in ("waiting", 2, "too"):
             policy.add(user)
         return policy
@@ -93,7 +89,7 @@ def test_cabs_compiled_loop_gives_what_one_by_one_gives(
 @kinds
 def test_cab_chooses_as_draws_of_its_neighbours_posteriors_would(one_hot: bool) -> None:
     """A candidate's share is that with which the average of its neighbours' draws is the largest."""
-    policy = make(one_hot, CAB, alpha=0.4, half_life=6, thompson=True, eligible="all")
+    policy = make(one_hot, CAB, alpha=0.4, half_life=6, thompson=True)
     policy.add("waiting")
     for visit in visits(60, one_hot=one_hot, seed=1, n_users=4):
         policy.learn(visit.user, visit.contexts[0], visit.payoffs[0])

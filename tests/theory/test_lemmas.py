@@ -27,7 +27,7 @@ def policy_in_any_state(
         away = rng.standard_normal(d)
         away *= alpha * rng.choice([0.5, 0.999999]) / np.linalg.norm(away)
         W[j] = world.truth(j) + np.linalg.solve(np.linalg.cholesky(M[j]).T, away)
-    policy = CAB(n_features=d, alpha=lambda t: alpha, gamma=world.gap, eligible="all")
+    policy = CAB(n_features=d, alpha=lambda t: alpha, gamma=world.gap)
     for j in range(n):
         policy.learn(j, np.full(d, 1 / math.sqrt(d)), 0.0)  # everybody gets a row, in order
     tensors = policy.tensors()
@@ -50,7 +50,7 @@ def test_sure_neighbourhoods_are_true_and_exactly_they_learn(seed: int, visits: 
         assert true <= near  # item 2 of the proof needs no certainty
         if (alpha * spread < world.gap / 4).all():
             assert near == true
-            copy = CAB(n_features=world.n_features, alpha=policy.alpha, gamma=world.gap, eligible="all")
+            copy = CAB(n_features=world.n_features, alpha=policy.alpha, gamma=world.gap)
             copy.restore(policy.tensors())
             before = policy.tensors()["weights"].copy()
             assert copy.learn(sent.user, x, 0.7) == len(true)
@@ -116,7 +116,7 @@ def test_unsure_rounds_can_be_one_more_than_the_hardness() -> None:
     paper's proof has no unsure round; but in round 1 M is 1, CB = 1 ≥ γ/4 = 0.816."""
     gamma = 4 * math.sqrt(2 / 3)
     assert hardness("a", [[[1.0]]], 16 / gamma**2).value == 0
-    policy = CAB(n_features=1, alpha=lambda t: 1.0, gamma=gamma, eligible="all")
+    policy = CAB(n_features=1, alpha=lambda t: 1.0, gamma=gamma)
     assert float(policy.models.view("a", policy.models.read([[1.0]])).spread[0]) >= gamma / 4
 
 
@@ -124,7 +124,7 @@ def test_theorem_1_promises_too_much_for_a_single_round() -> None:
     """u = 1, candidates -1 and 0.5, one user, α = 1, γ = 4: HD = 0 and log 1 = 0, so the bound is 0. CAB takes
     -1, the longer one, and loses 1.5; the proved bound says 2 + …"""
     contexts: Any = [[-1.0], [0.5]]
-    policy = CAB(n_features=1, alpha=lambda t: 1.0, gamma=4.0, eligible="all")
+    policy = CAB(n_features=1, alpha=lambda t: 1.0, gamma=4.0)
     assert policy.choose("a", contexts) == 0
     hard = hardness("a", [contexts], 1.0)
     assert hard.value == 0

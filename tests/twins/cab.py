@@ -1,6 +1,5 @@
 """Algorithm 1 line by line: full matrices, `np.linalg.inv`, a Python loop over users for every candidate."""
 
-import hashlib
 import math
 from collections.abc import Callable, Hashable, Sequence
 
@@ -18,10 +17,9 @@ class NaiveCAB:
         d: int,
         alpha: float | Callable[[int], float],
         gamma: float,
-        eligible: str = "updated",
         keep: float = 1.0,
     ) -> None:
-        self.d, self.alpha, self.gamma, self.eligible, self.keep = d, alpha, gamma, eligible, keep
+        self.d, self.alpha, self.gamma, self.keep = d, alpha, gamma, keep
         self.M: dict[Hashable, Vector] = {}
         self.b: dict[Hashable, Vector] = {}
         self.updates: dict[Hashable, int] = {}
@@ -48,7 +46,7 @@ class NaiveCAB:
         )
 
     def neighbourhood(self, i: Hashable, x: Vector) -> list[Hashable]:
-        others = [j for j in self.M if j != i and (self.eligible == "all" or self.updates[j] > 0)]
+        others = [j for j in self.M if j != i and self.updates[j] > 0]
         return [i] + [
             j for j in others if abs(self.w(i) @ x - self.w(j) @ x) <= self.cb(i, x) + self.cb(j, x) + 1e-12
         ]
@@ -88,10 +86,9 @@ class CachedCAB(NaiveCAB):
         d: int,
         alpha: float | Callable[[int], float],
         gamma: float,
-        eligible: str,
         keep: float = 1.0,
     ) -> None:
-        super().__init__(d, alpha, gamma, eligible, keep)
+        super().__init__(d, alpha, gamma, keep)
         self.memory: dict[Hashable, tuple[int, Vector, Vector]] = {}
 
     def solved(self, user: Hashable) -> tuple[Vector, Vector]:
@@ -110,35 +107,3 @@ class CachedCAB(NaiveCAB):
     def drop(self, user: Hashable) -> None:
         super().drop(user)
         self.memory.pop(user, None)
-
-
-class SampledCAB(CachedCAB):
-    """The same, where others in a neighbourhood are among the first `sample` of a list in random order.
-
-    The n-th user who learns for the first time is put last, and changes places with somebody drawn by a hash of n.
-    Who is dropped is replaced by the last.
-    """
-
-    def __init__(self, d: int, alpha: float, gamma: float, sample: int) -> None:
-        super().__init__(d, alpha, gamma, "updated")
-        self.sample, self.order, self.joined = sample, list[Hashable](), 0
-
-    def neighbourhood(self, i: Hashable, x: Vector) -> list[Hashable]:
-        return [j for j in super().neighbourhood(i, x) if j == i or j in self.order[: self.sample]]
-
-    def learn(self, i: Hashable, x: Vector, y: float) -> int:
-        learners = super().learn(i, x, y)
-        if i not in self.order:
-            self.joined += 1
-            digest = hashlib.blake2b(str(self.joined).encode(), digest_size=8).digest()
-            place = int.from_bytes(digest, "big") % (len(self.order) + 1)
-            self.order.append(i)
-            self.order[place], self.order[-1] = self.order[-1], self.order[place]
-        return learners
-
-    def drop(self, user: Hashable) -> None:
-        super().drop(user)
-        if user in self.order:
-            last = self.order.pop()
-            if last != user:
-                self.order[self.order.index(user)] = last

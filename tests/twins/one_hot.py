@@ -13,10 +13,8 @@ History = dict[Hashable, tuple[int, float]]
 class DirectCAB:
     """Algorithm 1 where w_j·x is total / (1 + times) and CB_j(x) is factor / √(1 + times)."""
 
-    def __init__(
-        self, alpha: float, gamma: float, eligible: str = "updated", seed: int | None = None
-    ) -> None:
-        self.alpha, self.gamma, self.eligible = alpha, gamma, eligible
+    def __init__(self, alpha: float, gamma: float, seed: int | None = None) -> None:
+        self.alpha, self.gamma = alpha, gamma
         self.rng = None if seed is None else np.random.default_rng(seed)
         self.history: dict[Hashable, History] = {}
         self.updated: set[Hashable] = set()
@@ -43,10 +41,9 @@ class DirectCAB:
         return 1 / math.sqrt(1 + self.pair(user, item)[0])
 
     def neighbourhood(self, user: Hashable, item: Hashable) -> list[Hashable]:
-        others = self.history if self.eligible == "all" else self.updated
         return [user] + [
             j
-            for j in others
+            for j in self.updated
             if j != user
             and abs(self.w(user, item) - self.w(j, item))
             <= self.factor() * (self.spread(user, item) + self.spread(j, item)) + 1e-12

@@ -14,11 +14,9 @@ Vector = NDArray[np.float64]
 class NaiveSparseCAB:
     """Every user's contexts and payoffs, and the proxy found from them when the last one came."""
 
-    def __init__(
-        self, d: int, s: int, ell: int, alpha: float, gamma: float, eligible: str = "updated"
-    ) -> None:
+    def __init__(self, d: int, s: int, ell: int, alpha: float, gamma: float) -> None:
         self.d, self.s, self.ell = d, s, ell
-        self.alpha, self.gamma, self.eligible = alpha, gamma, eligible
+        self.alpha, self.gamma = alpha, gamma
         self.X: dict[Hashable, list[Vector]] = {}
         self.y: dict[Hashable, list[float]] = {}
         self.proxy: dict[Hashable, Vector] = {}
@@ -46,7 +44,7 @@ class NaiveSparseCAB:
         return scale * math.sqrt(max(0.0, float(x[S] @ self.inverse[user] @ x[S])))
 
     def neighbourhood(self, i: Hashable, x: Vector) -> list[Hashable]:
-        others = [j for j in self.X if j != i and (self.eligible == "all" or self.X[j])]
+        others = [j for j in self.X if j != i and self.X[j]]
         return [i] + [
             j for j in others if abs(self.w(i) @ x - self.w(j) @ x) <= self.cb(i, x) + self.cb(j, x) + 1e-12
         ]

@@ -5,7 +5,6 @@ from typing import final
 
 from coterie.errors import MissingExtraError, ParameterError
 from coterie.models.checks import check_count
-from coterie.models.protocol import Eligible
 
 if find_spec("jax") is None:
     raise MissingExtraError(
@@ -40,21 +39,15 @@ class Cuda:
 
     vectors_only = True  # over item ids a decision does not grow with the number of users
 
-    def models(
-        self, n_features: int | None, one_hot: bool, eligible: Eligible, compensate: bool = True
-    ) -> OnDevice:
+    def models(self, n_features: int | None, one_hot: bool) -> OnDevice:
         """Return empty models over vectors of `n_features`."""
         if one_hot or n_features is None:
             raise ParameterError(
                 "Cuda keeps models over feature vectors, but one_hot is True; leave out `engine`: over item ids a "
                 "decision does not grow with the number of users"
             )
-        if not compensate:
-            raise ParameterError(
-                "compensate is False, but Cuda always corrects rounding errors; leave out `compensate` or `engine`"
-            )
         check_count("n_features", n_features)
-        return OnDevice(n_features, eligible, Blocks(n_features, self.device, self.block, self.most_users))
+        return OnDevice(n_features, Blocks(n_features, self.device, self.block, self.most_users))
 
     def close(self) -> None:
         """Do nothing: memory is released with the models."""

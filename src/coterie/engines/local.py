@@ -7,7 +7,6 @@ from coterie.engines.shard import AnyShard, Kind, Snapshot
 from coterie.engines.sharded import Sharded
 from coterie.engines.sharded_users import ShardedUsers
 from coterie.engines.supervisor import WhenDown
-from coterie.models.protocol import Eligible
 
 
 @final
@@ -19,11 +18,9 @@ class Local:
     when_down: WhenDown = "wait"
     snapshot_every: int = 100_000
 
-    def models(
-        self, n_features: int | None, one_hot: bool, eligible: Eligible, compensate: bool = True
-    ) -> Sharded:
+    def models(self, n_features: int | None, one_hot: bool) -> Sharded:
         """Return empty models."""
-        kind = Kind(n_features, one_hot, eligible, compensate)
+        kind = Kind(n_features, one_hot)
         return Sharded(InProcess(), kind, self.shards, self.when_down, self.snapshot_every)
 
     def user_store(self) -> ShardedUsers:

@@ -4,14 +4,13 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from coterie.arrays import Floats
 from coterie.engines.device.blocks import Asked, Blocks, Question
 from coterie.engines.device.kernels import Block
 from coterie.models import Models, Near, View, make_models
 from coterie.models.files import Tensors, take
-from coterie.models.protocol import NOBODY, ROUNDING, Eligible, Look
+from coterie.models.protocol import NOBODY, ROUNDING, Look
 from coterie.models.users.user_rows import UserRows
 
 
@@ -19,12 +18,11 @@ from coterie.models.users.user_rows import UserRows
 class OnDevice:
     """Models on a device. See `coterie.models.protocol` for what each call means."""
 
-    def __init__(self, n_features: int, eligible: Eligible, blocks: Blocks) -> None:
+    def __init__(self, n_features: int, blocks: Blocks) -> None:
         self.n_features = n_features
-        self.eligible = eligible
         self.blocks = blocks
-        self._blank = make_models(n_features, False, eligible)  # reads candidates; has views of unknown users
-        self._known = UserRows(eligible)
+        self._blank = make_models(n_features, False)  # reads candidates; has views of unknown users
+        self._known = UserRows()
 
     # Questions.
 
@@ -50,12 +48,10 @@ class OnDevice:
         contexts = [question.contexts for question in questions]
         views, sums = self.blocks.look(questions, scale, ROUNDING, self._known.n_rows)
         answers = []
-        for user, rows, own, part in zip(
-            users, contexts, _split(views, contexts), _split(sums, contexts), strict=True
-        ):
+        for user, own, part in zip(users, _split(views, contexts), _split(sums, contexts), strict=True):
             view = View(*own)
-            idle, spread = self._idle_near(user, rows, view, scale)
-            near = Near(part[0].astype(np.int64) + idle, part[1], part[2] + idle * spread)
+            alone = int(self._known.lacks_row(user))
+            near = Near(part[0].astype(np.int64) + alone, part[1], part[2] + alone * view.spread)
             answers.append(Look(view, near))
         return answers
 
@@ -70,9 +66,8 @@ class OnDevice:
     def neighbours(self, user: Hashable, contexts: Floats, view: View, scale: float) -> list[Hashable]:
         first = View(view.estimate[:1], view.spread[:1])
         near = self.blocks.near(_asked(contexts[:1], first, scale))
-        idle, _ = self._idle_near(user, contexts[:1], first, scale)
         found = [self._known.names[row] for row in np.flatnonzero(near)]
-        return found + (self._known.without_row(user) if idle[0] else [])
+        return [*found, user] if self._known.lacks_row(user) else found
 
     @property
     def users(self) -> Sequence[Hashable]:
@@ -95,16 +90,11 @@ class OnDevice:
     def share(
         self, user: Hashable, context: Floats, payoff: float, view: View, scale: float, limit: float
     ) -> int:
-        contexts = context[None, :]
-        idle, spread = self._idle_near(user, contexts, view, scale)
-        fresh = self._known.without_row(user) if idle[0] and scale * spread[0] < limit else []
-        rows = self._known.n_rows
-        self.blocks.reserve(rows + len(fresh))
-        learners = self.blocks.share(_asked(contexts, view, scale), payoff, limit, self._known.row(user))
-        if fresh:
-            self.blocks.learn_alike(rows, rows + len(fresh), context, payoff)
-            self._known.put(fresh, [])
-        return learners + len(fresh)
+        alone = self._known.lacks_row(user)
+        self.blocks.reserve(self._known.n_rows + alone)
+        asked = _asked(context[None, :], view, scale)
+        learners = self.blocks.share(asked, payoff, limit, self._known.row(user))
+        return learners + (self.update(user, context, payoff) if alone else 0)
 
     def add(self, user: Hashable) -> None:
         self._known.add(user)
@@ -139,16 +129,9 @@ class OnDevice:
 
     def restore(self, tensors: Tensors) -> None:
         """Replace all users; for a moment there must be room for both."""
-        fresh = OnDevice(self.n_features, self.eligible, self.blocks.like())
+        fresh = OnDevice(self.n_features, self.blocks.like())
         fresh.put(tensors)
         self.blocks, self._known = fresh.blocks, fresh._known
-
-    def _idle_near(
-        self, user: Hashable, contexts: Floats, view: View, scale: float
-    ) -> tuple[NDArray[np.int64], Floats]:
-        """Return how many users without a row are neighbours for each candidate, and their spread."""
-        spread = self._blank.view(NOBODY, contexts).spread
-        return self._known.near_without_row(user, spread, view, scale), spread
 
 
 def _asked(contexts: Floats, view: View, scale: float) -> Asked:

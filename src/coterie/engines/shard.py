@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, final
 from coterie.engines.placement import slot_of
 from coterie.models import Near, View, make_models
 from coterie.models.files import Tensors
-from coterie.models.protocol import NOBODY, Eligible
+from coterie.models.protocol import NOBODY
 
 
 class Kind(NamedTuple):
@@ -21,8 +21,6 @@ class Kind(NamedTuple):
 
     n_features: int | None
     one_hot: bool
-    eligible: Eligible
-    compensate: bool = True
 
 
 class Change(NamedTuple):

@@ -6,15 +6,13 @@ do: `view` asks the shard that has the user, `gather` is a sum over shards, and 
 """
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Final, Literal, NamedTuple, Protocol, final, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, final, runtime_checkable
 
 import numpy as np
 
 from coterie.arrays import Floats, Ints
 from coterie.models.batches import Batch, Outcome, Rule
 from coterie.models.files import Tensors
-
-Eligible = Literal["updated", "all"]
 
 # Two users with equal histories get equal estimates by different roundings; without this allowance
 # α = 0 would separate them.

@@ -48,12 +48,6 @@ class Roster:
             self._place(name, row)
         return row
 
-    def swap(self, row: int, other: int) -> None:
-        """Let two users exchange their rows."""
-        first, second = self.names[row], self.names[other]
-        self._place(first, other)
-        self._place(second, row)
-
     def leave_in_order(self, user: Hashable) -> int:
         """Forget a user and return the row; the users after it move up by one."""
         if user not in self:

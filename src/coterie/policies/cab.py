@@ -8,14 +8,11 @@ CB_j(x)        scale * spread
 N_{i,t}(x)     near, neighbours
 α, γ           alpha, gamma
 
-With `eligible="updated"`, the paper's experimental version, only users that were updated at least once may be
-neighbours of others; the served user is always in its own neighbourhood, as in the paper's definition.
+As in the paper's experiments, only users that were updated at least once may be neighbours of others; the served user
+is always in its own neighbourhood, as in the paper's definition.
 
 With `half_life`, M = I + Σ λ^age·x xᵀ and b = Σ λ^age·y x, where age counts the later payoffs that the same user
 learned, alone or with neighbours, and λ = 2^(−1/half_life). In the paper users do not change.
-
-With `sample`, N_{i,t}(x) is searched in a random sample of the updated users, and i. The paper searches all users,
-and the cost grows with their number.
 
 With `engine`, the models are outside this process. If some of them are out of reach, the models decide whether a call
 waits, fails or uses the others.
@@ -29,9 +26,9 @@ import numpy as np
 
 from coterie.arrays import Floats
 from coterie.errors import ParameterError
-from coterie.models import Eligible, Models, UserModels, make_fading, make_models
+from coterie.models import Models, UserModels, make_fading, make_models
 from coterie.models.batches import Batch, Outcome, Rule
-from coterie.models.checks import check_count, check_flag, check_number, check_pairs, check_user, read_payoff
+from coterie.models.checks import check_flag, check_number, check_pairs, check_user, read_payoff
 from coterie.models.files import Tensors
 from coterie.models.forget import without_item
 from coterie.models.protocol import Batched, Drawable, Look, Remote, Runnable
@@ -41,28 +38,11 @@ from coterie.policies.base.exploration import Alpha, check_alpha, check_half_lif
 from coterie.policies.base.policy import Policy
 from coterie.policies.base.seed import Seed, make_rng
 
-# Settings that exclude each other, and why.
-NOT_WITH = {
-    "sample": {
-        "one_hot": "over item ids a decision costs the same at any number of users",
-        "half_life": "all models with a half-life are compared one by one",
-        "thompson": "the probabilities are over all users",
-        "engine": "an engine includes all users",
-        "eligible": "a sample is of the updated users",
-    },
-    "compensate": {
-        "one_hot": "models over item ids keep no rounding errors",
-        "half_life": "models with a half-life keep no rounding errors",
-    },
-}
-
 
 class Engine(Protocol):
     """Keeps users' models outside this process."""
 
-    def models(
-        self, n_features: int | None, one_hot: bool, eligible: Eligible, compensate: bool = True
-    ) -> UserModels:
+    def models(self, n_features: int | None, one_hot: bool) -> UserModels:
         """Return empty models."""
 
 
@@ -82,8 +62,6 @@ class CAB(Policy):
     gamma
         The gap that the theory assumes between groups of users. Users whose bound is under a quarter of it learn
         together; 0 turns this off.
-    eligible
-        Which users may be neighbours of others: "updated", those updated at least once, or "all" known users.
     thompson
         Choose by the probability that the neighbourhood's average of draws from the users' posteriors, N(w,
         scale²·M⁻¹), is the largest, not by bounds: exact over ids, and the share in 256 draws over vectors.
@@ -91,15 +69,6 @@ class CAB(Policy):
         After how many more payoffs of the same user a payoff counts half; None if all payoffs count equally.
         For tastes that change. A decision then compares users one by one, which is slower (see the docs), and there
         can be no `engine`.
-    sample
-        How many of the updated users may be neighbours of others; None for all. For feature vectors and very many
-        users: the cost of a decision then does not grow with their number. The sample is uniform, changes as users
-        arrive, and depends only on the order of arrival. Not with `half_life`, `thompson`, `engine` or
-        `eligible="all"`.
-    compensate
-        Whether each update corrects the rounding of the one before. For feature vectors. False saves a third of a
-        user's memory, and scores differ by about 1e-14, far less than makes a tie (1e-9); see docs/speed.md. Not with
-        `half_life` or the engine `Cuda`.
     seed
         Seeds the draws: an integer, or a numpy.random.Generator.
     engine
@@ -125,8 +94,6 @@ class CAB(Policy):
     one_hot: bool = False
     thompson: bool = False
     half_life: float | None = None
-    sample: int | None = None
-    compensate: bool = True
     engine: Engine | None = None
     models: UserModels
     remote: Remote | None = None  # the models, if they are outside this process
@@ -138,11 +105,8 @@ class CAB(Policy):
         one_hot: bool = False,
         alpha: Alpha = 0.1,
         gamma: float = 0.2,
-        eligible: Eligible = "updated",
         thompson: bool = False,
         half_life: float | None = None,
-        sample: int | None = None,
-        compensate: bool = True,
         seed: Seed = 0,
         engine: Engine | None = None,
     ) -> None:
@@ -150,22 +114,15 @@ class CAB(Policy):
         self.one_hot = one_hot
         self.alpha = check_alpha(alpha)
         self.gamma = check_number("gamma", gamma)
-        self.eligible: Eligible = eligible
         self.thompson = check_flag("thompson", thompson)
         self.half_life = check_half_life(half_life)
-        self.sample = None if sample is None else check_count("sample", sample)
-        self.compensate = check_flag("compensate", compensate)
         self.seed = seed
         self.rng = make_rng(seed) if thompson else None
         self.engine = engine
-        if sample is not None:
-            self._check_without("sample")
-        if not compensate:
-            self._check_without("compensate")
         if engine is None and half_life is None:
-            self.models = make_models(n_features, one_hot, eligible, compensate, self.sample)
+            self.models = make_models(n_features, one_hot)
         elif engine is None:
-            self.models = make_fading(n_features, one_hot, eligible, keep_of(self.half_life))
+            self.models = make_fading(n_features, one_hot, keep_of(self.half_life))
         elif half_life is not None:
             raise ParameterError(
                 f"half_life is {half_life!r}, but shards do not forget what is old; leave out `half_life` or `engine`"
@@ -175,16 +132,8 @@ class CAB(Policy):
                 "thompson=True needs all users' covariances, which shards do not send; leave out `engine`"
             )
         else:
-            self.models = engine.models(n_features, one_hot, eligible, compensate)
+            self.models = engine.models(n_features, one_hot)
         self.remote = self.models if isinstance(self.models, Remote) else None
-
-    def _check_without(self, setting: str) -> None:
-        """Raise if a setting is given that `setting` does not go with."""
-        for name, why in NOT_WITH[setting].items():
-            if (value := getattr(self, name)) not in (None, False, "updated"):
-                raise ParameterError(
-                    f"{setting} is {getattr(self, setting)!r} and {name} is {value!r}, but {why}; leave one out"
-                )
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
         """Score each candidate by its neighbourhood's average estimate and bound."""
@@ -250,11 +199,11 @@ class CAB(Policy):
     @property
     def runs_compiled(self) -> bool:
         """Whether `run` is one compiled loop: alpha is a number, and the models can run it."""
-        return not callable(self.alpha) and self.sample is None and isinstance(self.models, Runnable)
+        return not callable(self.alpha) and isinstance(self.models, Runnable)
 
     def run(self, batch: Batch) -> Outcome:
         """Play many rounds."""
-        if callable(self.alpha) or self.sample is not None or not isinstance(self.models, Runnable):
+        if callable(self.alpha) or not isinstance(self.models, Runnable):
             return run_one_by_one(self, batch)
         candidates, payoffs, served = read_batch(batch)
         checked = Batch(batch.users, candidates, self.models.read(batch.items), payoffs, served)
@@ -279,7 +228,7 @@ class CAB(Policy):
         self.models.restore(without_item(self.models.tensors(), item, banks))
 
     def add(self, user: Hashable) -> None:
-        """Register a user; with `eligible="all"` the user can be a neighbour of others from now on."""
+        """Register a user; the first update makes the user a neighbour of others."""
         self.models.add(user)
 
     def drop(self, user: Hashable) -> None:

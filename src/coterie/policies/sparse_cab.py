@@ -17,7 +17,7 @@ bound. Other features enter through the recovery, which considers all of them af
 from typing import ClassVar, final
 
 from coterie.errors import ParameterError
-from coterie.models import Eligible, make_sparse
+from coterie.models import make_sparse
 from coterie.models.checks import check_count, check_number
 from coterie.models.users.recovery import Method, check_sparsity
 from coterie.policies.base.exploration import Alpha, check_alpha
@@ -32,7 +32,7 @@ class SparseCAB(CAB):
         How many features a context has. Contexts are arrays (candidates, n_features), norms at most 1.
     sparsity
         How many features a user's model may use.
-    alpha, gamma, eligible
+    alpha, gamma
         As in CAB.
     method
         How the features are found: "cosamp" or "subspace-pursuit".
@@ -71,7 +71,6 @@ class SparseCAB(CAB):
         sparsity: int = 5,
         alpha: Alpha = 0.01,
         gamma: float = 0.0,
-        eligible: Eligible = "updated",
         method: Method = "cosamp",
     ) -> None:
         if n_features is None:
@@ -83,6 +82,5 @@ class SparseCAB(CAB):
         self.sparsity = check_sparsity(sparsity, self.n_features)
         self.alpha = check_alpha(alpha)
         self.gamma = check_number("gamma", gamma)
-        self.eligible: Eligible = eligible
         self.method: Method = method
-        self.models = make_sparse(self.n_features, self.sparsity, method, eligible)
+        self.models = make_sparse(self.n_features, self.sparsity, method)

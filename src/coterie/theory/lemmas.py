@@ -16,6 +16,7 @@ from coterie.data import DenseWorld
 from coterie.policies import CAB
 from coterie.theory.bounds import confidence, lemma_2, regret_bound, theorem_1
 from coterie.theory.hardness import hardness
+from coterie.theory.truth import know_all
 
 SLACK = 1e-9
 DELTA = 0.05
@@ -109,9 +110,8 @@ def _check_world(seed: int, n_rounds: int, claims: dict[str, Claim]) -> None:
     def alpha(t: int) -> float:
         return confidence(t, n_features=d, n_users=n, delta=DELTA, noise=world.noise)
 
-    policy = CAB(n_features=d, alpha=alpha, gamma=gamma, eligible="all")
-    for user in users:
-        policy.add(user)
+    policy = CAB(n_features=d, alpha=alpha, gamma=gamma)
+    know_all(policy, users)
     last = alpha(n_rounds)
     M, b = np.tile(np.eye(d), (n, 1, 1)), np.zeros((n, d))
     potential = np.zeros(n)

@@ -1,6 +1,7 @@
 """Compares CAB's estimated neighbourhoods with a world's true ones, round by round."""
 
 import math
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, final
@@ -132,7 +133,7 @@ def watch(
     measure_hardness: bool = True,
     effort: int = 1000,
 ) -> Watched:
-    """Play CAB as printed (all users are eligible from the start) on a world, and compare it with the truth.
+    """Play CAB as printed (all users may be neighbours from the start) on a world, and compare it with the truth.
 
     `gamma` is the world's gap unless given. Worlds with turnover or drift are rejected: the theory does not
     cover them.
@@ -143,9 +144,8 @@ def watch(
             raise ParameterError(f"{name} is {value}; the analysis is of a fixed set of users, use 0")
     gamma = check_number("gamma", getattr(world, "gap", 0.2) if gamma is None else gamma)
     d = world.n_features or len(world.truth(0))
-    policy = CAB(n_features=world.n_features, one_hot=world.one_hot, alpha=alpha, gamma=gamma, eligible="all")
-    for user in world.users():
-        policy.add(user)
+    policy = CAB(n_features=world.n_features, one_hot=world.one_hot, alpha=alpha, gamma=gamma)
+    know_all(policy, world.users())
     names = ("regret", "precision", "recall", "same", "size", "updated")
     columns: dict[str, list[Any]] = {name: [] for name in names}
     users, lists, clusters, n_sent = [], [], 0.0, 0
@@ -177,6 +177,17 @@ def watch(
         hard=_hardness(world, users, lists, last, gamma, d, effort) if measure_hardness else None,
         largest_loss=1.0 if getattr(world, "noise", None) == "clicks" else 2.0,
     )
+
+
+def know_all(policy: CAB, users: Iterable[Hashable]) -> None:
+    """Let users be neighbours from the start, as in the paper's analysis.
+
+    CAB lets only updated users be neighbours of others, so each learns once from what changes nothing: the zero
+    vector, or an item that no world has.
+    """
+    nothing: Any = -1 if policy.one_hot else np.zeros(policy.n_features or 0)
+    for user in users:
+        policy.models.update(user, nothing, 0.0)
 
 
 def _hardness(

@@ -241,7 +241,7 @@ def test_configurations_are_read_and_changed(admin: Any) -> None:
     assert policy["name"] == "sparse-hierarchical"
     assert policy["arguments"].startswith("--slots 4194304 --explore 0.5 --gap 30.0")
     changed = admin.update_policy({"name": "cab", "arguments": "--alpha 0.3"})
-    assert changed["arguments"].startswith("--alpha 0.3 --gamma 0.2 --eligible updated")
+    assert changed["arguments"].startswith("--alpha 0.3 --gamma 0.2 --thompson false")
     assert admin.update_policy(changed) == changed  # what is shown can be sent
     settings = {"name": "app1", "arguments": "--cb_explore_adf --quadratic GT --ignore A --epsilon 0.3"}
     assert admin.update_policy(settings) == settings

@@ -221,11 +221,6 @@ class Blocks:
         self._write(row, kernels.learn_row(self._blocks[number], asked), 1)
 
     @on_device
-    def learn_alike(self, first: int, last: int, context: Floats, payoff: float) -> None:
-        """Update the free rows from `first` up to `last` with the same payoff, from M = I and w = 0."""
-        self._fill(first, last, kernels.after(jax.device_put(np.append(context, payoff), self.device)))
-
-    @on_device
     def clear(self, row: int) -> None:
         """Free and clear a row."""
         user = kernels.stranger(self.n_features)

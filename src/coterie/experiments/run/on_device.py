@@ -59,7 +59,7 @@ def shape_of(run: Run) -> tuple[int, int] | None:
         return None
     policy: Any = run.make_policy()
     plain = policy.runs_compiled and policy.half_life is None and not policy.thompson
-    if not plain or policy.one_hot or policy.eligible != "updated" or not policy.compensate:
+    if not plain or policy.one_hot:
         return None
     return int(world.n_users), int(policy.n_features)
 

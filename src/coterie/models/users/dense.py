@@ -5,19 +5,13 @@ row, and x becomes the row of products xₐ·x_b (a ≤ b), the off-diagonal one
 updated, has M = I and w = 0 and no row.
 
 Rounding errors would add up over many updates, so each update stores what it lost and the next adds it back (see the
-kernels). Without `compensate` they add up, and a user takes a third less memory.
-
-With `sample`, rows are in random order: a new row changes places with a row drawn by a hash of how many rows came
-before. So the first `sample` rows are a uniform sample of the updated users, and they are contiguous. The place of a
-dropped user is taken by the last row, which keeps the order random.
+kernels).
 """
 
-import hashlib
 from collections.abc import Hashable, Sequence
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from coterie.arrays import Floats
 from coterie.errors import FileError
@@ -28,7 +22,7 @@ from coterie.models._kernels.users.simd import PANEL
 from coterie.models.batches import Batch, Outcome, Rule, as_rounds, outcome_of
 from coterie.models.checks import read_vectors
 from coterie.models.files import Tensors, take
-from coterie.models.protocol import Eligible, Look, Near, View
+from coterie.models.protocol import Look, Near, View
 from coterie.models.ranges import PRODUCT, ROUNDED, are_covariances
 from coterie.models.rows.ridges import packing
 from coterie.models.threads import in_chunks
@@ -37,21 +31,12 @@ from coterie.models.users.user_rows import UserRows
 
 @final
 class Dense:
-    """One ridge regression per user over `n_features` features.
+    """One ridge regression per user over `n_features` features."""
 
-    With `sample`, only that many updated users, drawn at random, may be neighbours of others.
-    """
-
-    def __init__(
-        self, n_features: int, eligible: Eligible, compensate: bool = True, sample: int | None = None
-    ) -> None:
+    def __init__(self, n_features: int) -> None:
         self.n_features = n_features
-        self.eligible = eligible
-        self.compensate = compensate
-        self.sample = sample
-        self._joined = 0  # how many users ever got a row, if there is a sample
-        self._known = UserRows(eligible)
-        self._panels = empty_panels(0, n_features, compensate)
+        self._known = UserRows()
+        self._panels = empty_panels(0, n_features)
 
     def read(self, contexts: Any) -> Floats:
         """Check candidates and return them as (candidates, n_features)."""
@@ -70,11 +55,8 @@ class Dense:
     def gather(self, user: Hashable, contexts: Floats, view: View, scale: float) -> Near:
         """Sum over each candidate's neighbours."""
         members, estimate, spread = self._sums(contexts, view, scale)
-        if self._is_outside(user):
-            members, estimate, spread = members + 1, estimate + view.estimate, spread + view.spread
-        if self._known.count_without_row(user):
-            idle, bare = self._idle_near(user, contexts, view, scale)
-            members, spread = members + idle, spread + idle * bare
+        if self._known.lacks_row(user):
+            members, spread = members + 1, spread + view.spread
         return Near(members.astype(np.int64), estimate, spread)
 
     def gather_many(
@@ -86,10 +68,8 @@ class Dense:
         answers, first = [], 0
         for user, rows, view in zip(users, contexts, views, strict=True):
             part = near[:, first : first + len(rows)]
-            if self._is_outside(user):
-                part = part + np.stack([np.ones(len(rows)), *view])
-            idle, spread = self._idle_near(user, rows, view, scale)
-            answers.append(Near(part[0].astype(np.int64) + idle, part[1], part[2] + idle * spread))
+            alone = int(self._known.lacks_row(user))
+            answers.append(Near(part[0].astype(np.int64) + alone, part[1], part[2] + alone * view.spread))
             first += len(rows)
         return answers
 
@@ -103,21 +83,19 @@ class Dense:
         self, user: Hashable, contexts: Floats, view: View, scale: float, seed: int
     ) -> tuple[Near, Floats]:
         """Return what `gather` does, and the probability that each candidate's average draw is the largest."""
-        idle = self._known.count_without_row(user)
+        alone = self._known.lacks_row(user)
         near, chances = kernels.chances(
-            *self._panels[:2], self._known.n_rows, contexts, *view, scale, float(idle), seed
+            *self._panels[:2], self._known.n_rows, contexts, *view, scale, alone, seed
         )
         return Near(near[0].astype(np.int64), near[1], near[2]), chances
 
     def neighbours(self, user: Hashable, contexts: Floats, view: View, scale: float) -> list[Hashable]:
         """Return the neighbours for the first candidate."""
         near = kernels.near_rows(
-            *self._panels[:2], self._reach, contexts[0], view.estimate[0], view.spread[0], scale
+            *self._panels[:2], self._known.n_rows, contexts[0], view.estimate[0], view.spread[0], scale
         )
         found = [self._known.names[row] for row in np.flatnonzero(near)]
-        found += [user] * self._is_outside(user)
-        idle, _ = self._idle_near(user, contexts[:1], View(view.estimate[:1], view.spread[:1]), scale)
-        return found + (self._known.without_row(user) if idle[0] else [])
+        return [*found, user] if self._known.lacks_row(user) else found
 
     def update(self, user: Hashable, context: Floats, payoff: float) -> int:
         """Update one user."""
@@ -133,13 +111,8 @@ class Dense:
         """Update the certain neighbours."""
         near = (view.estimate[0], view.spread[0], scale, limit)
         row = self._known.row(user)
-        learners: int = kernels.share(*self._panels, self._reach, row, context, payoff, *near)
-        if self._is_outside(user):
-            learners += self.update(user, context, payoff)
-        idle, spread = self._idle_near(user, context[None, :], view, scale)
-        if idle[0] and scale * spread[0] < limit:
-            learners += sum(self.update(name, context, payoff) for name in self._known.without_row(user))
-        return learners
+        learners: int = kernels.share(*self._panels, self._known.n_rows, row, context, payoff, *near)
+        return learners + (self.update(user, context, payoff) if self._known.lacks_row(user) else 0)
 
     def add(self, user: Hashable) -> None:
         """Register a user."""
@@ -164,9 +137,8 @@ class Dense:
         numbered = self._known.number(batch.users)
         self._reserve(self._known.n_rows + int((numbered.row_of < 0).sum()))
         rounds = as_rounds(batch, numbered.who)
-        users = numbered.row_of, numbered.known, self.eligible == "all"
         rows, arrays = self._known.n_rows, tuple(self._panels)
-        kernels.run_cab(arrays, rows, users, batch.items, tuple(rounds), tuple(rule), rng)
+        kernels.run_cab(arrays, rows, numbered.row_of, batch.items, tuple(rounds), tuple(rule), rng)
         self._known.give_rows(numbered)
         return outcome_of(rounds)
 
@@ -202,17 +174,13 @@ class Dense:
 
     def tensors(self) -> Tensors:
         """Return all users."""
-        found = self.part(self.users)
-        return found if self.sample is None else found | {"joined": np.array([self._joined])}
+        return self.part(self.users)
 
     def restore(self, tensors: Tensors) -> None:
         """Replace all users."""
-        fresh = Dense(self.n_features, self.eligible, self.compensate, self.sample)
+        fresh = Dense(self.n_features)
         fresh.put(tensors)
         rows = fresh._known.n_rows
-        joined = rows if self.sample is None else int(take(tensors, "joined", "i", (1,))[0])
-        if joined < rows:
-            raise FileError(f"the model file counts {joined} users who joined, but has {rows}")
         inverses = take(tensors, "inverses", "f", (rows, self.n_features * (self.n_features + 1) // 2))
         weights = take(tensors, "weights", "f", (rows, self.n_features))
         residues = (np.abs(tensors[name]).max(initial=0.0) for name in ("lost", "missed"))
@@ -222,11 +190,11 @@ class Dense:
             or max(residues) > ROUNDED
         ):
             raise FileError("the users in the model file have models that no payoffs can give")
-        self._panels, self._known, self._joined = fresh._panels, fresh._known, joined
+        self._panels, self._known = fresh._panels, fresh._known
 
     def _sums(self, contexts: Floats, view: View, scale: float) -> Floats:
-        """Sum members, estimates and spreads over the neighbours within reach: (3, candidates)."""
-        rows = self._reach
+        """Sum members, estimates and spreads over the neighbours with a row: (3, candidates)."""
+        rows = self._known.n_rows
         inverses, weights = self._panels.inverses, self._panels.weights
         n_panels = -(-rows // PANEL)
         if n_panels <= kernels.CHUNK:
@@ -240,60 +208,25 @@ class Dense:
 
         return sum(in_chunks(chunk, n_panels, kernels.CHUNK), start=np.zeros((3, len(contexts))))
 
-    @property
-    def _reach(self) -> int:
-        """How many rows, from the first on, may be neighbours of others: all, or the sample."""
-        rows = self._known.n_rows
-        return rows if self.sample is None else min(self.sample, rows)
-
-    def _is_outside(self, user: Hashable) -> bool:
-        """Return whether a user's row is outside the sample, so that it counts only in its own neighbourhood."""
-        return self.sample is not None and self._known.row(user) >= self.sample
-
-    def _idle_near(
-        self, user: Hashable, contexts: Floats, view: View, scale: float
-    ) -> tuple[NDArray[np.int64], Floats]:
-        """Return how many users without a row are neighbours for each candidate, and their spread."""
-        spread = np.empty(len(contexts))
-        panels.norms(contexts, spread)
-        return self._known.near_without_row(user, spread, view, scale), spread
-
     def _open_row(self, user: Hashable) -> int:
         """Give a user a row with M = I and w = 0, and return it."""
         self._reserve(self._known.n_rows + 1)
         row = self._known.give_row(user)
         panels.open_row(*self._panels, row)
-        return row if self.sample is None else self._shuffle(row)
-
-    def _shuffle(self, last: int) -> int:
-        """Exchange the last row with one drawn from all rows, including itself; return its new place."""
-        self._joined += 1
-        row = place_of(self._joined, last + 1)
-        if row != last:
-            for array in self._panels:
-                here, there = array[row // PANEL, ..., row % PANEL], array[last // PANEL, ..., last % PANEL]
-                here[:], there[:] = there.copy(), here.copy()
-            self._known.swap(row, last)
         return row
 
     def _reserve(self, rows: int) -> None:
         """Make room for this many rows, at least doubling."""
         have, need = len(self._panels.weights), -(-rows // PANEL)
         if need > have:
-            wider = empty_panels(max(need, 2 * have), self.n_features, self.compensate)
+            wider = empty_panels(max(need, 2 * have), self.n_features)
             for name, old in self._panels._asdict().items():
                 getattr(wider, name)[:have] = old
             self._panels = wider
 
 
-def empty_panels(n_panels: int, n_features: int, compensate: bool) -> Panels:
+def empty_panels(n_panels: int, n_features: int) -> Panels:
     """Return panels of zeros."""
     pairs = n_features * (n_features + 1) // 2
     wide, narrow = np.zeros((n_panels, pairs, PANEL)), np.zeros((n_panels, n_features, PANEL))
-    lengths = (pairs, n_features) if compensate else (0, 0)
-    return Panels(wide, narrow, *(np.zeros((n_panels, length, PANEL), np.float32) for length in lengths))
-
-
-def place_of(joined: int, rows: int) -> int:
-    """Return the row, of `rows`, for the `joined`-th user to come: the same on every machine."""
-    return int.from_bytes(hashlib.blake2b(str(joined).encode(), digest_size=8).digest()) % rows
+    return Panels(wide, narrow, wide.astype(np.float32), narrow.astype(np.float32))

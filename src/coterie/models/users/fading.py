@@ -16,7 +16,7 @@ from coterie.arrays import Floats
 from coterie.models._kernels.users import fading as kernels
 from coterie.models.batches import Batch, Outcome, Rule, as_rounds, outcome_of
 from coterie.models.files import Tensors
-from coterie.models.protocol import Eligible, Near, View
+from coterie.models.protocol import Near, View
 from coterie.models.rows.chunks import Items
 from coterie.models.rows.ridge_rows import RidgeRows
 from coterie.models.users.user_rows import UserRows
@@ -26,11 +26,10 @@ from coterie.models.users.user_rows import UserRows
 class Fading:
     """One ridge regression per user. `keep` is λ: each payoff multiplies the weight of older ones by it."""
 
-    def __init__(self, ridges: RidgeRows, eligible: Eligible, keep: float) -> None:
+    def __init__(self, ridges: RidgeRows, keep: float) -> None:
         self.ridges = ridges
-        self.eligible = eligible
         self.keep = keep
-        self._known = UserRows(eligible)
+        self._known = UserRows()
 
     def read(self, contexts: Any) -> Any:
         """Check candidates and return them as the rows take them."""
@@ -43,25 +42,23 @@ class Fading:
     def gather(self, user: Hashable, contexts: Any, view: View, scale: float) -> Near:
         """Sum over each candidate's neighbours."""
         near = kernels.gather(*self._question(contexts), *view, scale)
-        idle, spread = self._idle_near(user, contexts, view, scale)
-        return Near(near[0].astype(np.int64) + idle, near[1], near[2] + idle * spread)
+        alone = int(self._known.lacks_row(user))
+        return Near(near[0].astype(np.int64) + alone, near[1], near[2] + alone * view.spread)
 
     def chances(
         self, user: Hashable, contexts: Any, view: View, scale: float, seed: int
     ) -> tuple[Near, Floats]:
         """Return what `gather` does, and the probability that each candidate's average draw is the largest."""
-        idle = self._known.count_without_row(user)
-        near, chances = kernels.chances(*self._question(contexts), *view, scale, idle, seed)
+        alone = self._known.lacks_row(user)
+        near, chances = kernels.chances(*self._question(contexts), *view, scale, alone, seed)
         return Near(near[0].astype(np.int64), near[1], near[2]), chances
 
     def neighbours(self, user: Hashable, contexts: Any, view: View, scale: float) -> list[Hashable]:
         """Return the neighbours for the first candidate."""
         first = View(view.estimate[:1], view.spread[:1])
         near, _ = kernels.near_rows(*self._question(contexts[:1]), *first, scale)
-        idle, _ = self._idle_near(user, contexts[:1], first, scale)
-        return [self._known.names[row] for row in np.flatnonzero(near)] + (
-            self._known.without_row(user) if idle[0] else []
-        )
+        found = [self._known.names[row] for row in np.flatnonzero(near)]
+        return [*found, user] if self._known.lacks_row(user) else found
 
     def update(self, user: Hashable, context: Any, payoff: float) -> int:
         """Update one user."""
@@ -73,18 +70,15 @@ class Fading:
         self, user: Hashable, context: Any, payoff: float, view: View, scale: float, limit: float
     ) -> int:
         """Update the certain neighbours."""
-        idle, spread = self._idle_near(user, [context], view, scale)
         item = self.ridges.learnable([context])
         self.ridges.fit(0, self.ridges.entries + self._known.n_rows)
         learners: int = kernels.share(
             self.ridges.rows, self._known.n_rows, self._known.row(user), item, np.zeros(1, np.int64), payoff,
             *view, scale, limit, self.keep,
         )  # fmt: skip
-        if idle[0] and scale * spread[0] < limit:
-            waiting = self._known.without_row(user)
-            for name in waiting:
-                self._learn(name, item, payoff)
-            learners += len(waiting)
+        if self._known.lacks_row(user):
+            self._learn(user, item, payoff)
+            learners += 1
         return learners
 
     def run(self, batch: Batch, rule: Rule, rng: np.random.Generator) -> Outcome:
@@ -97,13 +91,12 @@ class Fading:
         numbered = self._known.number(batch.users)
         rounds = as_rounds(batch._replace(candidates=candidates), numbered.who)
         items = Items(self.ridges, table)
-        so_far = np.array([0, rule.learned, self._known.n_rows, self._known.n_idle])
+        so_far = np.array([0, rule.learned, self._known.n_rows])
         while so_far[0] < len(rounds.who):
-            room = int(so_far[2] + so_far[3]) + 1
+            room = int(so_far[2]) + 1
             self.ridges.fit(room, self.ridges.entries + room)
             kernels.play(
-                self.ridges.rows, items.numbers, items.named, rounds, numbered.row_of, numbered.known, so_far,
-                self.eligible == "all", self.keep, rule, rng,
+                self.ridges.rows, items.numbers, items.named, rounds, numbered.row_of, so_far, self.keep, rule, rng
             )  # fmt: skip
         items.settle()
         self._known.give_rows(numbered)
@@ -131,7 +124,7 @@ class Fading:
 
     def restore(self, tensors: Tensors) -> None:
         """Replace all users."""
-        known = UserRows(self.eligible)
+        known = UserRows()
         names, idle = known.unpack(tensors)
         self.ridges.rows = self.ridges.restore("model", tensors, len(names))
         known.put(names, idle)
@@ -149,10 +142,3 @@ class Fading:
             self._known.give_row(user)
         self.ridges.fade(row, self.keep)
         self.ridges.update(row, item, payoff)
-
-    def _idle_near(
-        self, user: Hashable, contexts: Any, view: View, scale: float
-    ) -> tuple[NDArray[np.int64], Floats]:
-        """Return how many users without a row are neighbours for each candidate, and their spread."""
-        _, spread = self.ridges.view(-1, self.ridges.numbers(contexts))
-        return self._known.near_without_row(user, spread, view, scale), spread

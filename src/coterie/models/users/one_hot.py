@@ -31,7 +31,7 @@ from coterie.models._kernels.users.history_arrays import (
 from coterie.models.batches import Batch, Outcome, Rule, as_rounds, outcome_of, positions
 from coterie.models.checks import check_user, read_items
 from coterie.models.files import Tensors
-from coterie.models.protocol import NOBODY, Eligible, Near, View
+from coterie.models.protocol import NOBODY, Near, View
 from coterie.models.users import one_hot_files
 
 
@@ -39,8 +39,7 @@ from coterie.models.users import one_hot_files
 class OneHot:
     """One independent mean per user and item, shrunk to zero as ridge regression does."""
 
-    def __init__(self, eligible: Eligible) -> None:
-        self.eligible = eligible
+    def __init__(self) -> None:
         self._rows: dict[Hashable, int] = {}  # the known users
         self._columns: dict[Hashable, int] = {}  # the items with a payoff
         self._free_columns: list[int] = []
@@ -143,9 +142,7 @@ class OneHot:
     def add(self, user: Hashable) -> None:
         """Register a user."""
         check_user(user)
-        row = self._make_row(user)
-        if self.eligible == "all":
-            kernel.add(tuple(self._state), row)
+        self._make_row(user)
 
     def drop(self, user: Hashable) -> None:
         """Forget a user, on every item."""
@@ -177,7 +174,7 @@ class OneHot:
 
     def put(self, part: Tensors) -> None:
         """Add users, each with an entry for every item with a payoff."""
-        names, items, eligible, pairs = one_hot_files.unpack_part(part, self.eligible)
+        names, items, eligible, pairs = one_hot_files.unpack_part(part)
         for user in names:
             if user in self._rows:
                 raise FileError(f"user {user!r} is known already, so cannot be taken over")
@@ -200,7 +197,7 @@ class OneHot:
 
     def restore(self, tensors: Tensors) -> None:
         """Replace the whole state."""
-        names, items, state = one_hot_files.unpack(tensors, self.eligible)
+        names, items, state = one_hot_files.unpack(tensors)
         self._rows = {name: row for row, name in enumerate(names)}
         self._columns = {item: column for column, item in enumerate(items)}
         self._free_columns = []

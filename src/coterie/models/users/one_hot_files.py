@@ -17,7 +17,6 @@ from coterie.models._kernels.users import history_arrays as layout
 from coterie.models._kernels.users import one_hot_pairs as kernel
 from coterie.models._kernels.users.history_arrays import ENTRIES, NONE, State
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.models.protocol import Eligible
 
 
 def pack(state: State, rows: Mapping[Hashable, int], columns: Mapping[Hashable, int]) -> Tensors:
@@ -63,7 +62,7 @@ def pack(state: State, rows: Mapping[Hashable, int], columns: Mapping[Hashable, 
     }
 
 
-def unpack(tensors: Tensors, eligible: Eligible) -> tuple[list[Hashable], list[Hashable], State]:
+def unpack(tensors: Tensors) -> tuple[list[Hashable], list[Hashable], State]:
     """Return users by row, items by column, and the state that `pack` was given, or raise."""
     names, items = unpack_ids(tensors, "users"), unpack_ids(tensors, "items")
     order = take(tensors, "order", "i", (len(names),)).astype(np.int64)
@@ -77,7 +76,7 @@ def unpack(tensors: Tensors, eligible: Eligible) -> tuple[list[Hashable], list[H
 
     n_classes, n_eligible = len(class_item), int((order >= 0).sum())
     _expect(np.array_equal(np.sort(order[order >= 0]), np.arange(n_eligible)))
-    _expect(order.min(initial=0) >= NONE and (eligible == "updated" or n_eligible == len(names)))
+    _expect(order.min(initial=0) >= NONE)
     _expect(_within(class_item, len(items)) and len(np.unique(class_item)) == len(items))
     _expect(_within(pair_user, len(names)) and _within(pair_class, n_classes))
     _expect(_within(mark_class, n_classes) and _within(until - 1, n_eligible))
@@ -192,9 +191,7 @@ def pack_part(state: State, rows: Mapping[Hashable, int], columns: Mapping[Hasha
     }
 
 
-def unpack_part(
-    part: Tensors, eligible: Eligible
-) -> tuple[list[Hashable], list[Hashable], NDArray[np.bool_], Pairs]:
+def unpack_part(part: Tensors) -> tuple[list[Hashable], list[Hashable], NDArray[np.bool_], Pairs]:
     """Return users, items, who is eligible and the pairs that `pack_part` was given, or raise."""
     names, items = unpack_ids(part, "users"), unpack_ids(part, "items")
     flags = take(part, "eligible", "i", (len(names),)).astype(np.int64)
@@ -202,7 +199,7 @@ def unpack_part(
     item = take(part, "pair_item", "i", user.shape).astype(np.int64)
     times = take(part, "pair_times", "i", user.shape).astype(np.int64)
     total = take(part, "pair_total", "f", user.shape).astype(np.float64) + 0.0
-    _expect(_within(flags, 2) and (eligible == "updated" or bool(flags.all())))
+    _expect(_within(flags, 2))
     _expect(_within(user, len(names)) and _within(item, len(items)) and len(np.unique(item)) == len(items))
     _expect(bool(((times >= 1) & (times < 2**53) & (np.abs(total) <= times)).all()))
     _expect(bool((flags[user] == 1).all()))

@@ -21,7 +21,7 @@ from coterie.errors import ContextError, FileError
 from coterie.models._kernels.users.sparse import views
 from coterie.models.checks import read_vectors
 from coterie.models.files import Tensors, take
-from coterie.models.protocol import ROUNDING, Eligible, Near, View
+from coterie.models.protocol import ROUNDING, Near, View
 from coterie.models.users.history import History
 from coterie.models.users.records import Records
 from coterie.models.users.recovery import Fit, Method, expansion, recover, regularised, solve
@@ -32,16 +32,15 @@ from coterie.models.users.user_rows import UserRows
 class Sparse:
     """One regression per user over `n_features` features, with at most `sparsity` nonzeros."""
 
-    def __init__(self, n_features: int, sparsity: int, method: Method, eligible: Eligible) -> None:
+    def __init__(self, n_features: int, sparsity: int, method: Method) -> None:
         self.n_features = n_features
         self.sparsity = sparsity
-        self.eligible = eligible
         self._extra = expansion(method, sparsity)
         self._empty()
 
     def _empty(self) -> None:
         s = self.sparsity
-        self._known = UserRows(self.eligible)
+        self._known = UserRows()
         self._histories: list[History] = []  # (rows,)
         self._records = Records(self.n_features)
         self._supports = np.zeros((0, s), dtype=np.int64)  # (rows or more, sparsity), the first `sizes` used
@@ -64,11 +63,11 @@ class Sparse:
     def gather(self, user: Hashable, contexts: Floats, view: View, scale: float) -> Near:
         """Sum over each candidate's neighbours."""
         estimates, spreads, near = self._neighbourhoods(contexts, view, scale)  # (rows, candidates) each
-        idle, idle_spread = self._idle_near(user, contexts, view, scale)
+        alone = int(self._known.lacks_row(user))
         return Near(
-            near.sum(axis=0) + idle,
+            near.sum(axis=0) + alone,
             (estimates * near).sum(axis=0),
-            (spreads * near).sum(axis=0) + idle * idle_spread,
+            (spreads * near).sum(axis=0) + alone * view.spread,
         )
 
     def neighbours(self, user: Hashable, contexts: Floats, view: View, scale: float) -> list[Hashable]:
@@ -76,8 +75,7 @@ class Sparse:
         first = View(view.estimate[:1], view.spread[:1])
         _, _, near = self._neighbourhoods(contexts[:1], first, scale)
         found = [self._known.names[row] for row in np.flatnonzero(near[:, 0])]
-        idle, _ = self._idle_near(user, contexts[:1], first, scale)
-        return found + (self._known.without_row(user) if idle[0] else [])
+        return [*found, user] if self._known.lacks_row(user) else found
 
     def update(self, user: Hashable, context: Floats, payoff: float) -> int:
         """Update one user."""
@@ -93,9 +91,8 @@ class Sparse:
         if (row := self._known.row(user)) >= 0:
             sure[row] = True  # whatever the rounding
         rows = np.flatnonzero(sure).tolist()
-        idle, idle_spread = self._idle_near(user, contexts, view, scale)
-        if idle[0] and scale * idle_spread[0] < limit:
-            rows += [self._activate(name) for name in self._known.without_row(user)]
+        if self._known.lacks_row(user):
+            rows.append(self._activate(user))
         return self._learn(rows, context, payoff)
 
     def add(self, user: Hashable) -> None:
@@ -138,7 +135,7 @@ class Sparse:
 
     def restore(self, tensors: Tensors) -> None:
         """Replace all users."""
-        names, idle = UserRows(self.eligible).unpack(tensors)
+        names, idle = UserRows().unpack(tensors)
         payoffs = take(tensors, "payoffs", "f", (None,)).astype(np.float64)
         contexts = take(tensors, "contexts", "f", (len(payoffs), self.n_features)).astype(np.float64)
         lengths = take(tensors, "lengths", "i", (len(names),))
@@ -204,13 +201,6 @@ class Sparse:
         estimates, spreads = self._views(contexts, slice(0, self._known.n_rows))
         near = np.abs(estimates - view.estimate) <= scale * (spreads + view.spread) + ROUNDING
         return estimates, spreads, near
-
-    def _idle_near(
-        self, user: Hashable, contexts: Floats, view: View, scale: float
-    ) -> tuple[NDArray[np.int64], Floats]:
-        """Return how many users without a row are neighbours for each candidate, and their spread."""
-        spread = _lengths(contexts)
-        return self._known.near_without_row(user, spread, view, scale), spread
 
     def _activate(self, user: Hashable) -> int:
         """Return the user's row, made if there is none yet."""

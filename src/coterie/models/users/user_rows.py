@@ -7,32 +7,29 @@ from collections.abc import Hashable, Sequence
 from typing import NamedTuple, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from coterie.arrays import Floats, Ints
+from coterie.arrays import Ints
 from coterie.errors import FileError
-from coterie.models.batches import names_of
+from coterie.models.batches import positions
 from coterie.models.checks import check_user
 from coterie.models.files import Tensors, pack_ids, unpack_ids
-from coterie.models.protocol import NOBODY, ROUNDING, Eligible, View
+from coterie.models.protocol import NOBODY
 from coterie.models.roster import Roster
 
 
 class Numbered(NamedTuple):
-    """Users as a compiled loop takes them: the idle ones, then all users of the rounds."""
+    """Users as a compiled loop takes them."""
 
     names: list[Hashable]
     who: Ints  # (rounds,) positions in `names`
     row_of: Ints  # (names,) -1 if there is no row yet; the loop writes new rows
-    known: NDArray[np.bool_]  # (names,)
 
 
 @final
 class UserRows:
-    """Names, rows and idle users. `eligible` says whether idle users may be neighbours of others."""
+    """Names, rows and idle users."""
 
-    def __init__(self, eligible: Eligible) -> None:
-        self.eligible = eligible
+    def __init__(self) -> None:
         self._roster = Roster()
         self._idle: dict[Hashable, None] = {}
 
@@ -49,11 +46,6 @@ class UserRows:
     def n_rows(self) -> int:
         """How many users have a row."""
         return len(self._roster)
-
-    @property
-    def n_idle(self) -> int:
-        """How many users have none."""
-        return len(self._idle)
 
     @property
     def users(self) -> list[Hashable]:
@@ -77,10 +69,6 @@ class UserRows:
         self._idle.pop(user, None)
         return self._roster.join(user)
 
-    def swap(self, row: int, other: int) -> None:
-        """Let two users exchange their rows."""
-        self._roster.swap(row, other)
-
     def drop(self, user: Hashable) -> int:
         """Forget a user; return the row, which the user of the last row takes over, or -1 if there was none."""
         check_user(user)
@@ -89,43 +77,16 @@ class UserRows:
             return -1
         return self._roster.leave(user)
 
-    # Users without a row, as neighbours.
-
-    def without_row(self, user: Hashable) -> list[Hashable]:
-        """Return the users without a row who may be neighbours of `user`, including `user` if it has none."""
-        idle = [*self._idle] if self.eligible == "all" else []
-        return [*idle, user] if self._is_extra(user) else idle
-
-    def count_without_row(self, user: Hashable) -> int:
-        """Return how many `without_row` lists."""
-        return (len(self._idle) if self.eligible == "all" else 0) + self._is_extra(user)
-
-    def _is_extra(self, user: Hashable) -> bool:
-        """Return whether a user without a row counts only in its own neighbourhood."""
-        return (
-            user is not NOBODY
-            and user not in self._roster
-            and (self.eligible == "updated" or user not in self._idle)
-        )
-
-    def near_without_row(self, user: Hashable, spread: Floats, view: View, scale: float) -> Ints:
-        """Return how many users without a row are neighbours for each candidate. All have this `spread`."""
-        near = np.abs(view.estimate) <= scale * (spread + view.spread) + ROUNDING
-        return self.count_without_row(user) * near.astype(np.int64)
+    def lacks_row(self, user: Hashable) -> bool:
+        """Return whether a user of this process has no row, and so counts only in its own neighbourhood."""
+        return user is not NOBODY and user not in self._roster
 
     # Compiled loops.
 
     def number(self, users: Sequence[Hashable]) -> Numbered:
-        """Return the users of some rounds, and all idle users, as arrays."""
-        asked = names_of(users)
-        names = list(self._idle | dict.fromkeys(asked))
-        place = {name: k for k, name in enumerate(names)}
-        return Numbered(
-            names,
-            np.array([place[user] for user in asked], dtype=np.int64),
-            np.array([self.row(name) for name in names], dtype=np.int64),
-            np.array([name in self for name in names], dtype=np.bool_),
-        )
+        """Return the users of some rounds as arrays."""
+        names, who = positions(users)
+        return Numbered(names, who, np.array([self.row(name) for name in names], dtype=np.int64))
 
     def give_rows(self, numbered: Numbered) -> None:
         """Give users the rows that a compiled loop wrote."""

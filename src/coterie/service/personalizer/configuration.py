@@ -161,8 +161,8 @@ def show_policy(config: Config, contract: Mapping[str, Any]) -> PolicyContract:
 def written(parameters: Mapping[str, Any]) -> str:
     """Return parameters as arguments.
 
-    >>> written({"alpha": 0.1, "eligible": "all"})
-    '--alpha 0.1 --eligible all'
+    >>> written({"alpha": 0.1, "gamma": 0.2})
+    '--alpha 0.1 --gamma 0.2'
     """
     return " ".join(f"--{k} {_text(v)}" for k, v in parameters.items())
 
@@ -194,10 +194,10 @@ def without_settings(coordinator: Coordinator) -> dict[str, Any]:
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """Return `--alpha 0.1 --eligible all` as parameters.
+    """Return `--alpha 0.1 --gamma 0.2` as parameters.
 
-    >>> parse_arguments("--alpha 0.1 --eligible all")
-    {'alpha': 0.1, 'eligible': 'all'}
+    >>> parse_arguments("--alpha 0.1 --gamma 0.2")
+    {'alpha': 0.1, 'gamma': 0.2}
     """
     try:
         words = shlex.split(text)

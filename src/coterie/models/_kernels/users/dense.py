@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.random import Generator
 
-from coterie.arrays import Bools, Floats
+from coterie.arrays import Bools, Floats, Ints
 from coterie.models._kernels.bounds import is_near, scale_after
 from coterie.models._kernels.jit import at_once, jit
 from coterie.models._kernels.probability import draw_from, first_best, probability_of_best_together
@@ -125,21 +125,20 @@ def chances(
     own_estimate: Floats,
     own_spread: Floats,
     scale: float,
-    idle: float,
+    alone: bool,
     seed: int,
 ) -> tuple[Floats, Floats]:
     """Return members, estimates and spreads of all neighbours (3, n), and how likely each candidate is best.
 
     Each user draws w̃ⱼ from N(wⱼ, scale²·Mⱼ⁻¹), and best is the largest average over a candidate's neighbours:
-    so the covariance of two candidates is a sum over the users who are neighbours for both. `idle` is how many
-    users have learned nothing.
+    so the covariance of two candidates is a sum over the users who are neighbours for both. `alone` says that the
+    user has learned nothing, and so has no row.
     """
     n, d = contexts.shape
     total, covariance, near = np.zeros((3, n)), np.zeros((n, n)), np.zeros(n, dtype=np.bool_)
     v, bare = np.empty((n, d)), np.empty(n)
     norms(contexts, bare)
-    for row in range(rows + (idle > 0)):
-        times = 1.0 if row < rows else idle
+    for row in range(rows + alone):
         panel, lane, at = row // PANEL, row % PANEL, 0
         for k in range(n):
             for a in range(d):
@@ -160,12 +159,12 @@ def chances(
                     estimate += weights[panel, a, lane] * contexts[k, a]
             near[k] = is_near(own_estimate[k], own_spread[k], estimate, width, scale)
             if near[k]:
-                total[0, k] += times
-                total[1, k] += times * estimate
-                total[2, k] += times * width
+                total[0, k] += 1.0
+                total[1, k] += estimate
+                total[2, k] += width
                 for other in range(k + 1):
                     if near[other]:
-                        covariance[k, other] += times * dot(v[k], contexts[other], d)
+                        covariance[k, other] += dot(v[k], contexts[other], d)
     for k in range(n):
         for other in range(k + 1):
             covariance[k, other] *= scale * scale / (total[0, k] * total[0, other])
@@ -235,25 +234,20 @@ def share(
 
 @at_once
 def run_cab(
-    arrays: Plain, rows: int, users: Plain, table: Floats, batch: Plain, rule: Plain, rng: Generator
+    arrays: Plain, rows: int, row_of: Ints, table: Floats, batch: Plain, rule: Plain, rng: Generator
 ) -> int:
     """Play rounds of Algorithm 1 and return how many rows there are then.
 
-    `arrays` are Panels, `batch` is Rounds and `rule` is Rule. `users` are (row_of, known, everybody): for each number
-    in `who`, the row (-1: none yet) and whether the user is registered; and whether eligible="all". There is room for
-    a row for each of them.
+    `arrays` are Panels, `batch` is Rounds and `rule` is Rule. `row_of` has the row of each number in `who` (-1: none
+    yet). There is room for a row for each of them.
     """
     inverses, weights, lost, missed = arrays
-    row_of, known, everybody = users
     alpha, gamma, learned, thompson = rule
     rounds = Rounds(*batch)
     c, d = rounds.candidates.shape[1], table.shape[1]
     contexts = np.empty((c, d))
-    estimate, spread, bare = np.empty(c), np.empty(c), np.empty(c)
+    estimate, spread = np.empty(c), np.empty(c)
     limit = gamma / 4
-    idle = 0
-    for u in range(row_of.shape[0]):
-        idle += known[u] and row_of[u] < 0
     for t in range(rounds.who.shape[0]):
         user = rounds.who[t]
         row = row_of[user]
@@ -261,24 +255,22 @@ def run_cab(
             for a in range(d):
                 contexts[k, a] = table[rounds.candidates[t, k], a]
         scale = scale_after(alpha, learned)
-        norms(contexts, bare)
         if row < 0:
             estimate[:] = 0.0
-            spread[:] = bare
+            norms(contexts, spread)
         else:
             view(inverses, weights, row, contexts, estimate, spread)
-        waiting = (idle + (not known[user]) if everybody else (row < 0) * 1) * 1.0
         if thompson:
             near, likely = chances(
-                inverses, weights, rows, contexts, estimate, spread, scale, waiting, learned
+                inverses, weights, rows, contexts, estimate, spread, scale, row < 0, learned
             )
             k = draw_from(likely, rng)
         else:
             near = gather_all(inverses, weights, rows, contexts, estimate, spread, scale)
             for k in range(c):
-                if is_near(estimate[k], spread[k], 0.0, bare[k], scale):
-                    near[0, k] += waiting
-                    near[2, k] += waiting * bare[k]
+                if row < 0:
+                    near[0, k] += 1.0
+                    near[2, k] += spread[k]
                 near[1, k] = near[1, k] / near[0, k] + scale * near[2, k] / near[0, k]
             k = first_best(near[1])
         rounds.choice[t] = k
@@ -287,17 +279,8 @@ def run_cab(
         if not rounds.kept[t]:
             continue
         payoff = rounds.payoffs[t, k if rounds.served[t] < 0 else 0]
-        context = contexts[k]
-        if scale * spread[k] >= limit:
-            if row < 0:
-                row, rows = rows, rows + 1
-                row_of[user] = row
-                idle -= known[user]
-                open_row(inverses, weights, lost, missed, row)
-            learn_row(inverses, weights, lost, missed, row, context, payoff)
-            rounds.updated[t] = 1
-        else:
-            before = rows
+        context, learners = contexts[k], 0
+        if scale * spread[k] < limit:
             learners = share(
                 inverses,
                 weights,
@@ -312,20 +295,14 @@ def run_cab(
                 scale,
                 limit,
             )
-            if is_near(estimate[k], spread[k], 0.0, bare[k], scale) and scale * bare[k] < limit:
-                if everybody:
-                    for u in range(row_of.shape[0]):
-                        if known[u] and row_of[u] < 0:
-                            row_of[u] = rows
-                            rows += 1
-                    idle = 0
-                if row_of[user] < 0:
-                    row_of[user] = rows
-                    rows += 1
-            for fresh in range(before, rows):
-                open_row(inverses, weights, lost, missed, fresh)
-                learn_row(inverses, weights, lost, missed, fresh, context, payoff)
-            rounds.updated[t] = learners + rows - before
-        known[user] = True
+        elif row >= 0:
+            learn_row(inverses, weights, lost, missed, row, context, payoff)
+            learners = 1
+        if row < 0:
+            row_of[user] = rows
+            open_row(inverses, weights, lost, missed, rows)
+            learn_row(inverses, weights, lost, missed, rows, context, payoff)
+            rows, learners = rows + 1, learners + 1
+        rounds.updated[t] = learners
         learned += 1
     return rows

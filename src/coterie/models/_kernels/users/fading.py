@@ -42,28 +42,25 @@ def chances(
     own_estimate: Floats,
     own_spread: Floats,
     scale: float,
-    idle: int,
+    alone: bool,
     seed: int,
 ) -> tuple[Floats, Floats]:
     """Return members, estimates and spreads of all neighbours (3, candidates), and how likely each is best.
 
-    As in `dense.chances`; `idle` is how many users have learned nothing.
+    As in `dense.chances`; `alone` says that the user has learned nothing, and so has no row.
     """
     c = len(which)
     estimate, spread, near = np.empty(c), np.empty(c), np.zeros(c, dtype=np.bool_)
     total, covariance = np.zeros((3, c)), np.zeros((c, c))
-    for row in range(-1 if idle > 0 else 0, n):
-        times = 1.0 if row >= 0 else float(idle)
+    for row in range(-1 if alone else 0, n):
         view(rows, row, items, which, estimate, spread)
         for k in range(c):
             near[k] = is_near(own_estimate[k], own_spread[k], estimate[k], spread[k], scale)
             if near[k]:
-                total[0, k] += times
-                total[1, k] += times * estimate[k]
-                total[2, k] += times * spread[k]
+                total[0, k] += 1.0
+                total[1, k] += estimate[k]
+                total[2, k] += spread[k]
         add_covariance(rows, row, items, which, near, covariance)
-        if row < 0:
-            covariance *= times
     for k in range(c):
         for other in range(k + 1):
             covariance[k, other] *= scale * scale / (total[0, k] * total[0, other])
@@ -122,42 +119,38 @@ def play(
     named: Ints,
     rounds: Rounds,
     row_of: Ints,
-    known: Bools,
     so_far: Ints,
-    everybody: bool,
     keep: float,
     rule: Rule,
     rng: Generator,
 ) -> None:
-    """Play CAB. `so_far`: the next round, payoffs learned, rows, known users without a row.
+    """Play CAB. `so_far`: the next round, payoffs learned, rows.
 
-    Numbers of users are positions in `row_of` (-1: no row yet) and `known`; `everybody` is eligible="all". Stops
-    before a round if there is no room for a new row of each of them.
+    Numbers of users are positions in `row_of` (-1: no row yet). Stops before a round if there is no room
+    for a new row.
     """
     c = rounds.candidates.shape[1]
-    estimate, spread, bare, score = np.empty(c), np.empty(c), np.empty(c), np.empty(c)
+    estimate, spread, score = np.empty(c), np.empty(c), np.empty(c)
     limit, thompson = rule.gamma / 4, rule.thompson
     for t in range(so_far[0], len(rounds.who)):
-        n, idle = so_far[2], so_far[3]
-        if not fits(rows, n + idle + 1, used(rows) + n + idle + 1):
+        n = so_far[2]
+        if not fits(rows, n + 1, used(rows) + n + 1):
             return
         so_far[0] = t + 1
         user = rounds.who[t]
         row = row_of[user]
         which = rounds.candidates[t]
         scale = scale_after(rule.alpha, so_far[1])
-        view(rows, -1, items, which, estimate, bare)
         view(rows, row, items, which, estimate, spread)
-        waiting = idle + (0 if known[user] else 1) if everybody else (1 if row < 0 else 0)
         if thompson:
-            near, likely = chances(rows, n, items, which, estimate, spread, scale, waiting, so_far[1])
+            near, likely = chances(rows, n, items, which, estimate, spread, scale, row < 0, so_far[1])
             k = draw_from(likely, rng)
         else:
             near = gather(rows, n, items, which, estimate, spread, scale)
             for k in range(c):
-                if waiting > 0 and is_near(estimate[k], spread[k], 0.0, bare[k], scale):
-                    near[0, k] += waiting
-                    near[2, k] += waiting * bare[k]
+                if row < 0:
+                    near[0, k] += 1.0
+                    near[2, k] += spread[k]
                 score[k] = near[1, k] / near[0, k] + scale * near[2, k] / near[0, k]
             k = first_best(score)
         rounds.choice[t] = k
@@ -166,31 +159,20 @@ def play(
             continue
         payoff = rounds.payoffs[t, 0 if rounds.served[t] >= 0 else k]
         name(items, which[k], named)
-        if scale * spread[k] >= limit:
-            if row < 0:
-                row_of[user] = row = take(rows)
-                so_far[2] += 1
-                so_far[3] -= 1 if known[user] else 0
-            learn(rows, row, items, which[k], payoff, keep)
-            rounds.updated[t] = 1
-        else:
+        learners = 0
+        if scale * spread[k] < limit:
             own = (estimate[k : k + 1], spread[k : k + 1], scale, limit)
-            rounds.updated[t] = share(
+            learners = share(
                 rows, n, row, items, which[k : k + 1], payoff, own[0], own[1], own[2], own[3], keep
             )
-            if is_near(estimate[k], spread[k], 0.0, bare[k], scale) and scale * bare[k] < limit:
-                if everybody:
-                    for u in range(len(row_of)):
-                        if known[u] and row_of[u] < 0:
-                            row_of[u] = take(rows)
-                    so_far[3] = 0
-                if row_of[user] < 0:
-                    row_of[user] = take(rows)
-                    so_far[3] -= 1 if known[user] else 0
-            for fresh in range(n, rows.size[0]):
-                learn(rows, fresh, items, which[k], payoff, keep)
-                rounds.updated[t] += 1
-            so_far[2] = rows.size[0]
-        known[user] = True
+        elif row >= 0:
+            learn(rows, row, items, which[k], payoff, keep)
+            learners = 1
+        if row < 0:
+            row_of[user] = take(rows)
+            learn(rows, row_of[user], items, which[k], payoff, keep)
+            so_far[2] += 1
+            learners += 1
+        rounds.updated[t] = learners
         rounds.kept[t] = True
         so_far[1] += 1

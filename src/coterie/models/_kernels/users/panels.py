@@ -5,8 +5,6 @@ weights    (panels, features, 8)   w = M⁻¹b
 lost       like inverses, float32  what rounding took from each entry, to be added back (Kahan)
 missed     like weights, float32   the same for w
 
-Without compensation the last two have no entries: (panels, 0, 8).
-
 Why compensate: a rank-one update rounds every entry of M⁻¹, and in directions that no context explores nothing
 corrects the error. After a million updates the error, relative to the largest entry, is up to 6e-14; inverting a
 summed M is far worse (1e-5: the sum is rounded too, and M is ill-conditioned); with compensation M⁻¹ is right to the
@@ -193,23 +191,20 @@ def learn_panel(
     Rank one (Sherman–Morrison), for eight users at once: v = M⁻¹x, s = 1 + x·v, M⁻¹ −= v vᵀ/s,
     w += v (y − w·x)/s: O(d²), where inverting again would be O(d³).
     """
-    d, compensate = v.shape[0], lost.shape[1] > 0
+    d = v.shape[0]
     for a in range(d):
         for j in range(PANEL):
             gain[a, j] = v[a, j] / (1.0 + squares[j])
             if on[j]:
                 old = weights[panel, a, j]
-                step = gain[a, j] * (payoff - estimates[j])
-                if compensate:
-                    step += missed[panel, a, j]
+                step = gain[a, j] * (payoff - estimates[j]) + missed[panel, a, j]
                 new = old + step
                 weights[panel, a, j] = new
-                if compensate:
-                    missed[panel, a, j] = step - (new - old)
+                missed[panel, a, j] = step - (new - old)
     at = panel * inverses.shape[1] * PANEL
     subtract_outer(
         inverses.ctypes.data + 8 * at,
-        lost.ctypes.data + 4 * at if compensate else 0,
+        lost.ctypes.data + 4 * at,
         v.ctypes.data,
         gain.ctypes.data,
         on.ctypes.data,

@@ -236,15 +236,6 @@ def _apply_symmetric(context: Any, builder: Any, signature: Any, arguments: Any)
 
 
 def _subtract_outer(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    lost = arguments[1]
-    with builder.if_else(builder.icmp_signed("!=", lost, ir.Constant(lost.type, 0))) as branches:
-        for branch, compensate in zip(branches, (True, False), strict=True):
-            with branch:
-                _subtract_rows(builder, arguments, compensate)
-    return context.get_dummy_value()
-
-
-def _subtract_rows(builder: Any, arguments: Any, compensate: bool) -> None:
     packed, lost, left, right, on, size = arguments
     nothing = ir.Constant(_users, [0.0] * PANEL)
     learns = builder.fcmp_ordered("!=", _load_users(builder, on), nothing)
@@ -256,16 +247,14 @@ def _subtract_rows(builder: Any, arguments: Any, compensate: bool) -> None:
             entry = _at(builder, _offset(builder, row, b, 8 * PANEL), _users)
             old = builder.load(entry, align=8)
             product = builder.fmul(factor, _load_users(builder, _offset(builder, right, b, 8 * PANEL)))
-            if compensate:
-                residue = _at(builder, _offset(builder, residue_row, b, 4 * PANEL), _residues)
-                was = builder.load(residue, align=4)
-                step = builder.fsub(builder.fpext(was, _users), product)
-                new = builder.fadd(old, step)
-                left_over = builder.fptrunc(builder.fsub(step, builder.fsub(new, old)), _residues)
-                builder.store(builder.select(learns, left_over, was), residue, align=4)
-            else:
-                new = builder.fsub(old, product)
+            residue = _at(builder, _offset(builder, residue_row, b, 4 * PANEL), _residues)
+            was = builder.load(residue, align=4)
+            step = builder.fsub(builder.fpext(was, _users), product)
+            new = builder.fadd(old, step)
+            left_over = builder.fptrunc(builder.fsub(step, builder.fsub(new, old)), _residues)
+            builder.store(builder.select(learns, left_over, was), residue, align=4)
             builder.store(builder.select(learns, new, old), entry, align=8)
+    return context.get_dummy_value()
 
 
 def _add_scaled(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -363,14 +352,11 @@ def apply_symmetric(packed: int, vector: int, out: int, size: int) -> None:
 def subtract_outer(packed: int, lost: int, left: int, right: int, on: int, size: int) -> None:
     """P_j −= left_j right_jᵀ for the users with on[j] ≠ 0, compensated: lost (pairs, 8; float32) is added back.
 
-    left and right are (size, 8), on is (8,). If `lost` is 0, the step is plain.
+    left and right are (size, 8), on is (8,).
     """
     pairs, learns = size * (size + 1) // 2, _rows(on, 1)[0] != 0
     entries, factors, others = _rows(packed, pairs), _rows(left, size), _rows(right, size)
     product = np.concatenate([factors[a] * others[a:] for a in range(size)])
-    if not lost:
-        entries[:] = np.where(learns, entries - product, entries)
-        return
     residues = _rows(lost, pairs, kind=ctypes.c_float)
     step = residues - product
     new = entries + step
