@@ -19,10 +19,12 @@ from tests.worlds import random_visits, unit_vectors
 
 jax = pytest.importorskip("jax", reason="jax is not installed (the extra gpu)")
 
+from coterie.bench.device import make_world  # noqa: E402
 from coterie.engines import Cuda  # noqa: E402
 from coterie.engines.address import open_engine  # noqa: E402
-from coterie.engines.device import check, fused, fused_sweep, kernels, sweep  # noqa: E402
+from coterie.engines.device import fused, fused_sweep, kernels, sweep  # noqa: E402
 from coterie.engines.on_device import OnDevice  # noqa: E402
+from tests.engines.device_check import check_sweep  # noqa: E402
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -158,8 +160,8 @@ def test_a_sweep_tells_ties_and_neighbours_apart_as_the_models_do() -> None:
 
 def test_each_run_of_a_sweep_chooses_as_a_run_alone() -> None:
     device = jax.devices("cpu")[0]
-    world = check.make_world(4, 20, 5, 6, 120, seed=5)
-    assert check._check_sweep(device, world, 20) > 50
+    world = make_world(4, 20, 5, 6, 120, seed=5)
+    assert check_sweep(device, world, 20) > 50
 
 
 def test_the_loops_for_gpus_answer_as_those_for_processors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +200,7 @@ def test_the_loops_for_gpus_answer_as_those_for_processors(monkeypatch: pytest.M
 def test_the_sweep_for_gpus_chooses_as_a_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fused, "INTERPRET", True)
     monkeypatch.setattr(sweep, "code_for", lambda device: fused_sweep)
-    assert check._check_sweep(jax.devices("cpu")[0], check.make_world(2, 20, 4, 5, 25, seed=5), 20) > 5
+    assert check_sweep(jax.devices("cpu")[0], make_world(2, 20, 4, 5, 25, seed=5), 20) > 5
 
 
 def test_what_cuda_does_not_take_is_refused() -> None:

@@ -299,7 +299,7 @@ def test_a_shard_that_cannot_be_rebuilt_is_given_up() -> None:
 
 
 def test_a_change_is_applied_once_by_its_number() -> None:
-    shard = Shard(Kind(None, True, "updated"))
+    shard = Shard(Kind(None, True))
     change = Change(5, "update", ("ada", "news", 1.0))
     assert shard.change(change) == 1
     before = shard.models.view("ada", ["news"])
@@ -352,7 +352,7 @@ def test_users_are_taken_over_once(kind: dict[str, Any]) -> None:
     play(CAB(**kind), policy, 30, seed=8)
     assert isinstance(policy.models, Sharded)
     part = policy.models.whole().part(policy.users)
-    models = make_models(kind.get("n_features"), "one_hot" in kind, "updated")
+    models = make_models(kind.get("n_features"), "one_hot" in kind)
     models.put(part)
     with pytest.raises(Exception, match="is known already"):
         models.put(part)

@@ -233,7 +233,7 @@ def test_the_compiled_clock_is_pythons() -> None:
 def test_any_history_equals_the_twins(data: st.DataObject) -> None:
     alpha = data.draw(st.sampled_from([0.0, 0.01, 0.03, 0.1, 0.5]))
     gamma = data.draw(st.sampled_from([0.0, 0.2, 1.0, 2.0]))
-    policy, twin = make(alpha, gamma, data.draw(st.sampled_from(["updated", "all"])))
+    policy, twin = make(alpha, gamma)
     payoffs = st.sampled_from([0.0, 1.0, -1.0, 0.1, 0.2, 0.3, 1 / 3, 1e-17])
     user, item = st.integers(0, 6), st.integers(0, 2)
     for _ in range(data.draw(st.integers(1, 40))):
@@ -375,7 +375,7 @@ def saved_models() -> Tensors:
 
 def test_a_damaged_file_is_refused_and_nothing_changes() -> None:
     good = saved_models()
-    models = OneHot("updated")
+    models = OneHot()
     models.update("me", "it", 1.0)
     before = models.tensors()
     hostile: list[tuple[str, Any]] = []
@@ -418,7 +418,7 @@ def test_whatever_a_file_says_the_books_agree(data: st.DataObject) -> None:
     tensor = good[name].copy()
     for _ in range(data.draw(st.integers(1, 3))):
         tensor[data.draw(st.integers(0, len(tensor) - 1))] = data.draw(st.integers(-2, 25))
-    models = OneHot("updated")
+    models = OneHot()
     try:
         models.restore({**good, name: tensor})
     except FileError:

@@ -90,7 +90,7 @@ def test_the_feature_not_asked_for_longest_makes_room() -> None:
 
 
 def test_a_record_is_stored_once_and_wiped_when_the_last_holder_leaves() -> None:
-    models = Sparse(4, 2, "cosamp", "updated")
+    models = Sparse(4, 2, "cosamp")
     x = np.array([0.6, 0.0, 0.8, 0.0])
     for user in ("ann", "bob"):
         models.update(user, x, 0.5)
@@ -107,7 +107,7 @@ def test_a_record_is_stored_once_and_wiped_when_the_last_holder_leaves() -> None
 
 def test_a_neighbour_whose_bound_just_reaches_the_limit_does_not_learn() -> None:
     """Ann has two payoffs on e₁ and the spread √(1/3), bob one and √(1/2): the limit is bob's bound itself."""
-    models = Sparse(2, 1, "cosamp", "updated")
+    models = Sparse(2, 1, "cosamp")
     x = np.array([1.0, 0.0])
     for user in ("ann", "ann", "bob"):
         models.update(user, x, 0.5)
@@ -135,7 +135,7 @@ def test_whoever_stays_keeps_what_was_learned_with_a_dropped_user() -> None:
 
 def test_memory_follows_histories_and_supports_and_never_the_square_of_features() -> None:
     d, s, n_users, rounds = 3000, 3, 4, 50
-    models = Sparse(d, s, "cosamp", "updated")
+    models = Sparse(d, s, "cosamp")
     rng = np.random.default_rng(0)
     for t in range(rounds):
         models.update(t % n_users, unit_vectors(rng, 1, d)[0], float(rng.uniform(-1, 1)))
@@ -147,7 +147,7 @@ def test_memory_follows_histories_and_supports_and_never_the_square_of_features(
 def test_estimates_and_spreads_are_those_of_the_formula() -> None:
     rng = np.random.default_rng(1)
     d, s = 20, 4
-    models = Sparse(d, s, "subspace-pursuit", "updated")
+    models = Sparse(d, s, "subspace-pursuit")
     X, y = unit_vectors(rng, 30, d), rng.uniform(-1, 1, 30)
     for x, payoff in zip(X, y, strict=True):
         models.update("ann", x, float(payoff))
@@ -163,7 +163,7 @@ def test_estimates_and_spreads_are_those_of_the_formula() -> None:
 
 
 def saved() -> Tensors:
-    models = Sparse(6, 2, "cosamp", "all")
+    models = Sparse(6, 2, "cosamp")
     rng = np.random.default_rng(0)
     for t in range(12):
         models.update(f"user {t % 3}", unit_vectors(rng, 1, 6)[0], float(rng.uniform(-1, 1)))
@@ -193,7 +193,7 @@ def test_a_file_that_contradicts_itself_changes_nothing(
 ) -> None:
     tensors = saved()
     tensors[name][place] = value
-    models = Sparse(6, 2, "cosamp", "all")
+    models = Sparse(6, 2, "cosamp")
     models.update("old", np.eye(6)[0], 1.0)
     with pytest.raises(FileError, match=message):
         models.restore(tensors)
@@ -202,6 +202,6 @@ def test_a_file_that_contradicts_itself_changes_nothing(
 
 
 def test_a_file_for_another_sparsity_or_number_of_features_is_refused() -> None:
-    for models in (Sparse(7, 2, "cosamp", "all"), Sparse(6, 3, "cosamp", "all")):
+    for models in (Sparse(7, 2, "cosamp"), Sparse(6, 3, "cosamp")):
         with pytest.raises(FileError, match="expected kind"):
             models.restore(saved())

@@ -1,6 +1,6 @@
 """Users' models on a GPU: what decisions, shared payoffs and joint rounds cost, beside memory speed and one core.
 
-Times on the device are by the clock, from numbers on the host to numbers on the host (see `engines.device.measure`).
+Times on the device are by the clock, from numbers on the host to numbers on the host (see `bench.device`).
 One core is processor time of all threads, with fewer users, scaled up: a decision there grows with their number.
 """
 
@@ -24,13 +24,13 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
     """Measure a million users and ten million on the first GPU, and many runs side by side."""
     if find_spec("jax") is None:
         raise MissingExtraError("this needs jax: pip install 'coterie[gpu]', and 'jax[cuda13]' for the GPU")
-    from coterie.engines.device import measure
+    from coterie.bench import device as measure
     from coterie.engines.device.blocks import find_device
 
-    device = find_device(None)
+    gpu = find_device(None)
     told("one core")
     core = one_core(2_000 if quick else ONE_CORE)
-    for cost in measure.costs(device, measure.QUICK if quick else measure.Sizes(), told):
+    for cost in measure.costs(gpu, measure.QUICK if quick else measure.Sizes(), told):
         value = 1e3 * cost.seconds
         against = "" if cost.limit is None else f"{1e3 * cost.limit:g} ms"
         keeps = no_limit(1.0) if cost.limit is None or quick else at_most(1, cost.seconds / cost.limit)
@@ -52,7 +52,7 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
 
 def one_core(users: int) -> dict[str, float]:
     """Return seconds per user on one core, of a decision, one of a batch, and a payoff that everybody learns."""
-    from coterie.engines.device.measure import BATCH, CANDIDATES, FEATURES, SCALE, learned, vectors
+    from coterie.bench.device import BATCH, CANDIDATES, FEATURES, SCALE, learned, vectors
 
     rng = np.random.default_rng(1)
     models: Any = make_models(FEATURES, one_hot=False)
@@ -79,7 +79,7 @@ def one_core(users: int) -> dict[str, float]:
 
 def machine() -> dict[str, Any]:
     """Return what a reader needs to place the numbers: the GPU and JAX."""
-    from coterie.engines.device import measure
+    from coterie.bench import device as measure
     from coterie.engines.device.blocks import find_device
 
     return measure.machine(find_device(None))

@@ -227,12 +227,6 @@ class Blocks:
         nothing = Block(0 * user.inverses, np.full(self.n_features, np.nan), *user[2:])
         self._write(row, Block(*(part[None] for part in nothing)), 1)
 
-    def _fill(self, first: int, last: int, user: Block) -> None:
-        for number in range(first // self.size, -(-last // self.size)):
-            start = number * self.size
-            edges = np.int32(max(first - start, 0)), np.int32(min(last - start, self.size))
-            self._blocks[number] = kernels.fill(self._blocks[number], user, *edges)
-
     @on_device
     def move(self, source: int, target: int) -> None:
         """Copy a row over another one."""

@@ -217,20 +217,6 @@ def stranger(n_features: int) -> Block:
 
 
 @jax.jit
-def after(asked: Array) -> Block:
-    """Return the models of a new user after one payoff. asked is (x…, payoff)."""
-    return step_row(Block(*map(jnp.asarray, stranger(len(asked) - 1))), asked[:-1], asked[-1])
-
-
-@partial(jax.jit, donate_argnums=0)
-def fill(block: Block, user: Block, first: Array, last: Array) -> Block:
-    """Write one user's models into the columns from `first` to `last`."""
-    place = lax.iota(jnp.int32, block.weights.shape[1])
-    here = (first <= place) & (place < last)
-    return Block(*(jnp.where(here, one[:, None], part) for part, one in zip(block, user, strict=True)))
-
-
-@jax.jit
 def read(block: Block, columns: Array) -> Block:
     """Return some columns as rows: (columns, pairs) and so on."""
     return Block(*(part[:, columns].T for part in block))

@@ -1,48 +1,79 @@
-"""Compares choices on a device with those of NumPy, round by round, with learning; needs no compiler."""
+"""Compares choices on a device with those of NumPy: `python -m tests.engines.device_check` on a GPU."""
 
-from typing import Any, NamedTuple
+import math
+from typing import Any, final
 
 import jax
 import numpy as np
 
 from coterie.arrays import Floats
+from coterie.bench.device import World, make_world
 from coterie.engines.device import sweep
-from coterie.engines.device.blocks import Asked, Blocks, Question
-from coterie.engines.device.plain import Plain
-from coterie.engines.device.sweep import ROUNDING, TIE, Rounds, rules
+from coterie.engines.device.blocks import Asked, Blocks, Question, find_device
+from coterie.engines.device.sweep import ROUNDING, TIE, rules
 
 
-class World(NamedTuple):
-    """The items, and the rounds of each run."""
+@final
+class Plain:
+    """A simple dense CAB in NumPy, over numbered users. Users without updates are not neighbours of others."""
 
-    table: Floats  # (items, features)
-    rounds: Rounds
+    def __init__(
+        self, users: int, n_features: int, alpha: float, gamma: float, rounding: float, tie: float
+    ) -> None:
+        self.inverses = np.tile(np.eye(n_features), (users, 1, 1))
+        self.weights = np.zeros((users, n_features))
+        self.updated = np.zeros(users, dtype=np.bool_)
+        self.alpha, self.limit, self.rounding, self.tie = alpha, gamma / 4, rounding, tie
+        self.learned = 0
 
+    @property
+    def scale(self) -> float:
+        """The factor of spreads now."""
+        return self.alpha * math.sqrt(math.log1p(self.learned + 1))
 
-def make_world(runs: int, users: int, features: int, candidates: int, rounds: int, seed: int) -> World:
-    """Return rounds of users in ten groups with equal tastes; a payoff is 1 or 0."""
-    rng = np.random.default_rng(seed)
-    table = rng.normal(size=(1_000, features))
-    table /= 1.0001 * np.linalg.norm(table, axis=1, keepdims=True)
-    likes = table @ rng.normal(size=(10, features)).T > 1.0  # (items, groups)
-    who = rng.integers(users, size=(rounds, runs)).astype(np.int32)
-    shown = rng.integers(len(table), size=(rounds, runs, candidates)).astype(np.int32)
-    payoffs = likes[shown, (who % 10)[..., None]].astype(np.float64)
-    return World(table, Rounds(who, shown, payoffs, np.full(who.shape, -1, np.int32)))
+    def near(self, user: int, contexts: Floats) -> tuple[Any, Floats, Floats]:
+        """Return which users are near for each candidate, and all estimates and spreads: (candidates, users)."""
+        estimates = contexts @ self.weights.T
+        outer = (contexts[:, :, None] * contexts[:, None, :]).reshape(len(contexts), -1)
+        spreads = np.sqrt(np.maximum(outer @ self.inverses.reshape(len(estimates.T), -1).T, 0))
+        bound = self.scale * (spreads[:, user, None] + spreads) + self.rounding
+        near = np.abs(estimates[:, user, None] - estimates) <= bound
+        return near & (self.updated | (np.arange(len(self.updated)) == user)), estimates, spreads
+
+    def choose(self, user: int, contexts: Floats) -> int:
+        """Return the choice."""
+        near, estimates, spreads = self.near(user, contexts)
+        score = ((near * estimates).sum(1) + self.scale * (near * spreads).sum(1)) / near.sum(1)
+        return int(np.argmax(score.max() - score < self.tie))
+
+    def learn(self, user: int, context: Floats, payoff: float) -> int:
+        """Learn a payoff, and return how many users were updated."""
+        near, estimates, spreads = (part[0] for part in self.near(user, context[None]))
+        learns = np.arange(len(self.updated)) == user
+        if self.scale * spreads[user] < self.limit:
+            learns = learns | (near & (self.scale * spreads < self.limit))
+        for row in np.flatnonzero(learns):
+            v = self.inverses[row] @ context
+            gain = v / (1 + context @ v)
+            self.inverses[row] -= np.outer(gain, v)
+            self.weights[row] += gain * (payoff - estimates[row])
+        self.updated |= learns
+        self.learned += 1
+        return int(learns.sum())
 
 
 def check(device: Any, rounds: int = 2_000, users: int = 300) -> str:
     """Compare choices and counts of updated users; raise if any differs, and report what was compared."""
     world = make_world(1, users, 25, 25, rounds, seed=4)
-    shared = _check_blocks(device, world, users)
+    shared = check_blocks(device, world, users)
     runs = 4
     several = make_world(runs, 100, 25, 25, rounds // 4, seed=5)
-    also = _check_sweep(device, several, 100)
+    also = check_sweep(device, several, 100)
     both = f"{rounds:,} rounds and {runs} × {rounds // 4:,} side by side"
     return f"{both}; {shared:,} and {also:,} were shared: all equal"
 
 
-def _check_blocks(device: Any, world: World, users: int) -> int:
+def check_blocks(device: Any, world: World, users: int) -> int:
     """Play one run round by round; return in how many rounds more than one user was updated."""
     plain = Plain(users, world.table.shape[1], 0.05, 0.4, ROUNDING, TIE)
     blocks = Blocks(world.table.shape[1], device, 128)
@@ -78,7 +109,7 @@ def _check_blocks(device: Any, world: World, users: int) -> int:
     return shared
 
 
-def _check_sweep(device: Any, world: World, users: int) -> int:
+def check_sweep(device: Any, world: World, users: int) -> int:
     """Play several runs side by side."""
     rounds, runs = world.rounds.users.shape
     alpha, gamma = np.array([0.0, 0.02, 0.05, 0.2])[:runs], np.array([0.2, 0.2, 0.4, 0.2])[:runs]
@@ -106,3 +137,7 @@ def _check_sweep(device: Any, world: World, users: int) -> int:
 def _same(what: str, device: int, plain: int) -> None:
     if device != plain:
         raise AssertionError(f"{what} on the device is {device}, in NumPy {plain}")
+
+
+if __name__ == "__main__":
+    print(check(find_device(None)))

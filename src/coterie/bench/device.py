@@ -1,27 +1,24 @@
-"""What decisions cost on a device: `python -m coterie.engines.device.measure`, which needs NumPy and JAX only.
+"""What decisions cost on a device, for `coterie bench cuda`.
 
 Times are elapsed times from numbers on the host to numbers on the host: medians of many calls, after half a second of
 calls that do not count. Compiling is measured apart.
 Beside each stands the time in which the device's memory could be read, at the speed of a copy in the same run.
 """
 
-import argparse
-import json
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from coterie.arrays import Floats
-from coterie.engines.device import check, sweep
-from coterie.engines.device.blocks import Asked, Blocks, Question, find_device, ready
+from coterie.engines.device import sweep
+from coterie.engines.device.blocks import Asked, Blocks, Question, ready
 from coterie.engines.device.kernels import Block
 
 FEATURES, CANDIDATES, BATCH = 25, 25, 64
@@ -59,6 +56,25 @@ class Sizes:
     joint_rounds: int = 3_000
 
 
+class World(NamedTuple):
+    """The items, and the rounds of each run."""
+
+    table: Floats  # (items, features)
+    rounds: sweep.Rounds
+
+
+def make_world(runs: int, users: int, features: int, candidates: int, rounds: int, seed: int) -> World:
+    """Return rounds of users in ten groups with equal tastes; a payoff is 1 or 0."""
+    rng = np.random.default_rng(seed)
+    table = rng.normal(size=(1_000, features))
+    table /= 1.0001 * np.linalg.norm(table, axis=1, keepdims=True)
+    likes = table @ rng.normal(size=(10, features)).T > 1.0  # (items, groups)
+    who = rng.integers(users, size=(rounds, runs)).astype(np.int32)
+    shown = rng.integers(len(table), size=(rounds, runs, candidates)).astype(np.int32)
+    payoffs = likes[shown, (who % 10)[..., None]].astype(np.float64)
+    return World(table, sweep.Rounds(who, shown, payoffs, np.full(who.shape, -1, np.int32)))
+
+
 QUICK = Sizes(4_000, 8_000, 1_024, 5, 6, 200, 500)
 
 
@@ -68,10 +84,6 @@ def costs(device: Any, sizes: Sizes, told: Callable[[str], None]) -> Iterator[Co
         told("memory speed")
         speed = memory_speed(device, 2 * sizes.users * FEATURES * 8 * 5)
         yield Cost(f"a copy in the device's memory: {speed / 1e9:,.0f} GB/s", 1e9 / speed, note="a gigabyte")
-    told("choices against NumPy")
-    start = time.perf_counter()
-    said = check.check(device)
-    yield Cost("choices compared with NumPy", time.perf_counter() - start, note=said)
     told(f"{sizes.users:,} users")
     blocks = filled(device, sizes.users, sizes.block)
     yield from decisions(blocks, sizes, sizes.users, speed, told)
@@ -174,7 +186,7 @@ def growth(blocks: Blocks, users: int) -> Cost:
 
 def joint(device: Any, sizes: Sizes, speed: float) -> Iterator[Cost]:
     """Measure joint rounds of many runs in a world like LastFM: at the start, later, and on average."""
-    world = check.make_world(sizes.runs, sizes.run_users, FEATURES, CANDIDATES, sizes.joint_rounds, seed=3)
+    world = make_world(sizes.runs, sizes.run_users, FEATURES, CANDIDATES, sizes.joint_rounds, seed=3)
     alpha = np.float64(0.01) * (np.arange(sizes.runs, dtype=np.float64) % 21)
     reading = sizes.runs * sizes.run_users * 8 * (FEATURES * (FEATURES + 1) // 2 + FEATURES) / speed
     with jax.enable_x64(True):
@@ -278,34 +290,3 @@ def machine(device: Any) -> dict[str, Any]:
         "jax": jax.__version__,
         "numpy": np.__version__,
     }
-
-
-def main() -> None:
-    """Print a line for each cost as it is measured, and write all of them as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default=None, help="as JAX names it; the first GPU if left out")
-    parser.add_argument("--quick", action="store_true", help="small sizes, to see that everything works")
-    parser.add_argument("--out", type=Path, default=None, help="a file for the numbers")
-    given = parser.parse_args()
-    device = find_device(given.device)
-    found: list[Cost] = []
-    for cost in costs(device, QUICK if given.quick else Sizes(), lambda text: None):
-        found.append(cost)
-        limit = "" if cost.limit is None else f"  limit {1e3 * cost.limit:g} ms: {cost.seconds <= cost.limit}"
-        memory = (
-            ""
-            if cost.memory is None
-            else f"  memory {1e3 * cost.memory:.3f} ms ({cost.seconds / cost.memory:.2f})"
-        )
-        compiling = "" if cost.compiling is None else f"  compiled in {cost.compiling:.1f} s"
-        print(
-            f"{1e3 * cost.seconds:10.4f} ms  {cost.name}{memory}{limit}{compiling}  {cost.note}", flush=True
-        )
-        if given.out is not None:
-            told = {"machine": machine(device), "costs": [asdict(one) for one in found]}
-            given.out.write_text(json.dumps(told, indent=2) + "\n")
-    print(json.dumps(machine(device)))
-
-
-if __name__ == "__main__":
-    main()
