@@ -13,7 +13,7 @@ from coterie.bridges import FromFunction
 from coterie.data import WORLDS
 from coterie.errors import ContextError, FileError, ParameterError, PayoffError, UserError
 from coterie.experiments import Plan, compare, parse_spec, parse_specs, play
-from coterie.experiments.report.table import table
+from coterie.experiments.study.table import table
 from tests.bridges.agents import Greedy, greedy
 
 NAMED = "own:make=tests.bridges.agents.greedy"

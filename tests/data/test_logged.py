@@ -9,7 +9,7 @@ import pytest
 from coterie.data.logs.lists import draw_lists, thinned
 from coterie.data.logs.logged import BLOCK, Logged, from_arrays
 from coterie.data.published.open_bandit import open_bandit
-from coterie.data.worlds.twins import TWINS, Twin, twin
+from coterie.data.published.twins import TWINS, Twin, twin
 from coterie.errors import FileError, ParameterError
 from coterie.policies import LinUCB, Random
 from coterie.policies.base.batch import Batch

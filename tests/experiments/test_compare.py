@@ -11,7 +11,6 @@ import pytest
 from coterie.errors import FileError, ParameterError
 from coterie.experiments import Plan, Row, compare, open_world, parse_spec, parse_specs
 from coterie.experiments.report.page import report
-from coterie.experiments.report.table import as_json
 from coterie.experiments.report.words import reasons
 from coterie.experiments.run.specs import DEFAULT
 from coterie.experiments.run.trace import as_table, read_trace
@@ -24,6 +23,7 @@ from coterie.experiments.study.metrics import (
     ratio_to_random,
     summarise,
 )
+from coterie.experiments.study.table import as_json
 from coterie.policies import POLICIES
 from coterie.policies.vw import SETTINGS
 

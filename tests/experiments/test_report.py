@@ -13,10 +13,10 @@ import pytest
 from coterie.experiments import Comparison, Plan, compare, open_world, parse_specs, write_report
 from coterie.experiments.report.figures import write_curves
 from coterie.experiments.report.page import command, report
-from coterie.experiments.report.table import table
 from coterie.experiments.report.words import headline, lead, reason, reasons_title
 from coterie.experiments.run.specs import DEFAULT
 from coterie.experiments.run.worlds import make_world
+from coterie.experiments.study.table import table
 
 SMALL = {"kind": "one-hot", "n_users": 20, "n_items": 8, "n_candidates": 4}
 

@@ -13,8 +13,8 @@ import pytest
 from coterie.data import WORLDS, blocks
 from coterie.data.datasets import Part, open_dataset, part_of
 from coterie.data.published.lastfm import lastfm
+from coterie.data.published.twins import twin
 from coterie.data.worlds.stage import Rest, Stage
-from coterie.data.worlds.twins import twin
 from coterie.errors import FileError, ParameterError
 from coterie.experiments import parse_spec, parse_specs, play, read_trace, record
 from coterie.experiments.report.evidence import page, warnings

@@ -21,10 +21,10 @@ from coterie.evaluation.verdict import (
     rate,
 )
 from coterie.experiments import Comparison, Plan, compare, open_world, parse_specs
-from coterie.experiments.report.table import as_json, table
 from coterie.experiments.report.words import headline, lead, reason
 from coterie.experiments.run.specs import Spec
 from coterie.experiments.study.metrics import Summary
+from coterie.experiments.study.table import as_json, table
 from coterie.experiments.study.tuning import is_by_luck
 
 

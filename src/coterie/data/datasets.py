@@ -21,8 +21,8 @@ from coterie.data.published.lastfm import lastfm
 from coterie.data.published.movielens import MovieLens, movielens, movielens_repeat
 from coterie.data.published.movielens_100k import MovieGroups, movielens_100k, movielens_groups
 from coterie.data.published.open_bandit import open_bandit
+from coterie.data.published.twins import TWINS, twin
 from coterie.data.worlds.stage import Rest
-from coterie.data.worlds.twins import TWINS, twin
 from coterie.errors import ParameterError
 from coterie.models.batches import Batch
 

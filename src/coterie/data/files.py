@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from coterie.errors import FileError, MissingExtraError
+from coterie.errors import FileError, MissingExtraError, ParameterError
 
 VARIABLE = "COTERIE_DATA"
 BINARY = (".rda", ".RData", ".compress")  # every other file is text
@@ -87,3 +87,16 @@ def check_fingerprint(dataset: str, folder: Path, found: str, expected: str | No
             f"{dataset}: the files in {folder} are not those of the run described "
             f"(fingerprint {found}, expected {expected})"
         )
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Raise ParameterError unless `value` is one of `choices`."""
+    if value not in choices:
+        raise ParameterError(f"{name} is {value!r}, expected one of: {', '.join(choices)}")
+
+
+def cache_folder() -> Path:
+    """Return the folder for prepared data: COTERIE_CACHE, or `coterie` in the user's cache folder."""
+    named = os.environ.get("COTERIE_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(named) if named else Path(base) / "coterie"

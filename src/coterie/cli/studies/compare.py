@@ -17,10 +17,10 @@ from coterie.cli.tracking import MlflowOption, opened
 from coterie.data import WORLDS
 from coterie.experiments import Comparison, Plan, open_world, parse_specs, write_report
 from coterie.experiments.report.figures import write_curves
-from coterie.experiments.report.table import as_json, table
 from coterie.experiments.report.words import columns, headline, next_step, reason
 from coterie.experiments.run.specs import DEFAULT, names
 from coterie.experiments.study.compare import LOG_RUNS, MOST_RUNS, N_RUNS, compare_until_clear
+from coterie.experiments.study.table import as_json, table
 from coterie.report.page import count
 
 FIRST_WORLD = next(iter(WORLDS))

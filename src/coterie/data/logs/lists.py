@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from coterie.arrays import Floats, Ints
 from coterie.data.blocks import draw_distinct
-from coterie.data.published.tags import check_choice
+from coterie.data.files import check_choice
 from coterie.errors import ParameterError
 
 DRAWS = ("balanced", "uniform", "all")

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from coterie.data.files import cache_folder, check_choice
 from coterie.data.logs.lists import DRAWS, thinned
 from coterie.data.logs.log_file import read_log_file
 from coterie.data.logs.logged import Logged, Records, from_arrays
-from coterie.data.published.stream import cache_folder
-from coterie.data.published.tags import check_choice
 from coterie.errors import FileError, ParameterError
 
 MOST = 20  # candidates, unless there are few items

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from coterie.arrays import Floats, Ints
 from coterie.data.blocks import BlockSource
+from coterie.data.files import check_choice
 from coterie.data.logs.lists import DRAWS, draw_lists
-from coterie.data.published.tags import check_choice
 from coterie.data.worlds.world import check_count
 from coterie.errors import ParameterError
 from coterie.models.batches import Batch

@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from coterie.data.files import data_folder, find_needed, need
+from coterie.data.files import check_choice, data_folder, find_needed, need
 from coterie.data.logs.logged import Logged
 from coterie.data.published.ad_log import ad_log
 from coterie.data.published.catalogue import source
 from coterie.data.published.stream import Layout, first_line, pieces
-from coterie.data.published.tags import check_choice
 from coterie.errors import FileError
 
 NO_DEVICE = "a99f214a"

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from coterie.arrays import Floats, Ints
 from coterie.data.blocks import DrawnSource, draw_distinct
-from coterie.data.files import check_fingerprint, data_folder
-from coterie.data.published.tags import Tagging, check_choice, features
+from coterie.data.files import check_choice, check_fingerprint, data_folder
+from coterie.data.published.tags import Tagging, features
 from coterie.data.worlds.world import check_count
 from coterie.errors import ParameterError
 from coterie.models.batches import Batch

@@ -10,11 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from coterie.data.files import check_fingerprint, data_folder, find_needed, need, read_bytes, sha256
+from coterie.data.files import (
+    check_choice,
+    check_fingerprint,
+    data_folder,
+    find_needed,
+    need,
+    read_bytes,
+    sha256,
+)
 from coterie.data.logs.logged import Logged, from_arrays
 from coterie.data.published.catalogue import source
 from coterie.data.published.stream import Layout, pieces
-from coterie.data.published.tags import check_choice
 from coterie.errors import FileError
 
 CAMPAIGNS = ("all", "men", "women")

@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import io
 import json
-import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +14,7 @@ from typing import IO, Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.data.files import need
+from coterie.data.files import cache_folder, need
 from coterie.errors import FileError
 from coterie.models.files import written_whole
 
@@ -41,13 +40,6 @@ class Selection(NamedTuple):
     n_users: int
     n_items: int
     n_read: int  # records in the file
-
-
-def cache_folder() -> Path:
-    """Return the folder for prepared data: COTERIE_CACHE, or `coterie` in the user's cache folder."""
-    named = os.environ.get("COTERIE_CACHE")
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(named) if named else Path(base) / "coterie"
 
 
 def first_line(path: Path) -> str:

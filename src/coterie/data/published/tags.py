@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coterie.arrays import Floats, Ints
-from coterie.data.files import need
+from coterie.data.files import check_choice, need
 from coterie.errors import ParameterError
 
 SCALES = ("largest", "unit")
@@ -76,9 +76,3 @@ def _counted(tagging: Tagging, n_items: int, tags: str) -> Any:
 def split(tag: str) -> list[str]:
     """Return the words of a tag in lower case; a tag without letters or digits is one word."""
     return [word for word in SEPARATORS.split(tag.lower()) if word] or [tag]
-
-
-def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    """Raise ParameterError unless `value` is one of `choices`."""
-    if value not in choices:
-        raise ParameterError(f"{name} is {value!r}, expected one of: {', '.join(choices)}")

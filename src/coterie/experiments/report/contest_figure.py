@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from coterie.errors import ParameterError
-from coterie.experiments.report.paper_figures import PLAIN, plain_style, write_figure
 from coterie.experiments.run.runs import FRIENDS
 from coterie.experiments.study.contest import FIRST, RANDOM, Line
+from coterie.experiments.study.paper_figures import PLAIN, plain_style, write_figure
 from coterie.report.page import FAINT, GRID, INK, SERIES
 
 OURS, OUTSIDE = FIRST

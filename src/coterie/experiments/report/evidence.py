@@ -7,13 +7,13 @@ from html import escape
 from pathlib import Path
 
 from coterie.experiments.report.page import from_template
-from coterie.experiments.report.paper_figures import in_page
-from coterie.experiments.report.table import paid
 from coterie.experiments.report.words import headline, reason
 from coterie.experiments.study.compare import Result
 from coterie.experiments.study.metrics import shown
+from coterie.experiments.study.paper_figures import in_page
 from coterie.experiments.study.protocol import Protocol
 from coterie.experiments.study.reproduce import Evidence, statistics
+from coterie.experiments.study.table import paid
 from coterie.experiments.study.tuning import is_by_luck, read_score
 from coterie.report.page import count, plain_table, write_html
 

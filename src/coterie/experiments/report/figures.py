@@ -14,8 +14,8 @@ from matplotlib.path import Path
 from matplotlib.ticker import StrMethodFormatter
 from numpy.typing import NDArray
 
-from coterie.experiments.report.paper_figures import DASHES, PLAIN, STYLE
 from coterie.experiments.study.compare import Comparison
+from coterie.experiments.study.paper_figures import DASHES, PLAIN, STYLE
 from coterie.report.page import FAINT, GRID, INK, SERIES, VARIABLES, as_svg
 
 

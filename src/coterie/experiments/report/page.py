@@ -12,10 +12,10 @@ from string import Template
 import coterie
 from coterie.experiments.report.captions import picture_words, setting
 from coterie.experiments.report.figures import curves_figure, neighbourhood_figures
-from coterie.experiments.report.table import table
 from coterie.experiments.report.words import about, headline, lead, reasons, reasons_title
 from coterie.experiments.run.specs import Spec
 from coterie.experiments.study.compare import Comparison, Plan
+from coterie.experiments.study.table import table
 from coterie.report.page import SERIES, count, frame, plain_table, write_html
 
 LOST = (

@@ -9,13 +9,13 @@ import polars as pl
 from coterie.data import WORLDS
 from coterie.data.datasets import TABLE_1, Part, open_dataset
 from coterie.errors import CoterieError
-from coterie.experiments.report.paper_figures import Line, Sheet, figure_1, figure_2, figure_3, save
-from coterie.experiments.report.table import as_json
 from coterie.experiments.run.parallel import Workers
 from coterie.experiments.study.compare import Comparison
 from coterie.experiments.study.distances import user_distances
 from coterie.experiments.study.metrics import Summary
+from coterie.experiments.study.paper_figures import Line, Sheet, figure_1, figure_2, figure_3, save
 from coterie.experiments.study.protocol import Protocol, run_protocol
+from coterie.experiments.study.table import as_json
 
 TITLES = {
     "lastfm": "LastFM",
