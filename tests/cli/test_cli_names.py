@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from coterie.bench.rows import Row
+from coterie.bench.measuring import Row
 from coterie.cli import main
 from coterie.cli.app import COMMANDS, app, read_command
 from coterie.cli.shared.options import read_settings_given, split_settings

@@ -177,7 +177,7 @@ def test_several_processes_do_what_one_does_and_finished_runs_are_kept(tmp_path:
     alone, together = make_plan(tmp_path / "1", "cab,random"), make_plan(tmp_path / "2", "cab,random")
     compare(alone, workers=1)
     heard: list[int] = []
-    compare(together, told=lambda done: heard.append(sum(done)), workers=2)
+    compare(together, on_progress=lambda done: heard.append(sum(done)), workers=2)
     assert heard[-1] == 4 * 300
     for spec in alone.specs:
         for (_, one), (_, two) in zip(alone.tasks(spec), together.tasks(spec), strict=True):

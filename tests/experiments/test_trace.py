@@ -18,8 +18,7 @@ import pytest
 import coterie
 from coterie.errors import FileError
 from coterie.experiments import Run, parse_spec, read_header, read_trace, record
-from coterie.experiments.run.lock import locked
-from coterie.experiments.run.record import policy_path
+from coterie.experiments.run.record import locked, policy_path
 from coterie.experiments.run.runs import code_files
 from coterie.experiments.run.trace import write_trace
 from coterie.experiments.run.worlds import make_world

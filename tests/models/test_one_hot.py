@@ -222,7 +222,7 @@ def test_a_function_of_t_as_alpha_is_played_one_by_one() -> None:
 
 def test_the_compiled_clock_is_pythons() -> None:
     """The kernel's α·√log(1+t) has the bits of `scale_at`, or shared updates would part ways."""
-    from coterie.policies.base.exploration import scale_at
+    from coterie.policies.base.parameters import scale_at
 
     learned = [*range(2000), *(10**k + 7 for k in range(4, 12))]
     assert [scale_after(0.37, n) for n in learned] == [scale_at(0.37, n) for n in learned]

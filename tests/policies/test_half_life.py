@@ -10,7 +10,7 @@ from coterie import CAB, Batch, Hierarchical, LinUCB, load
 from coterie.data.worlds.one_hot_world import OneHotWorld
 from coterie.data.worlds.synthetic import WORLDS
 from coterie.errors import ParameterError
-from coterie.policies.base.exploration import scale_at
+from coterie.policies.base.parameters import scale_at
 from tests.naive import CachedCAB, NaiveLinUCB
 from tests.playing import agree, run_equals_one_by_one
 from tests.worlds import Visit, visits

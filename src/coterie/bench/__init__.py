@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 
 from coterie import __version__
-from coterie.bench.rows import Row
+from coterie.bench.measuring import Row
 from coterie.errors import ParameterError
 
 SUITES = ("onehot", "dense", "growth", "policies", "sparse", "hierarchical", "startup")
 BY_NAME = ("cuda",)  # only where they are named: they need a GPU
 
 
-def run_suites(names: list[str], quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
+def run_suites(names: list[str], quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
     """Yield the rows of the named suites, or of all of them, as they are measured."""
     for name in names:
         if name not in (*SUITES, *BY_NAME):
             raise ParameterError(f"unknown suite {name!r}; choose among {', '.join((*SUITES, *BY_NAME))}")
     for name in names or SUITES:
-        yield from import_module(f"coterie.bench.suites.{name}").rows(quick, told)
+        yield from import_module(f"coterie.bench.suites.{name}").rows(quick, on_progress)
 
 
 def describe_machine() -> dict[str, Any]:

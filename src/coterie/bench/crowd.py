@@ -5,7 +5,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.bench.rows import unit_vectors
+from coterie.bench.measuring import unit_vectors
 from coterie.policies.base.batch import Batch
 
 FEATURES, CANDIDATES, ITEMS = 25, 25, 5_000

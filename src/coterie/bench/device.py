@@ -78,22 +78,22 @@ def make_world(runs: int, users: int, features: int, candidates: int, rounds: in
 QUICK = Sizes(4_000, 8_000, 1_024, 5, 6, 200, 500)
 
 
-def costs(device: Any, sizes: Sizes, told: Callable[[str], None]) -> Iterator[Cost]:
+def costs(device: Any, sizes: Sizes, on_progress: Callable[[str], None]) -> Iterator[Cost]:
     """Measure everything, the device's memory first."""
     with jax.enable_x64(True):
-        told("memory speed")
+        on_progress("memory speed")
         speed = memory_speed(device, 2 * sizes.users * FEATURES * 8 * 5)
         yield Cost(f"a copy in the device's memory: {speed / 1e9:,.0f} GB/s", 1e9 / speed, note="a gigabyte")
-    told(f"{sizes.users:,} users")
+    on_progress(f"{sizes.users:,} users")
     blocks = filled(device, sizes.users, sizes.block)
-    yield from decisions(blocks, sizes, sizes.users, speed, told)
-    told("growth")
+    yield from decisions(blocks, sizes, sizes.users, speed, on_progress)
+    on_progress("growth")
     yield growth(blocks, sizes.users)
-    told("runs side by side")
+    on_progress("runs side by side")
     yield from joint(device, sizes, speed)
-    told(f"{sizes.many:,} users")
+    on_progress(f"{sizes.many:,} users")
     grow(blocks, sizes.users, sizes.many)
-    yield from decisions(blocks, replace(sizes, users=0, times=20), sizes.many, speed, told)
+    yield from decisions(blocks, replace(sizes, users=0, times=20), sizes.many, speed, on_progress)
 
 
 def memory_speed(device: Any, size: int) -> float:
@@ -111,7 +111,7 @@ def memory_speed(device: Any, size: int) -> float:
 
 
 def decisions(
-    blocks: Blocks, sizes: Sizes, users: int, speed: float, told: Callable[[str], None]
+    blocks: Blocks, sizes: Sizes, users: int, speed: float, on_progress: Callable[[str], None]
 ) -> Iterator[Cost]:
     """Measure decisions, alone and in batches, payoffs alone and shared by all."""
     full = users == sizes.users
@@ -122,7 +122,7 @@ def decisions(
     who = f"{users:,} users"
 
     def timed(name: str, times: int, work: Callable[[], Any], each: int = 1, **given: Any) -> Cost:
-        told(f"{who}: {name}")
+        on_progress(f"{who}: {name}")
         start = time.perf_counter()
         work()
         compiling = time.perf_counter() - start

@@ -7,7 +7,7 @@ from pathlib import Path
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from coterie.bench.rows import Row, fit
+from coterie.bench.measuring import Row, fit
 
 SIZE = re.compile(r"^(?P<what>.+): (?P<name>\w+) = (?P<size>[\d,]+)$")
 

@@ -11,8 +11,8 @@ from coterie.models import make_models
 from coterie.models.checks import check_user, read_payoff
 from coterie.models.files import Tensors
 from coterie.policies.base.decision import Decision
+from coterie.policies.base.parameters import Seed, make_rng
 from coterie.policies.base.policy import Policy
-from coterie.policies.base.seed import Seed, make_rng
 
 ROUNDING = 1e-6  # tolerance for the sum of probabilities
 NOT_SAVED = (

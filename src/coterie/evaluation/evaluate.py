@@ -20,7 +20,7 @@ from coterie.evaluation.reward_model import RewardModel
 from coterie.evaluation.targets import Target, encode_interaction, make_target
 from coterie.policies import Policy
 
-Told = Callable[[int, int], None]  # records done, and all records
+OnProgress = Callable[[int, int], None]  # records done, and all records
 MOST_WINDOWS = 12
 IN_WINDOW = 50  # records, at least
 UNSUPPORTED = 0.05  # the largest share of a policy's choices with probability 0 in the log
@@ -80,7 +80,7 @@ def evaluate(
     level: float = 1 - ALPHA,
     clip: float | None = None,
     rewards: tuple[float, float] | None = None,
-    told: Told = lambda done, records: None,
+    on_progress: OnProgress = lambda done, records: None,
     skip_unsupported: bool = False,
 ) -> Evaluation:
     """Estimate each policy's mean reward per decision on a log.
@@ -92,7 +92,7 @@ def evaluate(
 
     `level` is the coverage of the intervals. `clip` limits weights: this reduces the variance of estimates
     and adds bias; intervals stay valid. `rewards` are the least and the largest possible reward; by default 0
-    and 1, or −1 and 1 if any is negative. `told(done, records)` is called from time to time, and may raise to
+    and 1, or −1 and 1 if any is negative. `on_progress(done, records)` is called from time to time, and may raise to
     stop. With `skip_unsupported`, a policy that the log has no support for is left out with a note.
 
     Raises FileError if the log cannot be read, and ParameterError if a setting is not valid or the log does
@@ -114,7 +114,7 @@ def evaluate(
     span = _span(opened, rewards)
     targets = {name: make_target(policy) for name, policy in named.items()}
     missing: list[str] | None = [] if skip_unsupported else None
-    found = _replay(opened, targets, span, clip, told, missing)
+    found = _replay(opened, targets, span, clip, on_progress, missing)
     results = [_result(opened, name, evidence, 1 - level) for name, evidence in found.items()]
     results.sort(key=lambda result: -result.best_estimate.value)
     return Evaluation(opened, results, level, [*_notes(opened, results, named, clip), *(missing or ())])
@@ -140,7 +140,7 @@ def _replay(
     targets: Mapping[str, Target],
     span: Span,
     clip: float | None,
-    told: Told,
+    on_progress: OnProgress,
     missing: list[str] | None,
 ) -> dict[str, Evidence]:
     """Return the evidence of each policy; why the log has none for one is put into `missing`, or raised."""
@@ -161,8 +161,8 @@ def _replay(
             target.learn(one, encoded)
         model.learn(one, encoded)
         if t % 256 == 0:
-            told(t, records)
-    told(records, records)
+            on_progress(t, records)
+    on_progress(records, records)
     found: dict[str, Evidence] = {}
     for name, rows in weighed.items():
         try:

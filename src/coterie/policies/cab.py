@@ -34,9 +34,16 @@ from coterie.models.forget import without_item
 from coterie.models.protocol import Batched, Drawable, Look, Remote, Runnable
 from coterie.policies.base.batch import read_batch, run_one_by_one
 from coterie.policies.base.decision import Decision
-from coterie.policies.base.exploration import Alpha, check_alpha, check_half_life, keep_of, scale_at
+from coterie.policies.base.parameters import (
+    Alpha,
+    Seed,
+    check_alpha,
+    check_half_life,
+    keep_of,
+    make_rng,
+    scale_at,
+)
 from coterie.policies.base.policy import Policy
-from coterie.policies.base.seed import Seed, make_rng
 
 
 class Engine(Protocol):

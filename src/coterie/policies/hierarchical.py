@@ -40,12 +40,10 @@ from coterie.models.hierarchy.remote_users import ROWS, RemoteUsers, StoredUser,
 from coterie.models.ranges import MOST_LEARNED
 from coterie.models.roster import Roster
 from coterie.models.rows.chunks import Chunk, Items
-from coterie.policies.base.batch import Batch, Outcome, check_learned, read_batch, run_one_by_one
-from coterie.policies.base.compiled import play_chunks
+from coterie.policies.base.batch import Batch, Outcome, check_learned, play_chunks, read_batch, run_one_by_one
 from coterie.policies.base.decision import Decision
-from coterie.policies.base.exploration import check_half_life, keep_of
+from coterie.policies.base.parameters import Seed, check_half_life, keep_of, make_rng
 from coterie.policies.base.policy import Policy
-from coterie.policies.base.seed import Seed, make_rng
 
 PARTS = ("population", "own", "effect", "pair")  # the parts of an estimate
 

@@ -21,12 +21,18 @@ from coterie.models.checks import check_flag, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.roster import Roster
 from coterie.models.rows.chunks import Chunk, Items, play_linucb
-from coterie.policies.base.batch import Batch, Outcome
-from coterie.policies.base.compiled import run_chunks
+from coterie.policies.base.batch import Batch, Outcome, run_chunks
 from coterie.policies.base.decision import Decision
-from coterie.policies.base.exploration import Alpha, check_alpha, check_half_life, keep_of, scale_at
+from coterie.policies.base.parameters import (
+    Alpha,
+    Seed,
+    check_alpha,
+    check_half_life,
+    keep_of,
+    make_rng,
+    scale_at,
+)
 from coterie.policies.base.policy import Policy
-from coterie.policies.base.seed import Seed, make_rng
 
 EVERYBODY = 0  # the one row when the model is shared
 

@@ -13,8 +13,8 @@ from coterie.models.checks import read_payoff
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.policies.base.batch import Batch, Outcome, read_batch
 from coterie.policies.base.decision import Decision
+from coterie.policies.base.parameters import Seed, make_rng
 from coterie.policies.base.policy import Policy
-from coterie.policies.base.seed import Seed, make_rng
 
 
 @final

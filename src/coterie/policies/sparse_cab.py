@@ -20,7 +20,7 @@ from coterie.errors import ParameterError
 from coterie.models import make_sparse
 from coterie.models.checks import check_count, check_number
 from coterie.models.users.recovery import Method, check_sparsity
-from coterie.policies.base.exploration import Alpha, check_alpha
+from coterie.policies.base.parameters import Alpha, check_alpha
 from coterie.policies.cab import CAB
 
 

@@ -51,8 +51,8 @@ from coterie.models.hierarchy.effects import EffectPart, Effects, Settings
 from coterie.models.parts import Parts
 from coterie.policies.base.batch import Batch, Outcome, check_learned, read_batch, run_one_by_one
 from coterie.policies.base.decision import Decision
+from coterie.policies.base.parameters import Seed, make_rng
 from coterie.policies.base.policy import Policy
-from coterie.policies.base.seed import Seed, make_rng
 
 MOST_SLOTS = 1 << 30
 

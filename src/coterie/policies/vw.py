@@ -33,8 +33,8 @@ from coterie.models.probability import draw_from
 from coterie.policies.base.batch import Batch, Outcome, read_batch
 from coterie.policies.base.calls import ANONYMOUS
 from coterie.policies.base.decision import Decision
+from coterie.policies.base.parameters import Seed, make_rng
 from coterie.policies.base.policy import Policy
-from coterie.policies.base.seed import Seed, make_rng
 
 # Azure Personalizer's old default, and four settings that do well on some datasets.
 SETTINGS: dict[str, str] = {

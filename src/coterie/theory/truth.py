@@ -14,7 +14,7 @@ from coterie.data import World
 from coterie.errors import ParameterError
 from coterie.models.checks import check_count, check_number
 from coterie.policies import CAB
-from coterie.policies.base.exploration import Alpha, scale_at
+from coterie.policies.base.parameters import Alpha, scale_at
 from coterie.theory.bounds import Terms, confidence, lemma_2, regret_bound, theorem_1
 from coterie.theory.hardness import Hardness, hardness, one_hot_hardness
 

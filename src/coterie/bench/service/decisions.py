@@ -83,36 +83,36 @@ class Result(NamedTuple):
     worth: float
 
 
-def results(quick: bool, told: Callable[[str], None]) -> Iterator[Result]:
+def results(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Result]:
     """Yield the results of each game; games without data are reported and left out."""
     seeds = range(1 if quick else 3)
-    for game in games(quick, told):
+    for game in games(quick, on_progress):
         ours = mean_score(game, seeds, play)
         rival, setting = math.nan, "not installed"
         if find_spec("vowpalwabbit") is not None:
             found = {}
             for name, options in VW.items():
-                told(f"{game.name}: Vowpal Wabbit, {name}")
+                on_progress(f"{game.name}: Vowpal Wabbit, {name}")
                 found[name] = mean_score(game, seeds, partial(play_vw, options=options)).value
             setting = (min if game.by_regret else max)(found, key=lambda name: found[name])
             rival = found[setting]
         yield Result(game.name, game.by_regret, ours.value, rival, setting, ours.worth)
 
 
-def exploring(quick: bool, told: Callable[[str], None]) -> Iterator[tuple[str, str, Score]]:
+def exploring(quick: bool, on_progress: Callable[[str], None]) -> Iterator[tuple[str, str, Score]]:
     """Yield the payoff of ways to explore, and the value of their logs; the default was chosen from this table."""
     seeds = range(1 if quick else 3)
-    for game in games(quick, told)[: 1 if quick else 3]:
+    for game in games(quick, on_progress)[: 1 if quick else 3]:
         for name, config in EXPLORING.items():
-            told(f"{game.name}: {name}")
+            on_progress(f"{game.name}: {name}")
             yield game.name, name, mean_score(game, seeds, partial(play, config=config))
 
 
-def games(quick: bool, told: Callable[[str], None]) -> list[Game]:
+def games(quick: bool, on_progress: Callable[[str], None]) -> list[Game]:
     """Return the games that can be played here."""
     found = []
     if find_spec("sklearn") is None:
-        told("digits are left out: scikit-learn is not installed, pip install 'coterie[experiments]'")
+        on_progress("digits are left out: scikit-learn is not installed, pip install 'coterie[experiments]'")
     else:
         found.append(Game("digits", False, lambda seed: digits(seed, 1 if quick else 3)))
     try:
@@ -123,7 +123,7 @@ def games(quick: bool, told: Callable[[str], None]) -> list[Game]:
             Game("MovieLens, repeated lists", True, lambda seed: repeated_lists(ratings, seed, repeated)),
         ]
     except CoterieError as error:
-        told(f"MovieLens is left out: {error}")
+        on_progress(f"MovieLens is left out: {error}")
     n = 1_500 if quick else 8_000
     found.append(Game("coffee", False, lambda seed: coffee(seed, n)))
     found.append(Game("food", True, lambda seed: food(seed, n)))

@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from coterie.bench.rows import best_of, peak_resident
+from coterie.bench.measuring import best_of, peak_resident
 from coterie.bench.service.loadtest import CONTEXTS, action_features, context_features
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.bandit import Bandit
@@ -51,15 +51,15 @@ class Figures(Struct, frozen=True):
     reward: float
 
 
-def measure(users: int, told: Any = None) -> Figures:
+def measure(users: int, on_progress: Any = None) -> Figures:
     """Fill a store, start from it, and measure."""
     spawn = multiprocessing.get_context("spawn")
     found: Any = None
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "many.db"
         for work, name in ((fill, "filling the store"), (figures, "measuring")):
-            if told is not None:
-                told(f"{users:,} users: {name}")
+            if on_progress is not None:
+                on_progress(f"{users:,} users: {name}")
             with ProcessPoolExecutor(1, spawn) as process:
                 found = process.submit(work, str(path), users).result()
     return found  # type: ignore[no-any-return]

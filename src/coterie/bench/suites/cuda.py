@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.bench.rows import Row, at_most, best_of, no_limit
+from coterie.bench.measuring import Row, at_most, best_of, no_limit
 from coterie.errors import MissingExtraError
 from coterie.models import make_models
 from coterie.models.files import pack_ids
@@ -20,7 +20,7 @@ SUITE = "cuda"
 ONE_CORE = 50_000  # users of the models in this process
 
 
-def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
+def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
     """Measure a million users and ten million on the first GPU, and many runs side by side."""
     if find_spec("jax") is None:
         raise MissingExtraError("this needs jax: pip install 'coterie[gpu]', and 'jax[cuda13]' for the GPU")
@@ -28,9 +28,9 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
     from coterie.engines.device.blocks import find_device
 
     gpu = find_device(None)
-    told("one core")
+    on_progress("one core")
     core = one_core(2_000 if quick else ONE_CORE)
-    for cost in measure.costs(gpu, measure.QUICK if quick else measure.Sizes(), told):
+    for cost in measure.costs(gpu, measure.QUICK if quick else measure.Sizes(), on_progress):
         value = 1e3 * cost.seconds
         against = "" if cost.limit is None else f"{1e3 * cost.limit:g} ms"
         keeps = no_limit(1.0) if cost.limit is None or quick else at_most(1, cost.seconds / cost.limit)

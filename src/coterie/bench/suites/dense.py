@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from coterie import CAB
 from coterie.arrays import Floats
-from coterie.bench.rows import Row, at_least, at_most, best_of, no_limit, one_by_one, unit_vectors
+from coterie.bench.measuring import Row, at_least, at_most, best_of, no_limit, one_by_one, unit_vectors
 from coterie.policies.base.batch import Batch
 
 USERS, FEATURES, CANDIDATES = 1892, 25, 25
@@ -16,14 +16,14 @@ PAIRS = FEATURES * (FEATURES + 1) // 2
 ALPHA = 0.1
 
 
-def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
+def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
     """Measure a round of the compiled loop against its arithmetic, NumPy, sharing, and the Python calls."""
     rate = product_rate()
     arithmetic = USERS * CANDIDATES * PAIRS / rate  # seconds
     repeats = 3 if quick else 9
     rounds = 200 if quick else 500
 
-    told("one round, one user updated")
+    on_progress("one round, one user updated")
     alone, batch = prepare(gamma=0.0, n_rounds=rounds)
     alone.run(batch)
     one = best_of(repeats, lambda: alone.run(batch)) / rounds
@@ -31,18 +31,18 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
     keeps = at_most(1.6, one / arithmetic)
     yield Row("dense", "a round against its arithmetic", 1e3 * one, "ms", against, **keeps)
 
-    told("the same round in NumPy")
+    on_progress("the same round in NumPy")
     checked = 200 if quick else 5000
     policy, compared = prepare(gamma=0.0, n_rounds=checked)
     transcription = Transcription(policy)
     slow = best_of(3, lambda: [transcription.play(compared, t) for t in range(10)]) / 10
-    same = identical(checked, told)
+    same = identical(checked, on_progress)
     yield Row(
         "dense", f"NumPy with einsum against a round; {same} of {checked} choices equal", 1e3 * slow, "ms",
         "a round of the compiled loop", **(at_least(8, slow / one) | ({} if same == checked else {"holds": False})),
     )  # fmt: skip
 
-    told("one round, many users updated")
+    on_progress("one round, many users updated")
     together, shared = prepare(gamma=2.0, n_rounds=rounds)
     together.run(shared)
     outcome = together.run(shared)
@@ -54,13 +54,13 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
         1e3 * many, "ms", "a round that updates one", **at_most(1.5, float((many - memory) / one)),
     )  # fmt: skip
 
-    told("one call of choose and one of learn")
+    on_progress("one call of choose and one of learn")
     calls, batch = prepare(gamma=0.0, n_rounds=rounds)
     python = min(one_by_one(calls, batch) for _ in range(repeats))
     yield Row("dense", "choose and learn from Python", 1e3 * python, "ms", "a round of the compiled loop",
               **at_most(1.2, python / one))  # fmt: skip
 
-    told("64 users at once")
+    on_progress("64 users at once")
     users = list(batch.users[:64])
     lists = [batch.items[row] for row in batch.candidates[:64]]
     each = best_of(repeats, lambda: calls.choose_many(users, lists)) / 64
@@ -131,7 +131,7 @@ class Transcription:
         return k
 
 
-def identical(n_rounds: int, told: Callable[[str], None]) -> int:
+def identical(n_rounds: int, on_progress: Callable[[str], None]) -> int:
     """Return how many choices the compiled loop and the transcription have in common."""
     policy, batch = prepare(gamma=0.0, n_rounds=n_rounds)
     twin = Transcription(policy)
@@ -140,5 +140,5 @@ def identical(n_rounds: int, told: Callable[[str], None]) -> int:
     for t in range(n_rounds):
         same += twin.play(batch, t) == choice[t]
         if t % 500 == 499:
-            told(f"comparing choices: {t + 1} of {n_rounds}")
+            on_progress(f"comparing choices: {t + 1} of {n_rounds}")
     return same

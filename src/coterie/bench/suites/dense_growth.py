@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from coterie import CAB
-from coterie.bench.rows import Row, best_of, growth_rows, unit_vectors
+from coterie.bench.measuring import Row, best_of, growth_rows, unit_vectors
 from coterie.bench.suites.dense import CANDIDATES, FEATURES, USERS, random_batch
 
 
-def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
+def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
     """Measure rounds of dense CAB around LastFM's size, and fit the exponents."""
     timed = 40 if quick else 200
     for name, sizes in (
@@ -20,7 +20,7 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
     ):
         costs = []
         for size in sizes:
-            told(f"dense: {name} = {size:,}")
+            on_progress(f"dense: {name} = {size:,}")
             costs.append(cost_of(timed, **{name: size}))
         yield from growth_rows("dense", name, sizes, costs, "µs/round", limit=None)
 

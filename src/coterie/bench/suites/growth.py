@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator
 
 from coterie import CAB
 from coterie.bench.click_log import Clicks
-from coterie.bench.rows import Row, growth_rows
+from coterie.bench.measuring import Row, growth_rows
 from coterie.bench.suites import dense_growth
 from coterie.experiments.run.replay import replay
 
 USERS, ITEMS, CANDIDATES = 10_000, 105, 15
 
 
-def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
+def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
     """Measure the cost of one-hot CAB's records and of dense CAB's rounds, and fit the exponents."""
     records = 500_000 if quick else 2_000_000
     cost_of(records // 10)  # compiled before it is timed
@@ -24,10 +24,10 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
     ):
         costs = []
         for value in values:
-            told(f"one-hot: {name} = {value:,}")
+            on_progress(f"one-hot: {name} = {value:,}")
             costs.append(cost_of(value) if name == "records" else cost_of(records, **{name: value}))
         yield from growth_rows("one-hot", name, values, costs, "µs/record", limit)
-    yield from dense_growth.rows(quick, told)
+    yield from dense_growth.rows(quick, on_progress)
 
 
 def cost_of(

@@ -14,7 +14,7 @@ import numpy as np
 
 from coterie import CAB, VW, Hierarchical
 from coterie.bench.crowd import CANDIDATES, FEATURES, Crowd
-from coterie.bench.rows import Row, at_least, at_most, best_of, no_limit
+from coterie.bench.measuring import Row, at_least, at_most, best_of, no_limit
 from coterie.bench.suites import hierarchical_growth
 from coterie.policies.base.batch import Batch
 from coterie.policies.vw import FIXED, SETTINGS
@@ -24,27 +24,27 @@ USERS, ROUNDS, PART = 1892, 50_000, 2_500
 SETTING = "squarecb"
 
 
-def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
+def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
     """Measure a run at LastFM's size, then growth, the slowest call and memory."""
     n_rounds = 2 * PART if quick else ROUNDS
     crowd = Crowd()
     compile_all(crowd)
     parts = [crowd.batch(crowd.rng.integers(USERS, size=PART), CANDIDATES) for _ in range(n_rounds // PART)]
-    told(f"{n_rounds:,} rounds at LastFM's size: Hierarchical")
+    on_progress(f"{n_rounds:,} rounds at LastFM's size: Hierarchical")
     ours = seconds_by_part(Hierarchical(n_features=FEATURES), parts)
-    told(f"{n_rounds:,} rounds at LastFM's size: CAB")
+    on_progress(f"{n_rounds:,} rounds at LastFM's size: CAB")
     cab = seconds_by_part(CAB(n_features=FEATURES, alpha=0.1, gamma=0.0), parts)
     yield from against_cab(ours, cab, limited=not quick)
     if find_spec("vowpalwabbit") is None:
-        told("Vowpal Wabbit is left out: pip install 'coterie[rivals]'")
+        on_progress("Vowpal Wabbit is left out: pip install 'coterie[rivals]'")
     else:
-        told(f"{n_rounds:,} rounds at LastFM's size: Vowpal Wabbit")
+        on_progress(f"{n_rounds:,} rounds at LastFM's size: Vowpal Wabbit")
         loop = Plain(parts[0])
         plain = sum(loop.seconds(part) for part in parts)
-        told(f"{n_rounds:,} rounds at LastFM's size: Vowpal Wabbit in our own loop")
+        on_progress(f"{n_rounds:,} rounds at LastFM's size: Vowpal Wabbit in our own loop")
         tuned = sum(seconds_by_part(VW(n_features=FEATURES, setting=SETTING), parts))
         yield from against_vw(sum(ours), plain, tuned, n_rounds, limited=not quick)
-    yield from hierarchical_growth.rows(quick, told)
+    yield from hierarchical_growth.rows(quick, on_progress)
 
 
 def compile_all(crowd: Crowd) -> None:

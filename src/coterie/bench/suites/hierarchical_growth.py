@@ -22,7 +22,7 @@ import numpy as np
 
 from coterie import Hierarchical
 from coterie.bench.crowd import CANDIDATES, FEATURES, Crowd, name
-from coterie.bench.rows import Row, at_most, best_of, fit, no_limit, peak_resident
+from coterie.bench.measuring import Row, at_most, best_of, fit, no_limit, peak_resident
 from coterie.models.hierarchy.refit import split
 from coterie.models.roster import Roster
 
@@ -43,7 +43,7 @@ class Slowest(NamedTuple):
 NEWCOMERS = 50_000  # beyond the next power of two, where doubling arrays would be copied
 
 
-def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
+def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
     """Let a policy grow to a million users, or to 10,000, and measure at several sizes."""
     sizes = (1_000, 10_000) if quick else (1_000, 10_000, 100_000, 1_000_000)
     crowd, policy = Crowd(), Hierarchical(n_features=FEATURES)
@@ -51,16 +51,16 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
     before = resident()
     costs: list[float] = []
     for size in sizes:
-        fill(policy, crowd, size, told)
-        told(f"rounds with {size:,} users")
+        fill(policy, crowd, size, on_progress)
+        on_progress(f"rounds with {size:,} users")
         if size == sizes[-1]:
             gc.collect()
             held = (resident() - before) / size
         costs.append(seconds_of_a_round(policy, crowd))
     yield from growth(sizes, costs, limited=not quick)
-    told(f"single calls with {sizes[-1]:,} users")
-    yield from slowest_rows(slowest_calls(policy, crowd, told), f"{sizes[-1]:,} users")
-    told("more users than there is room for")
+    on_progress(f"single calls with {sizes[-1]:,} users")
+    yield from slowest_rows(slowest_calls(policy, crowd, on_progress), f"{sizes[-1]:,} users")
+    on_progress("more users than there is room for")
     joining = NEWCOMERS // (100 if quick else 1)
     wait = slowest_newcomer(policy, crowd, joining)
     peak = (peak_resident() - before) / len(policy.users)
@@ -76,10 +76,10 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
         yield Row(SUITE, what, peak, "bytes", "6 KiB", **no_limit(peak / LIMIT_BYTES))
 
 
-def fill(policy: Hierarchical, crowd: Crowd, size: int, told: Callable[[str], None]) -> None:
+def fill(policy: Hierarchical, crowd: Crowd, size: int, on_progress: Callable[[str], None]) -> None:
     """Add users until there are `size`, each with one payoff."""
     for first in range(len(policy.users), size, FILL):
-        told(f"{first:,} of {size:,} users")
+        on_progress(f"{first:,} of {size:,} users")
         policy.run(crowd.batch(np.arange(first, min(first + FILL, size)), 1))
 
 
@@ -106,7 +106,7 @@ def growth(sizes: tuple[int, ...], costs: list[float], limited: bool) -> Iterato
 
 
 def slowest_calls(
-    policy: Hierarchical, crowd: Crowd, told: Callable[[str], None], calls: int = CALLS
+    policy: Hierarchical, crowd: Crowd, on_progress: Callable[[str], None], calls: int = CALLS
 ) -> Slowest:
     """Return the longest call of `choose` and of `learn`, in processor time, around the ends of three passes."""
     population, n_users = policy._model.many, len(policy.users)
@@ -116,7 +116,7 @@ def slowest_calls(
     for _ in range(3):
         left = (n_users - int(place[at.CURSOR])) // at.VISITS - calls
         for first in range(0, left, FILL):
-            told(f"{first:,} of {left:,} payoffs to the end of a pass")
+            on_progress(f"{first:,} of {left:,} payoffs to the end of a pass")
             size = min(FILL, left - first)
             policy.run(crowd.batch(crowd.rng.integers(n_users, size=size), 1))
         phase = int(place[at.PHASE])

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from coterie import CAB
 from coterie.bench.click_log import Clicks, Log
 from coterie.bench.direct import Direct
-from coterie.bench.rows import Row, at_least, at_most, best_of, no_limit, peak_resident
+from coterie.bench.measuring import Row, at_least, at_most, best_of, no_limit, peak_resident
 from coterie.experiments.run.replay import Replay, replay
 
 ALPHAS = (0.01, 0.05, 0.1, 0.2)
@@ -24,16 +24,16 @@ MILLION = {"n_users": 1_000_000, "n_items": 5_000, "n_candidates": 1}
 DIRECT = "the direct loop over users, compiled by the same compiler"
 
 
-def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
+def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
     """Measure late in a Tuenti-sized replay at several α, then the memory of two large ones."""
     for alpha in ALPHAS:
-        yield from late(alpha, 1_000_000 if quick else 15_000_000, told)
+        yield from late(alpha, 1_000_000 if quick else 15_000_000, on_progress)
     tenth = 10 if quick else 1
     for name, size, records, limit in (
         ("Avazu's size", AVAZU, 22_000_000 // tenth, 4),
         ("a million users, every record kept", MILLION, 20_000_000 // tenth, 8),
     ):
-        told(f"{name}: {records:,} records in a process of its own")
+        on_progress(f"{name}: {records:,} records in a process of its own")
         found = peak(size, records)
         what = (
             f"peak memory at {name}, {records:,} records, {found['kept']:,} kept, in {found['seconds']:.0f} s"
@@ -42,19 +42,19 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
         yield Row("onehot", what, found["peak"], "GiB", f"{limit} GiB", **keeps)
 
 
-def late(alpha: float, records: int, told: Callable[[str], None]) -> Iterator[Row]:
+def late(alpha: float, records: int, on_progress: Callable[[str], None]) -> Iterator[Row]:
     """Replay a Tuenti-sized log; at its end, time both loops on the same records from the same state."""
     world, compared = Clicks(**TUENTI), min(20_000, records // 200)
     policy = CAB(one_hot=True, alpha=alpha, gamma=GAMMA)
     began = time.thread_time()
     for done, log in enumerate(world.records(records)):
         if done % 16 == 0:
-            told(f"α = {alpha:g}: {done * len(log.users):,} of {records:,} records")
+            on_progress(f"α = {alpha:g}: {done * len(log.users):,} of {records:,} records")
         replay(policy, *log)
     whole = time.thread_time() - began
     drawing = best_of(1, lambda: list(islice(world.records(records), 1))) * (records / (1 << 18))
 
-    told(f"α = {alpha:g}: the direct loop")
+    on_progress(f"α = {alpha:g}: the direct loop")
     active = len(policy.users)
     (log,) = world.records(compared, seed=2)
     saved, learned = policy.tensors(), policy.learned

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie import CLUB, SCLUB, DynUCB, LinUCB, Policy, Random
-from coterie.bench.rows import Row, at_least, at_most, best_of, no_limit, one_by_one, unit_vectors
+from coterie.bench.measuring import Row, at_least, at_most, best_of, no_limit, one_by_one, unit_vectors
 from coterie.policies.base.batch import Batch
 
 FEATURES, CANDIDATES, GROUPS = 25, 25, 10
@@ -26,13 +26,13 @@ PROMISED = ("CLUB", "SCLUB", "DynUCB")
 WAITS = 3  # a round calls choose, which calls decide, and learn
 
 
-def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
+def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
     """Measure a round with many users, against one with a tenth of them, and in the compiled loop."""
     visits = 2 if quick else 8
     for name, make in MAKERS.items():
         costs = {}
         for n_users in (FEW, MANY):
-            told(f"{name}: {n_users:,} users, {visits} visits each before the clock starts")
+            on_progress(f"{name}: {n_users:,} users, {visits} visits each before the clock starts")
             policy, batches = prepare(make(), n_users, visits)
             costs[n_users] = min(one_by_one(policy, batch) for batch in batches)
         speed = 1 / costs[MANY]

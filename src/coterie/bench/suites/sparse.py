@@ -14,7 +14,7 @@ from typing import Any, final
 
 import numpy as np
 
-from coterie.bench.rows import Row, at_most, no_limit
+from coterie.bench.measuring import Row, at_most, no_limit
 from coterie.data.rounds import Round
 from coterie.data.worlds.sparse_world import SparseWorld
 from coterie.policies import CAB, LinUCB, Policy, SparseCAB
@@ -38,7 +38,7 @@ class Played:
         return held_bytes(self.policy) / 1e6
 
 
-def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
+def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
     """Play 10,000 rounds at d = 2,000, or 1,500 at d = 400, and yield the results. CAB takes long."""
     small: dict[str, Any] = {"n_features": 400, "n_users": 8, "clusters_per_family": 2, "n_candidates": 10}
     world = SparseWorld(**small) if quick else SparseWorld()
@@ -48,7 +48,7 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
     for number, sent in enumerate(world.rounds(n_rounds), 1):
         play(played, [sent])
         if number % (n_rounds // 100) == 0:
-            told(f"{number:,} of {n_rounds:,} rounds in a sparse world")
+            on_progress(f"{number:,} of {n_rounds:,} rounds in a sparse world")
     yield from compared(played, time_limit=None if quick else 0.1)
 
 

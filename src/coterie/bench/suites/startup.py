@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from coterie.bench.rows import Row
+from coterie.bench.measuring import Row
 
 IMPORT = "import coterie"
 DECIDE = """
@@ -52,9 +52,9 @@ print(policy.explain("zoe", ["rock", "news"]))
 """
 
 
-def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
+def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
     """Time new processes; the interpreter's own start is subtracted."""
-    told("starting fresh processes")
+    on_progress("starting fresh processes")
     seconds(DECIDE)  # fills the compilation cache if it is cold
     times = 3 if quick else 7
     bare = min(seconds("pass") for _ in range(times))
@@ -63,7 +63,7 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
         took = min(seconds(code) for _ in range(times)) - bare
         yield _row(name, took, most, numpy)
 
-    told("without machine code")
+    on_progress("without machine code")
     for name, code, most in (
         ("import, first choose and first learn of every policy, without machine code", EVERY, 5),
         ("the ten lines of the README, without machine code", FIRST_PAGE, 8),
@@ -78,7 +78,7 @@ def rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
         name = "the ten lines of the README, compiled before the first answer"
         yield Row("startup", name, compiled, "s", "import numpy", compiled / numpy, None, None)
 
-    told("a cache directory that cannot be written")
+    on_progress("a cache directory that cannot be written")
     with tempfile.TemporaryDirectory() as folder:
         locked = Path(folder) / "cache"
         locked.mkdir()

@@ -7,11 +7,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from coterie.experiments import Plan
-from coterie.experiments.run.parallel import Told
+from coterie.experiments.run.parallel import OnProgress
 
 
 @contextmanager
-def bars(plan: Plan, console: Console) -> Iterator[Told]:
+def bars(plan: Plan, console: Console) -> Iterator[OnProgress]:
     """Show bars on `console`, and yield a function that takes the rounds done of each run."""
     columns = (
         TextColumn("{task.description}"),
@@ -25,10 +25,10 @@ def bars(plan: Plan, console: Console) -> Iterator[Told]:
         totals = zip(plan.specs, n_runs, strict=True)
         tasks = [progress.add_task(spec.title, total=plan.n_rounds * n) for spec, n in totals]
 
-        def told(done: Sequence[int]) -> None:
+        def on_progress(done: Sequence[int]) -> None:
             first = 0
             for task, n in zip(tasks, n_runs, strict=True):
                 progress.update(task, completed=sum(done[first : first + n]))
                 first += n
 
-        yield told
+        yield on_progress

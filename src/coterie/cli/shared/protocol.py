@@ -16,7 +16,7 @@ from coterie.cli.shared.tables import result_table
 from coterie.experiments import Plan, Spec
 from coterie.experiments.report.evidence import final_table, warnings, write_evidence
 from coterie.experiments.report.words import columns, headline, reason
-from coterie.experiments.run.parallel import Told, Workers
+from coterie.experiments.run.parallel import OnProgress, Workers
 from coterie.experiments.study.protocol import PAPER_RUNS, QUICK_RUNS, Protocol, run_protocol
 from coterie.experiments.study.reproduce import Evidence, title_of
 from coterie.experiments.study.reproduce import reproduce as do_all
@@ -76,7 +76,7 @@ def do(
 
 
 @contextmanager
-def _bars(protocol: Protocol, console: Console) -> Iterator[tuple[Told, Any]]:
+def _bars(protocol: Protocol, console: Console) -> Iterator[tuple[OnProgress, Any]]:
     """Show a bar for tuning and one for the reported runs, with the time left."""
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
@@ -90,7 +90,7 @@ def _bars(protocol: Protocol, console: Console) -> Iterator[tuple[Told, Any]]:
         def tuning(done: Sequence[int]) -> None:
             progress.update(first, completed=sum(done))
 
-        def reporting(plan: Plan) -> Told:
+        def reporting(plan: Plan) -> OnProgress:
             progress.update(first, completed=max(n_tasks * protocol.n_tuned, 1))
             progress.start_task(second)
             return lambda done: progress.update(second, completed=sum(done))

@@ -33,10 +33,10 @@ def advise(
     per item and how much they differ, and tests on held-out records whether other users' feedback helps to
     predict a user's payoffs, and which policy predicts them best.
     """
-    from coterie.theory.advice import advise as look_into
+    from coterie.theory.advice import advise as judge
     from coterie.theory.pages.advice_page import write_advice
 
-    advice = look_into(_records(log, data, seed), name=Path(log).name, splits=splits, seed=seed)
+    advice = judge(_records(log, data, seed), name=Path(log).name, splits=splits, seed=seed)
     page = write_advice(advice, out / "advice.html")
     numbers = json.dumps(advice.numbers(), indent=2)
     (out / "advice.json").write_text(numbers)

@@ -13,8 +13,8 @@ from rich.text import Text
 from threadpoolctl import threadpool_limits
 
 from coterie.bench import SUITES, describe_machine, run_suites, write_rows
+from coterie.bench.measuring import Row, at_most, no_limit
 from coterie.bench.plots import draw_growth
-from coterie.bench.rows import Row, at_most, no_limit
 from coterie.cli.shared.extras import need_service
 from coterie.cli.shared.options import JsonOption
 
@@ -77,19 +77,21 @@ def bench(
         raise typer.Exit(1)
 
 
-def _rows(suites: list[str], quick: bool, told: Callable[[str], None], notes: Console) -> Iterator[Row]:
+def _rows(
+    suites: list[str], quick: bool, on_progress: Callable[[str], None], notes: Console
+) -> Iterator[Row]:
     speed = [name for name in suites if name not in (DECISIONS, SIZES, SNAPSHOTS)]
     if speed or not suites:
-        yield from run_suites(speed, quick, told)
+        yield from run_suites(speed, quick, on_progress)
     if DECISIONS in suites:
-        yield from decision_rows(quick, told, lambda text: notes.print(text, markup=False))
+        yield from decision_rows(quick, on_progress, lambda text: notes.print(text, markup=False))
     if SNAPSHOTS in suites:
-        yield from snapshot_rows(quick, told)
+        yield from snapshot_rows(quick, on_progress)
     if SIZES in suites:
-        yield from size_rows(quick, told)
+        yield from size_rows(quick, on_progress)
 
 
-def size_rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
+def size_rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
     """Yield the bytes of a decision between 20 actions, with a reward for every second one."""
     need_service()
     from coterie.bench.service.sizes import measure
@@ -97,7 +99,7 @@ def size_rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
 
     for features in (False, True):
         what = "with features" if features else "with ids"
-        told(f"decisions {what}")
+        on_progress(f"decisions {what}")
         found = measure(features, 2_000 if quick else 20_000)
         for name, value, against, reference, limit in (
             ("in the log", found.log, "before it is compressed", found.plain, 0.6),
@@ -112,12 +114,12 @@ def size_rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
             )
 
 
-def snapshot_rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
+def snapshot_rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
     """Yield the cost of many users: 20,000 if quick, else a million."""
     need_service()
     from coterie.bench.service.many_users import measure
 
-    few, many = measure(100, told), measure(20_000 if quick else 1_000_000, told)
+    few, many = measure(100, on_progress), measure(20_000 if quick else 1_000_000, on_progress)
     users = f"{many.users:,} users"
 
     def row(name: str, value: float, unit: str, against: str, **rest: Any) -> Row:
@@ -150,13 +152,15 @@ def snapshot_rows(quick: bool, told: Callable[[str], None]) -> Iterator[Row]:
         yield row(f"{what}, {users}", 1e6 * value, "µs of processor time", against, **limit)
 
 
-def decision_rows(quick: bool, told: Callable[[str], None], left_out: Callable[[str], None]) -> Iterator[Row]:
+def decision_rows(
+    quick: bool, on_progress: Callable[[str], None], left_out: Callable[[str], None]
+) -> Iterator[Row]:
     """Yield the payoffs of the service's decisions against Vowpal Wabbit's best setting, then ways to explore."""
     need_service()
     from coterie.bench.service.decisions import exploring, results
 
     def tell(text: str) -> None:
-        (left_out if "left out" in text else told)(text)
+        (left_out if "left out" in text else on_progress)(text)
 
     for one in results(quick, tell):
         unit = "of a random choice's regret" if one.by_regret else "earned a round"
@@ -167,7 +171,7 @@ def decision_rows(quick: bool, told: Callable[[str], None], left_out: Callable[[
         yield Row(DECISIONS, one.game, ours, unit, against, ratio, limit, holds)
         if one.game == "digits":
             yield Row(DECISIONS, "digits, right answers", ours, unit, "0.80", ours / 0.8, ">= 1", ours >= 0.8)
-    for game, way, score in exploring(quick, told):
+    for game, way, score in exploring(quick, on_progress):
         unit = "of a random choice's regret" if "MovieLens" in game else "earned a round"
         against = "share of the rounds that the log is worth to evaluate a uniform choice"
         name = f"{game}, exploring by {way}"

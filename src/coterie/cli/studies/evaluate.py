@@ -59,7 +59,7 @@ def evaluate(
     while its service runs.
     """
     from coterie.evaluation import as_json, open_interactions, write_evaluation
-    from coterie.evaluation import evaluate as look_into
+    from coterie.evaluation import evaluate as evaluate_log
     from coterie.evaluation.words import COLUMNS, headline, lead, short_table
     from coterie.report.page import count
 
@@ -67,13 +67,13 @@ def evaluate(
     named = make_policies(policies, opened, seed)
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("replaying", total=len(opened.interactions))
-        found = look_into(
+        found = evaluate_log(
             opened,
             named,
             level=level,
             clip=clip,
             rewards=rewards,
-            told=lambda done, _: progress.update(task, completed=done),
+            on_progress=lambda done, _: progress.update(task, completed=done),
         )
     page = write_evaluation(found, out / "evaluation.html")
     numbers = json.dumps(as_json(found), indent=2)

@@ -15,7 +15,7 @@ import numpy as np
 from coterie.engines.device.kernels import Block
 from coterie.engines.device.runs import Runs, Setting
 from coterie.experiments.run import parallel
-from coterie.experiments.run.parallel import StoppedError, Task, Told, Work, Workers
+from coterie.experiments.run.parallel import OnProgress, StoppedError, Task, Work, Workers
 from coterie.experiments.run.runs import Run
 from coterie.models.batches import names_of
 from coterie.models.files import pack_ids, unpack_ids
@@ -31,13 +31,13 @@ def on_device(device: Any) -> Workers:
     return partial(_record_all, device)
 
 
-def _record_all(device: Any, tasks: Sequence[Task], told: Told, work: Work) -> None:
+def _record_all(device: Any, tasks: Sequence[Task], on_progress: OnProgress, work: Work) -> None:
     counts = [0] * len(tasks)
 
-    def some_told(numbers: Sequence[int], done: Sequence[int]) -> None:
+    def some_progress(numbers: Sequence[int], done: Sequence[int]) -> None:
         for number, rounds in zip(numbers, done, strict=True):
             counts[number] = rounds
-        told(counts)
+        on_progress(counts)
 
     together: dict[tuple[int, int], list[int]] = {}  # by the shape of their models
     others: list[int] = []
@@ -47,9 +47,9 @@ def _record_all(device: Any, tasks: Sequence[Task], told: Told, work: Work) -> N
     for shape, numbers in together.items():
         for first in range(0, len(numbers), MOST):
             some = numbers[first : first + MOST]
-            _play_together(device, shape, [tasks[k] for k in some], partial(some_told, some), work)
+            _play_together(device, shape, [tasks[k] for k in some], partial(some_progress, some), work)
     if others:
-        parallel.record_all([tasks[k] for k in others], partial(some_told, others), None, work)
+        parallel.record_all([tasks[k] for k in others], partial(some_progress, others), None, work)
 
 
 def shape_of(run: Run) -> tuple[int, int] | None:
@@ -65,7 +65,7 @@ def shape_of(run: Run) -> tuple[int, int] | None:
 
 
 def _play_together(
-    device: Any, shape: tuple[int, int], tasks: Sequence[Task], told: Told, work: Work
+    device: Any, shape: tuple[int, int], tasks: Sequence[Task], on_progress: OnProgress, work: Work
 ) -> None:
     barrier = _Barrier(device, shape, tasks)
     counts = [0] * len(tasks)
@@ -90,7 +90,7 @@ def _play_together(
         for thread in threads:
             while thread.is_alive():
                 thread.join(PAUSE)
-                told(counts)
+                on_progress(counts)
     finally:
         barrier.stop()
         for thread in threads:

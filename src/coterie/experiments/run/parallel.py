@@ -16,9 +16,9 @@ from coterie.experiments.run.runs import Run
 from coterie.models.threads import ONE_THREAD
 
 Task = tuple[Run, Path]
-Told = Callable[[Sequence[int]], None]
+OnProgress = Callable[[Sequence[int]], None]
 Work = Callable[..., None]  # takes a run, a path and the keywords `tick` and `placed`, like `record`
-Workers = Callable[[Sequence[Task], Told, Work], None]  # records runs elsewhere, see `on_device`
+Workers = Callable[[Sequence[Task], OnProgress, Work], None]  # records runs elsewhere, see `on_device`
 STOP = -1  # instead of a count: workers must stop
 
 # Several workers with several BLAS threads each would compete for the cores.
@@ -26,21 +26,21 @@ STOP = -1  # instead of a count: workers must stop
 
 def record_all(
     tasks: Sequence[Task],
-    told: Told = lambda done: None,
+    on_progress: OnProgress = lambda done: None,
     workers: int | Workers | None = None,
     work: Work = record,
 ) -> None:
-    """Record every run, or do other `work` on it. `told` is called with the rounds done of each run.
+    """Record every run, or do other `work` on it. `on_progress` is called with the rounds done of each run.
 
     With one worker all runs are played in this process; by default there is one process per core; `workers`
     may also be those of a GPU. An interrupt (Ctrl-C) stops all workers; the next call continues.
     """
     if callable(workers):
-        workers(tasks, told, work)
+        workers(tasks, on_progress, work)
         return
     workers = min(workers or os.cpu_count() or 1, len(tasks))
     if workers <= 1:
-        _record_here(tasks, told, work)
+        _record_here(tasks, on_progress, work)
         return
     context = get_context("spawn")  # fork would copy locks of threads that no longer exist
     counts = context.Array("q", len(tasks) + 1, lock=False)  # the last one says STOP
@@ -49,7 +49,7 @@ def record_all(
         try:
             while waiting:
                 done, waiting = wait(waiting, timeout=0.1)
-                told(counts[:-1])
+                on_progress(counts[:-1])
                 for future in done:
                     future.result()
         except BaseException:
@@ -71,13 +71,13 @@ def in_turns(tasks: Sequence[Task]) -> list[int]:
     return [number for _, number in sorted(turns)]
 
 
-def _record_here(tasks: Sequence[Task], told: Told, work: Work) -> None:
+def _record_here(tasks: Sequence[Task], on_progress: OnProgress, work: Work) -> None:
     counts = [0] * len(tasks)
     for number, (run, path) in enumerate(tasks):
 
         def tick(done: int, number: int = number) -> None:
             counts[number] = done
-            told(counts)
+            on_progress(counts)
 
         work(run, path, tick=tick)
         tick(run.n_rounds)

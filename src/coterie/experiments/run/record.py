@@ -8,7 +8,9 @@ uninterrupted run byte for byte.
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,6 @@ import pyarrow.parquet as pq
 
 from coterie.errors import FileError
 from coterie.experiments.run.batches import play_blocks
-from coterie.experiments.run.lock import locked
 from coterie.experiments.run.play import Row, play
 from coterie.experiments.run.runs import Run
 from coterie.experiments.run.trace import as_table, read_header, write_trace
@@ -129,3 +130,27 @@ def _ticking(rows: Iterator[Row], tick: Callable[[int], None]) -> Iterator[Row]:
         yield row
         if (row.round + 1) % TICK == 0:
             tick(row.round + 1)
+
+
+try:
+    import fcntl
+except ImportError:  # not on Windows: there, the user must run one comparison per folder
+    fcntl = None  # type: ignore[assignment]
+
+
+@contextmanager
+def locked(path: Path, timeout: float = 10.0) -> Iterator[None]:
+    """Hold the lock at `path`; wait for another holder up to `timeout` seconds."""
+    with path.open("a") as file:
+        until = time.monotonic() + timeout
+        while fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise FileError(
+                        f"another process is recording {path.parent}; wait until it ends"
+                    ) from None
+                time.sleep(0.05)
+        yield

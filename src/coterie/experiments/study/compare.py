@@ -11,7 +11,7 @@ import polars as pl
 
 from coterie.errors import ParameterError
 from coterie.evaluation.verdict import FIRST_RUNS, LEVEL, Rate, Runs, chance_of_best, is_ahead, level_at, rate
-from coterie.experiments.run.parallel import Task, Told, Workers, record_all
+from coterie.experiments.run.parallel import OnProgress, Task, Workers, record_all
 from coterie.experiments.run.record import policy_path
 from coterie.experiments.run.runs import Run
 from coterie.experiments.run.specs import Spec
@@ -140,22 +140,24 @@ class Comparison:
         return sum(len(found) - 1 for found in self.hindsight.values())
 
 
-def compare(plan: Plan, told: Told = lambda done: None, workers: int | Workers | None = None) -> Comparison:
-    """Play the runs not played yet, and return the results. `told` is called with the rounds done of each run."""
-    record_all(plan.all_tasks(), told, workers)
+def compare(
+    plan: Plan, on_progress: OnProgress = lambda done: None, workers: int | Workers | None = None
+) -> Comparison:
+    """Play the runs not played yet, and return the results. `on_progress` is given the rounds done of each run."""
+    record_all(plan.all_tasks(), on_progress, workers)
     return read_comparison(plan)
 
 
 def compare_until_clear(
     plan: Plan,
     most_runs: int,
-    bars: Callable[[Plan], AbstractContextManager[Told]],
+    bars: Callable[[Plan], AbstractContextManager[OnProgress]],
     workers: int | Workers | None = None,
 ) -> Comparison:
     """Compare with the plan's runs and, while there is no clear winner, with twice as many, up to `most_runs`."""
     while True:
-        with bars(plan) as told:
-            found = compare(plan, told, workers)
+        with bars(plan) as on_progress:
+            found = compare(plan, on_progress, workers)
         if plan.is_log or len(plan.specs) == 1 or 2 * plan.n_runs > most_runs or found.is_clear:
             return found
         plan = replace(plan, n_runs=2 * plan.n_runs)

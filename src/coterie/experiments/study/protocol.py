@@ -13,7 +13,7 @@ import polars as pl
 
 from coterie.data.datasets import part_of
 from coterie.errors import ParameterError
-from coterie.experiments.run.parallel import Task, Told, Workers, record_all
+from coterie.experiments.run.parallel import OnProgress, Task, Workers, record_all
 from coterie.experiments.run.runs import Run
 from coterie.experiments.run.specs import Spec
 from coterie.experiments.study.compare import Comparison, Plan, compare
@@ -108,10 +108,10 @@ class Protocol:
             found.append((one, [(run, (folder / run.file_name()).with_suffix(".json")) for run in runs]))
         return found
 
-    def tune(self, told: Told = lambda done: None, workers: int | Workers | None = None) -> None:
+    def tune(self, on_progress: OnProgress = lambda done: None, workers: int | Workers | None = None) -> None:
         """Play the tuning runs that have not been played yet."""
         tasks = [task for spec in self.specs for _, own in self.tuning_tasks(spec) for task in own]
-        record_all(tasks, told, workers, score)
+        record_all(tasks, on_progress, workers, score)
 
     def tried(self, spec: Spec) -> list[Tried]:
         """Return every setting of a policy and its merit, in the order of the grid."""
@@ -148,8 +148,8 @@ def _numbers(spec: Spec) -> dict[str, Any]:
 
 def run_protocol(
     protocol: Protocol,
-    tuning: Told = lambda done: None,
-    reporting: Callable[[Plan], Told] = lambda plan: lambda done: None,
+    tuning: OnProgress = lambda done: None,
+    reporting: Callable[[Plan], OnProgress] = lambda plan: lambda done: None,
     workers: int | Workers | None = None,
 ) -> Comparison:
     """Tune, then report. Finished runs are not played again; `tuning` and `reporting` receive the progress."""

@@ -19,11 +19,10 @@ from coterie.models.files import State, Tensors, pack_attributes, read_file, unp
 from coterie.models.forget import without_item
 from coterie.models.probability import pick
 from coterie.policies.base.batch import Batch, Outcome, read_batch, run_one_by_one
-from coterie.policies.base.calls import check_calls, has_anonymous
+from coterie.policies.base.calls import check_calls, has_anonymous, take_turns
 from coterie.policies.base.decision import Decision
-from coterie.policies.base.lock import take_turns
-from coterie.policies.base.seed import make_rng
-from coterie.policies.base.warm_start import as_batch, read_log
+from coterie.policies.base.log_batches import as_batch, read_log
+from coterie.policies.base.parameters import make_rng
 
 NOT_LEARNED = (
     "_lock",

@@ -40,10 +40,8 @@ from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.roster import Roster
 from coterie.models.rows.chunks import Chunk, Items, play_club
 from coterie.models.rows.user_graph import UserGraph
-from coterie.policies.base.batch import Batch, Outcome
-from coterie.policies.base.compiled import run_chunks
-from coterie.policies.base.exploration import Alpha, check_alpha
-from coterie.policies.base.seed import Seed, make_random
+from coterie.policies.base.batch import Batch, Outcome, run_chunks
+from coterie.policies.base.parameters import Alpha, Seed, check_alpha, make_random
 from coterie.policies.clustering.numbered_users import PooledRows
 
 

@@ -47,8 +47,7 @@ from coterie.models.roster import Roster
 from coterie.models.rows.cofiba_files import read_rows, rows_as_tensors
 from coterie.models.rows.layered_graph import ALL_ALIVE, NO_LABELS, Alive, LayeredGraph
 from coterie.policies.base.decision import Decision
-from coterie.policies.base.exploration import Alpha, check_alpha, scale_at
-from coterie.policies.base.seed import Seed, make_random
+from coterie.policies.base.parameters import Alpha, Seed, check_alpha, make_random, scale_at
 from coterie.policies.clustering.numbered_users import NumberedUsers
 
 

@@ -45,8 +45,7 @@ from coterie.models.roster import Roster
 from coterie.models.rows.gossip import Buffers, Gossip, Payoff
 from coterie.models.rows.sums import make_sums
 from coterie.policies.base.decision import Decision, decide_with
-from coterie.policies.base.exploration import Alpha, check_alpha
-from coterie.policies.base.seed import Seed, make_random
+from coterie.policies.base.parameters import Alpha, Seed, check_alpha, make_random
 from coterie.policies.clustering.numbered_users import NumberedUsers
 
 STATISTICS = ("local_gram", "local_moment", "shared_gram", "shared_moment")

@@ -28,10 +28,8 @@ from coterie.models.checks import check_count, check_flag, check_user
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.roster import Roster
 from coterie.models.rows.chunks import Chunk, Clusters, Items, nearest, newcomers_cluster, play_dynucb
-from coterie.policies.base.batch import Batch, Outcome
-from coterie.policies.base.compiled import run_chunks
-from coterie.policies.base.exploration import Alpha, check_alpha
-from coterie.policies.base.seed import Seed, make_random
+from coterie.policies.base.batch import Batch, Outcome, run_chunks
+from coterie.policies.base.parameters import Alpha, Seed, check_alpha, make_random
 from coterie.policies.clustering.numbered_users import PooledRows
 
 MOST_CLUSTERS = 10_000  # each has a model from the start

@@ -11,7 +11,7 @@ from coterie.models import RidgeRows
 from coterie.models.checks import check_user, read_payoff
 from coterie.models.roster import Roster
 from coterie.policies.base.decision import Decision, decide_with
-from coterie.policies.base.exploration import Alpha, scale_at
+from coterie.policies.base.parameters import Alpha, scale_at
 from coterie.policies.base.policy import Policy
 
 

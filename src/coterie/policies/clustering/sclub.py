@@ -36,7 +36,7 @@ from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.protocol import ROUNDING
 from coterie.models.roster import Roster
 from coterie.models.rows.chunks import partner
-from coterie.policies.base.exploration import Alpha, check_alpha
+from coterie.policies.base.parameters import Alpha, check_alpha
 from coterie.policies.clustering.numbered_users import PooledRows
 
 

@@ -28,7 +28,7 @@ from coterie.errors import ParameterError
 from coterie.models.checks import check_count, check_number
 from coterie.models.context_kind import check_one_kind
 from coterie.models.rows.joint import Block, Joint
-from coterie.policies.base.exploration import Alpha, check_alpha
+from coterie.policies.base.parameters import Alpha, check_alpha
 from coterie.policies.social.joint_policy import JointPolicy
 from coterie.policies.social.social_graph import (
     Edge,

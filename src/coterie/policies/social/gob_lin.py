@@ -34,8 +34,7 @@ from coterie.errors import ParameterError
 from coterie.models.checks import check_count
 from coterie.models.context_kind import check_one_kind
 from coterie.models.rows.joint import Block, Joint
-from coterie.policies.base.exploration import Alpha, check_alpha
-from coterie.policies.base.seed import Seed, make_rng
+from coterie.policies.base.parameters import Alpha, Seed, check_alpha, make_rng
 from coterie.policies.social.joint_policy import JointPolicy
 from coterie.policies.social.social_graph import (
     Edge,

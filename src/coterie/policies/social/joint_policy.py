@@ -9,7 +9,7 @@ from coterie.models.checks import check_user, read_payoff
 from coterie.models.files import Tensors
 from coterie.models.rows.joint import Joint
 from coterie.policies.base.decision import Decision
-from coterie.policies.base.exploration import Alpha, scale_at
+from coterie.policies.base.parameters import Alpha, scale_at
 from coterie.policies.base.policy import Policy
 from coterie.policies.social.social_graph import Edge, pack_graph, unpack_graph
 

@@ -121,7 +121,7 @@ def do(work: WorkerInput, batches: Iterable[Batch]) -> dict[str, Any]:
     count = len(log.interactions)
     policies: dict[str, Any] = {name: name for name in ALWAYS}
     policies |= {one.name: _target(one, work.config, count) for one in work.job.policies}
-    found = evaluate(log, policies, told=told, skip_unsupported=True)
+    found = evaluate(log, policies, on_progress=told, skip_unsupported=True)
     result = as_json(found)
     by_name = {one.name: one for one in found.results}
     seconds = np.array([one.at or 0.0 for one in log.interactions])

@@ -11,8 +11,8 @@ from coterie.models.checks import check_number, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.probability import first_best
 from coterie.policies.base.decision import Decision
+from coterie.policies.base.parameters import Seed, make_rng
 from coterie.policies.base.policy import Policy
-from coterie.policies.base.seed import Seed, make_rng
 
 EVERYBODY = 0  # the one row
 

@@ -1,8 +1,10 @@
-"""The factor of every confidence bound: α·√log(1+t), where t counts the rounds learned from."""
+"""Parameters that several policies take: α, the factor α·√log(1+t) of every bound, half-lives, and seeds."""
 
 import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from coterie.errors import ParameterError
 from coterie.models.bounds import scale_after
@@ -48,3 +50,24 @@ def scale_at(alpha: Alpha, learned: int) -> float:
     if not (math.isfinite(value) and value >= 0):
         raise ParameterError(f"alpha({t}) is {value!r}, expected a finite number of at least 0")
     return float(value)
+
+
+Seed = int | np.random.Generator
+
+
+def make_rng(seed: Any) -> np.random.Generator:
+    """Return the generator for a seed; a generator is returned unchanged."""
+    try:
+        return np.random.default_rng(seed)
+    except (TypeError, ValueError) as error:
+        raise ParameterError(
+            f"seed is {seed!r}, expected an integer of at least 0 or a numpy.random.Generator"
+        ) from error
+
+
+def make_random(seed: Any) -> tuple[np.random.Generator, int]:
+    """Return the stream of a policy's choices, and the number that decides what is random in its learning."""
+    rng = make_rng(seed)
+    if isinstance(seed, np.random.Generator):
+        return rng, int(rng.integers(2**63))
+    return rng, int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] >> 1)
