@@ -62,7 +62,7 @@ def test_folders_of_one_dataset_become_one_line_and_the_best_is_bold(tmp_path: P
     assert table([line]) == (
         "| data | measure | rounds | runs | CLUB | RAN |\n"
         "| --- | --- | --- | --- | --- | --- |\n"
-        "| LastFM | regret over RAN's ↓ | 40,000 | 5 | **0.757 ± 0.004** | 1.000 ± 0.004 |\n"
+        "| LastFM | regret over RAN's ↓ | 40,000 | 5 | **0.757 ± 0.004** (3 runs) | 1.000 ± 0.004 (3 runs) |\n"
     )
 
 
@@ -108,8 +108,26 @@ def test_a_log_is_judged_by_its_click_through_rate_and_a_short_one_is_another_li
     assert lines[0].lost("hierarchical") == 0.65
     text = table(lines)
     assert (
-        "| click-through rate ↑ | 12,000,000 | 5 | – | **0.1000 ± 0.0041** | 0.0800 ± 0.0041 (friends) |"
+        "| click-through rate ↑ | 12,000,000 | 5 | – (1) | **0.1000 ± 0.0041** | 0.0800 ± 0.0041 (friends) |"
         in text
+    )
+
+
+def test_a_cell_without_a_result_says_why(tmp_path: Path) -> None:
+    """Equal reasons share a note; without a reason in the file, the note says that it was not played."""
+    club: Entry = ("club", "CLUB", "features", 0.7)
+    one = write(tmp_path / "one", [OURS, club, BLIND])
+    two = write(tmp_path / "two", [OURS, BLIND], dataset="dense", title="dense")
+    three = write(tmp_path / "three", [OURS, BLIND], dataset="lonely", title="lonely")
+    for folder in (two, three):
+        told = json.loads((folder / "numbers.json").read_text())
+        (folder / "numbers.json").write_text(json.dumps({**told, "not_played": {"club": "CLUB takes hours"}}))
+    four = write(tmp_path / "four", [OURS, BLIND], dataset="wine", title="Wines")
+    text = table(read_contest([one, two, three, four]))
+    assert text.count("| – (1) |") == 1
+    assert text.count("| – (2) |") == 2
+    assert text.endswith(
+        "\n\n(1) Not played in the runs that this line is made of.  \n(2) CLUB takes hours  \n"
     )
 
 
@@ -181,6 +199,54 @@ def test_the_command_writes_table_and_picture(
         "contest.svg",
         "contest.png",
     }
+
+
+def play(monkeypatch: pytest.MonkeyPatch, folder: Path, *more: str) -> int:
+    """Play two small games, one of them without data."""
+    who = "hierarchical,linucb-single,gob-lin:graph=friends,random"
+    words = [
+        "contest",
+        "wine",
+        "camera",
+        "--policies",
+        who,
+        "--runs",
+        "2",
+        "--rounds",
+        "100",
+        "--workers",
+        "1",
+    ]
+    return call(monkeypatch, *words, "--data", str(folder), "--out", str(folder / "out"), *more)
+
+
+def test_games_are_played_once_and_a_game_without_data_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert play(monkeypatch, tmp_path) == 0
+    told = " ".join(capsys.readouterr().err.split())
+    assert "camera was not played: camera: there is no camera.RData" in told
+    assert "`coterie data get camera` gets it" in told
+    text = (tmp_path / "out" / "contest.md").read_text()
+    assert "| Wines | regret over RAN's ↓ | 80 | 2 |" in text
+    numbers = json.loads((tmp_path / "out" / "wine" / "numbers.json").read_text())
+    assert "these data have no friendships" in numbers["not_played"]["gob-lin"]
+    played = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "wine" / "traces").iterdir()}
+    assert len(played) >= 6
+    assert play(monkeypatch, tmp_path, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["folders"] == ["wine"]
+    again = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "wine" / "traces").iterdir()}
+    assert again == played
+
+
+def test_if_nothing_can_be_played_that_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "contest", "camera", "bank", "--data", str(tmp_path)) != 0
+    told = " ".join(capsys.readouterr().err.split())
+    assert "bank was not played: bank: there is no bank.rda" in told
+    assert "no game could be played" in told
 
 
 def line(title: str, is_log: bool = False, **runs: list[float]) -> Line:

@@ -1,7 +1,8 @@
-"""`coterie contest`: every policy on every dataset, in one table and one picture."""
+"""`coterie contest`: plays the games, and puts every policy on every dataset into one table and one picture."""
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,31 +10,85 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from coterie.cli.shared.options import JsonOption
+from coterie.cli.shared import options
+from coterie.cli.shared.protocol import do
+from coterie.cli.studies.reproduce import open_place
+from coterie.data.files import VARIABLE
+from coterie.errors import CoterieError, FileError
+from coterie.experiments import parse_specs
 from coterie.experiments.report.contest_figure import save_contest
 from coterie.experiments.study import overall
 from coterie.experiments.study.contest import Line, put_into, read_contest, table
+from coterie.experiments.study.games import GAMES, N_SETTINGS, PLAYERS, players
+from coterie.experiments.study.protocol import PAPER_RUNS, Protocol
 
 
 def contest(
-    folders: Annotated[
-        list[Path],
+    what: Annotated[
+        list[str] | None,
         typer.Argument(
-            help="Folders with a numbers.json, as `coterie reproduce` writes them; later ones count."
+            help=f"Games to play ({', '.join(GAMES)}), or folders with a numbers.json, as `coterie reproduce` writes "
+            "them; later ones count. [default: all games that take less than an hour together]",
+            show_default=False,
         ),
-    ],
-    out: Annotated[Path, typer.Option(help="Folder for contest.md, contest.svg and contest.png.")] = Path(
-        "out/contest"
-    ),
-    as_json: JsonOption = False,
+    ] = None,
+    data: options.DataOption = None,
+    policies: Annotated[str, typer.Option(help="Who plays, separated by commas.")] = PLAYERS,
+    runs: options.RunsOption = None,
+    rounds: Annotated[int | None, typer.Option(help="Use only this many rounds of each game.")] = None,
+    out: Annotated[
+        Path, typer.Option(help="Folder for contest.md, contest.svg, contest.png, and a folder per game.")
+    ] = Path("out/contest"),
+    as_json: options.JsonOption = False,
     into: Annotated[
         Path | None, typer.Option(help="Put the table into this page too, between its two marks.")
     ] = None,
+    workers: options.WorkersOption = None,
 ) -> None:
-    """Put the results of several reproductions into one table.
+    """Play the games of the contest, and put all results into one table and one picture.
 
-    A picture of it is drawn, too. What is printed is who came first and second on each dataset.
+    Every policy plays the same rounds; rivals are tuned on the first fifth. An interrupted contest continues where it
+    stopped, and what was played is not played again. A game whose data are missing is named, with the way to get
+    them; the others are played. What is printed is the verdict, and who came first and second in each game.
     """
+    if data is not None:
+        os.environ[VARIABLE] = str(data)  # worker processes read it
+    notes = Console(stderr=True)
+    folders, not_played = [], {}
+    names = what or [name for name, game in GAMES.items() if not game.is_long]
+    for name in names:
+        if name not in GAMES:
+            folders.append(Path(name))
+            continue
+        try:
+            protocol = _protocol(name, policies, runs, rounds, out, notes)
+        except CoterieError as error:
+            not_played[name] = str(error)
+            continue
+        do(protocol, notes, workers, silent=True)
+        folders.append(protocol.out)
+    for name, why in not_played.items():
+        notes.print(f"{name} was not played: {why}", highlight=False, markup=False)
+    if not folders:
+        raise FileError("no game could be played; the reasons are above")
+    _write(folders, out, into, as_json)
+
+
+def _protocol(
+    name: str, policies: str, runs: int | None, rounds: int | None, out: Path, notes: Console
+) -> Protocol:
+    """Return the protocol of a game."""
+    game = GAMES[name]
+    place = open_place(game.data, dict(game.settings), notes, rounds)
+    able, why_not = players(parse_specs(policies), place)
+    return Protocol(
+        place.name, place, able, out / name, n_runs=PAPER_RUNS if runs is None else runs, n_rounds=rounds,
+        n_settings=N_SETTINGS, not_played=why_not,
+    )  # fmt: skip
+
+
+def _write(folders: Sequence[Path], out: Path, into: Path | None, as_json: bool) -> None:
+    """Write table, numbers and picture, and print the verdict and the leaders."""
     lines = read_contest(folders)
     verdict = overall.judge(lines)
     text = table(lines)
@@ -69,7 +124,7 @@ def _leaders(line: Line) -> Iterator[str]:
         yield f"{score.mean:.4f}" if line.is_log else f"{score.mean:.3f}"
 
 
-def _plain(folders: list[Path], lines: list[Line], verdict: overall.Overall | None) -> dict[str, Any]:
+def _plain(folders: Sequence[Path], lines: list[Line], verdict: overall.Overall | None) -> dict[str, Any]:
     """Return everything as JSON values, with the sentences that pages show."""
     return {
         "folders": [folder.name for folder in folders],

@@ -75,7 +75,9 @@ def reproduce(
     notes = Console(stderr=True)
     plans = []
     for name in ALL if dataset == "all" else [dataset]:
-        place = _open(name, chosen_settings, unverified, notes, rounds, fall_back=dataset == "all")
+        place = open_place(
+            name, chosen_settings, notes, rounds, unverified=unverified, fall_back=dataset == "all"
+        )
         chosen = _all(place, seed) if policies == "all" else parse_specs(policies or PAPER)
         protocol = make_protocol(
             place, chosen,
@@ -104,15 +106,16 @@ def _all(place: Any, seed: int) -> list[Spec]:
     return able
 
 
-def _open(
+def open_place(
     name: str,
     settings: dict[str, Any],
-    unverified: bool,
     notes: Console,
     rounds: int | None,
     *,
-    fall_back: bool,
+    unverified: bool = False,
+    fall_back: bool = False,
 ) -> Any:
+    """Return a dataset, a built-in world as rounds, or a log, by its name."""
     chosen = dict(settings)
     if name in WORLDS:
         world = make_world({"seed": 0, **WORLDS[name].parameters, **chosen})

@@ -2,7 +2,8 @@
 
 A line is a dataset with its number of rounds; for a policy in two folders, the later one counts. If items have
 features and ids, and a policy was also played on features only, the dataset has two lines: in the first all policies
-see features only, in the second each policy sees what works best for it.
+see features only, in the second each policy sees what works best for it. A policy without a result in a line has a
+note that says why, and a cell of fewer runs than the line's says how many.
 """
 
 import json
@@ -22,6 +23,7 @@ from coterie.policies import POLICIES
 
 FIRST = ("hierarchical", "vw")  # of the columns
 RANDOM = "random"
+NOT_PLAYED = "Not played in the runs that this line is made of."
 BEGIN, END = "<!-- contest -->", "<!-- end of contest -->"
 
 
@@ -34,6 +36,7 @@ class Score(NamedTuple):
     view: str  # which part of items it saw
     note: str = ""  # the best setting, if several were played; or additional knowledge
     runs: tuple[float, ...] = ()  # the same number in each run, if known
+    n_runs: int = 0
 
     def loss(self, is_log: bool) -> float:
         """Return a number that is lower for better results."""
@@ -48,6 +51,7 @@ class Line(NamedTuple):
     n_rounds: int
     n_runs: int
     scores: dict[str, Score]  # by the policy's name
+    not_played: dict[str, str] = {}  # by the policy's name: why it has no score  # noqa: RUF012
 
     def best(self, names: Iterable[str] | None = None) -> str | None:
         """Return the best policy, of all or of those named; None if none of them played."""
@@ -71,9 +75,10 @@ def read_contest(folders: Sequence[Path]) -> list[Line]:
         found = _read(folder)
         comparison = found["comparison"]
         key = json.dumps([comparison["world_parameters"], comparison["n_rounds"]], sort_keys=True)
-        group = groups.setdefault(key, {"numbers": found, "scores": {}, "n_runs": 0})
+        group = groups.setdefault(key, {"numbers": found, "scores": {}, "n_runs": 0, "not_played": {}})
         group["n_runs"] = max(group["n_runs"], len(comparison["seeds"]))
         group["scores"] |= _scores(comparison)
+        group["not_played"] |= found.get("not_played", {})
     order = [*TITLES, *WORLDS]
 
     def place(group: dict[str, Any]) -> tuple[int, int]:
@@ -129,7 +134,7 @@ def _scores(comparison: dict[str, Any]) -> dict[tuple[str, str], Score]:
         view = policy.get("items") or ("ids" if is_log else "features")  # older files do not have it
         key = (policy["policy"].split(":")[0], view)
         runs = tuple(_by_run(policy, None if is_log else blind[0]))
-        score = Score(title, value["mean"], value["spread"], view, note, runs)
+        score = Score(title, value["mean"], value["spread"], view, note, runs, len(comparison["seeds"]))
         if key not in found or score.loss(is_log) < found[key].loss(is_log):
             found[key] = score
     return found
@@ -159,10 +164,10 @@ def _lines(group: dict[str, Any], apart: str) -> list[Line]:
         if name not in any_view or score.loss(is_log) < any_view[name].loss(is_log):
             any_view[name] = score
     if not of_both & plain.keys():
-        return [Line(title, *facts, any_view)]
+        return [Line(title, *facts, any_view, group["not_played"])]
     return [
-        Line(f"{title}, features only", *facts, plain),
-        Line(f"{title}, features and ids", *facts, any_view),
+        Line(f"{title}, features only", *facts, plain, group["not_played"]),
+        Line(f"{title}, features and ids", *facts, any_view, group["not_played"]),
     ]
 
 
@@ -176,16 +181,18 @@ def columns(lines: Sequence[Line]) -> list[str]:
 
 
 def table(lines: Sequence[Line]) -> str:
-    """Return the table as Markdown: mean ± spread over the runs, the best of each line in bold."""
-    names = columns(lines)
+    """Return the table as Markdown: mean ± spread over the runs, the best of each line in bold, then the notes."""
+    names, notes = columns(lines), dict[str, int]()
     titles = {name: score.title for line in lines for name, score in line.scores.items()}
     head = ["data", "measure", "rounds", "runs", *(titles[name] for name in names)]
     text = [_row(head), _row(["---"] * len(head))]
     for line in lines:
         best = line.best()
         measure = "click-through rate ↑" if line.is_log else "regret over RAN's ↓"
-        cells = [_cell(line, name, is_best=name == best) for name in names]
+        cells = [_cell(line, name, notes, is_best=name == best) for name in names]
         text.append(_row([line.title, measure, f"{line.n_rounds:,}", str(line.n_runs), *cells]))
+    if notes:
+        text += ["", *(f"({number}) {why}  " for why, number in notes.items())]
     return "\n".join(text) + "\n"
 
 
@@ -193,16 +200,19 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _cell(line: Line, name: str, *, is_best: bool) -> str:
+def _cell(line: Line, name: str, notes: dict[str, int], *, is_best: bool) -> str:
+    """Return a cell; if there is no score, the number of a note, which `notes` gets."""
     if name not in line.scores:
-        return "–"
+        why = line.not_played.get(name, NOT_PLAYED)
+        return f"– ({notes.setdefault(why, len(notes) + 1)})"
     score = line.scores[name]
     digits = 4 if line.is_log else 3
     text = f"{score.mean:.{digits}f} ± {score.spread:.{digits}f}"
     if is_best:
         text = f"**{text}**"
     ids_alone = "ids" if score.view == "ids" and any(s.view != "ids" for s in line.scores.values()) else ""
-    note = ", ".join(part for part in (score.note, ids_alone) if part)
+    fewer = f"{score.n_runs} runs" if 0 < score.n_runs < line.n_runs else ""
+    note = ", ".join(part for part in (score.note, ids_alone, fewer) if part)
     return f"{text} ({note})" if note else text
 
 

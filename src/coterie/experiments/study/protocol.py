@@ -4,8 +4,8 @@ A policy starts the reported part untrained, as in the paper's figures.
 """
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
@@ -46,11 +46,17 @@ class Protocol:
     tuning_runs: int = 1
     n_rounds: int | None = None  # use only this many rounds of the data
     quick: bool = False
+    n_settings: int | None = None  # how many settings of each policy are tried; all, if None
+    not_played: Mapping[str, str] = field(default_factory=dict)  # by policy: why it does not play
 
     def __post_init__(self) -> None:
         if not 0 < self.tuned_share < 1:
             raise ParameterError(f"tuned_share is {self.tuned_share}, expected a number between 0 and 1")
-        for name, value in (("runs", self.n_runs), ("tuning_runs", self.tuning_runs)):
+        for name, value in (
+            ("runs", self.n_runs),
+            ("tuning_runs", self.tuning_runs),
+            ("n_settings", 1 if self.n_settings is None else self.n_settings),
+        ):
             if value < 1:
                 raise ParameterError(f"{name}={value}; expected at least 1")
         if self.n_tuned < 1 or self.n_reported < 1:
@@ -98,7 +104,7 @@ class Protocol:
 
     def tuning_tasks(self, spec: Spec) -> list[tuple[Spec, list[Task]]]:
         """Return every setting of a policy with its runs; empty if there is nothing to tune."""
-        tried = settings(spec, self.grid)
+        tried = settings(spec, self.grid, self.n_settings)
         if len(tried) == 1:
             return []
         found = []

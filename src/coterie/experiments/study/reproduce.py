@@ -149,6 +149,7 @@ def numbers(evidence: Evidence) -> dict[str, Any]:
         "notes": list(getattr(protocol.data, "notes", ())),
         "quick": protocol.quick,
         "left_out": protocol.left_out(),
+        "not_played": dict(protocol.not_played),
         "tuned": {spec.text: best.text for spec, best in zip(*chosen, strict=True)},
         "grid": protocol.grid._asdict(),
         "comparison": found,

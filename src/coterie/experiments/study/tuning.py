@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -51,12 +52,18 @@ def quick_grid(n_users: int) -> Grid:
     )
 
 
-def settings(spec: Spec, grid: Grid) -> list[Spec]:
-    """Return the spec with every combination of the grid's values for parameters that it does not set."""
+def settings(spec: Spec, grid: Grid, most: int | None = None) -> list[Spec]:
+    """Return the spec with every combination of the grid's values for parameters that it does not set.
+
+    If there are more than `most`, that many of them, drawn always in the same way.
+    """
     tried = {**grid._asdict(), **KINDS[spec.name].tuned}
     free = [name for name in tried if name in defaults(spec.name) and name not in spec.parameters]
     values = itertools.product(*(tried[name] for name in free))
     combined = [":".join(f"{n}={v}" for n, v in zip(free, chosen, strict=True)) for chosen in values]
+    if most is not None and len(combined) > most:
+        kept = np.random.default_rng(len(combined)).choice(len(combined), most, replace=False)
+        combined = [combined[k] for k in sorted(kept.tolist())]
     return [parse_spec(f"{spec.text}:{text}" if text else spec.text) for text in combined]
 
 

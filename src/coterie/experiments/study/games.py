@@ -1,0 +1,58 @@
+"""The games of the contest: which data, and who plays.
+
+All players see the same rounds in five runs. A rival is tuned on the first fifth of the first run's rounds: of the
+values in its grid, the same number of settings is drawn for each. Hierarchical plays with its defaults, and VW with
+the best of its five settings in hindsight.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from coterie.errors import CoterieError
+from coterie.experiments.run.runs import Run
+from coterie.experiments.run.specs import Spec
+
+N_SETTINGS = 10  # of each rival in tuning
+PLAYERS = (
+    "hierarchical,sparse-hierarchical,vw,cab,club,sclub,dynucb,linucb-single,linucb-multiple,cofiba,dccb,"
+    "hier-ts,gob-lin:graph=friends,random"
+)
+BY_NAME = "sparse-hierarchical"  # the form of Hierarchical for named features
+
+
+class Game(NamedTuple):
+    """One line of the contest."""
+
+    data: str  # a dataset or a built-in world
+    settings: Mapping[str, Any] = {}
+    is_long: bool = False  # takes hours, so it is played only if it is named
+
+
+SHORT = (
+    "camera", "bank", "margarine", "electricity", "swissmetro", "insteval", "ta-feng", "movielens",
+    "movielens-repeat", "movielens-100k", "movielens-groups", "cancer", "wine", "prompts", "open-bandit",
+    "music-and-news", "dense", "lonely",
+)  # fmt: skip
+LONG = ("lastfm", "delicious", "digits", "tuenti", "kddcup-twin", "avazu-twin")
+GAMES: dict[str, Game] = {
+    **{name: Game(name) for name in SHORT},
+    **{name: Game(name, is_long=True) for name in LONG},
+    **{f"{name}-pool": Game(name, {"pool": "all"}, is_long=True) for name in ("lastfm", "delicious")},
+}
+
+
+def players(specs: Sequence[Spec], place: Any, seed: int = 0) -> tuple[list[Spec], dict[str, str]]:
+    """Return those who can play these data, and for the others why not, by name."""
+    able, why_not = [], {}
+    for spec in specs:
+        name = spec.text.split(":")[0]
+        if name == BY_NAME and not getattr(place, "has_contexts", False):
+            why_not[name] = "it is for named features; Hierarchical is its form for vectors and ids"
+            continue
+        try:
+            Run.of(spec, place, seed, 1).make_policy()
+        except CoterieError as error:
+            why_not[name] = str(error)
+        else:
+            able.append(spec)
+    return able, why_not
