@@ -441,16 +441,17 @@ tests:
       - {series: 'up{job="coterie", instance="a"}', values: '1x10 0x40'}
       - {series: 'up{job="coterie", instance="b"}', values: '1x50'}
       - {series: 'coterie_ready{job="coterie", instance="a"}', values: '1x10 stale'}
-      - {series: 'coterie_waiting{job="coterie", instance="a"}', values: '0x10 stale'}
-      - {series: 'coterie_ready{job="coterie", instance="b"}', values: '0x10 1x40'}
-      - {series: 'coterie_waiting{job="coterie", instance="b"}', values: '1x10 0x40'}
+      - {series: 'coterie_ready{job="coterie", instance="b"}', values: '1x50'}
+      - {series: 'coterie_behind_seconds{job="coterie", instance="b"}', values: '0.01x20 7x30'}
     alert_rule_test:
       - eval_time: 10m
         alertname: CoterieDown
         exp_alerts: [{exp_labels: {severity: warning, job: coterie, instance: a}}]
       - {eval_time: 10m, alertname: CoterieNobodyServes, exp_alerts: []}
-      - {eval_time: 2m, alertname: CoterieTwoServe, exp_alerts: []}
-      - {eval_time: 2m, alertname: CoterieNoStandby, exp_alerts: []}
+      - {eval_time: 2m, alertname: CoterieBehind, exp_alerts: []}
+      - eval_time: 10m
+        alertname: CoterieBehind
+        exp_alerts: [{exp_labels: {severity: warning, job: coterie, instance: b}}]
   - interval: 15s
     name: nobody serves
     input_series:

@@ -13,10 +13,11 @@ from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.events import Event
 from coterie.service.core.question import Action, Question
-from coterie.service.core.records import Rank
+from coterie.service.core.records import Rank, pack
 from coterie.service.http.app import create_app
 from coterie.service.http.keys import Keyring
 from coterie.service.log.sqlite_store import SqliteStore
+from coterie.service.log.store import Append
 from coterie.service.settings import Config, Settings
 
 T = TypeVar("T")
@@ -89,6 +90,15 @@ def with_coordinator(
             await coordinator.stop()
 
     return asyncio.run(go())
+
+
+def flush(coordinator: Coordinator) -> None:
+    """Write to the log what its bandit has applied without it."""
+    bandit = coordinator.bandit
+    first = bandit.position - len(bandit.outbox)
+    records, named, gone, scrub = bandit.drain()
+    if records:
+        coordinator.store.append(Append(pack(first, records), named, gone, scrub))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Faults of PostgreSQL and of the way to it, made on purpose under load on a pair of services."""
+"""Faults of PostgreSQL and of the way to it, made on purpose under load on several services."""
 
 import asyncio
 import os
@@ -22,10 +22,10 @@ from tests.service import postgres
 from tests.service.crash_press import Request, Sender, connection
 from tests.service.log import test_crash as crash
 
-TIMEOUT = 1.5  # seconds after which a client turns to the other service
+TIMEOUT = 1.5  # seconds after which a client turns to another service
 LONG = 6.0  # the same for erasures and changes of policy, which read the whole log
 CONNECTIONS = 24  # that the server takes
-TABLES = ("coterie_log", "coterie_head", "coterie_owner", "coterie_lease", "coterie_users")
+TABLES = ("coterie_log", "coterie_head", "coterie_leases", "coterie_users")
 
 
 class Proxy:
@@ -72,22 +72,40 @@ class Proxy:
                         others[ready].sendall(data)
 
 
-class Pair:
-    """Two services on one database, each with its own way to it; one that has ended is started again."""
+class Services:
+    """Services on one store, each with its own way to the database; one that has ended is started again."""
 
-    def __init__(self, start: crash.Start, server: postgres.Server, store: str) -> None:
-        self.server, self.store = server, store
+    def __init__(
+        self, start: crash.Start, store: str, server: postgres.Server | None = None, count: int = 2
+    ) -> None:
+        self.store = store
+        self._server = server
         self._start = start
-        host, port = psycopg.conninfo.conninfo_to_dict(store)["host"], server.port
-        self.proxies = [Proxy(str(host), port) for _ in range(2)]
-        self.ports = [0, 0]
-        self.children = [0, 0]
+        self.proxies = [Proxy("127.0.0.1", server.port) for _ in range(count)] if server is not None else []
+        self.ports = [0] * count
+        self.children = [0] * count
         self.restarts = 0
-        for place in range(2):
+        self._turn = 0
+        for place in range(count):
             self._begin(place)
 
+    @property
+    def server(self) -> postgres.Server:
+        """The database's."""
+        assert self._server is not None
+        return self._server
+
+    def kill(self, place: int) -> None:
+        """Kill one, and wait until it is gone."""
+        child = self.children[place]
+        os.kill(child, signal.SIGKILL)
+        while Path(f"/proc/{child}").exists():
+            time.sleep(0.002)
+
     def _begin(self, place: int) -> None:
-        store = self.store.replace(f":{self.server.port}/", f":{self.proxies[place].port}/")
+        store = self.store
+        if self.proxies:
+            store = store.replace(f":{self.server.port}/", f":{self.proxies[place].port}/")
         self.ports[place], self.children[place] = self._start(store)
         crash._wait_for(self.ports[place], self.children[place])
 
@@ -109,18 +127,19 @@ class Pair:
         return found
 
     def whole(self) -> int:
-        """Wait until one serves and the other waits, and return the place of the one that serves."""
+        """Wait until all serve, and return the place of one of them."""
         end = time.monotonic() + crash.PATIENCE
         while True:
             self.begin_again()
             states = self.states()
-            if sorted(state.split(",")[0] for state in states) == ["ready", "waiting"]:
-                return states.index("ready")
+            if set(states) == {"ready"}:
+                self._turn += 1
+                return self._turn % len(states)
             assert time.monotonic() < end, states
             time.sleep(0.05)
 
     def close(self) -> None:
-        """Kill both."""
+        """Kill all."""
         for proxy in self.proxies:
             proxy.close()
         for child in self.children:
@@ -138,9 +157,9 @@ class Ranks(Sender):
 
 
 class Load:
-    """Senders in a thread: each sends a request to one service or the other until one has acknowledged it."""
+    """Senders in a thread: each sends a request to one service or another until one has acknowledged it."""
 
-    def __init__(self, pair: Pair, senders: list[Sender]) -> None:
+    def __init__(self, pair: Services, senders: list[Sender]) -> None:
         self.acknowledged = 0.0  # when the last request was
         self.failed: BaseException | None = None
         self.refused: dict[int, str] = {}  # the last of each sender, with the time
@@ -180,19 +199,19 @@ class Load:
             self.failed = error
 
     async def _work(self, sender: Sender) -> None:
-        place = 0
+        place = sender.number % len(self._pair.ports)
         while not self._stop.is_set():
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(TIMEOUT):
                     opened = connection(self._pair.ports[place])
                     client = await opened.__aenter__()
                 try:
-                    while not self._stop.is_set():
-                        if not await self._ask(sender, client, place):
+                    while not self._stop.is_set() and await self._ask(sender, client, place):
+                        if sender.rng.random() < 0.2:
                             break
                 finally:
                     await opened.__aexit__(None, None, None)
-            place = 1 - place
+            place = (place + 1) % len(self._pair.ports)
             await asyncio.sleep(0.02)
 
     async def _ask(self, sender: Sender, client: Any, place: int) -> bool:
@@ -219,7 +238,7 @@ class Load:
 
 
 @contextmanager
-def _admin(pair: Pair) -> Iterator[psycopg.Connection[Any]]:
+def _admin(pair: Services) -> Iterator[psycopg.Connection[Any]]:
     """Yield a session of somebody else, beside the services."""
     with closing(psycopg.connect(pair.store, autocommit=True, application_name="admin")) as session:
         session.execute("SET default_transaction_read_only = off")
@@ -235,11 +254,11 @@ def _backends(session: psycopg.Connection[Any]) -> list[int]:
 
 
 Fault = Callable[
-    [Pair, random.Random, float], None
+    [Services, random.Random, float], None
 ]  # with its longest time; returns when the fault has ended
 
 
-def cancel(pair: Pair, rng: random.Random, longest: float) -> None:
+def cancel(pair: Services, rng: random.Random, longest: float) -> None:
     """Cancel every statement, again and again for a while."""
     end = time.monotonic() + rng.uniform(0, longest)
     with _admin(pair) as session:
@@ -248,14 +267,14 @@ def cancel(pair: Pair, rng: random.Random, longest: float) -> None:
                 session.execute("SELECT pg_cancel_backend(%s)", (pid,))
 
 
-def terminate(pair: Pair, rng: random.Random, longest: float) -> None:
+def terminate(pair: Services, rng: random.Random, longest: float) -> None:
     """End every session, or every second one."""
     with _admin(pair) as session:
         for pid in _backends(session)[:: rng.choice((1, 2))]:
             session.execute("SELECT pg_terminate_backend(%s)", (pid,))
 
 
-def read_only(pair: Pair, rng: random.Random, longest: float) -> None:
+def read_only(pair: Services, rng: random.Random, longest: float) -> None:
     """Take no writes for some seconds."""
     with _admin(pair) as session:
         for value in ("on", "off"):
@@ -265,14 +284,14 @@ def read_only(pair: Pair, rng: random.Random, longest: float) -> None:
                 time.sleep(rng.uniform(0, longest))
 
 
-def restart(pair: Pair, rng: random.Random, longest: float) -> None:
+def restart(pair: Services, rng: random.Random, longest: float) -> None:
     """Stop the server as a crash does, and start it again."""
     pair.server.stop()
     time.sleep(rng.choice((0.0, rng.uniform(0, longest))))
     pair.server.start()
 
 
-def lock(pair: Pair, rng: random.Random, longest: float) -> None:
+def lock(pair: Services, rng: random.Random, longest: float) -> None:
     """Lock tables that the services need, for some seconds."""
     tables = ", ".join(rng.sample(TABLES, rng.randrange(1, len(TABLES) + 1)))
     with _admin(pair) as session:
@@ -283,14 +302,14 @@ def lock(pair: Pair, rng: random.Random, longest: float) -> None:
                 return
 
 
-def freeze_owner(pair: Pair, rng: random.Random, longest: float) -> None:
-    """Stop the process that serves; the other one has to serve meanwhile."""
+def freeze_service(pair: Services, rng: random.Random, longest: float) -> None:
+    """Stop one process; the other one has to serve meanwhile."""
     child = pair.children[pair.whole()]
     with _stopped([child]):
         time.sleep(rng.uniform(0, longest))
 
 
-def freeze_server(pair: Pair, rng: random.Random, longest: float) -> None:
+def freeze_server(pair: Services, rng: random.Random, longest: float) -> None:
     """Stop the server's processes for the services, or some of them."""
     with _admin(pair) as session:
         found = _backends(session)
@@ -298,8 +317,8 @@ def freeze_server(pair: Pair, rng: random.Random, longest: float) -> None:
         time.sleep(rng.uniform(0, longest))
 
 
-def cut(pair: Pair, rng: random.Random, longest: float) -> None:
-    """Cut the way of the service that serves, or of both; what was on its way arrives later."""
+def cut(pair: Services, rng: random.Random, longest: float) -> None:
+    """Cut the way of one service, or of both; what was on its way arrives later."""
     place = pair.whole()
     proxies = [pair.proxies[place]] if rng.random() < 0.7 else pair.proxies
     for proxy in proxies:
@@ -309,7 +328,7 @@ def cut(pair: Pair, rng: random.Random, longest: float) -> None:
         proxy.mend()
 
 
-def fill(pair: Pair, rng: random.Random, longest: float) -> None:
+def fill(pair: Services, rng: random.Random, longest: float) -> None:
     """Use up all connections, so that services that lose theirs get none."""
     taken: list[psycopg.Connection[Any]] = []
     try:
@@ -346,7 +365,7 @@ FAULTS: tuple[Fault, ...] = (
     read_only,
     restart,
     lock,
-    freeze_owner,
+    freeze_service,
     freeze_server,
     cut,
     fill,

@@ -56,7 +56,7 @@ def test_a_store_is_private_before_anything_is_in_it(tmp_path: Path, monkeypatch
         assert set(modes(tmp_path).values()) == {"0o600"}
 
     with_coordinator(settings_of(tmp_path / "log.db"), work)
-    assert seen == {"log.db", "log.db-wal", "log.db-shm", "log.db.lock"}
+    assert seen == {"log.db", "log.db-wal", "log.db-shm", "log.db.lock", "log.db.maintenance"}
     assert set(modes(tmp_path).values()) == {"0o600"}
 
 

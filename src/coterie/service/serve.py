@@ -4,6 +4,7 @@ import gc
 import ipaddress
 import os
 import signal
+import socket
 import ssl
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ from coterie.service.listening import announce, listen, url_of
 from coterie.service.log.store import Store, open_store
 from coterie.service.logs import configure_logs
 from coterie.service.settings import Settings
+from coterie.service.workers import Workers
 
 
 def serve(settings: Settings, demo: bool = False) -> None:
@@ -35,8 +37,27 @@ def serve(settings: Settings, demo: bool = False) -> None:
     check_tls(settings)
     read_origins(settings.origins)  # raises before the store is opened
     sockets = listen(settings.host, settings.port)
-    store = open_store(settings.store, standby=True, durability=settings.durability)
-    app = make_app(settings, store, demo, listen_first=True)
+    announce(url_of(sockets, settings.host, settings.tls_certificate is not None))
+    if settings.workers == 1:
+        serve_on(settings, sockets, demo)
+    else:
+
+        def work(number: int, again: bool) -> None:
+            # They share the socket, so a connection that one would have taken is taken by another if it dies. While
+            # nobody serves, one of them says that it starts; the others take connections when they are ready.
+            serve_on(settings, sockets, demo and number == 0, number == 0 and not again)
+
+        code = Workers(settings.workers, work).run()
+        if code:
+            sys.exit(code)
+
+
+def serve_on(
+    settings: Settings, sockets: list[socket.socket], demo: bool = False, listen_first: bool = True
+) -> None:
+    """Serve on sockets that listen; with `listen_first`, requests are answered 503 during the start."""
+    store = open_store(settings.store, shared=True, durability=settings.durability)
+    app = make_app(settings, store, demo, listen_first)
     coordinator = app.metrics.coordinator
     coordinator.availability.give_up = lambda: signal.raise_signal(signal.SIGTERM)
     # The event loop's thread is busy with requests; the committer must not wait 5 ms for the interpreter.
@@ -62,7 +83,6 @@ def serve(settings: Settings, demo: bool = False) -> None:
         ws="none",
         lifespan="on",
     )
-    announce(url_of(sockets, settings.host, settings.tls_certificate is not None))
     uvicorn.Server(config).run(sockets)
     if coordinator.failure is not None:
         raise coordinator.failure

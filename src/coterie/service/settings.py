@@ -82,6 +82,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
 
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8080
+    workers: Annotated[int, Meta(ge=1, le=64)] = 1  # processes that share the port and the store
     store: str = "coterie.db"  # a file for SQLite, or postgresql://…
     durability: Durability = Durability.LOSE_NOTHING
     engine: str | None = None  # where users' models are kept if not here, such as ray://host:10001?shards=16

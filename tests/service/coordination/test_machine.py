@@ -76,7 +76,6 @@ class Service(RuleBasedStateMachine):
         if name in self.model:
             question, answer = self.answers[name]
             assert ranking_of(self._do(self.coordinator.rank(question))) == answer
-            self._expire()
 
     @rule(name=events, value=st.floats(-1, 1))
     def reward(self, name: str, value: float) -> None:
@@ -109,8 +108,7 @@ class Service(RuleBasedStateMachine):
 
     @rule()
     def tick(self) -> None:
-        self.coordinator.bandit.tick(self.clock.now)
-        self.coordinator.sequencer.flush()
+        self._do(self.coordinator.background.tick())
         self._expire()
 
     @rule(user=users)
@@ -127,7 +125,6 @@ class Service(RuleBasedStateMachine):
     @rule()
     def crash(self) -> None:
         """Take the files as kill −9 leaves them, and start from those."""
-        self._do(self.coordinator.sequencer.durable())
         before = snapshot.dump(self.coordinator.bandit)
         old = self.store.path
         self.runs += 1

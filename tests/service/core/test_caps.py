@@ -99,15 +99,6 @@ def test_a_request_without_a_user_has_no_caps() -> None:
     assert [decide(made, ask(f"e{k}", user=SHARED)).capped for k in range(4)] == [()] * 4
 
 
-def test_questions_of_one_user_in_one_batch_count_one_after_the_other() -> None:
-    """All are asked of the policy at once, before the first of them is a look."""
-    made = bandit(policy="cab", caps=(Cap(1, 60.0),))
-    found = made.rank_many([ask(f"e{k}") for k in range(4)], START)
-    records = [one for one in found if isinstance(one, Rank)]
-    assert sorted(map(chosen, records[:3])) == ["a", "b", "c"]
-    assert [len(one.capped) for one in records] == [0, 1, 2, 3]
-
-
 def test_a_jump_of_the_time_of_day_leaves_periods_their_length() -> None:
     for by in (86_400_000, -3_600_000):
         made = bandit(caps=(Cap(1, 60.0),))

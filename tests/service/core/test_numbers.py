@@ -70,7 +70,7 @@ def test_a_log_with_such_a_record_is_read_without_it_by_name(
 ) -> None:
     made = bandit()
     for record in of_an_earlier_version(made, value):
-        made.keep(featured("old", 1.0), record)
+        made.keep(featured("old", 1.0), record, START)
     before = made.policies.learned
     with caplog.at_level(logging.ERROR, "coterie.service"):
         made.reward("old", 1.0, START)
@@ -94,7 +94,7 @@ def test_a_start_skips_the_record_and_a_snapshot_that_is_not_finite(
         await coordinator.reward("good", 1.0)
         made = coordinator.bandit
         (record,) = of_an_earlier_version(made, 1e-160)
-        await coordinator._write(lambda: made.keep(featured("old", 1.0), record))
+        await coordinator._write(lambda: made.keep(featured("old", 1.0), record, START))
         await coordinator.reward("old", 1.0)
         model: Any = made.policies.model
         model.effects.figures[:] = np.nan
@@ -173,9 +173,9 @@ def test_what_cannot_be_encoded_changes_nothing() -> None:
         made.configure(Config(parameters={"seed": 2**64}), START)
     record = msgspec.structs.replace(made.decide(ask("one"), START), choice=2**64)
     with pytest.raises(ParameterError, match="cannot be written to the log"):
-        made.keep(ask("one"), record)
+        made.keep(ask("one"), record, START)
     with pytest.raises(ParameterError, match="cannot be written to the log"):
-        made.keep_all([(ask("two"), made.decide(ask("two"), START)), (ask("one"), record)])
+        made.keep_all([(ask("two"), made.decide(ask("two"), START)), (ask("one"), record)], START)
     assert (snapshot.dump(made), made.position, len(made.outbox), dict(made.names)) == before
     assert isinstance(decode(encode(made.decide(ask("one"), START))), Rank)
 

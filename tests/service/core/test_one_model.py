@@ -26,7 +26,17 @@ from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.problems import Problem
 from coterie.service.settings import Config, Settings
 from coterie.service.snapshots import snapshot
-from tests.service.helpers import START, Clock, ask, bandit, decide, opened, settings_of, with_coordinator
+from tests.service.helpers import (
+    START,
+    Clock,
+    ask,
+    bandit,
+    decide,
+    flush,
+    opened,
+    settings_of,
+    with_coordinator,
+)
 from tests.service.http.test_http import client_of
 
 RAIN, SUN = [{"weather": "rain"}], [{"weather": "sun"}]
@@ -142,8 +152,7 @@ def test_a_store_of_another_policy_goes_on_with_it_and_the_configuration_moves_i
 
     async def first(coordinator: Coordinator) -> None:
         live(coordinator.bandit, forget=False)
-        coordinator.sequencer.flush()
-        await coordinator.sequencer.durable()
+        flush(coordinator)
 
     with_coordinator(settings_of(path, Config(policy="cab", exploration=0.3, dimensions=8)), first)
     alone = bandit(policy="cab", exploration=0.3, dimensions=8)
@@ -179,8 +188,7 @@ def test_and_back_again_to_cab(tmp_path: Path) -> None:
 
     async def work(coordinator: Coordinator) -> None:
         live(coordinator.bandit, 60)
-        coordinator.sequencer.flush()
-        await coordinator.sequencer.durable()
+        flush(coordinator)
         records = [record for batch in coordinator.store.read() for record in batch.records()]
         await coordinator.configure(Config(policy="cab", dimensions=8))
         made = coordinator.bandit

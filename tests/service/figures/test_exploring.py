@@ -66,13 +66,13 @@ def test_it_is_said_once_in_the_log_and_once_when_it_is_over(
         for k in range(exploring.ENOUGH):
             await coordinator.rank(ask(f"e{k}"))
         for _ in range(3):
-            await coordinator.sequencer.write(coordinator.background.tick)
+            await coordinator.background.tick()
         assert coordinator.background.stopped_exploring
         await coordinator.configure(Config(exploration=0.5, explore="epsilon"))
         for k in range(40):
             await coordinator.rank(ask(f"f{k}"))
         for _ in range(3):
-            await coordinator.sequencer.write(coordinator.background.tick)
+            await coordinator.background.tick()
         assert not coordinator.background.stopped_exploring
 
     with_coordinator(settings_of(tmp_path / "log.db", Config(exploration=0.0)), work, Clock())

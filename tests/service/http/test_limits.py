@@ -27,7 +27,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 # What says where, how or by which rules, and limits nothing.
 NO_LIMITS = {
     "host", "port", "store", "durability", "engine", "when_down", "user_path", "tls_certificate", "tls_key",
-    "telemetry", "optimise_days", "log_level", "access_log", "keys", "config", "given", "origins",
+    "workers", "telemetry", "optimise_days", "log_level", "access_log", "keys", "config", "given", "origins",
     "config.policy", "config.parameters", "config.exploration", "config.explore", "config.default_reward",
     "config.aggregation", "config.mode", "config.record_reasons", "config.holdback", "config.challenger",
     "config.ignored", "config.smallest_lift", "config.caps", "config.max_events",

@@ -155,7 +155,14 @@ def test_files_are_private_and_nothing_is_left_beside_them(tmp_path: Path) -> No
     back_up(str(source), kept)
     restore(kept, str(new))
     names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"store.db", "store.db.lock", "kept.backup", "new.db", "new.db.lock"}
+    assert names == {
+        "store.db",
+        "store.db.lock",
+        "store.db.maintenance",
+        "kept.backup",
+        "new.db",
+        "new.db.lock",
+    }
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in tmp_path.iterdir())
 
 

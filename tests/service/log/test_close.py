@@ -1,6 +1,5 @@
 """Closing a store while other threads use it: they finish first, and those that come later are refused."""
 
-import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,16 +8,15 @@ from typing import Any
 import pytest
 from litestar.testing import TestClient
 
-from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.records import Tick, encode, pack
 from coterie.service.http import app as app_module
-from coterie.service.log.errors import LostError, StoreError
+from coterie.service.log.errors import StoreError
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append, open_store
 from coterie.service.serve import make_app
 from coterie.service.settings import Settings
 from tests.service import postgres
-from tests.service.helpers import Clock, opened
+from tests.service.helpers import opened
 
 LONG = 300  # seconds that a machine may be busy
 MOMENT = 0.3  # seconds in which what must wait does not end
@@ -79,7 +77,7 @@ def test_a_database_is_closed_when_no_thread_reads_it_any_more() -> None:
             assert reading.result(LONG) == [(False,)]
         _refuses_everything(store)
         with pytest.raises(StoreError, match="is closed"):
-            store.own()
+            store.take_lease("work")
 
 
 def _refuses_everything(store: Any) -> None:
@@ -88,27 +86,6 @@ def _refuses_everything(store: Any) -> None:
     with pytest.raises(StoreError, match="is closed"):
         store.append(Append(pack(0, [encode(Tick(1))])))
     store.close()  # once more does no harm
-
-
-def test_a_stop_waits_for_the_thread_that_gives_the_store_up(tmp_path: Path) -> None:
-    async def go() -> None:
-        store: Any = SqliteStore(str(tmp_path / "log.db"))
-        gate = Gate()
-        gate.watch(store)
-        store.disown = lambda: gate.pass_("disowned")
-        coordinator = Coordinator(Settings(store=store.where), store, Clock())
-        await coordinator.start()
-        coordinator.availability.fail(LostError("gone"))
-        await asyncio.to_thread(gate.begun.wait, LONG)
-        stop = asyncio.create_task(coordinator.stop())
-        await asyncio.sleep(MOMENT)
-        waits = not stop.done()
-        gate.let.set()
-        await stop
-        assert waits
-        assert gate.events == ["disowned", "closed"]
-
-    asyncio.run(go())
 
 
 def test_a_stop_waits_for_the_thread_that_reads_the_keys(

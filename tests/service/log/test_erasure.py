@@ -143,8 +143,7 @@ async def _and_die(settings: Settings, work: Any, clock: Clock, store: Any) -> N
     await work(coordinator)
     for task in filter(None, [*coordinator._tasks, coordinator.availability.healing]):
         task.cancel()
-    assert coordinator.sequencer.committer is not None
-    coordinator.sequencer.committer.abandon()
+    await coordinator.sequencer.close()
 
 
 def test_a_killed_service_finishes_the_erasure_at_its_next_start(tmp_path: Path) -> None:

@@ -47,9 +47,7 @@ def test_a_store_is_checked_exported_and_evaluated_while_its_service_writes(
     store: str, tmp_path: Path
 ) -> None:
     async def go() -> None:
-        coordinator = Coordinator(
-            Settings(config=Config(wait=60.0)), open_store(store, standby=True), Clock()
-        )
+        coordinator = Coordinator(Settings(config=Config(wait=60.0)), open_store(store, shared=True), Clock())
         await coordinator.start()
         for k in range(12):
             await coordinator.rank(ask(f"e{k}", f"user-{k % 3}"))
@@ -74,7 +72,7 @@ def test_a_store_is_checked_exported_and_evaluated_while_its_service_writes(
 
 def test_what_is_written_later_is_not_seen_and_nothing_can_be_written(store: str) -> None:
     async def go() -> None:
-        coordinator = Coordinator(Settings(), open_store(store, standby=True), Clock())
+        coordinator = Coordinator(Settings(), open_store(store, shared=True), Clock())
         await coordinator.start()
         await coordinator.rank(ask("before"))
         with closing(await asyncio.to_thread(open_to_read, store)) as reading:

@@ -16,7 +16,7 @@ from coterie.service.core.question import Action, Question
 from coterie.service.log.recovery import recover
 from coterie.service.settings import Config
 from coterie.service.snapshots import pieces, saving, snapshot
-from tests.service.helpers import START, Clock, bandit, opened, settings_of, with_coordinator
+from tests.service.helpers import START, Clock, bandit, flush, opened, settings_of, with_coordinator
 from tests.service.snapshots.test_pieces import append, crowd
 
 # A small table, so that effects make room for others, and so do users and events.
@@ -159,13 +159,12 @@ def snapshot_under_load(made: Bandit, path: Path, monkeypatch: pytest.MonkeyPatc
             question = Question(f"e{requests}", f"user-{requests * 37 % 500}", [Action("a"), Action("b")])
             coordinator.bandit.rank(question, clock())
             coordinator.bandit.reward(f"e{requests}", 1.0, clock())
-            coordinator.sequencer.flush()
+            flush(coordinator)
             requests += 1
             await asyncio.sleep(0)
             assert len(sizes) <= before + 1  # a turn copies one part
         await going
         truth = list(sizes)
-        await coordinator.sequencer.durable()
         return truth, requests, snapshot.dump(coordinator.bandit)
 
     with opened(path) as store:

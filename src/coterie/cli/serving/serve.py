@@ -18,6 +18,9 @@ def serve(
             help="The port; 0 takes a free one, which the first line on stdout names. [default: 8080]"
         ),
     ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes that share the port and the store. [default: 1]")
+    ] = None,
     store: Annotated[
         str | None, typer.Option(help="A file for SQLite, or postgresql://… [default: coterie.db]")
     ] = None,
@@ -53,7 +56,14 @@ def serve(
     if demo and store is None:
         store = "coterie-demo.db"
     file, pairs = split_settings(settings or [])
-    flags = {"host": host, "port": port, "store": store, "durability": durability, "engine": engine}
+    flags = {
+        "host": host,
+        "port": port,
+        "workers": workers,
+        "store": store,
+        "durability": durability,
+        "engine": engine,
+    }
     given = {name: value for name, value in flags.items() if value is not None}
     read = read_settings(file, policy=policy, **{**pairs, **given})
     run(read, demo=demo)

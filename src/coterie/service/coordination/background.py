@@ -2,18 +2,20 @@
 
 import asyncio
 import threading
+import time
 from collections import deque
 from contextlib import suppress
 from functools import partial
 from typing import final
 
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, FileError
 from coterie.service.clock import JUMP
 from coterie.service.coordination.rules import retention_days
 from coterie.service.coordination.sequencer import Sequencer
 from coterie.service.core.records import Rank
 from coterie.service.figures import exploring
 from coterie.service.log.damage import Damaged, find_damage
+from coterie.service.log.errors import StoreError
 from coterie.service.log.retention import remove_old
 from coterie.service.logs import log
 from coterie.service.problems import Problem
@@ -21,6 +23,7 @@ from coterie.service.settings import Settings
 from coterie.service.threads import in_thread
 
 TICK_EVERY = 0.25  # seconds
+SAME_JUMP = 10.0  # seconds within which all services notice that the time of day jumped
 
 
 @final
@@ -40,7 +43,7 @@ class Background:
 
     def start(self) -> list[asyncio.Task[None]]:
         """Start the tasks."""
-        work = (self._pass_time(), self._keep_asking(), self.check_log())
+        work = (self._pass_time(), self._keep_asking(), self.check_log(), self._sequencer.tail())
         return [asyncio.create_task(one) for one in work]
 
     async def check_log(self) -> None:
@@ -70,16 +73,26 @@ class Background:
         sequencer = self._sequencer
         while True:
             await asyncio.sleep(TICK_EVERY)
+            with suppress(StoreError, FileError):  # the tail tells
+                await in_thread(sequencer.store.end)  # which tells the time of day that all services have
             if sequencer.refusing is None:
                 with suppress(Problem):
-                    await sequencer.write(self.tick)
+                    await self.tick()
                 if sequencer.bandit.position - self.snapshot_at >= self._settings.snapshot_every:
-                    self.snapshot_at = sequencer.bandit.position
                     try:
-                        await sequencer.snapshot()
-                        await self._remove_old()
+                        await self._save()
                     except CoterieError as error:  # the log alone is enough
                         log.error(f"a snapshot failed: {error}")
+
+    async def _save(self) -> None:
+        """Keep a snapshot, and remove what is too old, unless another service has done so."""
+        sequencer = self._sequencer
+        async with sequencer.lease:
+            self.snapshot_at = max(await in_thread(sequencer.store.newest), self.snapshot_at)
+            if sequencer.bandit.position - self.snapshot_at >= self._settings.snapshot_every:
+                self.snapshot_at = sequencer.bandit.position
+                await sequencer.save()
+                await self._remove_old()
 
     async def _remove_old(self) -> None:
         """Remove what is too old from the log, and what is too much."""
@@ -121,12 +134,14 @@ class Background:
                 changed.append(await sequencer.do(again, long=True))
         self.guess_changes = exploring.share(changed)
 
-    def tick(self) -> None:
+    async def tick(self) -> None:
         """End the waits that are over."""
         self._watch_exploring()
         self._watch_removals()
-        self.follow_clock()
-        self._sequencer.bandit.tick(self._sequencer.clock())
+        await self.follow_clock()
+        sequencer = self._sequencer
+        if sequencer.bandit.remembered.waits.next <= sequencer.clock():
+            await sequencer.put(lambda: sequencer.bandit.tick(sequencer.clock()), alone=False)
 
     def _watch_exploring(self) -> None:
         """Log it once when the bandit stops exploring, and once when it explores again."""
@@ -150,12 +165,24 @@ class Background:
             self._removal_seen, self._removal_at = bandit.remembered.removed_at, now
             log.warning(said)
 
-    def follow_clock(self) -> None:
+    async def follow_clock(self) -> None:
         """Tell the bandit if the time of day jumped: just now, or back while the service was stopped."""
-        bandit, clock = self._sequencer.bandit, self._sequencer.clock
-        by, at = clock.follow(), clock()
-        if by == 0 and at < bandit.now - JUMP:
-            by = at - bandit.now  # how long the service was stopped is not known: count it as no time
-        if by:
+        sequencer = self._sequencer
+        clock = sequencer.clock
+        by = clock.follow()
+        if by == 0 and clock() < sequencer.bandit.now - JUMP:
+            by = (
+                clock() - sequencer.bandit.now
+            )  # how long the service was stopped is not known: count it as no time
+        if not by:
+            return
+
+        def jump() -> bool:
+            recent = [size for when, size in sequencer.jumps if time.monotonic() < when + SAME_JUMP]
+            if any(abs(size - by) < JUMP for size in recent):
+                return False  # another service has told already
+            sequencer.bandit.jump(clock(), by)
+            return True
+
+        if (await sequencer.put(jump)).value:
             log.warning(f"the time of day jumped by {by / 1000:.1f} s; waits for rewards do not")
-            bandit.jump(at, by)

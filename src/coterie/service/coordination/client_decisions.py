@@ -32,7 +32,7 @@ def keep_all(bandit: Bandit, decided: Sequence[Decided], at: int) -> int:
             new[event] = (one.question, _record(bandit, one, at))
         elif new[event][1].digest != one.question.digest():
             raise Problem(409, "event_exists", f"event {event!r} is twice in the body, with other contents")
-    bandit.keep_all(list(new.values()))
+    bandit.keep_all(list(new.values()), at)
     return len(new)
 
 

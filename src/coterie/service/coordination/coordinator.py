@@ -1,4 +1,4 @@
-"""The coordinator: takes a request, lets the bandit decide at once, and answers when the log is durable.
+"""The coordinator: takes a request, lets the bandit decide, and answers when the log has it.
 
 Both HTTP APIs, the native one and Personalizer's, and the page call it and nothing below it.
 """
@@ -14,11 +14,10 @@ from coterie.service.coordination import relearning
 from coterie.service.coordination.availability import Availability
 from coterie.service.coordination.background import Background
 from coterie.service.coordination.client_decisions import Decided, keep_all
-from coterie.service.coordination.microbatch import Microbatch
 from coterie.service.coordination.rules import first_rules
 from coterie.service.coordination.sequencer import STARTING, Sequencer
 from coterie.service.coordination.slots import next_slot
-from coterie.service.core.bandit import Answer, Bandit
+from coterie.service.core.bandit import Bandit
 from coterie.service.core.events import Event, EventExistsError, Outcome, Paid, new_event
 from coterie.service.core.question import Question
 from coterie.service.core.records import Observe, Rank, encode
@@ -26,7 +25,8 @@ from coterie.service.core.workload import DECIDING, long_to_decide, long_to_lear
 from coterie.service.exchange.model_file import import_model
 from coterie.service.ids import SLOT
 from coterie.service.log.damage import readable
-from coterie.service.log.errors import StaleError, StoreError
+from coterie.service.log.errors import StoreError
+from coterie.service.log.recovery import recover
 from coterie.service.log.store import Store
 from coterie.service.logs import log
 from coterie.service.problems import Problem
@@ -35,6 +35,7 @@ from coterie.service.threads import in_thread
 
 T = TypeVar("T")
 Check = Callable[[], None]  # raises what is wrong
+BEHIND = 5.0  # seconds; a service whose state is older is not ready
 
 
 class Coordinator:
@@ -45,21 +46,20 @@ class Coordinator:
     ) -> None:
         self.settings = settings
         self.store = store
-        self.clock = clock or SteadyClock()
+        self.clock = clock or SteadyClock(store.time)
         self.shards = shards
         self.sequencer = Sequencer(store, self.clock, shards, settings.max_queue)
-        self.availability = Availability(self.sequencer, settings.when_down == "refuse")
+        self.availability = Availability(self.sequencer)
         self.background = Background(self.sequencer, settings)
         self.preparing = False  # whether the application still prepares what the first request needs
         self.failure: Exception | None = None  # why the start failed, if it did
         self.saved = False  # whether a stop has left all that was acknowledged in the log and a snapshot
-        self._microbatch = None if shards is None else Microbatch(self._rank_many)
         self._moving = False  # whether users go from shard to shard
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def bandit(self) -> Bandit:
-        """The bandit: another one after the store failed and its log was read again."""
+        """The bandit: another one after the service was stopped for so long that the log has moved on."""
         return self.sequencer.bandit
 
     @property
@@ -67,14 +67,16 @@ class Coordinator:
         """Why writes are refused, if they are."""
         if self.preparing:
             return STARTING
-        overdue = self.sequencer.refusing is None and self.store.overdue()
-        return StaleError.said if overdue else self.sequencer.refusing
+        return self.sequencer.refusing
+
+    @property
+    def behind(self) -> str | None:
+        """How far the state is behind the log, in words, if it is far."""
+        seconds = self.sequencer.behind
+        return f"{seconds:.1f} s behind the log" if seconds > BEHIND else None
 
     def check_open(self) -> None:
-        """Raise while no request is answered: during the start, and while another process owns the store."""
-        if self.availability.waiting:
-            why = self.sequencer.refusing
-            raise Problem(503, "waiting", f"no request is answered here now: {why}", 1)
+        """Raise while no request is answered, during the start."""
         if self.refusing == STARTING:
             progress = self.availability.progress
             read = f"{progress.read:,} of {progress.of:,} records of the log are read"
@@ -84,26 +86,28 @@ class Coordinator:
 
     async def start(self) -> None:
         """Recover, then accept."""
-        self._tasks.append(asyncio.create_task(self.availability.watch()))
-        if not await self.availability.begin(self._begin):
-            self._tasks.append(asyncio.create_task(self.availability.take_over(self._begin)))
+        await self.availability.begin(self._begin)
 
     async def _begin(self) -> None:
-        sequencer = self.sequencer
-        sequencer.bandit = await self.availability.recovered()
-        await in_thread(self.store.make_index)
-        self.background.snapshot_at = self.bandit.position
-        sequencer.open_log()
-        await sequencer.write(self.background.follow_clock, long=True)
+        sequencer, store = self.sequencer, self.store
+        if not await in_thread(store.has_index):
+            async with sequencer.lease:
+                await in_thread(store.make_index)
+        read = partial(recover, store, False, self.shards, owned=False, progress=self.availability.progress)
+        sequencer.take(await in_thread(read))
+        self.bandit.refuse_partial = self.settings.when_down == "refuse"
+        await sequencer.follow()
+        self.background.snapshot_at = await in_thread(store.newest)
+        await self.background.follow_clock()
+        sequencer.refusing = None
         await self.configure(*first_rules(self.settings, self.bandit, self.shards))
         await sequencer.scrub()
-        self._tasks.append(asyncio.create_task(in_thread(self.store.read_ids)))
+        self._tasks.append(asyncio.create_task(in_thread(store.read_ids)))
         self._tasks += self.background.start()
 
     async def stop(self) -> None:
         """Refuse new work, finish what was accepted, snapshot, and release the store; `saved` says if that worked."""
         sequencer, healing = self.sequencer, self.availability.healing
-        waited = self.availability.waiting  # then the owner has all that was acknowledged
         unused = self.refusing == STARTING  # then nothing was acknowledged here
         sequencer.refusing = "stopping"
         self.availability.progress.stop()
@@ -112,20 +116,15 @@ class Coordinator:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)  # one may be writing a snapshot
         try:
-            await sequencer.do(lambda: None)  # work beside the event loop ends first
-            committer = sequencer.committer
-            if committer is not None:
-                await committer.close()
-                if not waited:
-                    if committer.failed is not None:
-                        raise committer.failed
+            await sequencer.close()
+            if not (unused or self.availability.ending):
+                async with asyncio.timeout(self.settings.stop_within):  # another service may have the lease
                     await sequencer.snapshot()
-            self.saved = waited or unused or committer is not None
-        except CoterieError as error:  # what was acknowledged is in the log
+            self.saved = not self.availability.ending
+        except (CoterieError, TimeoutError) as error:  # what was acknowledged is in the log
             log.error(f"no snapshot was written at the stop, so the next start reads the log: {error}")
         finally:
             sequencer.turns.close()
-            self.availability.close()
             self.store.close()
             if self.shards is not None:
                 self.shards.close()
@@ -140,33 +139,33 @@ class Coordinator:
             if before.digest != question.digest():
                 raise EventExistsError(new_event(before, -1, Paid()))
             return before
-        long = long_to_decide(sequencer.bandit, question.work, len(question.actions))
-        try:
-            if self._microbatch is None:
-                found: Any = await sequencer.write(lambda: self._rank(question, check), long)
-            else:
-                sequencer.accept()
+        sequencer.accept()
+        bandit, at = sequencer.bandit, self.clock()
+        made: Rank | None = None
+        gone: int | None = None
+        if question.event not in bandit.events and not bandit.has_caps(question):
+            # While the batch before is written.
+            long = long_to_decide(bandit, question.work, len(question.actions))
+            made = await sequencer.do(partial(_checked, check, partial(bandit.decide, question, at)), long)
+
+        def keep() -> Rank | Event:
+            if made is None:
                 check()
-                with sequencer.refusals():
-                    found = await self._microbatch.ask(question)
-        except EventExistsError as error:
-            if await self._logged(error.event) is not None:
-                raise
-            found = error.event
-        await sequencer.durable()
-        while not isinstance(found, Rank):
+            return sequencer.bandit.rank(question, self.clock(), made, gone)
+
+        while True:
+            try:
+                found = (await sequencer.write(keep, long=made is None, alone=False)).value
+            except EventExistsError as error:
+                if await self._logged(error.event) is not None:
+                    raise
+                found = error.event
+            if isinstance(found, Rank):
+                return found
             logged, gone = await self._logged(found), found.position
             if logged is not None:
                 return logged
-            found = await self._write(partial(self._rank, question, check, gone), long)
-        return found
-
-    def _rank(self, question: Question, check: Check, gone: int | None = None) -> Rank | Event:
-        check()
-        return self.sequencer.bandit.rank(question, self.clock(), gone=gone)
-
-    async def _rank_many(self, questions: Sequence[Question]) -> list[Answer]:
-        return await self.sequencer.write(lambda: self.bandit.rank_many(questions, self.clock()), long=True)
+            await in_thread(sequencer.log.free, question.event)
 
     async def what_if(self, question: Question) -> Rank:
         """Return what would be decided now; nothing is recorded."""
@@ -178,13 +177,18 @@ class Coordinator:
         long = long_to_decide(self.bandit, work, sum(len(question.actions) for question in questions))
         if not questions[0].fresh and await self.decided(questions[0].event) is not None:
             return await self._slots_again(questions)
-        found = await self._write(lambda: self._rank_slots(questions, check), long)
-        while found is None:
+        gone: int | None = None
+        while True:
+            plan = partial(self._rank_slots, questions, check, gone)
+            found = (await self.sequencer.write(plan, long, alone=False)).value
+            if found is not None:
+                return found
             first = await self.event(questions[0].event)
             if await self._logged(first) is not None:
                 return await self._slots_again(questions)
-            found = await self._write(partial(self._rank_slots, questions, check, first.position), long)
-        return found
+            gone = first.position
+            for question in questions:
+                await in_thread(self.sequencer.log.free, question.event)
 
     def _rank_slots(
         self, questions: Sequence[Question], check: Check, gone: int | None = None
@@ -198,8 +202,7 @@ class Coordinator:
         at = self.clock()
         for _ in questions:
             found.append(self.bandit.decide(next_slot(questions, found), at))
-        self.bandit.keep_all(list(zip(questions, found, strict=True)))
-        return found
+        return self.bandit.keep_all(list(zip(questions, found, strict=True)), at)
 
     async def _slots_again(self, questions: Sequence[Question]) -> list[Rank]:
         """Return the decisions that were made for these slots before."""
@@ -212,8 +215,18 @@ class Coordinator:
 
     async def reward(self, event: str, value: float, name: str | None = None) -> Outcome:
         """Learn a reward, and return its outcome once that is durable."""
-        long = long_to_learn(self.bandit, event)
-        return await self._write(lambda: self.bandit.reward(event, value, self.clock(), name), long)
+        found: Outcome = "unknown_event"
+        for last in (False, True):
+            done = await self.sequencer.write(
+                lambda: self.bandit.reward(event, value, self.clock(), name),
+                long_to_learn(self.bandit, event),
+                alone=False,
+            )
+            found = done.value if done.value == "unknown_event" else done.applied
+            if last or found != "unknown_event":
+                break
+            await self.news()  # the decision may be one of another service
+        return found
 
     async def keep_decisions(self, decided: Sequence[Decided]) -> int:
         """Keep decisions that clients made, all or none, and return how many were new."""
@@ -222,11 +235,21 @@ class Coordinator:
     async def activate(self, event: str) -> bool:
         """Say that a deferred decision was shown; returns whether the event is known."""
         long = event not in self.bandit.events  # then the log is read
-        return await self._write(lambda: self.bandit.activate(event, self.clock()), long)
+        for last in (False, True):
+            plan = partial(self.bandit.activate, event, self.clock())
+            if (await self.sequencer.write(plan, long, alone=False)).value:
+                return True
+            if not last:
+                await self.news()
+        return False
 
     async def forget(self, user: str) -> bool:
         """Forget a user: in the model at once, in the log before this returns. False if unknown."""
-        number = await self._write(lambda: self.bandit.forget(user, self.clock()), long=True)
+        forget = partial(self._write, lambda: self.bandit.forget(user, self.clock()), long=True)
+        number = await forget()
+        if number is None:
+            await self.news()
+            number = await forget()
         try:
             await self.sequencer.scrub()  # also users whom an earlier request could not finish forgetting
         except StoreError as error:
@@ -255,7 +278,7 @@ class Coordinator:
             sharded: list[Any] = [policy for arm in arms for policy in arm.policies.made().values()]
             for policy in sharded:
                 moves = policy.models.rebalance(shards)
-                while await self.sequencer.write(partial(next, moves, None), long=True) is not None:
+                while await self.sequencer.do(partial(next, moves, None), long=True) is not None:
                     if bandit is not self.bandit:
                         raise Problem(503, "not_accepting", "the service went back to its log; try again", 1)
         finally:
@@ -286,9 +309,10 @@ class Coordinator:
     async def delete_log(self) -> None:
         """Keep what was learned as a snapshot, and remove the log before it."""
         self.sequencer.accept()
-        position = self.bandit.position
-        await self.snapshot(alone=True)
-        await asyncio.to_thread(self.store.compact, position)
+        async with self.sequencer.lease:
+            position = self.bandit.position
+            await self.sequencer.save(alone=True)
+            await asyncio.to_thread(self.store.compact, position)
 
     async def snapshot(self, alone: bool = False) -> None:
         """Keep the state as it is now, so that a start need not replay the whole log."""
@@ -296,11 +320,17 @@ class Coordinator:
 
     async def _write(self, work: Callable[[], T], long: bool = False) -> T:
         """Change the bandit, and return once that is durable."""
-        found = await self.sequencer.write(work, long)
-        await self.sequencer.durable()
-        return found
+        return (await self.sequencer.write(work, long)).value
 
     # Requests that read.
+
+    async def news(self) -> None:
+        """Apply all that other services have written before now."""
+        try:
+            await self.sequencer.follow()
+        except (FileError, StoreError) as error:
+            message = "the log cannot be read now, so it is not known what other services have written"
+            raise Problem(503, "not_readable", message, 1) from error
 
     async def look(self, work: Callable[[], T]) -> T:
         """Return what `work` reads from the bandit, beside the event loop, while nothing changes it."""
@@ -321,6 +351,8 @@ class Coordinator:
             return None
         try:
             found = await in_thread(self.sequencer.log.find, event)
+            if found is None:
+                await in_thread(self.sequencer.log.free, event)
         except (FileError, StoreError) as error:
             message = f"it cannot be found out whether event {event!r} was decided before: {error}"
             raise Problem(503, "not_readable", message, 1) from error
@@ -333,6 +365,9 @@ class Coordinator:
     async def event(self, event: str) -> Event:
         """Return an event, from memory or from the log."""
         found = self.bandit.events.get(event) or await self.look(lambda: self.bandit.find(event))
+        if found is None:
+            await self.news()
+            found = await self.look(lambda: self.bandit.find(event))
         if found is None:
             name = event.partition(SLOT)[0]
             raise Problem(404, "unknown_event", f"event {name!r} is not known, or was too long ago")
@@ -350,3 +385,9 @@ class Coordinator:
         """Return the decision of an event; None if the log no longer has it."""
         record = await asyncio.to_thread(self.sequencer.read, event.position)
         return record if isinstance(record, Rank) else None
+
+
+def _checked(check: Check, work: Callable[[], T]) -> T:
+    """Return what `work` returns, unless `check` raises."""
+    check()
+    return work()

@@ -19,22 +19,21 @@ FEW = 100  # records that a bandit may catch up with in one turn
 
 async def configure(sequencer: Sequencer, config: Config, contract: Mapping[str, Any] | None = None) -> None:
     """Change the rules from here on."""
-    bandit = sequencer.bandit
 
     def change() -> bool:
+        bandit = sequencer.bandit
         if models_to_learn(bandit, config):
             return False
         bandit.configure(config, sequencer.clock(), contract)
         return True
 
-    if not await sequencer.write(change):
+    if not (await sequencer.write(change)).value:
         check_config(config, sequencer.shards)
-        if bandit.tap is not None:
+        if sequencer.bandit.tap is not None:
             raise Problem(409, "busy", "another policy is learning the log already; wait for it")
         # A user who is scrubbed from the log meanwhile would have two names in what is learned.
-        async with sequencer.scrubbing:
-            await _relearn(sequencer, bandit, config, contract)
-    await sequencer.durable()
+        async with sequencer.lease:
+            await _relearn(sequencer, sequencer.bandit, config, contract)
 
 
 def models_to_learn(bandit: Bandit, config: Config) -> list[Config]:
@@ -52,32 +51,41 @@ async def _relearn(
     """Let bandits with other models learn the log, then the records since, and take over their models."""
     # Users who are forgotten from here on are not among these.
     users = await asyncio.to_thread(sequencer.store.scrubs)
-    end = await sequencer.write(lambda: _listen(bandit))
+    end = await sequencer.do(lambda: _listen(bandit))
+    usual = bandit.relearn
+    assert usual is not None  # it reads the log when the rules are in force
     try:
-        await sequencer.durable()
         wanted = models_to_learn(bandit, config)
         learn = partial(
             relearn, sequencer.store, end=end, shards=sequencer.shards, users=users, log=sequencer.log
         )
         others = [await asyncio.to_thread(learn, config=model) for model in wanted]
         while len(bandit.tap or ()) > FEW:
-            heard = await sequencer.write(lambda: _heard(bandit))
+            heard = await sequencer.do(lambda: _heard(bandit))
             await asyncio.to_thread(_catch_up, others, heard)
 
         def take_over() -> None:
             if bandit is not sequencer.bandit:
-                raise Problem(503, "not_accepting", "the service went back to its log; try again", 1)
-            at = sequencer.clock()
-            bandit.tick(at)  # end the waits that are over in all bandits: from here on, nothing else may
+                raise Problem(503, "not_accepting", "the service read its log again; try again", 1)
             if models_to_learn(bandit, config) != wanted:
                 raise Problem(409, "busy", "the rules were changed meanwhile; try again")
-            _catch_up(others, _heard(bandit))
-            bandit.tap, bandit.relearn = None, partial(_give, list(zip(wanted, others, strict=True)))
-            bandit.configure(config, at, contract)
+            bandit.configure(config, sequencer.clock(), contract)
 
+        left = list(zip(wanted, others, strict=True))
+        caught_up = False
+
+        def give(model: Config) -> Bandit:
+            """Return a bandit that learned all before the change of the rules, which is being applied."""
+            nonlocal caught_up
+            if not caught_up:
+                _catch_up(others, _heard(bandit))
+                caught_up = True
+            return _give(left, model) or usual(model)
+
+        bandit.relearn = give
         await sequencer.write(take_over, long=True)
     finally:
-        bandit.tap = bandit.relearn = None
+        bandit.tap, bandit.relearn = None, usual
 
 
 def _listen(bandit: Bandit) -> int:
@@ -99,7 +107,8 @@ def _catch_up(bandits: Sequence[Bandit], records: Sequence[Record]) -> None:
         bandit.drain()
 
 
-def _give(learned: list[tuple[Config, Bandit]], model: Config) -> Bandit:
-    """Return a bandit that learned with a model, each only once: two arms must not share one."""
-    k = next(k for k, (asked, _) in enumerate(learned) if same_model(asked, model) == asked)
-    return learned.pop(k)[1]
+def _give(learned: list[tuple[Config, Bandit]], model: Config) -> Bandit | None:
+    """Return a bandit that learned with a model, if there is one; each only once: two arms must not share one."""
+    found = (k for k, (asked, _) in enumerate(learned) if same_model(asked, model) == asked)
+    k = next(found, None)
+    return None if k is None else learned.pop(k)[1]

@@ -1,23 +1,26 @@
 """The service's contextual bandit: its policies, users and events. Its state is a function of the log.
 
-Every change of state is a record, and `apply` is the only code that makes it. The running service plans a record,
-applies it and hands it to the log; recovery applies the same records again. Time and chance enter through records
-only: a wait ends with a Tick, and a uniform choice is drawn from the event's id and a secret that the log holds.
+Every change of state is a record, and `apply` is the only code that makes it. A running service writes what requests
+plan into a draft, and applies it once the log has it, as it applies the records of other services and as recovery
+does. Without a draft, what is planned is applied at once. Time and chance enter through records only: a wait ends
+with a Tick, and a uniform choice is drawn from the event's id and a secret that the log holds.
 """
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import msgspec
 from msgspec import UNSET
 
-from coterie.errors import CoterieError, FileError
+from coterie.data.logs.interactions import SHARED
+from coterie.errors import FileError
 from coterie.policies import Decision
 from coterie.policies.cab import Engine as Shards
 from coterie.service.core.caps import add_look, with_caps
-from coterie.service.core.deciding import Candidates, decide, decide_ahead, read_candidates
+from coterie.service.core.deciding import decide, read_candidates
+from coterie.service.core.draft import Draft
 from coterie.service.core.events import Event, Outcome, Paid, State, deadline_of, new_event
 from coterie.service.core.names import Names
 from coterie.service.core.policies import Policies, paid_for
@@ -67,8 +70,6 @@ STATES: dict[int, State] = {
     IN_MEMORY: "closed",
 }
 
-Answer = Rank | Event | CoterieError  # to a question: a new decision, the event of a retry, or what is wrong
-
 
 class Log(Protocol):
     """Where decisions are found that are no longer in memory."""
@@ -103,7 +104,8 @@ class Bandit:
         self.kept: dict[str, dict[str, bytes]] = {}  # where the parts of the last snapshot are; see snapshot
         self.user_names = Names()
         self.names, self.ids = self.user_names.numbers, self.user_names.ids  # name → number, number → name
-        self.outbox: list[bytes] = []  # applied, but not yet handed to the log
+        self.draft: Draft | None = None  # where records go that are not applied before the log has them
+        self.outbox: list[bytes] = []  # applied without a draft, but not yet handed to a log
         self.scrub: list[int] = []  # forgotten on demand: their records are to be scrubbed
         # Given a change of policy, returns a bandit that learned the log so far with the new one.
         self.relearn: Callable[[Config], Bandit] | None = None
@@ -114,7 +116,7 @@ class Bandit:
         self.skipped = 0  # how often something could not be learned, since the start
         self.partial = False  # whether the log begins later: rewards may be for decisions that are gone
 
-    # Requests. Each plans records, applies them, and leaves them in the outbox.
+    # Requests. Each plans records. They go into the draft, or are applied at once and left in the outbox.
 
     def configure(self, config: Config, at: int, contract: Mapping[str, Any] | None = None) -> None:
         """Decide and learn by other rules from here on; `contract` stays as it is unless given."""
@@ -128,57 +130,37 @@ class Bandit:
             self._emit(Configure(at, config, kept, salt, secret))
 
     def rank(
-        self,
-        question: Question,
-        at: int,
-        ahead: tuple[Candidates, Decision] | None = None,
-        gone: int | None = None,
+        self, question: Question, at: int, made: Rank | None = None, gone: int | None = None
     ) -> Rank | Event:
-        """Decide, or use what was decided `ahead`; for a retry, return the event of the logged decision.
+        """Decide, or keep the decision `made` before; for a retry, return the event of the logged decision.
 
         If that decision was at the position `gone`, which the log no longer has, it is made again.
         """
-        at = self._at(at)
-        digest = question.digest()
         known = self.events.get(question.event)
         if known is not None and known.position != gone:
-            known.check_retry(digest)
+            known.check_retry(question.digest())
             return known
-        record, _ = self._decide(self._with_caps(question, at), digest, at, ahead)
-        self.keep(question, record)
+        if made is None or self.has_caps(question):  # there may be more looks since
+            made = self.decide(question, self._at(at))  # which ends waits first
+        return self.keep(question, made, at)
+
+    def keep(self, question: Question, record: Rank, at: int) -> Rank:
+        """Add a decision to the log, with the number that its user has there."""
+        self._once(question.event)
+        record = msgspec.structs.replace(record, at=self._at(at), user=self.number_of(question.user))
+        self._emit(record, {record.user: question.user})
         return record
 
-    def keep(self, question: Question, record: Rank) -> None:
-        """Apply a decision, and leave it for the log."""
-        self._emit(record, {record.user: question.user})
-
-    def keep_all(self, decided: Sequence[tuple[Question, Rank]]) -> None:
-        """Apply decisions, all or none."""
+    def keep_all(self, decided: Sequence[tuple[Question, Rank]], at: int) -> list[Rank]:
+        """Add decisions to the log, all or none."""
         for _, record in decided:
             encode(record)  # raises before anything has changed
-        for question, record in decided:
-            # An earlier one may have given its user a number.
-            user = self.number_of(question.user)
-            self.keep(question, msgspec.structs.replace(record, user=user))
+        return [self.keep(question, record, at) for question, record in decided]
 
     def decide(self, question: Question, at: int) -> Rank:
-        """Return a new decision, for `keep`; only the time changes."""
-        at = self._at(at)
+        """Return a new decision, for `keep`; nothing changes."""
+        at = max(at, self.now) if self.draft is None else self.draft.at
         return self._decide(self._with_caps(question, at), question.digest(), at)[0]
-
-    def rank_many(self, questions: Sequence[Question], at: int) -> list[Answer]:
-        """Call `rank` for each, with one call to the models for all; an error is returned in its place."""
-        at = self._at(at)
-        users = [self.number_of(question.user) for question in questions]
-        asked = [self._with_caps(question, at) for question in questions]
-        ahead = decide_ahead(asked, users, [self._decider(question)[1] for question in questions])
-        found: list[Answer] = []
-        for question, decided in zip(questions, ahead, strict=True):
-            try:
-                found.append(self.rank(question, at, decided))
-            except CoterieError as error:
-                found.append(error)
-        return found
 
     def what_if(self, question: Question, caps: bool = True) -> tuple[Rank, Decision]:
         """Return what `rank` could decide now and why; nothing is recorded. Without `caps`, no frequency cap holds.
@@ -193,33 +175,36 @@ class Bandit:
         question: Question,
         digest: bytes,
         at: int,
-        ahead: tuple[Candidates, Decision] | None = None,
         secret: bytes | None = None,
     ) -> tuple[Rank, Decision]:
         """Let the policy decide, or the challenger's for a user in its arm."""
         user, (arm, decider) = self.number_of(question.user), self._decider(question)
-        if question.capped and ahead is not None and not ahead[0].answers(question):
-            ahead = None  # an earlier decision of the same batch was the last look that a cap allows
         if self.challenger is not None:
             other = self if decider is self.challenger else self.challenger
             # The other one will learn from it, so it may refuse it.
             read_candidates(question, other.config, other.policies)
         secret = self.secret if secret is None else secret
-        record, made = decide(
-            question, digest, at, user, arm, decider.config, decider.policies, secret, ahead
-        )
+        record, made = decide(question, digest, at, user, arm, decider.config, decider.policies, secret)
         if made.seen is not None and self.refuse_partial:
             missing = made.seen.of - made.seen.shards
             message = f"{missing} of {made.seen.of} shards are being rebuilt; try again in a moment"
             raise Problem(503, "shards_down", message, 1)
-        return record, made
+        return msgspec.structs.replace(record, state=self.position), made
+
+    def has_caps(self, question: Question) -> bool:
+        """Return whether frequency caps hold for a question; then it is decided at the end of the log, not ahead."""
+        return self.config.caps is not UNSET and bool(self.config.caps) and question.user != SHARED
 
     def _with_caps(self, question: Question, at: int) -> Question:
         """Return the question without the actions that reached a frequency cap."""
-        user = self.users.get(self.number_of(question.user))
-        if user is None or self.config.caps is UNSET:
+        caps = self.config.caps
+        if caps is UNSET or not self.has_caps(question):
             return question
-        return with_caps(question, user.looks, at - self.jumped, self.config.caps)
+        number = self.number_of(question.user)
+        if self.draft is not None:
+            self.draft.check_looks(number)
+        user = self.users.get(number)
+        return question if user is None else with_caps(question, user.looks, at - self.jumped, caps)
 
     def _decider(self, question: Question) -> "tuple[Arm, Bandit]":
         """Return the arm of a decision, and whose policy decides in it."""
@@ -229,14 +214,24 @@ class Bandit:
         return arm, self.challenger if arm.name == "challenger" and self.challenger is not None else self
 
     def reward(self, event: str, value: float, at: int, name: str | None = None) -> Outcome:
-        """Learn a reward, or say why it was not learned."""
+        """Learn a reward, or say why it was not learned; of a draft, `apply` has the last word."""
         at = self._at(at)
         found = self.find(event)
         if found is None:
             return "unknown_event"
-        outcome, skipped = found.outcome(name), self.skipped
-        self._emit(Reward(at, event, value, outcome, name, found.position, found.user))
-        return outcome if self.skipped == skipped else "not_learned"
+        self._once(event)
+        outcome = self._outcome(found, name, at)
+        applied: Outcome | None = self._emit(
+            Reward(at, event, value, outcome, name, found.position, found.user)
+        )
+        return applied or outcome
+
+    def _outcome(self, event: Event, name: str | None, at: int) -> Outcome:
+        """Return what becomes of a reward, also if the Tick that ends its wait is still in the draft."""
+        wait = self.remembered.waits.get(event.position) if event.open else None
+        if wait is not None and wait.deadline <= at:
+            return "duplicate" if event.state == "waiting" and event.counted else "late"
+        return event.outcome(name)
 
     def activate(self, event: str, at: int) -> bool:
         """Say that a deferred decision was shown; returns whether the event is known."""
@@ -245,6 +240,7 @@ class Bandit:
         if found is None:
             return False
         if found.state == "deferred":
+            self._once(event)
             self._emit(Activate(at, event, found.position, found.user))
         return True
 
@@ -254,8 +250,10 @@ class Bandit:
         if found is not None or self.log is None:
             return found
         position = self.log.locate(event)
-        record = None if position is None else self.decision(position)
-        if position is None or record is None or record.event != event or record.user in self.forgotten:
+        if position is None or position >= self.position:  # which is not applied yet
+            return None
+        record = self.decision(position)
+        if record is None or record.event != event or record.user in self.forgotten:
             return None
         return self._whole(record, position, self.remembered.waits.get(position))
 
@@ -297,7 +295,7 @@ class Bandit:
 
     def jump(self, at: int, by: int) -> None:
         """Continue from another time of day; all waits keep their length."""
-        self._emit(Tick(at, by))
+        self._emit(Tick(at, by))  # also backwards
 
     def drain(self) -> Drained:
         """Return the records, new names, gone and forgotten users since the last call, for the log."""
@@ -307,34 +305,53 @@ class Bandit:
 
     def number_of(self, user: str) -> int:
         """Return a user's number; for a new user, the number that the next one gets."""
-        return self.names.get(user, self.next_user)
+        number = self.names.get(user)
+        if number is not None:
+            return number
+        return self.next_user if self.draft is None else self.draft.number_of(user, self.next_user)
 
     def _at(self, at: int) -> int:
-        """Return the time for the next record, after ending the waits that are over by then."""
-        at = max(at, self.now)
-        if self.remembered.waits.next <= at:
+        """Return the time for the next record, after ending the waits that are over by then.
+
+        All records of a draft have the same time.
+        """
+        at = max(at, self.now) if self.draft is None else self.draft.at
+        ticked = self.draft is not None and self.draft.ticked
+        if self.remembered.waits.next <= at and not ticked:
             self._emit(Tick(at))
         return at
 
-    def _emit(self, record: Record, named: Mapping[int, str] | None = None) -> None:
-        """Apply a record, which may bring names of users; what cannot be encoded changes nothing."""
+    def _once(self, event: str) -> None:
+        """Put off what is about an event that the draft is already about."""
+        if self.draft is not None:
+            self.draft.once(event)
+
+    def _emit(self, record: Record, named: Mapping[int, str] | None = None) -> Any:
+        """Add a record to the draft, or else apply it, and return what that gives; it may bring names of users.
+
+        What cannot be encoded changes nothing.
+        """
         encoded = encode(record)
+        if self.draft is not None:
+            new = {number: name for number, name in (named or {}).items() if name not in self.names}
+            self.draft.add(record, encoded, new)
+            return None
         for number, name in (named or {}).items():
             self.user_names.put(number, name)
-        self.apply(record)
+        applied = self.apply(record)
         self.outbox.append(encoded)
-        if self.tap is not None:
-            self.tap.append(record)
+        return applied
 
-    # Records: the only code that changes state, the same in the running service and in a replay.
+    # Records: the only code that changes state, the same in every running service and in a replay.
 
-    def apply(self, record: Record) -> None:
-        """Change the state as one record says."""
+    def apply(self, record: Record) -> Outcome | None:
+        """Change the state as one record says; returns what became of a reward."""
+        outcome: Outcome | None = None
         self.now = record.at
         if isinstance(record, Rank):
             self._apply_rank(record)
         elif isinstance(record, Reward):
-            self._apply_reward(record)
+            outcome = self._apply_reward(record)
         elif isinstance(record, Tick):
             if record.lost:
                 self.partial, self.lost = True, self.lost + 1  # later records may be about what was lost
@@ -374,6 +391,9 @@ class Bandit:
         if self.challenger is not None:
             self.challenger.apply(record)
             self.challenger.drain()
+        if self.tap is not None:
+            self.tap.append(record)
+        return outcome
 
     def _apply_rank(self, record: Rank) -> None:
         user = self._see(record.user, record.at)
@@ -453,15 +473,19 @@ class Bandit:
         if event is not None:
             self._close(event, at)
 
-    def _apply_reward(self, record: Reward) -> None:
-        event = self._recall(record) if record.outcome == "applied" else None
-        if (
-            event is None or event.state != "waiting"
-        ):  # a challenger may not know the event: its log began later
-            return
+    def _apply_reward(self, record: Reward) -> Outcome:
+        """Learn a reward, if it is in time and the first of its name, by the order of the log."""
+        event = self._recall(record)
+        if event is None:  # its wait is over; or a challenger does not know it, because its log began later
+            return cast(Outcome, record.outcome)
+        outcome = event.outcome(record.name)
+        if outcome != "applied":
+            return outcome
+        skipped = self.skipped
         self.remembered.add_reward(event, record.value, record.name)
         if self.config.aggregation == "earliest":
             self._settle(event, "rewarded", event.payoff("earliest"), record.at)
+        return outcome if self.skipped == skipped else "not_learned"
 
     def _apply_forget(self, record: Forget) -> None:
         self.remembered.drop_events_of(record.user)

@@ -3,14 +3,14 @@
 A decision counts as a look from the moment it is made, because the application may show it at any time: also if it is
 deferred, and also if a client made it. An action that reached a cap is left out before the policy is asked, so the
 probabilities are those of the actions that are left. Looks are kept with the user and come from records alone.
-Requests without a user have no caps.
+Requests without a user have no caps. A decision under caps is made where its record is appended, so it knows all
+looks before it, also those of other services: if one of these was faster, it is made again.
 """
 
 from collections.abc import Sequence
 
 import msgspec
 
-from coterie.data.logs.interactions import SHARED
 from coterie.service.core.question import Question
 from coterie.service.settings import Cap
 
@@ -19,7 +19,7 @@ Looks = dict[str, list[int]]  # by action: when a user was shown it last, millis
 
 def with_caps(question: Question, looks: Looks, at: int, caps: Sequence[Cap]) -> Question:
     """Return the question without the actions that reached a cap; if none would be left, with the baseline alone."""
-    if question.user == SHARED or not looks:
+    if not looks:
         return question
     left = [action.id for action in question.actions if action.id not in question.excluded]
     capped = {name for name in left if _is_capped(looks.get(name, ()), name, at, caps)}

@@ -2,16 +2,15 @@
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from coterie.arrays import Floats
-from coterie.errors import CoterieError
 from coterie.models.features import hash_actions
 from coterie.models.probability import pick
 from coterie.policies import Decision, Policy, SparseHierarchical
 from coterie.service.core.encoding import encode_action, encode_question
 from coterie.service.core.policies import Policies
-from coterie.service.core.policy_config import SEPARATE, Kind, takes_ids, takes_names
+from coterie.service.core.policy_config import Kind, takes_ids, takes_names
 from coterie.service.core.question import Question, pack_features, without_ignored
 from coterie.service.core.reasons import LARGEST, pack_parts, pack_reasons
 from coterie.service.core.records import Rank
@@ -27,12 +26,6 @@ class Candidates(NamedTuple):
     open_to: Sequence[int]  # positions of the actions that are not excluded
     kind: Kind
     contexts: Any  # of the actions that are not excluded
-
-    def answers(self, question: Question) -> bool:
-        """Return whether the same actions are open in a question."""
-        return [self.ids[k] for k in self.open_to] == [
-            action.id for action in question.actions if action.id not in question.excluded
-        ]
 
 
 def read_candidates(question: Question, config: Config, policies: Policies) -> Candidates:
@@ -64,16 +57,14 @@ def decide(
     config: Config,
     policies: Policies,
     secret: bytes,
-    ahead: tuple[Candidates, Decision] | None = None,
 ) -> tuple[Rank, Decision]:
-    """Return a new decision, and why it was made. `ahead` has what the policy already answered."""
-    candidates, decision = ahead or (read_candidates(question, config, policies), None)
-    ids, open_to, kind, contexts = candidates
+    """Return a new decision, and why it was made."""
+    ids, open_to, kind, contexts = read_candidates(question, config, policies)
     policy = policies.of(kind, config)
     chance, which = draw(question.event, secret)
     if isinstance(policy, SparseHierarchical):
         decision = policy.score(user, contexts, contexts, floor=0.0)
-    elif decision is None:
+    else:
         decision = policy.decide(user, contexts)
     best = decision.choice
     baseline = 0
@@ -159,48 +150,6 @@ def _explore(
     action = int(which * n) if chance < uniform else pick(decision.probability, which)
     chances = (1 - uniform) * decision.probability + uniform / n
     return action, "" if action == decision.choice else "explored", chances
-
-
-class Decider(Protocol):
-    """What decides: the champion or the challenger."""
-
-    config: Config
-    policies: Policies
-
-
-def decide_ahead(
-    questions: Sequence[Question], users: Sequence[int], deciders: Sequence[Decider]
-) -> list[tuple[Candidates, Decision] | None]:
-    """Ask the policies of each decider about its questions in one call each; None where `decide` has to ask."""
-    ahead: list[tuple[Candidates, Decision] | None] = [None] * len(questions)
-    for one in {id(decider): decider for decider in deciders}.values():
-        own = [k for k, decider in enumerate(deciders) if decider is one]
-        found = _ask_ahead([questions[k] for k in own], [users[k] for k in own], one.config, one.policies)
-        for k, answer in zip(own, found, strict=True):
-            ahead[k] = answer
-    return ahead
-
-
-def _ask_ahead(
-    questions: Sequence[Question], users: Sequence[int], config: Config, policies: Policies
-) -> list[tuple[Candidates, Decision] | None]:
-    found: list[Candidates | None] = []
-    for question in questions:
-        try:
-            found.append(read_candidates(question, config, policies))
-        except CoterieError:
-            found.append(None)  # `decide` raises it again
-    ahead: list[tuple[Candidates, Decision] | None] = [None] * len(questions)
-    for kind in SEPARATE:  # one model of both cannot be kept in shards
-        those = [(k, one) for k, one in enumerate(found) if one is not None and one.kind == kind]
-        if not those:
-            continue
-        policy = policies.of(kind, config)
-        asking = [users[k] for k, _ in those]
-        decisions = policy.decide_many(asking, [one.contexts for _, one in those])
-        for (k, one), decision in zip(those, decisions, strict=True):
-            ahead[k] = one, decision
-    return ahead
 
 
 def draw(event: str, secret: bytes) -> tuple[float, float]:

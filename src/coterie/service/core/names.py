@@ -25,7 +25,7 @@ class Names:
         self._gone.append(number)
         self._named.pop(number, None)
         name = self.ids.pop(number, None)
-        if name is not None:
+        if name is not None and self.numbers[name] == number:  # else the user is back, with another number
             del self.numbers[name]
 
     def take(self, users: Mapping[int, str]) -> None:

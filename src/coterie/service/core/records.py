@@ -65,10 +65,11 @@ class Rank(Struct, frozen=True, tag="rank", omit_defaults=True):
     arm: Name = ""  # of a trial: "champion", "holdback" or "challenger"
     capped: tuple[int, ...] = ()  # reached a frequency cap; the choice is one of them only if all were
     alone: bool = False  # whether the arm was drawn by the event, because the request names no user
+    state: int = -1  # the position whose state it was decided from; -1 in logs of earlier versions
 
 
 class Reward(Struct, frozen=True, tag="reward", omit_defaults=True):
-    """A reward, and its outcome."""
+    """A reward, and its outcome: `Bandit.apply` finds the same."""
 
     at: Moment
     event: str

@@ -1,16 +1,21 @@
-"""The service's evaluations: stored, run one at a time in a process of their own, and applied."""
+"""The service's evaluations: stored, run one at a time in a process of their own, and applied.
+
+All services of a store know all of them; the one that has the lease runs them.
+"""
 
 import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import final
 
 import msgspec
 
 from coterie.errors import CoterieError
 from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.coordination.lease import Lease
 from coterie.service.core.policy_config import check_config
 from coterie.service.evaluations import vowpal
 from coterie.service.evaluations.job_process import JobProcess
@@ -28,11 +33,13 @@ from coterie.service.evaluations.search import with_policy
 from coterie.service.log.errors import PassingError, StoreError, keep_trying
 from coterie.service.problems import Problem
 from coterie.service.settings import Config
+from coterie.service.threads import in_thread
 
 log = logging.getLogger("coterie.service")
 
 MOST_POLICIES = 20  # of an evaluation, besides those in every one
 AT_ONCE = 1  # running jobs; each has a process, and serving needs the other cores
+LOOK_EVERY = 1.0  # seconds between two looks for what other services have stored
 AUTOMATIC = 10  # finished automatic ones that are kept; the oldest is deleted
 
 
@@ -47,24 +54,46 @@ class Evaluations:
         self._writer = ThreadPoolExecutor(1, "evaluations-store")  # writes go one after the other
         self._waiting = asyncio.Event()
         self._run: JobProcess | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._lease = Lease(coordinator.store, "evaluations", LOOK_EVERY)
+        self._stored: dict[bytes, int] = {}  # the checksums of what was read last
+        self._writes = self._written = 0  # changes that were begun and ended here
 
     async def start(self) -> None:
         """Read the stored jobs, and run those that are not finished."""
-        found = await asyncio.to_thread(lambda: [*map(decode, self.coordinator.store.evaluations())])
-        found.sort(key=lambda job: job.created)
-        self.jobs = {job.key: job for job in found}
-        self._task = asyncio.create_task(self._work())
+        await self.refresh()
+        self._tasks = [asyncio.create_task(self._work()), asyncio.create_task(self._keep_looking())]
 
     async def stop(self) -> None:
         """End the running job; the next start begins it again."""
-        if self._task is not None:
-            self._task.cancel()
-            if self._run is not None:
-                self._run.end()
-            await asyncio.gather(self._task, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        if self._run is not None:
+            self._run.end()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         for pool in (self._thread, self._writer):  # they use the store, which is closed next
             await asyncio.to_thread(pool.shutdown)
+
+    async def refresh(self) -> None:
+        """Read the stored jobs, if they have changed, and end the running one if it was deleted."""
+        store, writes = self.coordinator.store, self._writes
+        sums = await in_thread(store.evaluation_sums, thread=self._writer)
+        if sums == self._stored:
+            return
+        found = await in_thread(lambda: [*map(decode, store.evaluations())], thread=self._writer)
+        if self._written != writes or self._writes != writes:
+            return  # changed here meanwhile; the next look finds both
+        found.sort(key=lambda job: job.created)
+        self.jobs, self._stored = {job.key: job for job in found}, sums
+        if self._run is not None and not self._knows(self._run.work.job):
+            self._run.end()
+        self._waiting.set()
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            with suppress(CoterieError):  # the next look is soon
+                await self.refresh()
 
     def every(self, kind: JobKind) -> list[Job]:
         """Return all jobs of a kind, the newest first."""
@@ -161,11 +190,16 @@ class Evaluations:
                     pass
                 continue
             try:
-                await self._do(job)
+                async with self._lease:
+                    await self.refresh()
+                    job = next(self._open(), None)
+                    if job is not None:
+                        await self._do(job)
             except Exception as error:  # the next job may succeed
-                log.exception(f"evaluation {job.id!r} failed")
+                log.exception("an evaluation failed")
                 said = error.said if isinstance(error, StoreError) else str(error)
-                await self._close(job, "failed", said)
+                if job is not None:
+                    await self._close(job, "failed", said)
 
     def _open(self) -> Iterator[Job]:
         return (job for job in self.jobs.values() if job.open)
@@ -176,7 +210,7 @@ class Evaluations:
             job, coordinator.bandit.config, settings.max_evaluated, settings.max_evaluated_bytes, os.getpid()
         )
         self._run = JobProcess(work, coordinator.store, settings.evaluation_within)
-        await self._change(msgspec.structs.replace(job, status="running"), durable=False)
+        await self._change(msgspec.structs.replace(job, status="running"))
         try:
             done = await asyncio.get_running_loop().run_in_executor(self._thread, self._run.do)
         finally:
@@ -226,8 +260,8 @@ class Evaluations:
         one, config = job.policy("current"), self.coordinator.bandit.config
         return one is not None and (one.policy, one.parameters) == (config.policy, config.parameters)
 
-    async def _change(self, job: Job, durable: bool = True) -> None:
-        if self._knows(job) and durable:
+    async def _change(self, job: Job) -> None:
+        if self._knows(job):
             try:
                 await self._save(job)  # before anybody sees it, because a stop may come at once
             except CoterieError as error:  # it runs again after a restart
@@ -240,12 +274,15 @@ class Evaluations:
         await self._store(lambda: self.coordinator.store.save_evaluation(_name(job), body))
 
     async def _store(self, work: Callable[[], None]) -> None:
+        self._writes += 1
         try:
             await asyncio.get_running_loop().run_in_executor(self._writer, keep_trying, work)
         except StoreError as error:
             if not isinstance(error, PassingError):
                 self.coordinator.availability.fail(error)
             raise Problem(503, "not_stored", f"the evaluation was not stored: {error.said}", 1) from error
+        finally:
+            self._written += 1
 
     async def drop_old_automatic(self) -> None:
         """Delete all finished automatic jobs but the newest."""

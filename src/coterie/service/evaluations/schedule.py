@@ -74,12 +74,14 @@ async def keep_optimising(coordinator: Coordinator, evaluations: Evaluations) ->
 
 async def optimise_if_due(coordinator: Coordinator, evaluations: Evaluations) -> Job | None:
     """Start an automatic optimisation if one is due, and return its job."""
-    if schedule_of(coordinator) is None or not due(
-        coordinator, evaluations, await in_thread(coordinator.oldest)
-    ):
+    if schedule_of(coordinator) is None:
         return None
-    job = await asyncio.to_thread(automatic, coordinator)
-    await evaluations.make(job)
+    async with coordinator.sequencer.lease:  # one service starts it
+        await evaluations.refresh()
+        if not due(coordinator, evaluations, await in_thread(coordinator.oldest)):
+            return None
+        job = await asyncio.to_thread(automatic, coordinator)
+        await evaluations.make(job)
     await evaluations.drop_old_automatic()
     log.info(f"automatic optimisation: evaluates {len(job.policies)} policies")
     return job

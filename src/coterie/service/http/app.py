@@ -50,6 +50,7 @@ class Readiness(Struct, frozen=True, rename="camel"):
     replayed: int | UnsetType = UNSET  # during a start: how many records of the log are read,
     records: int | UnsetType = UNSET  # of how many after the newest snapshot
     damage: str | UnsetType = UNSET  # which records of the log cannot be read
+    behind: float | UnsetType = UNSET  # seconds since the state was last known to be what the log says
 
 
 @get("/healthz", opt=OPEN, operation_id="healthz")
@@ -68,8 +69,13 @@ async def readyz(state: State) -> Response[Readiness]:
     if why == STARTING:
         progress = coordinator.availability.progress
         return Response(Readiness(why, progress.read, progress.of), status_code=503)
-    damage = coordinator.background.damage or UNSET
-    return Response(Readiness(why or "ready", damage=damage), status_code=503 if why else 200)
+    why = why or coordinator.behind
+    found = Readiness(
+        why or "ready",
+        damage=coordinator.background.damage or UNSET,
+        behind=round(coordinator.sequencer.behind, 3),
+    )
+    return Response(found, status_code=503 if why else 200)
 
 
 @get("/metrics", opt=READ, operation_id="metrics", media_type="text/plain; version=0.0.4; charset=utf-8")

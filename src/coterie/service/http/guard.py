@@ -30,7 +30,7 @@ from coterie.service.problems import Problem
 from coterie.service.settings import Settings
 
 PROBES = frozenset({"/healthz", "/readyz"})  # probes do not count against a client's rate
-WATCHED = PROBES | {"/metrics"}  # what is answered during the start and by a standby
+WATCHED = PROBES | {"/metrics"}  # what is answered during the start
 HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),

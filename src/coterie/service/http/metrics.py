@@ -62,7 +62,7 @@ class Metrics:
         coordinator = self.coordinator
         bandit = coordinator.bandit
         total = bandit.statistics.total
-        ready, waiting = coordinator.refusing is None, coordinator.availability.waiting
+        ready = coordinator.refusing is None and coordinator.behind is None
         going = exploring.warning(bandit.statistics, bandit.config, bandit.now) is None
         varied, bits = exploring.recent(bandit.statistics, bandit.now)
         entropy = bits / varied if varied else math.nan
@@ -71,7 +71,11 @@ class Metrics:
         agreed = total.agreed / total.judged if total.judged else math.nan
         for name, text, value in (
             ("coterie_ready", "1 if writes are accepted", float(ready)),
-            ("coterie_waiting", "1 if another process owns the database", float(waiting)),
+            (
+                "coterie_behind_seconds",
+                "How long ago the state was last known to be what the log says",
+                coordinator.sequencer.behind,
+            ),
             ("coterie_users", "Users known", len(bandit.users)),
             ("coterie_items", "Items known", len(bandit.policies.known_items)),
             ("coterie_events_remembered", "Events in memory", len(bandit.events)),

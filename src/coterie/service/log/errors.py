@@ -21,7 +21,7 @@ class StoreError(CoterieError):
 
 
 class InUseError(FileError):
-    """Another process owns the store."""
+    """Other processes use the store, or one uses it alone."""
 
 
 class PassingError(StoreError):
@@ -46,9 +46,15 @@ class LostError(PassingError):
 
 
 class StaleError(StoreError):
-    """Others have changed the store: another process owns it, or its log ends elsewhere. Read the log again."""
+    """The log ends elsewhere, because others have written to it. Read what is new, and try again."""
 
-    said = "the database was taken over by another coterie"
+    said = "others write to the log so often that there was no turn"
+
+
+class TakenError(StoreError):
+    """The log has a decision of one of the events already. Look for it there."""
+
+    said = "the event was decided by another process; send the request again"
 
 
 class BrokenError(StoreError):

@@ -1,12 +1,13 @@
-"""The store in PostgreSQL: one process serves it, and others can wait to take it over."""
+"""The store in PostgreSQL, to which services on several machines append."""
 
+import secrets
 import threading
 import time
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, Unpack, final
+from typing import Any, NamedTuple, Unpack, final
 
 import psycopg
 from psycopg import errors
@@ -21,16 +22,15 @@ from coterie.service.log.errors import (
     InUseError,
     LostError,
     PassingError,
-    StaleError,
     StoreError,
+    TakenError,
 )
-from coterie.service.log.known_ids import KnownIds
 from coterie.service.log.store import VERSION, Append, Changes, Options, Store, as_bytes
 from coterie.service.settings import Durability
 
-LOCK = 0x636F746572696500  # plus the number of an owner: what that owner's session holds
-PATIENCE = 2.0  # seconds that a tool waits for a database whose owner has just ended
-LEASE = 3.0  # seconds without a beat of the owner after which another process takes over
+LOCK = 0x636F746572696500  # held by whoever uses the database: shared by services, alone by a tool
+PATIENCE = 2.0  # seconds that a tool waits for a database whose last service has just ended
+LEASE = 3.0  # seconds without a beat of its holder after which a lease is free
 LOOK = 0.5  # seconds that count at most between two looks at the beat: whoever looks may have been stopped itself
 SILENCE = 5.0  # seconds that the server may take for a short statement
 LONG = 600.0  # and for a long one
@@ -47,7 +47,6 @@ THERE = {f"tcp_{name.removeprefix('tcp_')}": value for name, value in HERE.items
 PASSING = ("40", "53", "57", "25006", "25P02", "55P03", "55006")
 GONE = ("08", "57P01", "57P02", "57P03", "57P05", "25P03")  # with these the session is over
 
-# The beat has a table of its own, because transactions of the owner hold the row with its number.
 SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS coterie_version (version INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS coterie_log (first BIGINT PRIMARY KEY, count BIGINT NOT NULL, version INTEGER NOT NULL,
@@ -59,23 +58,19 @@ CREATE TABLE IF NOT EXISTS coterie_keys (name TEXT PRIMARY KEY, scopes TEXT NOT 
                                          created BIGINT NOT NULL);
 CREATE TABLE IF NOT EXISTS coterie_scrubs (number BIGINT PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS coterie_head (next BIGINT NOT NULL);
-CREATE TABLE IF NOT EXISTS coterie_owner (epoch BIGINT NOT NULL);
-CREATE TABLE IF NOT EXISTS coterie_lease (epoch BIGINT NOT NULL, beat BIGINT);
+CREATE TABLE IF NOT EXISTS coterie_leases (name TEXT PRIMARY KEY, holder TEXT NOT NULL, beat BIGINT NOT NULL);
 INSERT INTO coterie_version SELECT {VERSION} WHERE NOT EXISTS (SELECT FROM coterie_version);
 INSERT INTO coterie_head SELECT 0 WHERE NOT EXISTS (SELECT FROM coterie_head);
-INSERT INTO coterie_owner SELECT 0 WHERE NOT EXISTS (SELECT FROM coterie_owner);
-INSERT INTO coterie_lease SELECT epoch, NULL FROM coterie_owner WHERE NOT EXISTS (SELECT FROM coterie_lease);
 """
-LOOKED = "SELECT epoch, beat, pg_try_advisory_xact_lock_shared(%s + epoch) FROM coterie_lease"
 TAKEN = """
-WITH taken AS (UPDATE coterie_owner SET epoch = epoch + 1 WHERE epoch = %s RETURNING epoch)
-UPDATE coterie_lease SET epoch = taken.epoch, beat = %s FROM taken RETURNING taken.epoch
+INSERT INTO coterie_leases VALUES (%(name)s, %(me)s, 1)
+ON CONFLICT (name) DO UPDATE SET holder = EXCLUDED.holder, beat = coterie_leases.beat + 1
+WHERE coterie_leases.holder IN ('', EXCLUDED.holder)
+   OR (coterie_leases.holder, coterie_leases.beat) = (%(holder)s, %(beat)s)
 """
-# One statement, so that no lock is held while the client is asked for more. A process that raises the epoch has to
-# wait until it has ended; if it comes later, it finds another epoch and keeps nothing.
+# One statement, so that no lock is held while the client is asked for more: a client that is stopped stops nobody.
 APPEND = """
-WITH mine AS (SELECT epoch FROM coterie_owner WHERE epoch = %(epoch)s FOR SHARE),
-moved AS (UPDATE coterie_head SET next = %(end)s FROM mine WHERE next = %(first)s RETURNING next),
+WITH moved AS (UPDATE coterie_head SET next = %(end)s WHERE next = %(first)s RETURNING next),
 named AS (
     INSERT INTO coterie_users
     SELECT new.* FROM moved, unnest(%(numbers)s::bigint[], %(names)s::bytea[], %(sums)s::bigint[]) AS new
@@ -94,7 +89,6 @@ INDEXED = APPEND.replace(
     """,
 events AS (
     INSERT INTO coterie_events SELECT new.* FROM moved, unnest(%(keys)s::bytea[], %(places)s::bigint[]) AS new
-    ON CONFLICT (id) DO UPDATE SET position = EXCLUDED.position
 ),
 users AS (
     INSERT INTO coterie_batches SELECT %(first)s, %(users)s FROM moved WHERE length(%(users)s::bytea) > 0
@@ -143,33 +137,39 @@ def _until_silent(gen: Any, patience: float) -> Generator[Any, Any, Any]:
         return stop.value
 
 
+class _Beat(NamedTuple):
+    """A lease as it was last seen."""
+
+    holder: str
+    beat: int
+    looked: float  # when that was
+    still: float  # for how many seconds nothing had changed
+
+
 @final
 class PostgresStore(Store):
-    """A log in a database. Writes, reads and the lease have a session each, opened again when it is lost.
+    """A log in a database. Writes, reads and leases have a session each, opened again when it is lost.
 
-    Each owner raises a number, the epoch, by one. What an owner writes checks the epoch and keeps it from being
-    raised until it is kept, so two owners never write. An owner's session holds a lock with that number, which ends
-    with the session; and a service that is an owner renews a beat. A store is taken over if the lock is free, or if
-    the beat stands still: then the owner is stopped, though its kernel answers for it.
+    A lease is a row with its holder and a beat, which the holder raises. It is free if the beat stands still for too
+    long: then its holder is gone or stopped, though its kernel answers for it.
     """
 
     where = "the PostgreSQL store"
+    _conflict = errors.UniqueViolation
 
-    def __init__(self, url: str, standby: bool = False, **options: Unpack[Options]) -> None:
+    def __init__(self, url: str, **options: Unpack[Options]) -> None:
         super().__init__(**options)
-        self._url, self._standby = url, standby
+        self._url = url
         self._sessions: dict[str, Session] = {}
-        self._owning = threading.Lock()  # of the session with the lease
-        self._epoch: int | None = None  # ours, if we own the store
-        self._before: int | None = None  # ours, if nobody has owned it since
-        self._locked: Session | None = None  # the session that holds the lock of our epoch
-        self._renewed = 0.0
-        self._seen: tuple[int, int | None] = (-1, None)  # epoch and beat of the last look
-        self._looked = self._still = 0.0  # when that was, and for how long nothing had changed
+        self._leasing = threading.Lock()  # of the session with the leases
+        self._me = secrets.token_hex(8)  # as the holder of a lease
+        self._beats: dict[str, _Beat] = {}
+        self._ahead: int | None = None  # milliseconds of the server's time of day, of the steady time here
         try:
             self._prepare()
-            if not (standby or self._beside_owner or self._take_within(PATIENCE)):
-                raise InUseError("the database is in use by another coterie; stop that one first")
+            if not self._beside_owner:
+                self._use(PATIENCE)
+                self.end()  # and the time
             self._session("read")
         except psycopg.Error as error:
             self._release()
@@ -192,6 +192,11 @@ class PostgresStore(Store):
                 "JOIN unnest(%s::text[], %s::text[]) AS given (name, value) USING (name)",
                 (list(THERE), [str(value) for value in THERE.values()]),
             )
+            if name == "lease":
+                # Not lost by a crash of the server that matters: a lease that nobody renews is free.
+                found.execute("SET synchronous_commit = off")
+                if self._shared:
+                    found.execute("SELECT pg_try_advisory_lock_shared(%s)", (LOCK,))
             if self._moment:
                 found.execute("SET idle_in_transaction_session_timeout = 0")
                 found.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
@@ -210,97 +215,75 @@ class PostgresStore(Store):
     def _lease(self) -> Session:
         return self._session("lease")
 
-    # Owning.
+    # Others.
 
-    def own(self) -> bool:
-        """Take the database if it is free, or renew the lease; raises StaleError if another process took it."""
-        with self._owning:
+    def _use(self, patience: float) -> None:
+        """Hold the lock of whoever uses the database; a service that has just ended may hold it for a moment more."""
+        end = time.monotonic() + patience
+        kind = "_shared" if self._shared else ""
+        while True:
+            row = self._lease.execute(f"SELECT pg_try_advisory_lock{kind}(%s)", (LOCK,)).fetchone()
+            if row is not None and row[0]:
+                return
+            if time.monotonic() >= end:
+                raise InUseError("the database is in use by another coterie; stop that one first")
+            time.sleep(0.05)
+
+    def take_lease(self, name: str) -> bool:
+        """Take a lease if it is free, or renew it."""
+        with self._leasing:
             self._check_open()
             try:
-                return self._take() if self._epoch is None else self._renew(self._epoch)
+                return self._take(name)
             except psycopg.Error as error:
                 named = self._named(error, "lease")
-                self._drop("lease")  # with what it may have locked
+                self._drop("lease")
                 raise named from error
 
-    def disown(self) -> None:
-        """Stop being the owner; the next `own` raises the epoch, so that nothing of before can be kept after it."""
-        with self._owning:
-            self._before, self._epoch = self._epoch if self._before is None else self._before, None
-
-    def overdue(self) -> bool:
-        """Return whether the store was ours and the lease was last renewed too long ago."""
-        return self._epoch is not None and time.monotonic() > self._renewed + LEASE
-
-    def _take_within(self, patience: float) -> bool:
-        """Take the database, as a tool; an owner that has just ended may hold it for a moment more."""
-        end = time.monotonic() + patience
-        while not self._take():
-            if time.monotonic() >= end:
-                return False
-            time.sleep(0.05)
-        return True
-
-    def _take(self) -> bool:
-        """Take the database if nobody owns it, if nobody has since we did, or if its owner is gone or stopped."""
-        session = self._lease
-        row = session.execute(LOOKED, (LOCK,)).fetchone()
-        assert row is not None
-        epoch, beat, free = row
-        now = time.monotonic()
-        same = self._seen == (epoch, beat)
-        self._still = self._still + min(now - self._looked, LOOK) if same else 0.0
-        self._seen, self._looked = (epoch, beat), now
-        stopped = beat is not None and self._still >= LEASE  # tools have no beat
-        if not (free or stopped or epoch == self._before):
-            return False
-        if not (self._lock_epoch(session, epoch + 1) or stopped):
-            return False  # another process is taking it
-        if session.execute(TAKEN, (epoch, 0 if self._standby else None)).fetchone() is None:
-            session.execute("SELECT pg_advisory_unlock_all()")
-            return False  # another process was faster
-        self._epoch, self._before = epoch + 1, None
-        self._known_ids = KnownIds()  # another owner may have written others
-        self._renewed = time.monotonic()
-        return True
-
-    def _renew(self, epoch: int) -> bool:
-        session = self._lease
-        beaten = session.execute(
-            "UPDATE coterie_lease SET beat = coalesce(beat, 0) + 1 WHERE epoch = %s", (epoch,)
+    def _take(self, name: str) -> bool:
+        session, now = self._lease, time.monotonic()
+        row = session.execute("SELECT holder, beat FROM coterie_leases WHERE name = %s", (name,)).fetchone()
+        seen = self._beats.get(name, _Beat("", -1, now, 0.0))
+        holder, beat = row or ("", -1)
+        still = (
+            seen.still + min(now - seen.looked, LOOK) if (holder, beat) == (seen.holder, seen.beat) else 0.0
         )
-        if beaten.rowcount != 1:
-            self._epoch = None
-            raise self._taken_over()
-        self._renewed = time.monotonic()
-        if self._locked is not session:  # it was connected again
-            self._lock_epoch(session, epoch)
-        return True
+        self._beats[name] = _Beat(holder, beat, now, still)
+        if holder not in ("", self._me) and still < LEASE:
+            return False
+        given = {"name": name, "me": self._me, "holder": holder, "beat": beat}
+        return session.execute(TAKEN, given).rowcount == 1
 
-    def _lock_epoch(self, session: Session, epoch: int) -> bool:
-        row = session.execute("SELECT pg_try_advisory_lock(%s)", (LOCK + epoch,)).fetchone()
-        if row is not None and row[0]:
-            self._locked = session
-            return True
-        return False
+    def drop_lease(self, name: str) -> None:
+        """Let others have a lease."""
+        with self._leasing:
+            try:
+                self._lease.execute(
+                    "UPDATE coterie_leases SET holder = '' WHERE name = %s AND holder = %s", (name, self._me)
+                )
+            except psycopg.Error:  # it ends by itself
+                self._drop("lease")
 
-    def epoch(self) -> int:
-        """Return how many owners there have been."""
-        return int(self._rows("SELECT epoch FROM coterie_owner")[0][0])
+    def time(self) -> int:
+        """Return the server's time of day, the same for all; each look at the end asks for it."""
+        ahead = self._ahead
+        return (time.time_ns() if ahead is None else time.monotonic_ns()) // 1_000_000 + (ahead or 0)
 
-    def _taken_over(self) -> StaleError:
-        return StaleError("the database was taken over by another coterie")
+    def end(self) -> int:
+        """Return the position of the next record to come."""
+        row = self._rows("SELECT next, extract(epoch FROM clock_timestamp()) * 1000 FROM @head")[0]
+        self._ahead = int(row[1]) - time.monotonic_ns() // 1_000_000
+        return int(row[0])
 
     # Writing.
 
     def _append(self, appends: Append) -> bool:
         batch = appends.batch
-        indexed = self._has_index()
+        indexed = self.has_index()
         index = self._index_of(appends) if indexed else Index({}, b"")
         names = [self._pack_name(number, name) for number, name in appends.named.items()]
         numbers, ids, sums = (list(column) for column in zip(*names, strict=True)) if names else ([], [], [])
         given = {
-            "epoch": -1 if self._epoch is None else self._epoch,
             "first": batch.first,
             "end": batch.first + batch.count,
             "count": batch.count,
@@ -320,6 +303,8 @@ class PostgresStore(Store):
             self._check_open()
             try:
                 return self._write.execute(INDEXED if indexed else APPEND, given).rowcount == 1
+            except errors.UniqueViolation as error:
+                raise TakenError("an event of the batch was decided before") from error
             except psycopg.Error as error:
                 raise self._named(error, "write") from error
 
@@ -327,7 +312,7 @@ class PostgresStore(Store):
         """Commit once more and wait for the disk, which makes all earlier commits durable too."""
         with self._changing() as cursor:
             cursor.execute("SET LOCAL synchronous_commit = on")
-            cursor.execute("UPDATE coterie_head SET next = next")
+            cursor.execute("UPDATE coterie_version SET version = version")
 
     def _clear_free_pages(self) -> None:
         more = ", coterie_pieces" if self._has("pieces") else ""
@@ -343,16 +328,14 @@ class PostgresStore(Store):
 
     @contextmanager
     def _writing(self, patience: float) -> Iterator[Session]:
-        """Yield the session that writes, for statements of so many seconds, if the store is ours."""
+        """Yield the session that writes, for statements of so many seconds."""
         try:
             session = self._write
-            row = session.execute("SELECT epoch FROM coterie_owner").fetchone()
+            session.execute("SELECT 1")
         except psycopg.Error as error:
             if not isinstance(self._named(error, "write"), LostError):
                 raise
             session = self._write  # it was ended while nobody used it
-            row = session.execute("SELECT epoch FROM coterie_owner").fetchone()
-        self._check_epoch(row)
         session.patience = patience
         try:
             yield session
@@ -363,7 +346,7 @@ class PostgresStore(Store):
         return int(self._rows("SELECT version FROM coterie_version")[0][0])
 
     def _release(self) -> None:
-        with self._owning:
+        with self._leasing:
             for name in list(self._sessions):
                 self._drop(name)
 
@@ -383,7 +366,7 @@ class PostgresStore(Store):
         """Make the tables that are missing, and check the version of the store."""
         if not self._made("coterie_version") and not self._create:
             raise FileError("there is no store in the database; name the one `coterie serve` was given")
-        if not (self._moment or self._made("coterie_lease")):
+        if not (self._moment or self._made("coterie_leases")):
             session = self._write
             with session.transaction():
                 session.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK - 1,))  # one process at a time
@@ -429,16 +412,8 @@ class PostgresStore(Store):
                     session.cursor() as cursor,
                 ):
                     yield Changes(cursor, _translated)
-                    if not self._beside_owner:
-                        # From here to the end, which is near, no process can raise the epoch.
-                        cursor.execute("SELECT epoch FROM coterie_owner FOR SHARE")
-                        self._check_epoch(cursor.fetchone())
             except psycopg.Error as error:
                 raise self._named(error, "write") from error
-
-    def _check_epoch(self, row: Any) -> None:
-        if row != (self._epoch,) and not self._beside_owner:
-            raise self._taken_over()
 
     def _named(self, error: psycopg.Error, name: str) -> StoreError:
         """Return the error in a session by its kind."""

@@ -5,26 +5,20 @@ from typing import final
 import msgspec
 
 from coterie.service.core.records import Batch, Rank, Record, decode
-from coterie.service.log.committer import Committer
 from coterie.service.log.store import Store
 
 
 @final
 class LogReader:
-    """Finds records in the store, and those that are on their way to it."""
+    """Finds records in the store."""
 
     def __init__(self, store: Store) -> None:
-        self.committer: Committer | None = None  # has what is not stored yet
         self._store = store
-        self._last: tuple[Batch, list[msgspec.Raw]] | None = (
-            None  # neighbours are often read one after the other
-        )
+        # Neighbours are often read one after the other.
+        self._last: tuple[Batch, list[msgspec.Raw]] | None = None
 
     def record(self, position: int) -> Record | None:
         """Return the record at a position, if the log still has it and it is not damaged."""
-        new = None if self.committer is None else self.committer.find(position)
-        if new is not None:
-            return decode(new)
         batch, parts = self._last or (None, [])
         if batch is None or not batch.first <= position < batch.first + batch.count:
             batch = self._store.batch_at(position)
@@ -40,7 +34,7 @@ class LogReader:
         return found if isinstance(found, Rank) else None
 
     def locate(self, event: str) -> int | None:
-        """Return where the decision of an event is; one that is not stored yet is still in memory."""
+        """Return where the decision of an event is."""
         return self._store.locate(event)
 
     def find(self, event: str) -> Rank | None:
@@ -48,6 +42,12 @@ class LogReader:
         position = self.locate(event)
         found = None if position is None else self.decision(position)
         return found if found is not None and found.event == event else None
+
+    def free(self, event: str) -> None:
+        """Let an event be decided again if its decision cannot be read, though the index has it."""
+        position = self.locate(event)
+        if position is not None and self.decision(position) is None:
+            self._store.drop_event(event, position)
 
     def forget_cache(self) -> None:
         """Forget what was read, after the log was rewritten."""

@@ -1,11 +1,12 @@
 """Recovery: the newest sound snapshot, then the log after it. The result equals the state before the crash."""
 
 from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
 
 from coterie.errors import FileError
 from coterie.policies.cab import Engine as Shards
 from coterie.service.core.bandit import Bandit
-from coterie.service.core.records import Activate, Batch, Record, Reward, flatten
+from coterie.service.core.records import Activate, Batch, Import, Rank, Record, Reward, flatten
 from coterie.service.log.damage import readable
 from coterie.service.log.erasure import Scrubber
 from coterie.service.log.reading import LogReader
@@ -43,7 +44,7 @@ class StoppedError(FileError):
 
 
 class ScrubbedMeanwhileError(FileError):
-    """The owner of the log scrubbed a user while it was read: some records have the old event ids, some the new."""
+    """A user was scrubbed from the log while it was read: some records have the old event ids, some the new."""
 
 
 def recover(
@@ -55,7 +56,7 @@ def recover(
 ) -> Bandit:
     """Return the bandit as the store's log says, with its users in `shards` if any; `from_empty` ignores snapshots.
 
-    With owned=False, another process may write to the log and scrub it meanwhile; see `replay`.
+    With owned=False, other processes may write to the log and scrub it meanwhile; see `replay`.
     """
     first, end = store.bounds()
     bandit = Bandit(shards)
@@ -69,11 +70,48 @@ def recover(
     if bandit.position < first:
         raise FileError(f"the log begins at record {first}, without a sound snapshot; restore a backup")
     attach(bandit, LogReader(store))
-    bandit.user_names.take(store.users())
     if progress is not None:
         progress.read, progress.of = 0, end - bandit.position
     catch_up(bandit, store, shards, owned, progress)
+    # Others may have named users meanwhile, and the name of a user who was dropped may still be there.
+    names = store.users()
+    bandit.user_names.take({number: name for number, name in names.items() if number in bandit.users})
+    for number in names.keys() - bandit.users.keys():
+        if number < bandit.next_user:
+            bandit.user_names.drop(number)
     return bandit
+
+
+def serve_from(bandit: Bandit, store: Store, reader: LogReader, shards: Shards | None = None) -> None:
+    """Let a bandit follow the log of a store from where it stands."""
+    attach(bandit, reader)
+    bandit.relearn = lambda config: relearn(store, config, bandit.position, shards, owned=False)
+
+
+class BehindError(FileError):
+    """The log begins after the record that comes next, because older ones were removed."""
+
+
+class New(NamedTuple):
+    """What others have written."""
+
+    records: list[Record]
+    names: dict[int, str]  # of new users
+
+
+def read_new(store: Store, position: int, next_user: int) -> New:
+    """Return the records from a position on, or some of them, and the names of users from a number on."""
+    batches = store.tail(position)
+    if not batches:
+        return New([], {})
+    if batches[0].first != position:
+        if store.bounds()[0] > position:
+            raise BehindError(f"record {position} was removed from the log meanwhile")
+        raise FileError(f"log record {position} is missing; restore a backup of the store")
+    records = [record for _, record in flatten(batches)]
+    store.know(record.event for record in records if isinstance(record, Rank))
+    new = any(getattr(record, "user", -1) >= next_user or isinstance(record, Import) for record in records)
+    return New(records, store.users(next_user) if new else {})
 
 
 def attach(bandit: Bandit, log: LogReader) -> None:

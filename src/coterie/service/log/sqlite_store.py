@@ -1,5 +1,6 @@
 """The embedded store: one SQLite file in WAL mode, where a commit of many records costs one sync."""
 
+import fcntl
 import os
 import sqlite3
 import threading
@@ -41,6 +42,8 @@ TABLES = {part.strip() for part in SCHEMA.split(";") if part.strip().startswith(
 class SqliteStore(Store):
     """A log in one file. Writes share a connection; reads and checkpoints have their own."""
 
+    _conflict = sqlite3.IntegrityError
+
     def __init__(self, path: str, trust_wal: bool = False, **options: Unpack[Options]) -> None:
         super().__init__(**options)
         # SQLite puts its write-ahead log beside the file itself, not beside a link to it.
@@ -51,9 +54,11 @@ class SqliteStore(Store):
         self._waiting = False  # whether a commit of the log waits for the lock, or is about to
         self._folding = threading.Lock()  # of the connection that makes checkpoints
         self._connections: list[sqlite3.Connection] = []
-        self._owned = None if self._beside_owner else Owned(self.path)
+        self._leases: dict[str, int] = {}  # handles of locked files
+        self._owned = None if self._beside_owner else Owned(self.path, self._shared)
+        self._first = self._owned is not None and self._owned.alone  # else another process has checked it
         try:
-            if not (trust_wal or self._beside_owner):
+            if self._first and not trust_wal:
                 check_wal(Path(f"{self.path}-wal"))
             self._make_private()
             self._write = self._connect()
@@ -64,6 +69,8 @@ class SqliteStore(Store):
             # Checkpoints have their own connection, so that commits need not wait for them.
             self._fold = self._connect()
             self._read = self._connect()
+            if self._owned is not None and self._shared:
+                self._owned.share()
             self._read.execute("PRAGMA query_only = ON")
             if self._moment:
                 self._write.execute("PRAGMA query_only = ON")
@@ -84,6 +91,8 @@ class SqliteStore(Store):
         with self._folding:
             while self._connections:
                 self._connections.pop().close()
+            for name in list(self._leases):
+                self.drop_lease(name)
             if self._owned is not None:
                 self._owned.close()
 
@@ -129,20 +138,26 @@ class SqliteStore(Store):
     def version(self) -> int:
         return int(self._rows("PRAGMA user_version")[0][0])
 
-    def own(self) -> bool:
-        """Return True: the file is ours as long as it is open."""
+    def take_lease(self, name: str) -> bool:
+        """Take a lease: a lock on a file of its own, which the system releases when the process ends."""
+        if name not in self._leases:
+            handle = os.open(f"{self.path}.{name}", os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(handle)
+                return False
+            self._leases[name] = handle
         return True
 
-    def epoch(self) -> int:
-        """Return 0: no process waits for a file, so its owners are not counted."""
-        return 0
+    def drop_lease(self, name: str) -> None:
+        """Let others have a lease."""
+        if (handle := self._leases.pop(name, None)) is not None:
+            os.close(handle)
 
-    def disown(self) -> None:
-        """Do nothing: no write to a file is still on its way after it has failed."""
-
-    def overdue(self) -> bool:
-        """Return False: the file is ours as long as it is open."""
-        return False
+    def time(self) -> int:
+        """Return this machine's time of day."""
+        return time.time_ns() // 1_000_000
 
     def _make_private(self) -> None:
         """Let no other user read the file, nor the files that SQLite puts beside it with the same rights."""
@@ -184,8 +199,8 @@ class SqliteStore(Store):
                 f"{self.path} has store version {version}, this coterie reads version {VERSION}; "
                 "open it with the coterie that wrote it"
             )
-        if self._beside_owner and not self._moment:
-            return  # the owner has checked it
+        if not (self._first or self._moment):
+            return
         trouble = [row[0] for row in self._write.execute("PRAGMA integrity_check(1)").fetchall()]
         tables = {sql for (sql,) in self._write.execute("SELECT sql FROM sqlite_master").fetchall()}
         if not tables >= TABLES:  # SQLite's check does not see this: with another key, rows have no numbers

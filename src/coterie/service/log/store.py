@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from coterie.errors import FileError, MissingExtraError
 from coterie.service.core.records import Batch, Index, event_key, index_of, user_key
-from coterie.service.log.errors import InUseError, StaleError, StoreError
+from coterie.service.log.errors import InUseError, PassingError, StaleError, StoreError, TakenError
 from coterie.service.log.known_ids import KnownIds
 from coterie.service.settings import Durability
 from coterie.service.snapshots import pieces
@@ -71,6 +71,7 @@ class Options(TypedDict, total=False):
     """How a store is opened; see `open_store`."""
 
     durability: Durability
+    shared: bool
     beside_owner: bool
     moment: bool
     create: bool
@@ -103,12 +104,14 @@ class Changes:
 
 
 class Store(ABC):
-    """A durable log in tables. One process owns it at a time; `append` is called from one thread."""
+    """A durable log in tables, to which any number of processes append, each from one thread."""
 
     where: str  # the store in messages
+    _conflict: type[Exception]  # what a second row with the same key raises
 
     def __init__(self, **options: Unpack[Options]) -> None:
         self.durability = options.get("durability", Durability.LOSE_NOTHING)
+        self._shared = options.get("shared", False)
         self._moment = options.get("moment", False)
         self._beside_owner = self._moment or options.get("beside_owner", False)
         self._create = options.get("create", True)
@@ -118,7 +121,7 @@ class Store(ABC):
         self._closed = False
         self._indexed = False
         self._known_ids = KnownIds()
-        self._log_bytes: int | None = None  # of all batches, once it was asked for
+        self._unsure: Batch | None = None  # whose outcome is not known
 
     @abstractmethod
     def _rows(self, query: str, *values: Any) -> list[Any]:
@@ -146,34 +149,33 @@ class Store(ABC):
         """Return the name in such a row, or None if it is damaged."""
 
     @abstractmethod
-    def own(self) -> bool:
-        """Take the store if it is free, or renew the lease on it, and return whether it is ours.
-
-        The owner has to call it every second or so. Raises StaleError if the store was ours and is not now.
-        """
+    def take_lease(self, name: str) -> bool:
+        """Take a lease if it is free, or renew it, and return whether it is ours; it must be renewed every second."""
 
     @abstractmethod
-    def disown(self) -> None:
-        """Stop being the owner. Once `own` returns True again, no earlier write of ours can still be kept."""
+    def drop_lease(self, name: str) -> None:
+        """Let others have a lease."""
 
     @abstractmethod
-    def overdue(self) -> bool:
-        """Return whether the store was ours and the lease has not been renewed in time, so that others may own it."""
-
-    @abstractmethod
-    def epoch(self) -> int:
-        """Return a number that changes with the owner."""
+    def time(self) -> int:
+        """Return the time of day in milliseconds, the same for all processes that share the store."""
 
     def append(self, appends: Append) -> None:
-        """Keep a batch, durably as configured, or raise. A batch that is there already is not kept twice.
+        """Keep a batch, durably as configured, or raise. After an error it may be tried again: it is kept once.
 
-        Raises StaleError if the log does not end where the batch begins, and PassingError or BrokenError.
+        Raises StaleError if the log does not end where the batch begins, TakenError if it has a decision of one of
+        its events, and PassingError or BrokenError.
         """
         batch = appends.batch
-        if not self._append(appends) and not self._holds(batch):
-            raise StaleError(f"the log does not end at {batch.first}, or another process owns it now")
-        if self._log_bytes is not None:
-            self._log_bytes += len(batch.body)
+        try:
+            done = self._append(appends)
+        except PassingError:
+            self._unsure = batch
+            raise
+        # Another process may have written an equal batch, so it is ours only if an earlier try may have succeeded.
+        if not done and not (self._unsure == batch and self._holds(batch)):
+            raise StaleError(f"the log does not end at {batch.first}")
+        self._unsure = None
 
     def _append(self, appends: Append) -> bool:
         """Keep a batch if the log ends where it begins, and return whether it does."""
@@ -186,8 +188,14 @@ class Store(ABC):
                 "INSERT INTO @log VALUES (?, ?, ?, ?, ?)",
                 (batch.first, batch.count, batch.version, batch.checksum, batch.body),
             )
-            if self._has_index():
-                self._put_index(changes, batch.first, self._index_of(appends))
+            if self.has_index():
+                index = self._index_of(appends)
+                try:
+                    changes.executemany("INSERT INTO @events VALUES (?, ?)", list(index.events.items()))
+                except self._conflict as error:
+                    raise TakenError("an event of the batch was decided before") from error
+                if index.users:
+                    changes.put("batches", [(batch.first, index.users)])
             names = [self._pack_name(number, name) for number, name in appends.named.items()]
             changes.put("users", names)
             changes.executemany("DELETE FROM @users WHERE number = ?", [(n,) for n in appends.forgotten])
@@ -219,7 +227,7 @@ class Store(ABC):
 
     def make_index(self) -> None:
         """Make the index of the log if there is none; from then on, `append` keeps it."""
-        if self._has_index():
+        if self.has_index():
             return
         with self._changing(long=True) as changes:
             for statement in (OPTIONAL["events"], OPTIONAL["batches"], BY_POSITION):
@@ -229,7 +237,8 @@ class Store(ABC):
                 self._put_index(changes, batch.first, index_of(batch.first, batch.content(), users))
         self._indexed = True
 
-    def _has_index(self) -> bool:
+    def has_index(self) -> bool:
+        """Return whether there is an index of the log."""
         self._indexed = self._indexed or (self._has("events") and self._has("batches"))
         return self._indexed
 
@@ -250,6 +259,11 @@ class Store(ABC):
             for (last,) in rows:
                 self._known_ids.add(last)
         self._known_ids.complete = True
+
+    def know(self, events: Iterable[str]) -> None:
+        """Note that other processes have written decisions of these events."""
+        for event in events:
+            self._known_ids.add(event_key(event))
 
     def may_have(self, event: str) -> bool:
         """Return whether `locate` has to look for an event on the disk."""
@@ -274,9 +288,7 @@ class Store(ABC):
 
     def log_bytes(self) -> int:
         """Return how many bytes the records take."""
-        if self._log_bytes is None:
-            self._log_bytes = int(self._rows("SELECT sum(length(body)) FROM @log")[0][0] or 0)
-        return self._log_bytes
+        return int(self._rows("SELECT sum(length(body)) FROM @log")[0][0] or 0)
 
     @abstractmethod
     def sync(self) -> None:
@@ -289,54 +301,57 @@ class Store(ABC):
         found = self._rows("SELECT max(first) FROM @log WHERE first <= ?", position)[0][0]
         position = found if found is not None else position
         while position < end:
-            rows = self._rows(
-                "SELECT first, count, body, checksum, version FROM @log WHERE first >= ? "
-                f"ORDER BY first LIMIT {PAGE_OF_LOG}",
-                position,
-            )
-            found = rows[0][0] if rows else end
+            page = self.tail(position)
+            found = page[0].first if page else end
             if found > position:
                 if self.bounds()[0] < found:
                     raise self._gap(position, found)
                 position = found
                 continue
-            for row in rows:
-                batch = Batch(*row)
+            for batch in page:
                 if batch.first != position:
                     raise self._gap(position, batch.first)
                 yield batch
                 position += batch.count
+
+    def tail(self, position: int) -> list[Batch]:
+        """Return some of the batches that begin at a position or later, in order."""
+        rows = self._rows(
+            "SELECT first, count, body, checksum, version FROM @log WHERE first >= ? "
+            f"ORDER BY first LIMIT {PAGE_OF_LOG}",
+            position,
+        )
+        return [Batch(*row) for row in rows]
 
     def scan(self, first: int = 0) -> Iterator[Batch]:
         """Yield the batch that holds `first` and all after it, unchecked, and also after a gap."""
         found = self._rows("SELECT max(first) FROM @log WHERE first <= ?", first)[0][0]
         position = first if found is None else found
         while True:
-            rows = self._rows(
-                "SELECT first, count, body, checksum, version FROM @log WHERE first >= ? "
-                f"ORDER BY first LIMIT {PAGE_OF_LOG}",
-                position,
-            )
-            yield from (Batch(*row) for row in rows)
-            if len(rows) < PAGE_OF_LOG:
+            page = self.tail(position)
+            yield from page
+            if len(page) < PAGE_OF_LOG:
                 return
-            position = rows[-1][0] + 1
+            position = page[-1].first + 1
 
     def replace_batches(self, first: int, last: int, new: Sequence[Batch]) -> None:
         """Put batches in the place of all that begin from `first` to `last`."""
         with self._changing(sum(len(batch.body) for batch in new)) as changes:
             changes.execute("DELETE FROM @log WHERE first >= ? AND first <= ?", (first, last))
-            if self._has_index():
+            if self.has_index():
                 changes.execute("DELETE FROM @events WHERE position >= ? AND position <= ?", (first, last))
                 changes.execute("DELETE FROM @batches WHERE first >= ? AND first <= ?", (first, last))
             changes.put("log", [(one.first, one.count, one.version, one.checksum, one.body) for one in new])
-        self._log_bytes = None
 
     def _gap(self, expected: int, found: int) -> FileError:
         return FileError(
             f"{self.where} is damaged: log records {expected} to {found - 1} are missing; restore a backup, or keep "
             f"what comes before with `coterie store cut --at {expected}`"
         )
+
+    def end(self) -> int:
+        """Return the position of the next record to come."""
+        return int(self._rows("SELECT next FROM @head")[0][0])
 
     def bounds(self) -> tuple[int, int]:
         """Return the position of the oldest kept record, and of the next one to come."""
@@ -415,6 +430,10 @@ class Store(ABC):
             rows = self._rows("SELECT checksum, state FROM @snapshots WHERE position = ?", position)
             yield from ((position, state) for state in _whole(rows))
 
+    def newest(self) -> int:
+        """Return the position of the newest snapshot, 0 if there is none."""
+        return int(self._rows("SELECT max(position) FROM @snapshots")[0][0] or 0)
+
     def positions(self) -> list[int]:
         """Return the positions of the kept snapshots that are sound, newest first."""
         return [position for position, state in self.snapshots() if pieces.sound(state, self.piece)]
@@ -440,12 +459,11 @@ class Store(ABC):
             first = changes.execute("SELECT max(first) FROM @log WHERE first <= ?", (at,)).fetchone()[0]
             place = at if first is None else first
             changes.execute("DELETE FROM @log WHERE first >= ?", (place,))
-            if self._has_index():
+            if self.has_index():
                 changes.execute("DELETE FROM @events WHERE position >= ?", (place,))
                 changes.execute("DELETE FROM @batches WHERE first >= ?", (place,))
             changes.execute("DELETE FROM @snapshots WHERE position > ?", (place,))
             changes.execute("UPDATE @head SET next = ?", (place,))
-        self._log_bytes = None
         return int(end - place)
 
     def rewrite(self, batch: Batch, renamed: Mapping[str, int] | None = None) -> None:
@@ -460,21 +478,26 @@ class Store(ABC):
             )
             if changed.rowcount != 1:
                 raise StoreError(f"there is no batch at {batch.first} with {batch.count} records")
-            if self._has_index():
+            if self.has_index():
                 keys = [(event_key(event), position) for event, position in (renamed or {}).items()]
                 changes.executemany("DELETE FROM @events WHERE id = ? AND position = ?", keys)
+
+    def drop_event(self, event: str, position: int) -> None:
+        """Remove an event from the index whose decision is no longer at its position."""
+        if self.has_index():
+            with self._changing() as changes:
+                changes.execute(
+                    "DELETE FROM @events WHERE id = ? AND position = ?", (event_key(event), position)
+                )
 
     def compact(self, before: int) -> None:
         """Remove batches that end before a position."""
         which = "FROM @log WHERE first < ? AND first + count <= ?"
         with self._changing(long=True) as changes:
-            gone = changes.execute(f"SELECT sum(length(body)) {which}", (before, before)).fetchone()[0] or 0
             changes.execute(f"DELETE {which}", (before, before))
-            if self._has_index():
+            if self.has_index():
                 changes.execute("DELETE FROM @events WHERE position < ?", (before,))
                 changes.execute("DELETE FROM @batches WHERE first < ?", (before,))
-        if self._log_bytes is not None:
-            self._log_bytes -= int(gone)
 
     def keys(self) -> list[KeyRow]:
         """Return the kept keys."""
@@ -510,6 +533,11 @@ class Store(ABC):
         rows = self._rows("SELECT checksum, body FROM @evaluations") if self._has("evaluations") else []
         return list(_whole(rows))
 
+    def evaluation_sums(self) -> dict[bytes, int]:
+        """Return the names of the kept evaluations, and a checksum of each."""
+        rows = self._rows("SELECT name, checksum FROM @evaluations") if self._has("evaluations") else []
+        return {bytes(name): checksum for name, checksum in rows}
+
     def save_evaluation(self, name: str, body: bytes) -> None:
         """Keep an evaluation, in the place of the one of that name."""
         with self._changing(len(body)) as changes:
@@ -527,19 +555,18 @@ def is_postgres(url: str) -> bool:
     return url.startswith(("postgresql://", "postgres://"))
 
 
-def open_store(url: str, standby: bool = False, **options: Unpack[Options]) -> Store:
-    """Open a file with SQLite, or a URL with PostgreSQL.
+def open_store(url: str, **options: Unpack[Options]) -> Store:
+    """Open a file with SQLite, or a URL with PostgreSQL: for this process alone, or with `shared` beside others.
 
-    `beside_owner` opens it while another process owns it, only to change its keys; `moment` does so only to read it,
-    always as it is now. Without `create` it must exist.
-    With `standby`, a database that another process owns is opened too, and `own` takes it later.
+    `beside_owner` opens it while others use it, only to change its keys; `moment` does so only to read it, always as
+    it is now. Without `create` it must exist.
     """
     if is_postgres(url):
         if find_spec("psycopg") is None:
             raise MissingExtraError("a store in PostgreSQL needs psycopg: pip install 'coterie[postgres]'")
         from coterie.service.log.postgres_store import PostgresStore
 
-        return PostgresStore(url, standby, **options)
+        return PostgresStore(url, **options)
     from coterie.service.log.sqlite_store import SqliteStore
 
     return SqliteStore(url.removeprefix("sqlite://"), **options)

@@ -19,10 +19,8 @@ Part = tuple[str, str, bytes]  # source, key and content
 Turn = Callable[[Callable[[], Any]], Awaitable[Any]]  # does work on the bandit when its turn comes
 
 
-async def save(
-    bandit: Bandit, store: Store, durable: Callable[[], Awaitable[None]], turn: Turn, alone: bool = False
-) -> None:
-    """Keep the state as it is now, once the log up to here is durable; only one call may run at a time.
+async def save(bandit: Bandit, store: Store, turn: Turn, alone: bool = False) -> None:
+    """Keep the state as it is now; only one call may run at a time, among all processes that share the store.
 
     Each part, of about 100 KB, is copied in its own `turn`, so that nothing changes it meanwhile.
     """
@@ -31,7 +29,6 @@ async def save(
     copy = await turn(lambda: Copy(bandit, there))
     kept = False
     try:
-        await durable()
         taken: list[Part] = []
         size = 0
         parts = copy.parts()

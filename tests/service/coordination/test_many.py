@@ -1,0 +1,279 @@
+"""Equal services on one store: any of them answers any request, and all have the same state."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coterie.errors import FileError
+from coterie.service.coordination.answers import ranking_of
+from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.records import Batch, Rank, Reward, flatten
+from coterie.service.log.recovery import recover
+from coterie.service.log.store import open_store
+from coterie.service.problems import Problem
+from coterie.service.settings import Cap, Config, Settings
+from coterie.service.snapshots import snapshot
+from tests.service import postgres
+from tests.service.core.test_caps import hold
+from tests.service.helpers import Clock, ask
+
+Work = Callable[[list[Coordinator]], Awaitable[None]]
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[str]:
+    with postgres.server() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return str(tmp_path / "log.db")
+    import psycopg
+
+    found: str = request.getfixturevalue("database")
+    with psycopg.connect(found, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+    return found
+
+
+def with_services(url: str, work: Work, count: int = 3, replay: bool = True, **config: Any) -> None:
+    """Start services on one store, let `work` use them, and compare their states with each other and a replay."""
+
+    async def go() -> None:
+        clock = Clock()
+        settings = Settings(store=url, config=Config(**config))
+        services = [Coordinator(settings, open_store(url, shared=True), clock) for _ in range(count)]
+        try:
+            for service in services:
+                await service.start()
+            await work(services)
+            if not replay:
+                return
+            for service in services:
+                await service.sequencer.follow()
+            states = {snapshot.dump(service.bandit) for service in services}
+            assert len(states) == 1
+            assert {snapshot.dump(recover(services[0].store, from_empty=True))} == states
+            names = [service.bandit.names for service in services]
+            assert all(one == names[0] for one in names)
+        finally:
+            for service in services:
+                await service.stop()
+
+    asyncio.run(go())
+
+
+def test_a_reward_may_go_to_any_service_as_soon_as_the_decision_was_answered(url: str) -> None:
+    async def work(services: list[Coordinator]) -> None:
+        a, b, c = services
+        for k in range(20):
+            made = await a.rank(ask(f"e{k}", f"user-{k % 3}"))
+            assert await b.reward(f"e{k}", float(made.choice == 1)) == "applied"
+            assert await c.reward(f"e{k}", 1.0) == "duplicate"
+        assert await c.reward("unheard-of", 1.0) == "unknown_event"
+
+    with_services(url, work)
+
+
+def test_an_event_has_one_decision_wherever_it_is_asked_for(url: str) -> None:
+    async def work(services: list[Coordinator]) -> None:
+        for k in range(20):
+            asked = ask(f"e{k}", "ann")
+            found = await asyncio.gather(*(service.rank(asked) for service in services))
+            assert len({repr(ranking_of(one)) for one in found}) == 1
+            for service in services:
+                with pytest.raises(Problem, match="decided for another request"):
+                    await service.rank(ask(f"e{k}", "bob"))
+        records = [record for _, record in flatten(services[0].store.read())]
+        assert sum(isinstance(record, Rank) for record in records) == 20
+
+    with_services(url, work)
+
+
+def test_all_at_once_is_learned_once_and_ends_in_one_state(url: str) -> None:
+    async def work(services: list[Coordinator]) -> None:
+        async def visit(k: int) -> int:
+            first, second = services[k % 3], services[(k + 1) % 3]
+            await first.rank(ask(f"e{k}", f"user-{k % 11}"))
+            said = await asyncio.gather(first.reward(f"e{k}", 1.0), second.reward(f"e{k}", 0.5))
+            assert sorted(said) == ["applied", "duplicate"]
+            return k
+
+        assert len(await asyncio.gather(*map(visit, range(60)))) == 60
+        records = [record for _, record in flatten(services[0].store.read())]
+        outcomes = [record.outcome for record in records if isinstance(record, Reward)]
+        assert outcomes.count("applied") == 60 == len(outcomes) / 2
+        assert all(0 <= record.state <= k for k, record in enumerate(records) if isinstance(record, Rank))
+        await services[0].sequencer.follow()
+        assert services[0].bandit.policies.learned == 60
+
+    with_services(url, work)
+
+
+def test_a_user_who_is_forgotten_is_forgotten_by_all(url: str) -> None:
+    async def work(services: list[Coordinator]) -> None:
+        a, b, _ = services
+        await a.rank(ask("e1", "ann"))
+        await a.reward("e1", 1.0)
+        assert await b.forget("ann")
+        await a.sequencer.follow()
+        assert all("ann" not in service.bandit.names for service in services[:2])
+        assert await a.reward("e1", 1.0) == "unknown_event"
+        made = await a.rank(ask("e1", "ann"))
+        assert made.user == 1
+
+    with_services(url, work)
+
+
+def test_frequency_caps_hold_exactly_among_services_that_decide_at_once(url: str) -> None:
+    caps = (Cap(2, 10.0), Cap(5, 60.0), Cap(1, 30.0, "c"))
+
+    async def work(services: list[Coordinator]) -> None:
+        async def visit(k: int) -> None:
+            asked, service = ask(f"e{k}", f"user-{k % 3}", "abcd"), services[k % 2]
+            if k % 5 == 0:
+                page = [ask(f"{k}-{i}", "user-0", "abcd", parent=str(k), slot=str(i)) for i in range(2)]
+                found = await asyncio.gather(*(one.rank_slots(page) for one in services))
+                assert found[0] == found[1]
+            elif k % 5 == 1:
+                both = await asyncio.gather(*(one.rank(asked) for one in services))
+                assert both[0] == both[1]
+            else:
+                await service.rank(asked)
+
+        for turn in range(8):
+            await asyncio.gather(*(visit(12 * turn + k) for k in range(12)))
+            services[0].clock.turn(4.0)  # type: ignore[attr-defined]
+        records = [record for _, record in flatten(services[0].store.read()) if isinstance(record, Rank)]
+        assert hold(records, caps) > 60
+
+    with_services(url, work, count=2, caps=caps, exploration=0.3)
+
+
+def test_names_are_followed_with_users_who_come_are_forgotten_make_room_and_come_back(url: str) -> None:
+    async def work(services: list[Coordinator]) -> None:
+        for k in range(24):
+            user = f"user {k * 7 % 11}"
+            await services[k % 2].rank(ask(f"event {k}", user))
+            if k % 5 == 4:
+                assert await services[1].forget(user)
+            if k % 3 == 0:
+                await services[2].sequencer.follow()
+        last = services[2]
+        await last.sequencer.follow()
+        assert len(last.bandit.names) == 6
+        await last.rank(ask("last", next(iter(last.bandit.names))))
+        assert last.store.users() == last.bandit.ids
+
+    with_services(url, work, max_users=6)
+
+
+@pytest.mark.parametrize("looks", [1, 2])
+def test_a_user_may_be_scrubbed_between_two_looks(url: str, looks: int) -> None:
+    """The other service knows the decision by its old name; its reward names the decision by its position."""
+
+    async def work(services: list[Coordinator]) -> None:
+        a, b = services
+        await a.rank(ask("before", "ann"))
+        await b.sequencer.follow()
+        await a.reward("before", 1.0)
+        if looks == 2:
+            await b.sequencer.follow()
+        await a.forget("ann")
+        await a.rank(ask("after", "bob"))
+        await b.sequencer.follow()
+        assert b.bandit.statistics.total.learned == 1
+
+    with_services(url, work, count=2)
+
+
+def test_a_batch_that_cannot_be_read_is_looked_at_again(url: str) -> None:
+    async def work(services: list[Coordinator]) -> None:
+        a, b = services
+        await b.sequencer.follow()
+        for task in b._tasks:
+            task.cancel()
+        end = b.bandit.position
+        await a.rank(ask("one"))
+        (good,) = a.store.tail(end)
+        a.store.rewrite(Batch(good.first, good.count, good.body, good.checksum + 1, good.version))
+        with pytest.raises(FileError, match="damaged"):
+            await b.sequencer.follow()
+        with pytest.raises(Problem, match="cannot be read now"):
+            await b.news()
+        a.store.rewrite(good)
+        await b.sequencer.follow()
+        assert b.bandit.events.keys() == {"one"}
+
+    with_services(url, work, count=2)
+
+
+def test_a_service_that_missed_records_which_were_removed_reads_the_state_again(url: str) -> None:
+    async def work(services: list[Coordinator]) -> None:
+        a, b = services
+        for task in b._tasks:
+            task.cancel()
+        before = b.bandit
+        await a.rank(ask("one"))
+        await a.reward("one", 1.0)
+        await a.delete_log()
+        await a.rank(ask("two"))
+        await b.rank(ask("three"))
+        assert b.bandit is not before
+        await a.sequencer.follow()
+        assert snapshot.dump(a.bandit) == snapshot.dump(b.bandit)
+
+    with_services(url, work, count=2, replay=False)
+
+
+def test_a_log_that_became_shorter_ends_the_service(url: str) -> None:
+    """A tool has cut it while the connection was lost: only a start finds out what the log says now."""
+
+    async def work(services: list[Coordinator]) -> None:
+        (one,) = services
+        ended: list[bool] = []
+        one.availability.give_up = lambda: ended.append(True)
+        await one.rank(ask("one"))
+        one.store.cut(one.bandit.position - 1)
+        with pytest.raises(Problem, match="was not stored"):
+            await one.rank(ask("two"))
+        assert ended == [True]
+
+    with_services(url, work, count=1, replay=False)
+
+
+def test_other_rules_hold_for_all(url: str) -> None:
+    async def work(services: list[Coordinator]) -> None:
+        a, b, c = services
+        for k in range(10):
+            await a.rank(ask(f"e{k}", f"user-{k}"))
+            await b.reward(f"e{k}", 1.0)
+        await b.configure(Config(policy="linucb", wait=5.0))
+        for service in (a, c):
+            await service.sequencer.follow()
+            assert service.bandit.config.policy == "linucb"
+        await c.rank(ask("late", "ann"))
+        a.clock.turn(5.0)  # type: ignore[attr-defined]
+        assert await b.reward("late", 1.0) == "late"
+
+    with_services(url, work)
+
+
+def test_names_that_a_killed_service_left_are_removed_by_the_next_one(url: str) -> None:
+    async def work(services: list[Coordinator]) -> None:
+        (one,) = services
+        for k in range(3):
+            await one.rank(ask(f"event {k}", f"user {k}"))
+        assert one.store.users().keys() == {0, 1, 2}  # with who made room for the last one
+        next_one = Coordinator(one.settings, open_store(url, shared=True), one.clock)
+        await next_one.start()
+        await next_one.rank(ask("event 3", "user 2"))
+        assert next_one.store.users() == {1: "user 1", 2: "user 2"} == next_one.bandit.ids
+        await next_one.stop()
+
+    with_services(url, work, count=1, max_users=2)

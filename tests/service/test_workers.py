@@ -1,0 +1,65 @@
+"""`coterie serve --workers`: processes that share a port and a store."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from coterie.service import workers
+from coterie.service.workers import Workers
+from tests.service.process import PATIENCE, service
+
+QUESTION = {"user": "ann", "actions": [{"id": "a"}, {"id": "b"}]}
+
+
+def children(parent: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+
+
+def ranked(url: str, body: object) -> str:
+    """Return the answer, as a client that tries again gets it."""
+    while True:
+        try:
+            found = httpx.post(f"{url}/v1/rank", json=body, timeout=PATIENCE)
+        except httpx.TransportError:
+            continue  # the worker that was killed had taken the connection
+        if found.status_code != 503:  # a worker that is still starting
+            assert found.status_code == 201
+            return found.text
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
+def test_workers_share_port_and_store_and_one_that_dies_is_started_again(tmp_path: Path) -> None:
+    with service("--store", str(tmp_path / "log.db"), "--workers", "3") as running:
+        answers = {}
+        for k in range(12):
+            body = {**QUESTION, "eventId": f"e{k}"}
+            found = {ranked(running.url, body) for _ in range(3)}
+            assert len(found) == 1
+            answers[k] = found.pop()
+        before = children(running.process.pid)
+        assert len(before) == 3
+        os.kill(before[0], signal.SIGKILL)
+        end = time.monotonic() + PATIENCE
+        while len(now := children(running.process.pid)) < 3 or before[0] in now:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        for k, text in answers.items():
+            body = {**QUESTION, "eventId": f"e{k}"}
+            assert ranked(running.url, body) == text
+        code, said = running.stop()
+    assert code == 0, said
+    assert "ended with -9" in said
+
+
+def test_after_too_many_deaths_the_parent_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "PAUSE", 0.0)
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    try:
+        assert Workers(2, lambda *_: os._exit(7)).run() == 1
+    finally:
+        signal.signal(signal.SIGTERM, before[0])
+        signal.signal(signal.SIGINT, before[1])
