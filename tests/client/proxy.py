@@ -7,9 +7,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 # What happens to a request: it passes; it is lost on its way there, or its answer on the way back, or in the middle
-# of it; it is held until the client gives up, before or after the service got it; it arrives twice; another server
-# says that it is busy, or answers no JSON.
-FAULTS = ("pass", "lost", "answer lost", "cut", "held", "answer held", "twice", "busy", "garbage")
+# of it; it is held until the client gives up, before or after the service got it, or its answer comes byte by byte
+# and never ends; it arrives twice; another server says that it is busy, or answers no JSON, or JSON of its own.
+FAULTS = (
+    "pass", "lost", "answer lost", "cut", "held", "answer held", "trickle", "twice", "busy", "garbage", "foreign",
+)  # fmt: skip
 
 
 class Proxy:
@@ -74,10 +76,18 @@ class Proxy:
             return
         if fault == "held":
             await self._over.wait()
-        if fault in ("busy", "garbage"):
+        if fault in ("busy", "garbage", "foreign", "trickle"):
             first = b"503 Service Unavailable" if fault == "busy" else b"200 OK"
-            writer.write(b"HTTP/1.1 %b\r\ncontent-length: 4\r\nconnection: close\r\n\r\n<no>" % first)
+            said = b"null" if fault == "foreign" else b"<no>"
+            length = 10**6 if fault == "trickle" else 4
+            writer.write(
+                b"HTTP/1.1 %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b" % (first, length, said)
+            )
             await writer.drain()
+            while fault == "trickle":
+                writer.write(b" ")
+                await writer.drain()
+                await asyncio.sleep(0.02)
             return
         answer = b""
         for _ in range(2 if fault == "twice" else 1):

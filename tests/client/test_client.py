@@ -8,13 +8,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 import coterie
 from coterie import AsyncClient, Client, NoAnswerError, ParameterError, Ranked, ServiceError
-from coterie.client import blocking, calls
+from coterie.client import calls
+from coterie.service.core.events import Outcome
 from tests.client.proxy import FAULTS, Proxy
 from tests.service.process import Process, service
 
@@ -93,13 +94,15 @@ def test_a_batch_of_rewards_survives_a_proxy_that_loses_a_third(kind: Any, proxy
     with kind(proxy.url, **PATIENT) as client:
         events = [client.rank(f"user {k}", ACTIONS) for k in range(12)]
         proxy.faults.extend(["pass", "lost", "answer lost", "pass", "twice", "pass"] * 4)
-        outcomes = client.reward_many([(event, 0.5) for event in events] + [("no such event", 1.0)])
-        assert outcomes[-1] == "unknown_event"
-        assert {*outcomes[:-1]} <= {"applied", "duplicate"}
+        wrong = [("no such event", 1.0), (events[0], 7.0), (events[0], float("nan"))]
+        outcomes = client.reward_many([(event, 0.5) for event in events] + wrong)
+        assert outcomes[-3] == "unknown_event"
+        assert [type(one) for one in outcomes[-2:]] == [ServiceError, ParameterError]
+        assert {*outcomes[:-3]} <= {"applied", "duplicate"}
         assert [client.explain(event)["reward"] for event in events] == [0.5] * 12
 
 
-@pytest.mark.parametrize("fault", ["lost", "held", "busy", "garbage", "cut"])
+@pytest.mark.parametrize("fault", ["lost", "held", "trickle", "busy", "garbage", "foreign", "cut"])
 def test_the_fallback_is_shown_if_the_service_does_not_answer(kind: Any, proxy: Proxy, fault: str) -> None:
     proxy.always = fault
     with kind(proxy.url, timeout=0.1, within=0.5) as client:
@@ -159,19 +162,34 @@ def test_limits_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
 
 
 def test_pauses_grow_and_end_with_the_time_or_the_attempts() -> None:
-    attempts = calls.Attempts(calls.Limits(timeout=1.0, within=10.0, attempts=4), now=100.0)
+    call = calls.explain_call("e")
+    attempts = calls.Attempts(call, calls.Limits(timeout=1.0, within=10.0, attempts=4), lambda: 100.0)
     pauses = []
     for _ in range(3):
-        assert attempts.begin(100.0) == 1.0
-        pauses.append(attempts.failed("lost", 100.0))
+        assert attempts.begin() == 1.0
+        attempts.failed("lost")
+        pauses.append(attempts.pause)
     assert all(0.025 * 2**k <= pause <= 0.05 * 2**k for k, pause in enumerate(pauses))
-    attempts.begin(100.0)
+    attempts.begin()
     with pytest.raises(NoAnswerError, match="4 attempts"):
-        attempts.failed("lost", 100.0)
-    short = calls.Attempts(calls.Limits(timeout=1.0, within=10.0, attempts=4), now=100.0)
-    assert short.begin(109.5) == 0.5
-    with pytest.raises(NoAnswerError, match="busy"):
-        short.failed("503 busy", 109.5, wait=1.0)  # the service asks for more time than is left
+        attempts.failed("lost")
+    now = iter([100.0, 109.5, 109.5])
+    short = calls.Attempts(call, calls.Limits(timeout=1.0, within=10.0, attempts=4), lambda: next(now))
+    assert short.begin() == 0.5
+    with pytest.raises(NoAnswerError, match="busy"):  # the service asks for more time than is left
+        short.answered(503, {"retry-after": "1"}, b'{"error": {"code": "busy", "message": "later"}}')
+
+
+@pytest.mark.parametrize("content", [b"<html>no such page</html>", b"[]", b'{"error": "no such page"}'])
+def test_a_refusal_by_another_server_is_final_too(content: bytes) -> None:
+    attempts = calls.Attempts(calls.explain_call("e"), calls.Limits(1.0, 10.0, 4))
+    attempts.begin()
+    with pytest.raises(ServiceError, match="404 unknown: status 404"):
+        attempts.answered(404, {}, content)
+
+
+def test_the_client_knows_every_outcome_of_a_reward() -> None:
+    assert {*get_args(calls.Outcome)} == {*get_args(Outcome), "not_sent"}
 
 
 def test_both_clients_have_the_same_methods() -> None:
@@ -181,7 +199,6 @@ def test_both_clients_have_the_same_methods() -> None:
 
     assert methods(Client) == methods(AsyncClient)
     assert methods(Client).keys() == {"rank", "reward", "reward_many", "activate", "explain", "close"}
-    assert blocking.AT_ONCE > 1
 
 
 def test_the_client_needs_neither_numpy_nor_numba() -> None:

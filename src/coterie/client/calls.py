@@ -1,21 +1,24 @@
-"""What both clients share: requests as values, when to try again, and answers."""
+"""What both clients share: requests as values, when to try again, and what answers mean."""
 
 import json
 import random
+import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any, Literal, final
+from typing import Any, Generic, Literal, TypeVar, final
 from urllib.parse import quote
 
 from coterie.errors import MissingExtraError, NoAnswerError, ParameterError, ServiceError
 
 Features = Sequence[Mapping[str, Any]]
 Action = str | Mapping[str, Any]  # an id, or {"id": …, "features": […]}
-Outcome = Literal["applied", "duplicate", "late", "not_activated", "unknown_event", "not_sent"]
+Outcome = Literal["applied", "duplicate", "late", "not_activated", "not_learned", "unknown_event", "not_sent"]
 PASSING = frozenset((408, 429, 500, 502, 503, 504))  # statuses after which it is worth trying again
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between two attempts
+AT_ONCE = 16  # rewards of a batch that are under way together
+T = TypeVar("T")
 
 
 @final
@@ -52,18 +55,16 @@ Event = str | Ranked  # an event by its id, or by its decision
 
 
 @final
-class Call:
-    """One request, the same bytes in every attempt."""
+@dataclass(frozen=True)
+class Call(Generic[T]):
+    """One request, the same bytes in every attempt, and what its answer means."""
 
-    def __init__(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> None:
-        self.method, self.path = method, path
-        self.body = {} if body is None else body
-        self.content: bytes | None = None
-        try:
-            if body is not None:
-                self.content = json.dumps(body, allow_nan=False).encode()
-        except (TypeError, ValueError, RecursionError) as error:
-            raise ParameterError(f"the request cannot be written as JSON: {error}") from error
+    method: str
+    path: str
+    content: bytes | None
+    read: Callable[[Any], T]  # the result in an answer
+    known: T | None = None  # the result, if nothing is to be sent
+    otherwise: T | None = None  # the result, if the service does not answer
 
 
 @final
@@ -84,47 +85,72 @@ class Limits:
 
 
 @final
-class Attempts:
-    """The attempts of one call: how long each may take, and how long to pause before the next one."""
+class Attempts(Generic[T]):
+    """The attempts of one call, until it has a result: how long each may take, and the pause before the next one."""
 
-    def __init__(self, limits: Limits, now: float) -> None:
-        self.limits = limits
-        self.end = now + limits.within
+    def __init__(self, call: Call[T], limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+        self.call, self.limits, self.clock = call, limits, clock
+        self.result = call.known
+        self.end = clock() + limits.within
         self.made = 0
-        self.last = "no attempt was made"
+        self.pause = 0.0  # seconds before the next one
 
-    def begin(self, now: float) -> float:
+    def begin(self) -> float:
         """Return the seconds for an attempt that starts now."""
         self.made += 1
-        return max(0.001, min(self.limits.timeout, self.end - now))
+        return max(0.001, min(self.limits.timeout, self.end - self.clock()))
 
-    def failed(self, why: str, now: float, wait: float = 0.0) -> float:
-        """Return how long to pause before the next attempt; raises NoAnswerError if there is none."""
-        self.last = why
+    def whole(self, parts: Iterable[bytes], seconds: float) -> bytes:
+        """Return the content of an answer that comes in parts, each in time; raises if all of them take too long."""
+        found, end = [], self.clock() + seconds
+        for part in parts:
+            found.append(part)
+            if self.clock() > end:
+                raise TimeoutError(f"the answer took more than {seconds:g} s")
+        return b"".join(found)
+
+    def answered(self, status: int, headers: Mapping[str, str], content: bytes) -> None:
+        """Take the result from an answer, or note the failure; raises ServiceError if the answer is a refusal."""
+        try:
+            told = json.loads(content)
+        except ValueError:
+            told = None
+        if status >= 400:
+            error = told.get("error") if isinstance(told, dict) else None
+            found = error if isinstance(error, dict) else {}
+            code, message = found.get("code", "unknown"), found.get("message", f"status {status}")
+            if status not in PASSING:
+                raise ServiceError(status, code, message)
+            wait = headers.get("retry-after", "")
+            self.failed(f"{status} {code}: {message}", float(wait) if wait.isdecimal() else 0.0)
+            return
+        try:
+            self.result = self.call.read(told)
+        except (LookupError, TypeError, ValueError, AttributeError):
+            self.failed(f"an answer that is not the service's: status {status}, {content[:80]!r}")
+
+    def failed(self, why: str, wait: float = 0.0) -> None:
+        """Set the pause before the next attempt; if there is none, take what the call has instead, or raise."""
         # The pause doubles; chance keeps many clients from coming back at the same moment.
         doubled: float = FIRST_PAUSE * 2.0 ** min(self.made - 1, 10)
-        pause = max(wait, min(LONGEST_PAUSE, doubled) * random.uniform(0.5, 1.0))
-        if self.made >= self.limits.attempts or now + pause >= self.end:
+        self.pause = max(wait, min(LONGEST_PAUSE, doubled) * random.uniform(0.5, 1.0))
+        if self.made < self.limits.attempts and self.clock() + self.pause < self.end:
+            return
+        if self.call.otherwise is None:
             took = f"{self.made} attempts within {self.limits.within:g} s"
             raise NoAnswerError(f"the service did not answer in {took}: {why}; it may be down or too slow")
-        return pause
+        self.result = self.call.otherwise
 
 
-def need_httpx() -> None:
-    """Raise if httpx is not installed."""
+def connection(kind: str, url: str, key: str | None, options: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return httpx's `kind` of client, and the errors of an attempt without an answer."""
     if find_spec("httpx") is None:
         raise MissingExtraError("the client needs httpx: pip install 'coterie[client]'")
+    import httpx
 
-
-def headers_of(key: str | None) -> dict[str, str]:
-    """Return the headers of every request."""
     own = {"authorization": f"Bearer {key}"} if key is not None else {}
-    return {"content-type": "application/json", **own}
-
-
-def id_of(event: Event) -> str:
-    """Return an event's id."""
-    return event.event_id if isinstance(event, Ranked) else event
+    headers = {"content-type": "application/json", **own}
+    return getattr(httpx, kind)(base_url=url, headers=headers, **options), (httpx.RequestError, TimeoutError)
 
 
 def rank_call(
@@ -134,57 +160,56 @@ def rank_call(
     excluded: Sequence[str],
     event_id: str | None,
     deferred: bool,
-) -> Call:
+    fallback: str | None,
+) -> Call[Ranked]:
     """Return the request of a rank; its event id is made here, so that every attempt has the same one."""
+    event = uuid.uuid4().hex if event_id is None else event_id
+    sent = [{"id": one} if isinstance(one, str) else dict(one) for one in actions]
     body: dict[str, Any] = {} if user is None else {"user": user}
-    body |= {
-        "actions": [{"id": one} if isinstance(one, str) else dict(one) for one in actions],
-        "eventId": uuid.uuid4().hex if event_id is None else event_id,
-    }
+    body |= {"actions": sent, "eventId": event}
     more = {"context": [*map(dict, context)], "excluded": list(excluded), "deferActivation": deferred}
-    return Call("POST", "/v1/rank", body | {name: value for name, value in more.items() if value})
-
-
-def reward_call(event: str, value: float, reward_id: str | None) -> Call:
-    """Return the request of a reward; its own id tells a second attempt from a second reward."""
-    body = {"value": value, "rewardId": uuid.uuid4().hex if reward_id is None else reward_id}
-    return Call("POST", f"/v1/events/{quote(event, safe='')}/reward", body)
-
-
-def event_call(event: str, what: str) -> Call:
-    """Return a request about an event: to activate it, or to have it explained."""
-    path = f"/v1/events/{quote(event, safe='')}"
-    return Call("GET", path) if what == "explain" else Call("POST", f"{path}/{what}")
-
-
-def fallback_for(call: Call, fallback: str | None, error: NoAnswerError) -> Ranked:
-    """Return the fallback of a rank that was not answered; raises the error if there is none."""
-    if fallback is None:
-        raise error
-    return Ranked(call.body["eventId"], fallback, {}, True)
-
-
-def check_fallback(call: Call, fallback: str | None) -> None:
-    """Raise if the fallback is not an action that may be shown."""
-    open_to = {one["id"] for one in call.body["actions"]} - {*call.body.get("excluded", ())}
-    if fallback is not None and fallback not in open_to:
+    if fallback is not None and fallback not in {one.get("id") for one in sent} - {*excluded}:
         raise ParameterError(f"fallback is {fallback!r}, expected one of the actions that are not excluded")
+    otherwise = None if fallback is None else Ranked(event, fallback, {}, True)
+    content = _json(body | {name: value for name, value in more.items() if value})
+    return Call("POST", "/v1/rank", content, ranked_of, otherwise=otherwise)
 
 
-def ranked_of(answer: Any) -> Ranked:
+def reward_call(event: Event, value: float, reward_id: str | None) -> Call[Outcome]:
+    """Return the request of a reward; its own id tells a second attempt from a second reward."""
+    content = _json({"value": value, "rewardId": uuid.uuid4().hex if reward_id is None else reward_id})
+    known: Outcome | None = "not_sent" if _is_fallback(event) else None
+    return Call("POST", f"{_path(event)}/reward", content, lambda told: told["outcome"], known)
+
+
+def activate_call(event: Event) -> Call[bool]:
+    """Return the request that says that a deferred decision was shown."""
+    known = False if _is_fallback(event) else None
+    return Call("POST", f"{_path(event)}/activate", None, lambda told: told["outcome"] == "activated", known)
+
+
+def explain_call(event: Event) -> Call[dict[str, Any]]:
+    """Return the request of a decision with its reasons."""
+    return Call("GET", _path(event), None, dict)
+
+
+def ranked_of(told: Any) -> Ranked:
     """Return the decision in an answer."""
-    chances = {one["id"]: float(one["probability"]) for one in answer["ranking"]}
-    capped, all_capped = tuple(answer.get("capped", ())), answer.get("allCapped", False)
-    return Ranked(answer["eventId"], answer["chosen"], chances, capped=capped, all_capped=all_capped)
+    chances = {one["id"]: float(one["probability"]) for one in told["ranking"]}
+    capped, all_capped = tuple(told.get("capped", ())), told.get("allCapped", False)
+    return Ranked(told["eventId"], told["chosen"], chances, capped=capped, all_capped=all_capped)
 
 
-def result_of(status: int, content: Any, headers: Mapping[str, str]) -> tuple[Any, float] | None:
-    """Return None for a good answer, or why it failed and the seconds to wait; raises ServiceError if it is final."""
-    if status < 400:
-        return None
-    told = content.get("error", {}) if isinstance(content, dict) else {}
-    code, message = told.get("code", "unknown"), told.get("message", f"status {status}")
-    if status not in PASSING:
-        raise ServiceError(status, code, message)
-    wait = headers.get("retry-after", "")
-    return f"{status} {code}: {message}", float(wait) if wait.isdigit() else 0.0
+def _json(body: Mapping[str, Any]) -> bytes:
+    try:
+        return json.dumps(body, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ParameterError(f"the request cannot be written as JSON: {error}") from error
+
+
+def _is_fallback(event: Event) -> bool:
+    return isinstance(event, Ranked) and event.fallback
+
+
+def _path(event: Event) -> str:
+    return f"/v1/events/{quote(event if isinstance(event, str) else event.event_id, safe='')}"
