@@ -129,7 +129,10 @@ def __getattr__(name: str) -> Any:
     if name == "open_log" and find_spec("polars") is None:
         raise MissingExtraError("open_log needs polars: pip install 'coterie[experiments]'")
     known = name in __all__ or name[:1].isupper()  # a policy that is not listed above is a class
-    home = import_module(HOMES.get(name, "coterie.policies")) if known else None
+    place = HOMES.get(name, "coterie.policies")
+    if known and place != "coterie.client" and find_spec("coterie.models") is None:
+        raise MissingExtraError(f"coterie-client has no {name}; pip install coterie brings the library")
+    home = import_module(place) if known else None
     if not hasattr(home, name):
         raise AttributeError(f"module 'coterie' has no attribute {name!r}")
     value = globals()[name] = getattr(home, name)

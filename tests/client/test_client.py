@@ -4,8 +4,10 @@ import asyncio
 import inspect
 import json
 import re
+import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -19,6 +21,7 @@ from coterie.service.core.events import Outcome
 from tests.client.proxy import FAULTS, Proxy
 from tests.service.process import Process, service
 
+ROOT = Path(__file__).parents[2]
 ACTIONS: list[Any] = ["jazz", {"id": "news", "features": [{"tone": "calm"}]}, "sport"]
 # One attempt may take two seconds; on a busy machine one that passes may too, and is then tried again.
 PATIENT: dict[str, Any] = {"timeout": 2.0, "within": 200.0, "attempts": 60}
@@ -201,29 +204,43 @@ def test_both_clients_have_the_same_methods() -> None:
     assert methods(Client).keys() == {"rank", "reward", "reward_many", "activate", "explain", "close"}
 
 
-def test_the_client_needs_neither_numpy_nor_numba() -> None:
-    """Their import fails here, as if they were not installed."""
+def test_the_package_of_the_client_alone_needs_neither_numpy_nor_the_rest_of_coterie(tmp_path: Path) -> None:
+    """Its files are laid out as in its wheel; imports of what it does not bring fail, as if it were not installed."""
     code = """
 import sys
 for name in ("numpy", "numba", "scipy", "safetensors", "msgspec", "litestar"):
     sys.modules[name] = None
+import coterie
 from coterie import AsyncClient, Client, NoAnswerError
 with Client("http://127.0.0.1:9", timeout=0.2, within=0.2, attempts=1) as client:
-    print(client.rank("ann", ["a", "b"], fallback="b").chosen)
+    print(coterie.__file__, client.rank("ann", ["a", "b"], fallback="b").chosen)
+try:
+    coterie.CAB
+except coterie.MissingExtraError as error:
+    print(error)
 """
-    source = Path(coterie.__file__).parents[1]
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=source)
-    assert (told.stdout.strip(), told.stderr) == ("b", "")
+    settings = tomllib.loads((ROOT / "client" / "pyproject.toml").read_text())
+    for source, place in settings["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"].items():
+        found, made = ROOT / "client" / source, tmp_path / place
+        made.parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if found.is_dir() else shutil.copy)(found, made)
+    # Not in the folder of coterie, and without the path that an editable install adds.
+    around = "import sys\nsys.path = [p for p in sys.path if not p.endswith('/src')]\n"
+    told = subprocess.run([sys.executable, "-c", around + code], capture_output=True, text=True, cwd=tmp_path)
+    assert told.stderr == ""
+    first, second = told.stdout.splitlines()
+    assert first == f"{tmp_path / 'coterie' / '__init__.py'} b"
+    assert second == "coterie-client has no CAB; pip install coterie brings the library"
 
 
 def test_a_missing_httpx_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "find_spec", lambda name: None)
-    with pytest.raises(coterie.MissingExtraError, match=r"pip install 'coterie\[client\]'"):
+    with pytest.raises(coterie.MissingExtraError, match="pip install httpx"):
         Client("http://127.0.0.1:8080")
 
 
 def test_the_example_of_the_page_runs(server: Process, capsys: pytest.CaptureFixture[str]) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "service.md").read_text()
+    page = (ROOT / "docs" / "service.md").read_text()
     (code,) = re.findall(r"```py\n(from coterie import Client\n.*?)```", page, re.S)
     patient = code.replace("http://127.0.0.1:8080", server.url).replace(
         "timeout=0.5, within=2.0", "within=200.0"

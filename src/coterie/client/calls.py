@@ -145,7 +145,7 @@ class Attempts(Generic[T]):
 def connection(kind: str, url: str, key: str | None, options: Mapping[str, Any]) -> tuple[Any, Any]:
     """Return httpx's `kind` of client, and the errors of an attempt without an answer."""
     if find_spec("httpx") is None:
-        raise MissingExtraError("the client needs httpx: pip install 'coterie[client]'")
+        raise MissingExtraError("the client needs httpx: pip install httpx")
     import httpx
 
     own = {"authorization": f"Bearer {key}"} if key is not None else {}
