@@ -20,7 +20,8 @@ from coterie.models.features import hash_name, hash_names
 from coterie.models.files import to_json
 from coterie.models.ranges import PRODUCT
 
-MOST_CROSSES = 200_000  # in one choice, to limit the cost of a decision
+MOST_CROSSES = 1_000_000  # of all actions in one choice, to limit the cost of a decision
+LARGEST_ACTION = 200_000  # crosses of one action, to limit what learning it adds to the model
 
 
 def name_of(item: Hashable) -> str:
@@ -83,7 +84,7 @@ def encode_hashed(
     has_id: bool,
 ) -> Encoded:
     """Return candidates; each has the next `counts` features, and if `has_id`, its first feature is its id."""
-    check_crosses(len(context[0]), len(hashes))
+    check_crosses(len(context[0]), len(hashes), max(counts, default=0))
     starts = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=starts[1:])
     return Encoded(HashedItems(*context, starts, hashes, values, np.full(len(counts), has_id)))
@@ -115,7 +116,7 @@ def encode(
             hashes += map(hash_name, features)
             values += features.values()
         starts.append(len(hashes))
-    check_crosses(len(context), len(hashes))
+    check_crosses(len(context), len(hashes), max(map(int.__sub__, starts[1:], starts), default=0))
     around, sizes = hash_names(context)
     return Encoded(
         HashedItems(
@@ -129,13 +130,17 @@ def encode(
     )
 
 
-def check_crosses(context: int, features: int) -> None:
-    """Raise if a choice would cross too many features."""
-    if (2 + context) * features > MOST_CROSSES:
-        raise ContextError(
-            f"{context} context features and {features} features of all actions make {context * features} crosses, "
-            f"expected at most {MOST_CROSSES}; send fewer features, or fewer actions"
-        )
+def check_crosses(context: int, features: int, largest: int) -> None:
+    """Raise if a choice would cross too many features, of all actions or of the largest one."""
+    for whose, own, most in (
+        ("all actions", features, MOST_CROSSES),
+        ("one action", largest, LARGEST_ACTION),
+    ):
+        if (2 + context) * own > most:
+            raise ContextError(
+                f"{context} context features and {own} features of {whose} make {context * own} crosses, "
+                f"expected at most {most}; send fewer features, or fewer actions"
+            )
 
 
 def encode_items(items: list[Hashable]) -> Encoded:

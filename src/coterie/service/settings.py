@@ -94,7 +94,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     max_body: Count = 1_000_000  # bytes
     max_model: Annotated[int, Meta(ge=1, le=900_000_000)] = 500_000_000  # bytes of a model that is imported
     max_headers: Annotated[int, Meta(ge=1_024)] = 16_384  # bytes, with the address
-    max_actions: Annotated[int, Meta(ge=1, le=1000)] = 50
+    max_actions: Annotated[int, Meta(ge=1, le=10_000)] = 50
     max_features: Count = 2_000  # per request, after flattening
     max_queue: Count = 10_000  # requests waiting for their turn or for the disk; more are answered 503
     max_connections: Count = 1_000  # open at once; for another one, one that waits is closed

@@ -379,7 +379,7 @@ def test_crosses_of_all_slots_count_towards_the_limit_of_a_request(client: TestC
     before = client.get("/metrics").text
     refused = client.post(SLOTS, json=body)
     assert refused.status_code == 400
-    assert "make about 2550000 crosses, expected at most 200000 in all slots" in refused.text
+    assert "make about 2550000 crosses, expected at most 1000000 in all slots" in refused.text
     position = next(line for line in before.splitlines() if line.startswith("coterie_log_position"))
     assert position in client.get("/metrics").text
     assert client.post(SLOTS, json=slots_body(50, 3, 9, 100, 0)).status_code == 201  # 153,000

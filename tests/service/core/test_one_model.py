@@ -334,8 +334,15 @@ def test_the_default_cannot_be_kept_in_shards() -> None:
 def test_too_many_crosses_are_refused_before_any_work() -> None:
     made = bandit()
     many = [{f"f{k}": 1 for k in range(700)}]
-    with pytest.raises(Exception, match="make 490700 crosses, expected at most 200000"):
+    with pytest.raises(
+        Exception, match="701 features of one action make 490700 crosses, expected at most 200000"
+    ):
         made.rank(Question("e", "ann", [Action("a", many)], many), START)
+    few, context = [{f"f{k}": 1 for k in range(9)}], [{f"c{k}": 1 for k in range(99)}]
+    with pytest.raises(
+        Exception, match="10000 features of all actions make 990000 crosses, expected at most 1000000"
+    ):
+        made.rank(Question("e", "ann", [Action(f"a{k}", few) for k in range(1000)], context), START)
     assert not made.events
     assert made.position == 1
     with pytest.raises(Problem, match="every action is excluded"):

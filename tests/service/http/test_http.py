@@ -39,6 +39,32 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient[Any]
 ACTIONS = [{"id": "jazz"}, {"id": "news"}]
 
 
+@pytest.mark.parametrize("policy", ["sparse-hierarchical", "cab"])
+def test_ten_thousand_actions_are_ranked_and_learned_from(tmp_path: Path, policy: str) -> None:
+    actions = [
+        {"id": f"a{k}", "features": [{f"f{j}": (k * 7 + j) % 50 for j in range(5)}]} for k in range(10_000)
+    ]
+    body = {
+        "actions": actions,
+        "eventId": "e",
+        "user": "ann",
+        "context": [{f"c{j}": f"v{j}" for j in range(6)}],
+    }
+    limits: dict[str, Any] = {"max_actions": 10_000, "max_features": 100_000, "max_body": 4_000_000}
+    with client_of(tmp_path, config=Config(policy=policy), **limits) as client:
+        answer = client.post("/v1/rank", json=body)
+        assert answer.status_code == 201, answer.text[:500]
+        ranking = answer.json()["ranking"]
+        assert {one["id"] for one in ranking} == {one["id"] for one in actions}
+        assert sum(one["probability"] for one in ranking) == pytest.approx(1)
+        assert client.post("/v1/events/e/reward", json={"value": 1.0}).json()["outcome"] == "applied"
+        assert client.get("/v1/events/e").json()["chosen"] == answer.json()["chosen"]
+        theirs = {"actions": actions, "eventId": "e2", "contextFeatures": body["context"]}
+        assert client.post("/personalizer/v1.0/rank", json=theirs).status_code == 201
+        more = {**body, "eventId": "e3", "actions": [*actions, {"id": "one more"}]}
+        assert client.post("/v1/rank", json=more).status_code in (400, 413)
+
+
 def test_a_visitor_who_is_not_known_is_ranked_and_learned_from(tmp_path: Path) -> None:
     with client_of(tmp_path) as client:
         for given in ({}, {"user": None}):

@@ -9,7 +9,7 @@ import pytest
 
 from coterie.data.logs.dsjson import LONGEST_LINE
 from coterie.models import features, ranges
-from coterie.models.encoded import MOST_CROSSES
+from coterie.models.encoded import LARGEST_ACTION, MOST_CROSSES
 from coterie.policies.sparse_hierarchical import MOST_SLOTS, SparseHierarchical
 from coterie.service import ids
 from coterie.service.evaluations import importance, job_queue, time_series
@@ -49,6 +49,7 @@ FIXED = {
     "characters of an id": ids.LONGEST,
     "levels of nested features": features.DEPTH,
     "crosses of a request": MOST_CROSSES,
+    "crosses of one action": LARGEST_ACTION,
     "a reward": most(decisions.RewardBody, "value"),
     "a feature's value, flattened": ranges.LARGEST,
     "the smallest feature's value": ranges.TINY,

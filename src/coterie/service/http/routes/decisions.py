@@ -25,7 +25,7 @@ Part = float | UnsetType
 class RankBody(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
     """What to decide, and for whom."""
 
-    actions: Annotated[list[ActionBody], Meta(min_length=1, max_length=1000)]
+    actions: Annotated[list[ActionBody], Meta(min_length=1, max_length=10_000)]
     user: Id | None = None  # None for a visitor who is not known
     context: Features = []
     excluded: list[str] = []
