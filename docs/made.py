@@ -88,9 +88,27 @@ def looks() -> str:
     return "\n".join([*lines, ""])
 
 
+def prompts() -> str:
+    """Return what choosing a model for each prompt earned, beside always the best model, by the price of a dollar."""
+    columns = (
+        "price of a dollar",
+        "quality",
+        "dollars per prompt",
+        "payoff",
+        "always the best model",
+        "best for each prompt",
+    )
+    lines = ["", f"| {' | '.join(columns)} |", "|---|---|---|---|---|---|"]
+    for row in read("prompts.json")["ours"]:
+        value = f"{row['quality']:.3f} ± {row['spread']:.4f} | {row['cost']:.5f}"
+        earned = " | ".join(f"{row[what]:.3f}" for what in ("payoff", "best_model", "ideal"))
+        lines.append(f"| {row['price']:g} | {value} | {earned} |")
+    return "\n".join([*lines, ""])
+
+
 MAKERS: dict[str, Callable[..., str]] = {
     made.__name__.replace("_", "-"): made
-    for made in (contest, comparison, compared, half_lives, bench, looks)
+    for made in (contest, comparison, compared, half_lives, bench, looks, prompts)
 }
 
 

@@ -17,6 +17,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCKS = ROOT / "docs" / "blocks.py"
 NEEDS = {
     "tutorial-personalizer.md": "azure.ai.personalizer",
+    "tutorial-prompts.md": "litellm",
     "tutorial-service.md": "litestar",
     "tutorial-vowpal-wabbit.md": "vowpalwabbit",
 }  # packages that may be missing

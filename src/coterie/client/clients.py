@@ -141,9 +141,10 @@ class Client:
 
 @final
 class AsyncClient:
-    """Asks a coterie service for decisions, and sends it rewards; its methods and parameters are those of `Client`.
+    """Asks a coterie service for decisions, and sends it rewards, as `Client` does; its methods are awaited.
 
-    The methods are awaited. `options` are further arguments of `httpx.AsyncClient`.
+    The parameters url, key, timeout, within and attempts are those of `Client`; options are further arguments of
+    `httpx.AsyncClient`.
 
     >>> async def main():
     ...     async with AsyncClient("http://127.0.0.1:8080", within=0.5) as client:
