@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from litestar.testing import TestClient
 
+from coterie.service.coordination.sequencer import Sequencer
 from coterie.service.http.keys import Keyring, hash_key, new_key
 from coterie.service.http.limits import Rate
 from coterie.service.log.sqlite_store import SqliteStore
@@ -18,6 +19,7 @@ from coterie.service.log.store import KeyRow
 from coterie.service.problems import Problem
 from coterie.service.serve import make_app
 from coterie.service.settings import Config, Settings
+from tests.service.helpers import served
 
 
 @contextmanager
@@ -266,3 +268,18 @@ def test_another_policy_learns_the_log_before_it_decides(tmp_path: Path) -> None
     with client_of(tmp_path, config=Config(policy="linucb", exploration=0.0)) as client:
         assert _number(client, "coterie_payoffs_learned") == 10
         assert client.get("/v1/events/after").status_code == 200
+
+
+def test_a_service_that_is_far_behind_the_log_says_so_and_still_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(tmp_path / "log.db") as (client, _):
+        monkeypatch.setattr(Sequencer, "behind", 4.0)
+        assert client.get("/readyz").status_code == 200
+        monkeypatch.setattr(Sequencer, "behind", 6.0)
+        told = client.get("/readyz")
+        assert (told.status_code, told.json()["status"]) == (503, "6.0 s behind the log")
+        assert told.json()["behind"] == 6.0 == client.get("/v1/statistics").json()["behind"]
+        assert "coterie_behind_seconds 6.0" in client.get("/metrics").text
+        body = {"user": "ann", "actions": [{"id": "a"}]}
+        assert client.post("/v1/rank", json=body).status_code == 201

@@ -194,6 +194,7 @@ def test_a_decision_of_the_one_model_is_explained_by_name(browser: Any, tmp_path
         for title in ("Users a decision rests on", "Learned by sharing"):
             assert not page.get_by_role("heading", name=title).is_visible()
         assert page.get_by_role("heading", name="Latency since the start").is_visible()
+        assert re.search(r"state is [\d.]+ ms behind the log", page.locator("main").inner_text())
         assert "Rested on" not in page.get_by_role("region", name="The latest decisions").inner_text()
         made.context.close()
         assert made.complaints == []

@@ -85,7 +85,8 @@ export function overview(id, still) {
     const { rankLatency: rank, commitLatency: commit } = now;
     redraw(speed,
       bars([["rank, half", rank.p50], ["90 %", rank.p90], ["99 %", rank.p99], ["log, half", commit.p50], ["90 %", commit.p90], ["99 %", commit.p99]].filter(([, s]) => s !== null).map(([name, s]) => ({ name, value: s, text: millis(s) })), "Latency"),
-      note(rank.calls ? `${count(rank.calls)} rank calls over HTTP and ${count(commit.calls)} commits to the log: within how long they were done.` : `${count(commit.calls)} commits to the log, within how long they were done. No rank calls came over HTTP yet.`));
+      note(rank.calls ? `${count(rank.calls)} rank calls over HTTP and ${count(commit.calls)} commits to the log: within how long they were done.` : `${count(commit.calls)} commits to the log, within how long they were done. No rank calls came over HTTP yet.`),
+      note(`This service's state is ${millis(now.behind)} behind the log.`));
     redraw(latest, decisionsTable(recent.decisions, true));
     live.textContent = `${now.policy}, ${now.mode}, ${now.mode === "online" ? `${percent(now.exploration)} by chance` : "the baseline is shown"}`;
   }

@@ -31,6 +31,7 @@ class Statistics(Struct, frozen=True, rename="camel"):
     waiting: int
     removed_early: int  # events removed before their wait had ended, because there was no room
     log_records: int
+    behind: float  # seconds since the state was last known to be what the log says
     total: Point
     curve: list[Point]
     trial: TrialReport | None  # while there is a holdback or a challenger
@@ -79,6 +80,7 @@ async def statistics(state: State, minutes: Minutes = 60) -> Statistics:
         waiting=bandit.remembered.open,
         removed_early=bandit.remembered.removed,
         log_records=bandit.position,
+        behind=coordinator.sequencer.behind,
         total=curve.point(bandit.statistics.total),
         trial=report(bandit.trial, bandit.config, bandit.now),
         warning=" · ".join(filter(None, (coordinator.background.damage, *warnings(bandit)))) or None,
