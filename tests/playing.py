@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from coterie import Policy
+from coterie.models import UserModels, make_models
 from coterie.policies.base.batch import run_one_by_one
 from tests.worlds import Visit, batch_of, visits
 
@@ -89,3 +90,10 @@ def assert_same_tensors(one: Policy, other: Policy) -> None:
     assert mine.keys() == others.keys()
     for name in mine:
         assert mine[name].tobytes() == others[name].tobytes(), name
+
+
+class Elsewhere:
+    """An engine as policies see it, with its models in this process."""
+
+    def models(self, n_features: int | None, one_hot: bool) -> UserModels:
+        return make_models(n_features, one_hot)

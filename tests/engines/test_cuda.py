@@ -12,7 +12,8 @@ import pytest
 
 from coterie import CAB
 from coterie.errors import ParameterError, UnavailableError
-from coterie.models import Movable, protocol
+from coterie.models import protocol
+from coterie.models.users.dense import Dense
 from coterie.policies import load
 from tests.playing import play_side_by_side
 from tests.worlds import random_visits, unit_vectors
@@ -38,8 +39,8 @@ def assert_same_state(one: CAB, other: CAB) -> None:
     assert one.learned == other.learned
     assert set(one.users) == set(other.users)
     names = sorted(one.users, key=repr)
-    assert isinstance(one.models, Movable)
-    assert isinstance(other.models, Movable)
+    assert isinstance(one.models, Dense | OnDevice)
+    assert isinstance(other.models, Dense | OnDevice)
     mine, others = one.models.part(names), other.models.part(names)
     assert mine.keys() == others.keys()
     for name in ("updated", "idle"):

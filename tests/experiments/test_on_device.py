@@ -18,7 +18,7 @@ from coterie.experiments.run.parallel import Task, record_all
 from coterie.experiments.run.record import policy_path, record
 from coterie.experiments.run.trace import read_trace
 from coterie.experiments.study.tuning import score
-from coterie.models import Movable
+from coterie.models.users.dense import Dense
 from coterie.policies import load
 from coterie.policies.base.batch import Batch
 from tests.miniature import write_lastfm
@@ -172,7 +172,7 @@ def test_runs_of_different_lengths_lists_and_logs_are_played_together() -> None:
     assert min(shared, left_out) > 20
     for k, policy in enumerate(policies):
         rows, block = runs.read(k)
-        assert isinstance(policy.models, Movable)
+        assert isinstance(policy.models, Dense)
         found = policy.models.part(rows.tolist())
         np.testing.assert_allclose(block.weights, found["weights"], rtol=0, atol=1e-13)
         np.testing.assert_allclose(block.inverses, found["inverses"], rtol=0, atol=1e-13)

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from coterie import CAB, CLUB, COFIBA, SCLUB, LinUCB, Policy, load
-from coterie.engines.local import Local
 from coterie.errors import ParameterError
 from coterie.policies import POLICIES
+from tests.playing import Elsewhere
 
 D, THREADS, ROUNDS = 6, 8, 120
 KINDS: list[type[Policy]] = [LinUCB, CLUB, SCLUB, COFIBA, CAB]
@@ -110,6 +110,6 @@ def test_a_copy_made_while_others_learn_is_sound(tmp_path: Path) -> None:
 
 
 def test_a_policy_whose_users_are_elsewhere_cannot_be_copied() -> None:
-    policy = CAB(one_hot=True, engine=Local(shards=2))
+    policy = CAB(n_features=2, engine=Elsewhere())
     with pytest.raises(ParameterError, match="made with engine=…, which cannot be copied or pickled; save"):
         copy.deepcopy(policy)

@@ -232,7 +232,6 @@ class Fuzzer:
                 ("GET", "/personalizer/v1.0/configurations/service", None),
                 ("DELETE", "/personalizer/v1.0/model", None),
                 ("PUT", "/personalizer/v1.0/configurations/service", {"defaultReward": self.number()}),
-                ("PUT", "/v1/shards", {"shards": self.number()}),
                 ("POST", "/v1/rank", self.value()),
             )
         )

@@ -76,13 +76,13 @@ def with_coordinator(
     work: Callable[[Coordinator], Awaitable[T]],
     clock: service_clock.Clock | None = None,
     store: Any = None,
-    shards: Any = None,
+    engine: Any = None,
 ) -> T:
     """Start a coordinator, let `work` use it, and stop it."""
 
     async def go() -> T:
         opened = store or SqliteStore(settings.store, durability=settings.durability)
-        coordinator = Coordinator(settings, opened, clock or Clock(), shards)
+        coordinator = Coordinator(settings, opened, clock or Clock(), engine)
         await coordinator.start()
         try:
             return await work(coordinator)

@@ -37,8 +37,6 @@ class Cuda:
         self.device = find_device(device)
         self.block = block or (1 << 20 if self.device.platform == "gpu" else 4096)
 
-    vectors_only = True  # over item ids a decision does not grow with the number of users
-
     def models(self, n_features: int | None, one_hot: bool) -> OnDevice:
         """Return empty models over vectors of `n_features`."""
         if one_hot or n_features is None:
@@ -48,6 +46,3 @@ class Cuda:
             )
         check_count("n_features", n_features)
         return OnDevice(n_features, Blocks(n_features, self.device, self.block, self.most_users))
-
-    def close(self) -> None:
-        """Do nothing: memory is released with the models."""

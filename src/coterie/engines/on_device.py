@@ -1,6 +1,6 @@
 """Users' models on a device, with the protocol of one process. The host knows only the row of each user."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -8,9 +8,9 @@ import numpy as np
 from coterie.arrays import Floats
 from coterie.engines.device.blocks import Asked, Blocks, Question
 from coterie.engines.device.kernels import Block
-from coterie.models import Models, Near, View, make_models
+from coterie.models import Near, View, make_models
 from coterie.models.files import Tensors, take
-from coterie.models.protocol import NOBODY, ROUNDING, Look
+from coterie.models.protocol import ROUNDING, Look
 from coterie.models.users.user_rows import UserRows
 
 
@@ -40,10 +40,6 @@ class OnDevice:
         """Do what `view` and `gather` do for several users in one product, and wait for the device once."""
         return self._look(users, self._questions(users, contexts), scale)
 
-    def in_turn(self, step: Callable[[Models], int]) -> int:
-        """Apply a step now: a device does not lose users."""
-        return step(self)
-
     def _look(self, users: Sequence[Hashable], questions: Sequence[Question], scale: float) -> list[Look]:
         contexts = [question.contexts for question in questions]
         views, sums = self.blocks.look(questions, scale, ROUNDING, self._known.n_rows)
@@ -58,7 +54,7 @@ class OnDevice:
     def _questions(self, users: Sequence[Hashable], contexts: Sequence[Floats]) -> list[Question]:
         """Return each user's candidates, with the view of an unknown user if there is no row."""
         return [
-            Question(-1, rows, np.stack(self._blank.view(NOBODY, rows))) if row < 0
+            Question(-1, rows, np.stack(self._blank.view(None, rows))) if row < 0
             else Question(row, rows, np.zeros((2, len(rows))))
             for row, rows in zip(map(self._known.row, users), contexts, strict=True)
         ]  # fmt: skip

@@ -1,7 +1,7 @@
 """Users' models, in several representations with one protocol."""
 
 from coterie.models.context_kind import check_one_kind
-from coterie.models.protocol import Models, Movable, Near, Shardable, UserModels, View
+from coterie.models.protocol import Models, Near, UserModels, View
 from coterie.models.rows.means import Means
 from coterie.models.rows.ridge_rows import RidgeRows
 from coterie.models.rows.ridges import Ridges
@@ -12,12 +12,12 @@ from coterie.models.users.recovery import Method
 from coterie.models.users.sparse import Sparse
 
 __all__ = [
-    "Dense", "Fading", "Means", "Models", "Movable", "Near", "OneHot", "RidgeRows", "Ridges", "Shardable",
+    "Dense", "Fading", "Means", "Models", "Near", "OneHot", "RidgeRows", "Ridges",
     "UserModels", "View", "make_fading", "make_models", "make_rows", "make_sparse",
 ]  # fmt: skip
 
 
-def make_models(n_features: int | None, one_hot: bool) -> Shardable:
+def make_models(n_features: int | None, one_hot: bool) -> UserModels:
     """Return models for vectors of `n_features`, or for item ids."""
     kind = check_one_kind(n_features, one_hot)
     return OneHot() if kind.n_features is None else Dense(kind.n_features)

@@ -1,12 +1,11 @@
 """What a policy asks of users' models, in small protocols.
 
 A policy holds `UserModels`. What only some models can do is a protocol apart, checked where it is used.
-`scale` is α·√log(1+t), so a confidence bound CB is scale · spread. The four calls of `Models` are also what shards
-do: `view` asks the shard that has the user, `gather` is a sum over shards, and `share` goes to all of them.
+`scale` is α·√log(1+t), so a confidence bound CB is scale · spread.
 """
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Final, NamedTuple, Protocol, final, runtime_checkable
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -20,16 +19,6 @@ ROUNDING = 1e-12
 
 # Candidates whose scores differ by less than this are tied, and the first listed wins.
 TIE = 1e-9
-
-
-@final
-class Nobody:
-    """The type of NOBODY."""
-
-
-# In place of a user, for `gather`, `neighbours` and `share`: the user belongs to another shard, so only users known
-# here are counted.
-NOBODY: Final = Nobody()
 
 
 class View(NamedTuple):
@@ -47,20 +36,11 @@ class Near(NamedTuple):
     spread: Floats  # the sum of their spreads: (candidates,)
 
 
-class Seen(NamedTuple):
-    """Which part of the users an answer includes, if some shards could not be reached."""
-
-    users: int  # included
-    shards: int  # that answered
-    of: int  # shards there are
-
-
 class Look(NamedTuple):
     """What a decision needs to know of one user's candidates."""
 
     view: View
     near: Near
-    seen: Seen | None = None  # None if all users are included
 
 
 class Models(Protocol):
@@ -137,37 +117,3 @@ class Batched(Protocol):
 
     def look_many(self, users: Sequence[Hashable], contexts: Sequence[Any], scale: float) -> list[Look]:
         """Return what `view` and then `gather` do, for several users, each with their own candidates."""
-
-
-@runtime_checkable
-class Remote(Batched, Protocol):
-    """Models outside this process: one call is better than two, and some may be out of reach for a while."""
-
-    def in_turn(self, step: Callable[[Models], int]) -> int:
-        """Apply `step` after all earlier ones and return what it does; 0 if it waits for models out of reach."""
-
-
-@runtime_checkable
-class Movable(Protocol):
-    """Models whose users can be moved to other models of the same kind."""
-
-    def part(self, users: Sequence[Hashable]) -> Tensors:
-        """Return the state of some users, as arrays that `put` takes."""
-
-    def put(self, part: Tensors) -> None:
-        """Add users from other models; they must be unknown here."""
-
-
-class Shardable(UserModels, Movable, Protocol):
-    """Models that a shard can hold."""
-
-    def gather_many(
-        self, users: Sequence[Hashable], contexts: Sequence[Any], views: Sequence[View], scale: float
-    ) -> list[Near]:
-        """Do what `gather` does for several users, each with their own candidates."""
-
-    def __contains__(self, user: Hashable) -> bool:
-        """Return whether a user is known."""
-
-    def __len__(self) -> int:
-        """Return how many users are known."""

@@ -14,24 +14,22 @@ is always in its own neighbourhood, as in the paper's definition.
 With `half_life`, M = I + Σ λ^age·x xᵀ and b = Σ λ^age·y x, where age counts the later payoffs that the same user
 learned, alone or with neighbours, and λ = 2^(−1/half_life). In the paper users do not change.
 
-With `engine`, the models are outside this process. If some of them are out of reach, the models decide whether a call
-waits, fails or uses the others.
+With `engine`, the models are outside this process.
 """
 
 from collections.abc import Hashable, Sequence
-from functools import partial
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from coterie.arrays import Floats
 from coterie.errors import ParameterError
-from coterie.models import Models, UserModels, make_fading, make_models
+from coterie.models import UserModels, make_fading, make_models
 from coterie.models.batches import Batch, Outcome, Rule
 from coterie.models.checks import check_flag, check_number, check_pairs, check_user, read_payoff
 from coterie.models.files import Tensors
 from coterie.models.forget import without_item
-from coterie.models.protocol import Batched, Drawable, Look, Remote, Runnable
+from coterie.models.protocol import Batched, Drawable, Look, Runnable
 from coterie.policies.base.batch import read_batch, run_one_by_one
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.parameters import (
@@ -103,7 +101,6 @@ class CAB(Policy):
     half_life: float | None = None
     engine: Engine | None = None
     models: UserModels
-    remote: Remote | None = None  # the models, if they are outside this process
 
     def __init__(
         self,
@@ -132,19 +129,18 @@ class CAB(Policy):
             self.models = make_fading(n_features, one_hot, keep_of(self.half_life))
         elif half_life is not None:
             raise ParameterError(
-                f"half_life is {half_life!r}, but shards do not forget what is old; leave out `half_life` or `engine`"
+                f"half_life is {half_life!r}, but a device does not forget; leave out `half_life` or `engine`"
             )
         elif thompson:
             raise ParameterError(
-                "thompson=True needs all users' covariances, which shards do not send; leave out `engine`"
+                "thompson=True needs all users' covariances, which a device does not send; leave out `engine`"
             )
         else:
             self.models = engine.models(n_features, one_hot)
-        self.remote = self.models if isinstance(self.models, Remote) else None
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
         """Score each candidate by its neighbourhood's average estimate and bound."""
-        if self.remote is not None:
+        if self.engine is not None and isinstance(self.models, Batched):  # one call is faster than two
             return self.decide_many([user], [contexts])[0]
         check_user(user)
         contexts = self.models.read(contexts)
@@ -159,35 +155,29 @@ class CAB(Policy):
     def _decision(
         self, user: Hashable, contexts: Any, look: Look, scale: float, chances: Floats | None = None
     ) -> Decision:
-        own, near, seen = look
+        own, near = look
         estimate = near.estimate / near.members
         width = scale * near.spread / near.members
         score = estimate + width if chances is None else estimate
         bound = scale * own.spread
         return Decision(
             user, contexts, score, chances, estimate=own.estimate, width=bound, members=near.members,
-            near_estimate=estimate, near_width=width, seen=seen,
+            near_estimate=estimate, near_width=width,
         )  # fmt: skip
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
-        """Update the user alone, or with all certain neighbours if the user is certain.
-
-        Returns how many users were updated: 0 if the payoff waits for models that are out of reach.
-        """
+        """Update the user alone, or with all certain neighbours if the user is certain; return how many learned."""
         contexts = self.models.read([context])
         payoff = read_payoff(payoff)
         scale = scale_at(self.alpha, self.learned)
-        step = partial(self._learn, user, contexts, payoff, scale)
-        updated = step(self.models) if self.remote is None else self.remote.in_turn(step)
-        self.learned += 1
-        return updated
-
-    def _learn(self, user: Hashable, contexts: Any, payoff: float, scale: float, models: Models) -> int:
-        own = models.view(user, contexts)
+        own = self.models.view(user, contexts)
         limit = self.gamma / 4
         if scale * own.spread[0] >= limit:
-            return models.update(user, contexts[0], payoff)
-        return models.share(user, contexts[0], payoff, own, scale, limit)
+            updated = self.models.update(user, contexts[0], payoff)
+        else:
+            updated = self.models.share(user, contexts[0], payoff, own, scale, limit)
+        self.learned += 1
+        return updated
 
     def decide_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[Decision]:
         """Decide for many users at once, each among their own candidates."""

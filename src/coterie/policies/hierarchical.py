@@ -17,16 +17,11 @@ largest if each is uncertain by ½·explore·√vp. What only this user's payoff
 
 With `half_life`, a payoff has the weight λ^age in the statistics of its user, where age counts the user's later
 payoffs and λ = 2^(−1/half_life). The population is fitted to these statistics, so it follows changes, too.
-
-With `engine`, the statistics of a user are fetched for each decision (`models/hierarchy/remote_users.py`).
 """
 
-import copy
-from collections.abc import Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple, Protocol, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
@@ -36,7 +31,6 @@ from coterie.models.checks import check_number, check_share, check_user, read_pa
 from coterie.models.context_kind import check_kind
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.hierarchy.model import Exploration, HierarchicalModel
-from coterie.models.hierarchy.remote_users import ROWS, RemoteUsers, StoredUser, UserStore
 from coterie.models.ranges import MOST_LEARNED
 from coterie.models.roster import Roster
 from coterie.models.rows.chunks import Chunk, Items
@@ -55,13 +49,6 @@ class Group(NamedTuple):
     users: list[Hashable]  # those who are most likely in this group
     # Features (by position) or items, with the difference from the mean of all.
     differs: list[tuple[Hashable, float]]
-
-
-class Engine(Protocol):
-    """Where users' statistics are kept."""
-
-    def user_store(self) -> UserStore:
-        """Return an empty store."""
 
 
 @final
@@ -88,8 +75,6 @@ class Hierarchical(Policy):
         that change.
     seed
         Seed of the draws: an integer, or a numpy.random.Generator.
-    engine
-        Keeps users' statistics in other processes (see `coterie.engines`); every choice stays the same.
 
     Examples
     --------
@@ -103,7 +88,6 @@ class Hierarchical(Policy):
     name = "hierarchical"
     reference = "linear mixed effects with a learned prior (empirical Bayes); docs/hierarchical.md"
     takes_both = True
-    not_saved = ("engine",)
     finds_neighbours = True
 
     n_features: int | None = None
@@ -112,7 +96,6 @@ class Hierarchical(Policy):
     floor: float = 0.01
     half_life: float | None = None
     seed: Seed = 0
-    engine: Engine | None = None
 
     def __post_init__(self) -> None:
         self._kind = check_kind(self.n_features, self.one_hot)
@@ -123,17 +106,11 @@ class Hierarchical(Policy):
         self.rng: np.random.Generator = make_rng(self.seed)
         self._roster = Roster()
         self._model = HierarchicalModel(self._kind, keep_of(self.half_life))
-        self.models: Any = None  # the store of users' statistics, with `engine`
-        self._remote: RemoteUsers | None = None
-        if self.engine is not None:
-            self.models = self.engine.user_store()
-            self._remote = RemoteUsers(self.models, self._model)
-            self._model.pairs.hold({}, ROWS)
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
         """Score each candidate by its estimate and a bonus, and draw one by its probability of being best."""
         contexts = self._kind.read(contexts)
-        row = self._find(user)
+        row = self._roster.row(user)
         parts, groups = self._model.view(row, self._model.contexts(contexts))
         score, chances = self._model.scores(parts, self.explore, self.floor)
         members = np.full(len(parts), self._model.n_rows + (row < 0), dtype=np.int64)
@@ -143,36 +120,12 @@ class Hierarchical(Policy):
         return Decision(
             user, contexts, score, chances, estimate=parts[:, :4].sum(axis=1), width=sd, members=members,
             near_estimate=parts[:, 0], near_width=np.sqrt(parts[:, 4]), parts=shown | {"sd": sd}, groups=groups,
-            seen=self.models.missing(user) if self._remote and row < 0 else None,
         )  # fmt: skip
 
-    def decide_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[Decision]:
-        """Decide for many users, after fetching all their statistics at once."""
-        self.prepare(users)
-        return super().decide_many(users, contexts)
-
-    def prepare(self, users: Sequence[Hashable]) -> None:
-        """Fetch users' statistics, with `engine`: one message to each shard for all of them."""
-        for user in users:
-            check_user(user)
-        if self._remote is not None:
-            self._remote.fetch(users)
-
-    def _find(self, user: Hashable) -> int:
-        """Return a user's row, -1 if unknown. A remote user is loaded into row 0."""
-        if self._remote is None:
-            return self._roster.row(user)
-        return -1 if self._remote.load(user) is None else 0
-
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
-        """Update the user, the item and the population; return 1.
-
-        With an engine that answers in part, while some users are not available, the payoff waits and 0 is returned.
-        """
+        """Update the user, the item and the population; return 1."""
         one = self._kind.read_one(context)
         payoff = read_payoff(payoff)
-        if self._remote is not None:
-            return self._remote.in_turn(partial(self._learn_remote, user, copy.deepcopy(one), payoff))
         self._check_range(user, one)
         self.add(user)
         self._model.learn(self._roster.row(user), self._model.learnable(one), payoff)
@@ -185,42 +138,12 @@ class Hierarchical(Policy):
         if not (np.abs(parts) <= MOST_LEARNED).all():
             raise NumberError(f"a payoff of user {user!r} cannot be learned: {TOO_LARGE}")
 
-    def _learn_remote(self, user: Hashable, one: Any, payoff: float) -> bool:
-        """Learn a payoff of a remote user; return False if some users are not available now."""
-        remote: Any = self._remote
-        stored = remote.find_to_learn(user)
-        if stored is None:
-            return False
-        remote.learn(user, stored, self._model.learnable(one), payoff)
-        self.learned += 1
-        return True
-
-    def settle(self) -> None:
-        """Wait until all users are available, and learn the payoffs that wait."""
-        if self._remote is not None:
-            self._remote.settle()
-
-    @property
-    def runs_compiled(self) -> bool:
-        """Whether `run` is one compiled loop: not with `engine`."""
-        return self._remote is None
+    runs_compiled = True
 
     def _learn_all(self, batch: Batch) -> int:
-        with self._in_bulk(batch.users):
-            if self._remote is not None or not len(batch.users):
-                return super()._learn_all(batch)
-            return int(self.run(batch).updated.sum())
-
-    def _in_bulk(self, users: Any) -> AbstractContextManager[None]:
-        """Return a block in which the changes of these users are sent together."""
-        if self._remote is None:
-            return nullcontext()
-        return self._remote.in_bulk(names_of(users))
+        return int(self.run(batch).updated.sum()) if len(batch.users) else 0
 
     def run(self, batch: Batch) -> Outcome:
-        if self._remote is not None:
-            with self._in_bulk(batch.users):
-                return run_one_by_one(self, batch)
         candidates, payoffs, served = read_batch(batch)
         contexts = self._kind.read(batch.items)
         names = self._kind.ids(contexts)
@@ -239,33 +162,18 @@ class Hierarchical(Policy):
 
     def add(self, user: Hashable) -> None:
         check_user(user)
-        if self._remote is not None:
-            self.settle()
-            if self._remote.wait_for(user) is None:
-                self._remote.put(user, self._remote.new_user())
-        elif user not in self._roster:
+        if user not in self._roster:
             self._model.add_row()
             self._roster.join(user)
 
     def drop(self, user: Hashable) -> None:
         """Forget a user. What the population learned from the user's payoffs stays."""
         check_user(user)
-        if self._remote is not None:
-            self.settle()
-            self._remote.drop(user)
-        else:
-            self._model.drop_row(self._roster.leave(user))
+        self._model.drop_row(self._roster.leave(user))
 
     @property
     def users(self) -> Sequence[Hashable]:
-        return list(self._roster.names if self._remote is None else self.models.users)
-
-    def _each(self) -> Iterator[tuple[int, Hashable]]:
-        """Yield all users, each with the row that holds the user until the next one."""
-        if self._remote is None:
-            yield from enumerate(self._roster.names)
-        else:
-            yield from ((0, user) for user in self._remote.each())
+        return list(self._roster.names)
 
     def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
         """Return the users whose payoffs for `context` are not clearly different from this user's, including `user`.
@@ -279,10 +187,10 @@ class Hierarchical(Policy):
             parts, _ = self._model.view(row, one)
             return float(parts[0, :4].sum()), float(np.sqrt(parts[0, 4:].sum()))
 
-        own = self._find(user)
+        own = self._roster.row(user)
         estimate, spread = seen(own)
         near = []
-        for row, name in self._each():
+        for row, name in enumerate(self._roster.names):
             theirs, doubt = seen(row)
             if name == user or abs(theirs - estimate) <= spread + doubt:
                 near.append(name)
@@ -301,7 +209,7 @@ class Hierarchical(Policy):
         items = self._model.pairs.items
         names: list[Hashable] = list(items) if self._model.few_decides else list(range(d - 1))
         members: list[list[Hashable]] = [[] for _ in range(k)]
-        for row, name in self._each():
+        for row, name in enumerate(self._roster.names):
             members[self._model.group_of(row)].append(name)
         found = []
         for g in range(k):
@@ -311,36 +219,9 @@ class Hierarchical(Policy):
         return found
 
     def tensors(self) -> Tensors:
-        self.settle()
-        if self._remote is not None:
-            return self._gathered(self._remote).tensors()
         return {"users": pack_ids(self._roster.names), **self._model.tensors()}
 
     def restore(self, tensors: Tensors) -> None:
-        if self._remote is not None:
-            whole = self._without_engine()
-            whole.restore(tensors)
-            self._scatter(whole, self._remote)
-            return
         names = unpack_ids(tensors, "users")
         self._model.restore(tensors, len(names))
         self._roster = Roster(names)
-
-    def _without_engine(self) -> "Hierarchical":
-        """Return a new policy with the same settings and all users in this process."""
-        return Hierarchical(**{**self.parameters, "engine": None})
-
-    def _gathered(self, remote: RemoteUsers) -> "Hierarchical":
-        """Return the same policy with all users in this process."""
-        whole = self._without_engine()
-        whole._model.take_over(self._model, self._model.n_rows)
-        for name, stored in remote.stored():
-            whole._model.write_row(stored.row, stored.data)
-            whole._roster.join(name)
-        return whole
-
-    def _scatter(self, whole: "Hierarchical", remote: RemoteUsers) -> None:
-        """Take over what a policy with all users in this process has learned."""
-        names = enumerate(whole._roster.names)
-        remote.reset([(name, StoredUser(row, whole._model.read_row(row))) for row, name in names])
-        self._model.take_over(whole._model, ROWS)

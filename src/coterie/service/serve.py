@@ -102,9 +102,8 @@ def make_app(settings: Settings, store: Store, demo: bool = False, listen_first:
     fixed = [*keys_from_settings(settings.keys), *keys_from_environment(os.environ)]
     keyring = Keyring(fixed, store.keys())
     check_host(settings, keyring)
-    # Payoffs wait for a shard that is being rebuilt; the bandit decides whether to answer meanwhile.
-    shards = None if settings.engine is None else open_engine(settings.engine, when_down="partial")
-    coordinator = Coordinator(settings, store, shards=shards)
+    engine = None if settings.engine is None else open_engine(settings.engine)
+    coordinator = Coordinator(settings, store, engine=engine)
     return create_app(coordinator, keyring, demo, spans_of(settings), listen_first)
 
 

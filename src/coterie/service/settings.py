@@ -85,8 +85,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     workers: Annotated[int, Meta(ge=1, le=64)] = 1  # processes that share the port and the store
     store: str = "coterie.db"  # a file for SQLite, or postgresql://…
     durability: Durability = Durability.LOSE_NOTHING
-    engine: str | None = None  # where users' models are kept if not here, such as ray://host:10001?shards=16
-    when_down: Literal["partial", "refuse"] = "partial"  # while a shard is rebuilt: decide without it, or 503
+    engine: str | None = None  # where users' models over features are kept if not here: cuda
     snapshot_every: Count = 100_000  # records
     retention_days: Annotated[float, Meta(ge=-1)] = -1  # −1 keeps records for as long as there is room
     max_log_bytes: Annotated[int, Meta(ge=0, le=2**53)] = 50_000_000_000  # then the oldest go; 0 is no limit

@@ -13,7 +13,6 @@ import pytest
 from litestar.testing import TestClient
 
 from coterie import CAB
-from coterie.engines import Local
 from coterie.models.features import DEPTH, count
 from coterie.policies import SparseHierarchical
 from coterie.service.coordination import relearning
@@ -31,6 +30,7 @@ from coterie.service.problems import Problem
 from coterie.service.serve import make_app
 from coterie.service.settings import Config, Settings
 from coterie.service.snapshots import snapshot
+from tests.playing import Elsewhere
 from tests.service.helpers import Clock, ask, opened, settings_of, with_coordinator
 
 SLOTS = "/personalizer/v1.0/multislot/rank"
@@ -172,9 +172,9 @@ def test_policies_that_slow_down_with_users_decide_beside_the_loop_once_there_ar
     assert not long_to_decide(made, 0, 2)
 
 
-def test_shards_are_called_beside_the_loop(tmp_path: Path) -> None:
+def test_a_device_is_called_beside_the_loop(tmp_path: Path) -> None:
     async def work(coordinator: Coordinator) -> None:
-        with gate_before(CAB, "decide_many") as gate:
+        with gate_before(CAB, "decide") as gate:
             ranks = [asyncio.create_task(coordinator.rank(ask(f"e{k}"))) for k in range(3)]
             await asyncio.to_thread(gate.reached.wait, 60)
             gate.opened.set()
@@ -191,7 +191,7 @@ def test_shards_are_called_beside_the_loop(tmp_path: Path) -> None:
         assert gate.reached.is_set()
 
     config = Config(policy="cab", exploration=0.0)
-    with_coordinator(settings_of(tmp_path / "log.db", config), work, shards=Local(2))
+    with_coordinator(settings_of(tmp_path / "log.db", config), work, engine=Elsewhere())
 
 
 def test_a_cancelled_request_keeps_its_turn_until_its_work_is_done() -> None:

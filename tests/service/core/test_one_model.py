@@ -326,8 +326,8 @@ def test_a_model_file_and_max_items(tmp_path: Path) -> None:
     assert other.policies.learned == made.policies.learned
 
 
-def test_the_default_cannot_be_kept_in_shards() -> None:
-    with pytest.raises(ParameterError, match="cannot be kept in shards, cab and hierarchical can"):
+def test_the_default_cannot_be_kept_on_a_device() -> None:
+    with pytest.raises(ParameterError, match="cannot be kept on a device, cab can"):
         check_config(Config(), object())  # type: ignore[arg-type]
 
 

@@ -49,7 +49,6 @@ TWICE = [
     ("POST", "/v1/what-if", '{"user":"a","user":"b","actions":[{"id":"x"}]}', "user"),
     ("POST", "/v1/events/e/reward", '{"value":1,"value":0}', "value"),
     ("PUT", "/v1/configuration", '{"wait":1,"wait":2}', "wait"),
-    ("PUT", "/v1/shards", '{"shards":1,"shards":2}', "shards"),
     ("POST", "/personalizer/v1.0/rank", '{"actions":[{"id":"x"}],"eventId":"a","eventId":"b"}', "eventId"),
     ("POST", "/personalizer/v1.0/events/e/reward", '{"value":1,"value":0}', "value"),
     ("PUT", "/personalizer/v1.0/configurations/service", '{"defaultReward":1,"defaultReward":0}', "default"),

@@ -18,7 +18,6 @@ from coterie.service.figures import curve, exploring, latest, resemblance, stati
 from coterie.service.http import connections, duplicate_names, keys, known_actions, limits
 from coterie.service.http.routes import decisions
 from coterie.service.http.routes import latest as latest_routes
-from coterie.service.http.routes.configuration import ShardsBody
 from coterie.service.personalizer import bodies as personalizer_bodies
 from coterie.service.personalizer import configuration, event_batch
 from coterie.service.settings import Config, Settings
@@ -26,7 +25,7 @@ from coterie.service.settings import Config, Settings
 DOCS = Path(__file__).parents[3] / "docs"
 # What says where, how or by which rules, and limits nothing.
 NO_LIMITS = {
-    "host", "port", "store", "durability", "engine", "when_down", "user_path", "tls_certificate", "tls_key",
+    "host", "port", "store", "durability", "engine", "user_path", "tls_certificate", "tls_key",
     "workers", "telemetry", "optimise_days", "log_level", "access_log", "keys", "config", "given", "origins",
     "config.policy", "config.parameters", "config.exploration", "config.explore", "config.default_reward",
     "config.aggregation", "config.mode", "config.record_reasons", "config.holdback", "config.challenger",
@@ -77,7 +76,6 @@ FIXED = {
     "users looked at for likeness": resemblance.SAMPLE,
     "rows of a list": _bound(latest_routes.Limit),
     "ids that a search looks at": latest_routes.SEARCHED,
-    "shards": most(ShardsBody, "shards"),
     "characters of a key": keys.LEAST,
     "characters of a line in dsjson": LONGEST_LINE,
     "characters of an imported id": LONGEST_ID,

@@ -23,6 +23,7 @@ from coterie.service.settings import Challenger, Config, read_settings
 from coterie.service.snapshots import snapshot
 from coterie.service.trial.assignment import Name, assign
 from coterie.service.trial.lift import Sums
+from tests.playing import Elsewhere
 from tests.service.helpers import START, Clock, ask, bandit, decide, opened, settings_of, with_coordinator
 from tests.service.http.test_http import client_of
 
@@ -326,11 +327,10 @@ def test_what_cannot_be_compared_is_refused_before_anything_changes(config: Conf
     assert (made.position, made.config) == (position, Config())
 
 
-def test_a_challenger_that_cannot_be_kept_in_shards_is_refused() -> None:
-    shards: Any = object()
-    with pytest.raises(ParameterError, match="'linucb' cannot be kept in shards"):
-        check_config(Config(policy="cab", challenger=LINUCB), shards)
-    check_config(Config(policy="cab", holdback=0.1), shards)
+def test_a_challenger_that_cannot_be_kept_on_a_device_is_refused() -> None:
+    with pytest.raises(ParameterError, match="'linucb' cannot be kept on a device"):
+        check_config(Config(policy="cab", challenger=LINUCB), Elsewhere())
+    check_config(Config(policy="cab", holdback=0.1), Elsewhere())
 
 
 def test_settings_and_the_api_take_the_same_trial(tmp_path: Path) -> None:

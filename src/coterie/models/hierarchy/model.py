@@ -14,7 +14,6 @@ from coterie.errors import FileError
 from coterie.models._kernels.hierarchy import few_items, loop
 from coterie.models._kernels.hierarchy.arrays import FEW, Contexts
 from coterie.models._kernels.hierarchy.population import score, view
-from coterie.models._kernels.rows.means import dump, fill
 from coterie.models.candidates import Candidates
 from coterie.models.context_kind import ContextKind
 from coterie.models.files import Tensors, take
@@ -71,11 +70,6 @@ class HierarchicalModel:
         """How many users have a row."""
         return self.many.n_rows
 
-    @n_rows.setter
-    def n_rows(self, n_rows: int) -> None:
-        for population in self.used:
-            population.n_rows = n_rows
-
     @property
     def _arrays(self) -> loop.Hierarchy:
         return loop.Hierarchy(self.few.model, self.many.model, self.deciding, self.pairs.rows, self.ids)
@@ -126,10 +120,6 @@ class HierarchicalModel:
         loop.learn_one(self._arrays, row, contexts, 0, payoff)
         self.refit_if_due(len(self.pairs.items))
 
-    def learn_alone(self, row: int, contexts: Contexts, payoff: float) -> None:
-        """The same without visits."""
-        loop.learn_alone(self._arrays, row, contexts, 0, payoff)
-
     def play(
         self, chunk: Chunk, features: Floats, items: Items, learned: int, exploration: Exploration
     ) -> int:
@@ -148,9 +138,9 @@ class HierarchicalModel:
 
     # Rows.
 
-    def make_room(self, rows: int | None = None, n_items: int | None = None) -> None:
-        """Make room for one more user, item and pair; `rows` and `n_items` replace the numbers of users and items."""
-        rows = self.n_rows + 1 if rows is None else rows
+    def make_room(self, n_items: int | None = None) -> None:
+        """Make room for one more user, item and pair; `n_items` replaces the number of items."""
+        rows = self.n_rows + 1
         n_items = len(self.pairs.items) if n_items is None else n_items
         self.many.fit(rows, n_items + 1 if self.ids else 0)
         if self.ids:
@@ -173,51 +163,7 @@ class HierarchicalModel:
         if self.ids:
             self.pairs.replace(row)
 
-    def read_row(self, row: int) -> bytes:
-        """Return all that a row holds; nothing for a user without payoffs."""
-        many, few = self.many.model.users, self.few.model.users
-        if not many.times[row]:
-            return b""
-        counts, numbers = [many.times[row]], [many.square[row : row + 1], many.gram[row], many.moment[row]]
-        if self.ids:
-            pairs = self.pairs.rows
-            _, items, tally, total = dump(pairs, np.array([row]))
-            counts += [few.times[row], pairs.times[row], len(items), *items]
-            numbers += [few.square[row : row + 1], pairs.square[row : row + 1], tally, total]
-        return np.array(counts, dtype=np.int64).tobytes() + np.concatenate(numbers).tobytes()
-
-    def write_row(self, row: int, data: bytes) -> None:
-        """Write to a row what `read_row` returned."""
-        many, few = self.many.model.users, self.few.model.users
-        for array in (*many, *(few if self.ids else ())):
-            array[row] = 0
-        if self.ids:
-            self.pairs.clear(row)
-        if not data:
-            return
-        words = len(data) // 8
-        counts, numbers = np.frombuffer(data, np.int64, words), np.frombuffer(data, np.float64, words)
-        width, d = many.gram.shape[1], many.moment.shape[1]
-        at = 4 + int(counts[3]) if self.ids else 1
-        many.times[row], many.square[row] = counts[0], numbers[at]
-        many.gram[row] = numbers[at + 1 : at + 1 + width]
-        many.moment[row] = numbers[at + 1 + width : at + 1 + width + d]
-        if self.ids:
-            items, at = counts[4:at].copy(), at + 1 + width + d
-            few.times[row], few.square[row] = counts[1], numbers[at]
-            tally, total = numbers[at + 2 :].reshape(2, len(items)).copy()
-            self.pairs.fit(0, self.pairs.entries + len(items))
-            fill(self.pairs.rows, np.full(len(items), row), items, tally, total)
-            self.pairs.rows.times[row], self.pairs.rows.square[row] = counts[2], numbers[at + 1]
-
     # Files.
-
-    def take_over(self, other: "HierarchicalModel", rows: int) -> None:
-        """Take over what another model learned without its users, with room for so many rows."""
-        self.few.take_over(other.few, rows)
-        self.many.take_over(other.many, rows)
-        self.pairs.hold(other.pairs.items, rows)
-        self.deciding[:] = other.deciding
 
     def tensors(self) -> Tensors:
         """Return everything as arrays."""

@@ -5,7 +5,6 @@ The compiled loops in `_kernels/hierarchy` decide and learn; `refit.py` computes
 
 import math
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, final
 
@@ -14,7 +13,6 @@ from numpy.typing import NDArray
 
 from coterie.errors import FileError
 from coterie.models._kernels.hierarchy import arrays
-from coterie.models._kernels.hierarchy.visits import visit_rows
 from coterie.models.files import Tensors, take
 from coterie.models.ranges import MOST_LEARNED
 
@@ -40,8 +38,6 @@ class Population:
     def __init__(self, n_weights: int, *, unit: bool = False, ids: bool = False, keep: float = 1.0) -> None:
         self.n_weights, self.unit, self.ids, self.keep = n_weights, unit, ids, keep
         self.model = self._make(16, 16)
-        # Replaces `visit_rows` if the users are not in `model`.
-        self.visit_remote: Callable[[arrays.Model, Any, int, int], None] | None = None
 
     def _make(self, rows: int, items: int) -> arrays.Model:
         d = self.n_weights
@@ -107,10 +103,6 @@ class Population:
         """How many groups there are."""
         return int(self.model.prior.groups[0])
 
-    def visit(self, model: arrays.Model, pairs: Any, first: int, last: int) -> None:
-        """Add the users of rows [first, last) to the sums of `model`, which is this one or like it."""
-        (self.visit_remote or visit_rows)(model, pairs, first, last)
-
     def widen(self, n_weights: int) -> None:
         """Make room for so many weights, of items that are new."""
         if n_weights <= self.n_weights:
@@ -129,11 +121,6 @@ class Population:
                 users=type(users)(*(_longer(array, n_rows) for array in users)),
                 effects=_longer(effects, n_items),
             )
-
-    def take_over(self, other: "Population", rows: int) -> None:
-        """Take over another model without its users, with room for so many rows."""
-        self.n_weights = other.n_weights
-        self.model = other.model._replace(users=self._make(max(16, rows), 0).users)
 
     def replace(self, row: int) -> None:
         """Forget a row, and move the last one into its place."""

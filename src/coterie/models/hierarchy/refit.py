@@ -12,6 +12,7 @@ import numpy as np
 
 from coterie.arrays import Floats
 from coterie.models._kernels.hierarchy import arrays
+from coterie.models._kernels.hierarchy.visits import visit_rows
 from coterie.models._kernels.spd import invert
 from coterie.models.hierarchy.population import GROUPS, Population
 from coterie.models.ranges import MOST_LEARNED
@@ -51,7 +52,7 @@ def start_again(population: Population, pairs: Any) -> None:
     prior, start = model.prior, start_covariance(population)
     prior.covariance[:d, :d], prior.precision[:d, :d] = start, _inverse(start)
     model.place[arrays.PHASE] = 1
-    population.visit(model, pairs, 0, population.n_rows)
+    visit_rows(model, pairs, 0, population.n_rows)
     new_means(population, model.prior, model.sums)
     next_pass(population)
     model.place[arrays.PHASE] = 0
@@ -309,7 +310,7 @@ def keep_sums(population: Population, row: int, pairs: Any) -> None:
     phase = int(place[arrays.PHASE])
     for end in (0, 1):
         place[arrays.PHASE], own = end, population.make_sums()
-        population.visit(model._replace(sums=own), pairs, row, row + 1)
+        visit_rows(model._replace(sums=own), pairs, row, row + 1)
         if end == 0:
             counted = own._replace(pools=np.zeros_like(own.pools), scatter=np.zeros_like(own.scatter))
             d = population.n_used

@@ -63,13 +63,6 @@ class Means(RidgeRows):
             room *= 2
         self.rows = self._kernels.grown(self.rows, rows if rows >= n_rows else max(n_rows, 2 * rows), room)
 
-    def hold(self, items: dict[Hashable, int], n_rows: int) -> None:
-        """Reset to these items and `n_rows` empty rows."""
-        names = dict(items)
-        self.items.clear()
-        self.items.update(names)
-        self.rows = self._make(n_rows)
-
     def _make(self, n_rows: int, entries: int = 0) -> Any:
         """Return `n_rows` empty rows, with room for these entries."""
         fresh = self._kernels.make(max(16, n_rows), 1 << max(4, (entries - 1).bit_length()))

@@ -59,25 +59,19 @@ class Dense:
             members, spread = members + 1, spread + view.spread
         return Near(members.astype(np.int64), estimate, spread)
 
-    def gather_many(
-        self, users: Sequence[Hashable], contexts: Sequence[Floats], views: Sequence[View], scale: float
-    ) -> list[Near]:
-        """Do what `gather` does, for several users in one product."""
+    def look_many(self, users: Sequence[Hashable], contexts: Sequence[Floats], scale: float) -> list[Look]:
+        """Do what `view` and `gather` do for several users, with one product for all."""
+        views = [self.view(*one) for one in zip(users, contexts, strict=True)]
         everyone = View(*(np.concatenate(part) for part in zip(*views, strict=True)))
         near = self._sums(np.concatenate(contexts), everyone, scale)
         answers, first = [], 0
         for user, rows, view in zip(users, contexts, views, strict=True):
             part = near[:, first : first + len(rows)]
             alone = int(self._known.lacks_row(user))
-            answers.append(Near(part[0].astype(np.int64) + alone, part[1], part[2] + alone * view.spread))
+            sums = Near(part[0].astype(np.int64) + alone, part[1], part[2] + alone * view.spread)
+            answers.append(Look(view, sums))
             first += len(rows)
         return answers
-
-    def look_many(self, users: Sequence[Hashable], contexts: Sequence[Floats], scale: float) -> list[Look]:
-        """Do what `view` and `gather` do for several users, with one product for all."""
-        views = [self.view(*one) for one in zip(users, contexts, strict=True)]
-        near = self.gather_many(users, contexts, views, scale)
-        return [Look(*one) for one in zip(views, near, strict=True)]
 
     def chances(
         self, user: Hashable, contexts: Floats, view: View, scale: float, seed: int
@@ -141,14 +135,6 @@ class Dense:
         kernels.run_cab(arrays, rows, numbered.row_of, batch.items, tuple(rounds), tuple(rule), rng)
         self._known.give_rows(numbered)
         return outcome_of(rounds)
-
-    def __contains__(self, user: Hashable) -> bool:
-        """Return whether a user is known."""
-        return user in self._known
-
-    def __len__(self) -> int:
-        """Return how many users are known."""
-        return len(self._known)
 
     def part(self, users: Sequence[Hashable]) -> Tensors:
         """Return some users as arrays, with a row for each updated user."""

@@ -13,12 +13,10 @@ from typing import Any, final
 import numpy as np
 
 from coterie.arrays import Floats, Ints
-from coterie.errors import FileError, UserError
+from coterie.errors import UserError
 from coterie.models._kernels.users import one_hot as kernel
-from coterie.models._kernels.users import one_hot_pairs as pairs_kernel
 from coterie.models._kernels.users import one_hot_run as loop
 from coterie.models._kernels.users.history_arrays import (
-    ELSEWHERE,
     ENOUGH,
     NEAR,
     NONE,
@@ -31,7 +29,7 @@ from coterie.models._kernels.users.history_arrays import (
 from coterie.models.batches import Batch, Outcome, Rule, as_rounds, outcome_of, positions
 from coterie.models.checks import check_user, read_items
 from coterie.models.files import Tensors
-from coterie.models.protocol import NOBODY, Near, View
+from coterie.models.protocol import Near, View
 from coterie.models.users import one_hot_files
 
 
@@ -59,16 +57,6 @@ class OneHot:
         """Sum over each candidate's neighbours, class by class."""
         members, sums = self._gather(user, contexts, view, scale)
         return Near(members, sums[0], sums[1])
-
-    def gather_many(
-        self,
-        users: Sequence[Hashable],
-        contexts: Sequence[Sequence[Hashable]],
-        views: Sequence[View],
-        scale: float,
-    ) -> list[Near]:
-        """Do what `gather` does for several users."""
-        return [self.gather(u, c, v, scale) for u, c, v in zip(users, contexts, views, strict=True)]
 
     def chances(
         self, user: Hashable, contexts: Sequence[Hashable], view: View, scale: float, seed: int
@@ -107,7 +95,7 @@ class OneHot:
         self, user: Hashable, context: Hashable, payoff: float, view: View, scale: float, limit: float
     ) -> int:
         """Update the certain neighbours."""
-        row = ELSEWHERE if user is NOBODY else self._make_row(user)
+        row = self._make_row(user)
         column = self._make_column(context)
         own = (float(view.estimate[0]), float(view.spread[0]))
         while True:
@@ -160,37 +148,6 @@ class OneHot:
         """The known users."""
         return list(self._rows)
 
-    def __contains__(self, user: Hashable) -> bool:
-        """Return whether a user is known."""
-        return user in self._rows
-
-    def __len__(self) -> int:
-        """Return how many users are known."""
-        return len(self._rows)
-
-    def part(self, users: Sequence[Hashable]) -> Tensors:
-        """Return some users as arrays: one entry for each user and item, even if many learned together."""
-        return one_hot_files.pack_part(self._state, {u: self._rows[u] for u in users}, self._columns)
-
-    def put(self, part: Tensors) -> None:
-        """Add users, each with an entry for every item with a payoff."""
-        names, items, eligible, pairs = one_hot_files.unpack_part(part)
-        for user in names:
-            if user in self._rows:
-                raise FileError(f"user {user!r} is known already, so cannot be taken over")
-        rows = np.array([self._make_row(name) for name in names], dtype=np.int64)
-        for row in rows[eligible]:
-            kernel.add(tuple(self._state), row)
-        columns = np.array([self._make_column(item) for item in items], dtype=np.int64)
-        row, column = rows[pairs.user], columns[pairs.item]
-        done = 0
-        while done < len(row):
-            done, code = pairs_kernel.put_pairs(
-                tuple(self._state), row, column, pairs.times, pairs.total, done
-            )
-            if code != ENOUGH:
-                self._grow(code)
-
     def tensors(self) -> Tensors:
         """Return the whole state: one entry for each user and item that learned alone, and the classes."""
         return one_hot_files.pack(self._state, self._rows, self._columns)
@@ -204,7 +161,7 @@ class OneHot:
         self._state = state
 
     def _row(self, user: Hashable) -> int:
-        return ELSEWHERE if user is NOBODY else self._rows.get(user, NONE)
+        return self._rows.get(user, NONE)
 
     def _find(self, contexts: Sequence[Hashable]) -> Ints:
         return np.array([self._columns.get(item, NONE) for item in contexts], dtype=np.int64)

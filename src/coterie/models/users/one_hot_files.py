@@ -6,12 +6,12 @@ size of a file depends on what was learned, not on how many users learned it.
 """
 
 from collections.abc import Hashable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.arrays import Floats, Ints
+from coterie.arrays import Ints
 from coterie.errors import FileError
 from coterie.models._kernels.users import history_arrays as layout
 from coterie.models._kernels.users import one_hot_pairs as kernel
@@ -158,53 +158,6 @@ def unpack(tensors: Tensors) -> tuple[list[Hashable], list[Hashable], State]:
         more[: state.heaps[ENTRIES, 0]] = state.entries[: state.heaps[ENTRIES, 0]]
         state = state._replace(entries=more)
     return names, items, state
-
-
-class Pairs(NamedTuple):
-    """What users learned on items; each array is (pairs,)."""
-
-    user: Ints  # position among the users
-    item: Ints  # position among the items
-    times: Ints
-    total: Floats
-
-
-def pack_part(state: State, rows: Mapping[Hashable, int], columns: Mapping[Hashable, int]) -> Tensors:
-    """Return some users' pairs as arrays."""
-    row = np.fromiter(rows.values(), np.int64, len(rows))
-    names = {column: item for item, column in columns.items()}
-    marked = np.array([c for c in names if state.items[c]["mark_count"] > 0], dtype=np.int64)
-    nothing = np.empty(0, dtype=np.int64)
-    n = kernel.take_pairs(tuple(state), row, marked, nothing, nothing, nothing, np.empty(0))
-    (user, column, times), total = np.empty((3, n), dtype=np.int64), np.empty(n)
-    if n:
-        kernel.take_pairs(tuple(state), row, marked, user, column, times, total)
-    touched, item = np.unique(column, return_inverse=True)
-    return {
-        "users": pack_ids(rows),
-        "eligible": (state.users["order"][row] >= 0).astype(np.int64),
-        "items": pack_ids(names[column] for column in touched.tolist()),
-        "pair_user": user,
-        "pair_item": item.astype(np.int64),
-        "pair_times": times,
-        "pair_total": total,
-    }
-
-
-def unpack_part(part: Tensors) -> tuple[list[Hashable], list[Hashable], NDArray[np.bool_], Pairs]:
-    """Return users, items, who is eligible and the pairs that `pack_part` was given, or raise."""
-    names, items = unpack_ids(part, "users"), unpack_ids(part, "items")
-    flags = take(part, "eligible", "i", (len(names),)).astype(np.int64)
-    user = take(part, "pair_user", "i", (None,)).astype(np.int64)
-    item = take(part, "pair_item", "i", user.shape).astype(np.int64)
-    times = take(part, "pair_times", "i", user.shape).astype(np.int64)
-    total = take(part, "pair_total", "f", user.shape).astype(np.float64) + 0.0
-    _expect(_within(flags, 2))
-    _expect(_within(user, len(names)) and _within(item, len(items)) and len(np.unique(item)) == len(items))
-    _expect(bool(((times >= 1) & (times < 2**53) & (np.abs(total) <= times)).all()))
-    _expect(bool((flags[user] == 1).all()))
-    _expect(len(np.unique(user * max(1, len(items)) + item)) == len(user))
-    return names, items, flags == 1, Pairs(user, item, times, total)
 
 
 def _expect(sound: bool) -> None:

@@ -13,7 +13,6 @@ from coterie.errors import FileError
 from coterie.models.batches import positions
 from coterie.models.checks import check_user
 from coterie.models.files import Tensors, pack_ids, unpack_ids
-from coterie.models.protocol import NOBODY
 from coterie.models.roster import Roster
 
 
@@ -78,8 +77,8 @@ class UserRows:
         return self._roster.leave(user)
 
     def lacks_row(self, user: Hashable) -> bool:
-        """Return whether a user of this process has no row, and so counts only in its own neighbourhood."""
-        return user is not NOBODY and user not in self._roster
+        """Return whether a user has no row, and so counts only in its own neighbourhood."""
+        return user not in self._roster
 
     # Compiled loops.
 

@@ -11,7 +11,7 @@ from coterie.arrays import Floats
 from coterie.errors import NumberError
 from coterie.models.candidates import Candidates
 from coterie.models.probability import first_best
-from coterie.models.protocol import TIE, Seen, View
+from coterie.models.protocol import TIE, View
 
 
 def ranked(score: Floats) -> list[int]:
@@ -48,8 +48,6 @@ class Decision:
     members, near_estimate, near_width
         How many users' models the decision uses, including the user's own, and their average estimate and width; by
         default 1, and the user's own.
-    seen
-        The users included, if some shards could not be reached; else None.
     parts
         The parts of the estimate, for policies that have them.
     groups
@@ -80,7 +78,6 @@ class Decision:
         members: NDArray[np.int64] | None = None,
         near_estimate: Floats | None = None,
         near_width: Floats | None = None,
-        seen: Seen | None = None,
         parts: Mapping[str, Floats] | None = None,
         groups: Floats | None = None,
     ) -> None:
@@ -97,7 +94,7 @@ class Decision:
         self.members = np.ones(n, dtype=np.int64) if members is None else members
         self.near_estimate = self.estimate if near_estimate is None else near_estimate
         self.near_width = self.width if near_width is None else near_width
-        self.seen, self.parts, self.groups = seen, parts, groups
+        self.parts, self.groups = parts, groups
         if probability is None:
             self.choice: int = first_best(score)
             self.probability = np.zeros(n)
@@ -147,9 +144,7 @@ class Decision:
         text = f"user {self.user!r}: candidate {self.choice} of {len(self.score)}"
         if self.groups is not None and len(self.groups) > 1:
             text += f", groups {' '.join(f'{chance:.2f}' for chance in self.groups)}"
-        if self.seen is None:
-            return text
-        return f"{text} (partial: {self.seen.users} users, on {self.seen.shards} of {self.seen.of} shards)"
+        return text
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         """Return the head and the lines of the table."""

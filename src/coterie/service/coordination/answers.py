@@ -16,14 +16,6 @@ class Candidate(Struct, frozen=True, rename="camel"):
     probability: float
 
 
-class Partial(Struct, frozen=True, rename="camel"):
-    """How many users a decision rests on while some shards are being rebuilt."""
-
-    users: int
-    shards: int  # that answered
-    of: int  # shards there are
-
-
 class Ranking(Struct, frozen=True, rename="camel", omit_defaults=True):
     """The answer to a rank."""
 
@@ -32,7 +24,6 @@ class Ranking(Struct, frozen=True, rename="camel", omit_defaults=True):
     ranking: list[Candidate]
     capped: list[str] = []  # left out because they reached a frequency cap
     all_capped: bool = False  # every action did, so the baseline was shown
-    partial: Partial | None = None  # only where some shards did not answer
 
 
 def new_event_id() -> str:
@@ -57,12 +48,10 @@ def ranking_of(record: Rank) -> Ranking:
         low = probability(False, record.exploration, choices)
         ranking = [Candidate(actions[k], high if k == best else low) for k in shown]
     ranking += [Candidate(actions[k], 0.0) for k in record.order[choices:]]
-    partial = None if record.seen is None else Partial(*record.seen)
     return Ranking(
         record.parent or record.event,
         actions[record.choice],
         ranking,
         [actions[k] for k in record.capped],
         record.choice in record.capped,
-        partial,
     )

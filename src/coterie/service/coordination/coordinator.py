@@ -42,19 +42,18 @@ class Coordinator:
     """The one place where requests meet the bandit; lives in the event loop's thread."""
 
     def __init__(
-        self, settings: Settings, store: Store, clock: Clock | None = None, shards: Any = None
+        self, settings: Settings, store: Store, clock: Clock | None = None, engine: Any = None
     ) -> None:
         self.settings = settings
         self.store = store
         self.clock = clock or SteadyClock(store.time)
-        self.shards = shards
-        self.sequencer = Sequencer(store, self.clock, shards, settings.max_queue)
+        self.engine = engine
+        self.sequencer = Sequencer(store, self.clock, engine, settings.max_queue)
         self.availability = Availability(self.sequencer)
         self.background = Background(self.sequencer, settings)
         self.preparing = False  # whether the application still prepares what the first request needs
         self.failure: Exception | None = None  # why the start failed, if it did
         self.saved = False  # whether a stop has left all that was acknowledged in the log and a snapshot
-        self._moving = False  # whether users go from shard to shard
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -93,14 +92,13 @@ class Coordinator:
         if not await in_thread(store.has_index):
             async with sequencer.lease:
                 await in_thread(store.make_index)
-        read = partial(recover, store, False, self.shards, owned=False, progress=self.availability.progress)
+        read = partial(recover, store, False, self.engine, owned=False, progress=self.availability.progress)
         sequencer.take(await in_thread(read))
-        self.bandit.refuse_partial = self.settings.when_down == "refuse"
         await sequencer.follow()
         self.background.snapshot_at = await in_thread(store.newest)
         await self.background.follow_clock()
         sequencer.refusing = None
-        await self.configure(*first_rules(self.settings, self.bandit, self.shards))
+        await self.configure(*first_rules(self.settings, self.bandit, self.engine))
         await sequencer.scrub()
         self._tasks.append(asyncio.create_task(in_thread(store.read_ids)))
         self._tasks += self.background.start()
@@ -126,8 +124,6 @@ class Coordinator:
         finally:
             sequencer.turns.close()
             self.store.close()
-            if self.shards is not None:
-                self.shards.close()
 
     # Requests that write.
 
@@ -260,29 +256,6 @@ class Coordinator:
     async def configure(self, config: Config, contract: Mapping[str, Any] | None = None) -> None:
         """Change the rules from here on; another policy first learns what the log holds."""
         await relearning.configure(self.sequencer, config, contract)
-
-    async def rebalance(self, shards: int) -> None:
-        """Spread the users over so many shards, slot by slot; other work goes on between two slots."""
-        self.sequencer.accept()
-        bandit, home = self.bandit, self.shards
-        if home is None:
-            raise Problem(409, "no_shards", "users are kept in this process; start with --engine for shards")
-        if not hasattr(home, "shards"):
-            raise Problem(409, "no_shards", "users are kept on a device; start with --engine ray… for shards")
-        if self._moving:
-            raise Problem(409, "busy", "users are moving already; wait for it")
-        self._moving = True
-        try:
-            home.shards = shards  # for policies that are made from now on
-            arms = (bandit, bandit.challenger) if bandit.challenger is not None else (bandit,)
-            sharded: list[Any] = [policy for arm in arms for policy in arm.policies.made().values()]
-            for policy in sharded:
-                moves = policy.models.rebalance(shards)
-                while await self.sequencer.do(partial(next, moves, None), long=True) is not None:
-                    if bandit is not self.bandit:
-                        raise Problem(503, "not_accepting", "the service went back to its log; try again", 1)
-        finally:
-            self._moving = False
 
     async def observe(self, rows: Sequence[tuple[str, Paid, float]]) -> None:
         """Learn payoffs that were not earned here: (user, what for, value)."""

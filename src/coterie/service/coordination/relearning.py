@@ -28,7 +28,7 @@ async def configure(sequencer: Sequencer, config: Config, contract: Mapping[str,
         return True
 
     if not (await sequencer.write(change)).value:
-        check_config(config, sequencer.shards)
+        check_config(config, sequencer.engine)
         if sequencer.bandit.tap is not None:
             raise Problem(409, "busy", "another policy is learning the log already; wait for it")
         # A user who is scrubbed from the log meanwhile would have two names in what is learned.
@@ -57,7 +57,7 @@ async def _relearn(
     try:
         wanted = models_to_learn(bandit, config)
         learn = partial(
-            relearn, sequencer.store, end=end, shards=sequencer.shards, users=users, log=sequencer.log
+            relearn, sequencer.store, end=end, engine=sequencer.engine, users=users, log=sequencer.log
         )
         others = [await asyncio.to_thread(learn, config=model) for model in wanted]
         while len(bandit.tap or ()) > FEW:

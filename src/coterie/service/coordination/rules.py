@@ -13,7 +13,7 @@ OPTIMISATION = ("is_auto_optimization_enabled", "auto_optimization_frequency", "
 RETENTION = "log_retention_days"
 
 
-def first_rules(settings: Settings, bandit: Bandit, shards: Any) -> tuple[Config, dict[str, Any]]:
+def first_rules(settings: Settings, bandit: Bandit, engine: Any) -> tuple[Config, dict[str, Any]]:
     """Return the configuration and the contract that a start begins with."""
     contract = dict(bandit.contract)
     if RETENTION in contract and settings.names("retention_days"):
@@ -21,10 +21,10 @@ def first_rules(settings: Settings, bandit: Bandit, shards: Any) -> tuple[Config
     if settings.names("optimise_days"):
         contract = {name: value for name, value in contract.items() if name not in OPTIMISATION}
     config = starting_config(settings, bandit.config)
-    if shards is not None:
+    if engine is not None:
         if bandit.position == 0 and not settings.names("config.policy"):
-            config = msgspec.structs.replace(config, policy="cab")  # the default cannot be kept in shards
-        check_config(config, shards)
+            config = msgspec.structs.replace(config, policy="cab")  # the default cannot be kept on a device
+        check_config(config, engine)
     return config, contract
 
 

@@ -83,13 +83,13 @@ class _Item(Generic[T]):
 class Sequencer:
     """Does work on the bandit in turns, appends to the log and follows it; lives in the event loop's thread."""
 
-    def __init__(self, store: Store, clock: Clock, shards: Any = None, max_queue: int = 10_000) -> None:
+    def __init__(self, store: Store, clock: Clock, engine: Any = None, max_queue: int = 10_000) -> None:
         self.store = store
         self.clock = clock
-        self.shards = shards  # an engine of coterie.engines, where users' models are kept
+        self.engine = engine  # an engine of coterie.engines, where users' models are kept
         self.max_queue = max_queue
         self.log = LogReader(store)
-        self.bandit = Bandit(shards)
+        self.bandit = Bandit(engine)
         self.turns = Turns()
         self.refusing: str | None = STARTING  # why writes are refused, if they are
         self.on_failure: Callable[[StoreError], None] = lambda error: None  # called when the store fails
@@ -149,7 +149,7 @@ class Sequencer:
         """Do work on the bandit in its turn that changes nothing, beside the event loop if it may be `long`."""
         async with self.turns:
             with self.refusals():
-                if long or self.shards is not None:
+                if long or self.engine is not None:
                     return await self.turns.beside(work)
                 return work()
 
@@ -163,9 +163,9 @@ class Sequencer:
         except (ArithmeticError, LinAlgError) as error:  # NumberError is one
             raise Problem(422, "out_of_range", str(error)) from error
         except UnavailableError as error:
-            # Some users' models are lost. The log has them, and a restart reads it.
+            # The device has no room for more users. The log has what was learned, and a restart reads it.
             self.refusing = str(error)
-            raise Problem(503, "shards_lost", str(error), 1) from error
+            raise Problem(503, "device_full", str(error), 1) from error
 
     # Writing.
 
@@ -325,7 +325,7 @@ class Sequencer:
                 new = await in_thread(read, thread=self._reader)
             except BehindError as error:
                 log.warning(f"the state is read again: {error}")
-                found = await in_thread(recover, self.store, False, self.shards, False)
+                found = await in_thread(recover, self.store, False, self.engine, False)
                 async with self.turns:
                     self.take(found)
                 continue
@@ -347,7 +347,7 @@ class Sequencer:
                 some = records[start : start + FEW]
                 async with self.turns:
                     work = partial(self._apply_some, some)
-                    beside = long or self.shards is not None or long_to_apply(self.bandit, some)
+                    beside = long or self.engine is not None or long_to_apply(self.bandit, some)
                     applied += await self.turns.beside(work) if beside else work()
                 if start:
                     await asyncio.sleep(0)
@@ -367,7 +367,7 @@ class Sequencer:
 
     def take(self, bandit: Bandit) -> None:
         """Use a bandit that is what the log says."""
-        serve_from(bandit, self.store, self.log, self.shards)
+        serve_from(bandit, self.store, self.log, self.engine)
         self.bandit = bandit
         self._gone = bandit.drain().gone
 

@@ -17,7 +17,7 @@ from msgspec import UNSET
 from coterie.data.logs.interactions import SHARED
 from coterie.errors import FileError
 from coterie.policies import Decision
-from coterie.policies.cab import Engine as Shards
+from coterie.policies.cab import Engine
 from coterie.service.core.caps import add_look, with_caps
 from coterie.service.core.deciding import decide, read_candidates
 from coterie.service.core.draft import Draft
@@ -45,7 +45,6 @@ from coterie.service.core.remembered import Remembered, User
 from coterie.service.core.waits import DEFERRED, IN_MEMORY, REWARDED, WAITING, Wait
 from coterie.service.figures.statistics import Statistics
 from coterie.service.logs import log
-from coterie.service.problems import Problem
 from coterie.service.settings import Config
 from coterie.service.trial.assignment import (
     NAMES,
@@ -84,12 +83,11 @@ class Log(Protocol):
 class Bandit:
     """Decides, learns and forgets: plain, synchronous, and without a clock."""
 
-    def __init__(self, shards: Shards | None = None) -> None:
-        self.refuse_partial = False  # whether to refuse decisions while some users' models are missing
+    def __init__(self, engine: Engine | None = None) -> None:
         self.config = Config()
         self.contract: dict[str, Any] = {}  # what Personalizer's configuration has and `config` has not
         self.secret = b""  # of all draws, so that nobody outside can tell what an event's id will draw
-        self.policies = Policies(shards)
+        self.policies = Policies(engine)
         self.position = 0  # of the next record
         self.now = 0  # the time of the last record, milliseconds
         self.jumped = 0  # how far the time of day has jumped so far, milliseconds
@@ -185,10 +183,6 @@ class Bandit:
             read_candidates(question, other.config, other.policies)
         secret = self.secret if secret is None else secret
         record, made = decide(question, digest, at, user, arm, decider.config, decider.policies, secret)
-        if made.seen is not None and self.refuse_partial:
-            missing = made.seen.of - made.seen.shards
-            message = f"{missing} of {made.seen.of} shards are being rebuilt; try again in a moment"
-            raise Problem(503, "shards_down", message, 1)
         return msgspec.structs.replace(record, state=self.position), made
 
     def has_caps(self, question: Question) -> bool:
@@ -526,7 +520,7 @@ class Bandit:
         """Return a bandit that learned the log so far with another model, or an empty one if there is no log."""
         if self.relearn is not None:
             return self.relearn(config)
-        made = Bandit(self.policies.shards)
+        made = Bandit(self.policies.engine)
         made.position, made.now = self.position, self.now
         made.fixed = made.config = config
         return made

@@ -115,7 +115,6 @@ def decide(
         parent=question.parent,
         slot=question.slot,
         shown=shown_by,
-        seen=decision.seen,
         hashed=hashed,
         chances=None if chances is None else chances.tobytes(),
         parts=parts,

@@ -12,7 +12,7 @@ from coterie.models.encoded import Encoded
 from coterie.models.features import cross, hash_actions
 from coterie.models.files import Tensors, unpack_ids
 from coterie.policies import Policy
-from coterie.policies.cab import Engine as Shards
+from coterie.policies.cab import Engine
 from coterie.service.core.encoding import encode_action
 from coterie.service.core.events import Paid
 from coterie.service.core.policy_config import KINDS, Kind, make_policy, takes_ids, takes_names
@@ -26,8 +26,8 @@ from coterie.service.settings import Config
 class Policies:
     """At most one policy for each kind of context, made on first use."""
 
-    def __init__(self, shards: Shards | None = None) -> None:
-        self.shards = shards  # where users' models are kept, if not in this process
+    def __init__(self, engine: Engine | None = None) -> None:
+        self.engine = engine  # where users' models are kept, if not in this process
         self.items: Policy | None = None  # over ids of actions without features
         self.vectors: Policy | None = None  # over hashed features
         self.model: Policy | None = None  # or one for ids, features, contexts and users together
@@ -49,7 +49,7 @@ class Policies:
         """Return the policy for a kind of context."""
         policy: Policy | None = getattr(self, kind)
         if policy is None:
-            policy = make_policy(config, kind, self.shards)
+            policy = make_policy(config, kind, self.engine)
             setattr(self, kind, policy)
         return policy
 
@@ -68,7 +68,7 @@ class Policies:
         for kind in KINDS:
             saved = getattr(record, kind)
             if saved is not None:
-                made[kind] = policy = make_policy(config, kind, self.shards)
+                made[kind] = policy = make_policy(config, kind, self.engine)
                 policy.learned, tensors = saved
                 restore_policy(policy, load(tensors))
         self.clear()

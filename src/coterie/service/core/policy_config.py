@@ -6,10 +6,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from coterie.engines.local import Local
 from coterie.errors import CoterieError, ParameterError
 from coterie.policies import POLICIES, Policy
-from coterie.policies.cab import Engine as Shards
+from coterie.policies.cab import Engine
 from coterie.service.core.records import Configure, encode
 from coterie.service.settings import Config
 from coterie.service.trial.assignment import challenger_of, check_shares
@@ -18,7 +17,7 @@ Kind = Literal["items", "vectors", "model"]  # over ids, over hashed features, a
 KINDS: tuple[Kind, ...] = ("items", "vectors", "model")
 SEPARATE: tuple[Kind, ...] = ("items", "vectors")  # of policies that do not learn both in one model
 OURS = {  # parameters of a constructor that the service sets itself
-    "engine": "the service keeps it; start with `coterie serve --engine …` for shards",
+    "engine": "the service sets it; start with `coterie serve --engine cuda`",
     "n_features": "it is the service's `dimensions`",
     "one_hot": "actions with features and without have a model each",
     "rng": "the service draws from event ids, so that a replay decides alike",
@@ -43,19 +42,16 @@ def same_model(config: Config, like: Config) -> Config:
     return msgspec.structs.replace(config, **model)
 
 
-def check_config(config: Config, shards: Shards | None = None) -> None:
-    """Raise if the policy or the challenger cannot be made, or cannot be kept in shards."""
+def check_config(config: Config, engine: Engine | None = None) -> None:
+    """Raise if the policy or the challenger cannot be made, or cannot be kept on the device."""
     check_shares(config)
     encode(Configure(0, config))  # raises if the log cannot hold it
     other = challenger_of(config)
     for one in (config,) if other is None else (config, other):
         kinds = possible(one)
-        if (
-            shards is not None
-        ):  # a trial in one shard of this process, unless the device itself decides what it takes
-            trial = shards if getattr(shards, "vectors_only", False) else Local(1)
+        if engine is not None:
             for kind in kinds:
-                make_policy(one, kind, trial)
+                make_policy(one, kind, engine)
 
 
 def possible(config: Config) -> list[Kind]:
@@ -76,7 +72,7 @@ def possible(config: Config) -> list[Kind]:
     return found
 
 
-def make_policy(config: Config, kind: Kind, shards: Shards | None = None) -> Policy:
+def make_policy(config: Config, kind: Kind, engine: Engine | None = None) -> Policy:
     """Return the configured policy, empty."""
     if config.policy not in POLICIES:
         raise ParameterError(f"policy is {config.policy!r}, expected one of {', '.join(sorted(POLICIES))}")
@@ -92,12 +88,13 @@ def make_policy(config: Config, kind: Kind, shards: Shards | None = None) -> Pol
     for name, why in OURS.items():
         if name in config.parameters:
             raise ParameterError(f"{name!r} cannot be a parameter of the policy: {why}")
-    if shards is not None:
+    if engine is not None:
         if "engine" not in POLICIES[config.policy].not_saved:
-            others = "cab and hierarchical can; leave out `engine`"
-            raise ParameterError(f"the policy {config.policy!r} cannot be kept in shards, {others}")
-        if kind != "items" or not getattr(shards, "vectors_only", False):
-            given["engine"] = shards
+            raise ParameterError(
+                f"the policy {config.policy!r} cannot be kept on a device, cab can; leave out `engine`"
+            )
+        if kind != "items":  # over item ids a decision does not grow with the number of users
+            given["engine"] = engine
     try:
         return POLICIES[config.policy](**given, **config.parameters)
     except CoterieError:

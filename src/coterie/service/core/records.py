@@ -14,7 +14,6 @@ import msgspec
 from msgspec import Meta, Struct
 
 from coterie.errors import FileError, ParameterError
-from coterie.models.protocol import Seen
 from coterie.service.settings import Config
 from coterie.service.trial.assignment import Name
 
@@ -58,7 +57,6 @@ class Rank(Struct, frozen=True, tag="rank", omit_defaults=True):
     parent: str | None = None  # the event of which this is one slot
     slot: str | None = None
     shown: str = ""  # which rules held: "", "baseline" (apprentice) or "explored"
-    seen: Seen | None = None  # how many users it rests on, where some shards did not answer
     hashed: bytes | None = None  # the chosen action and its context by hashes; any policy can learn from it
     chances: bytes | None = None  # float64: how likely each action was that is not excluded, as listed
     parts: bytes | None = None  # the largest parts of the choice's estimate: see reasons.PART

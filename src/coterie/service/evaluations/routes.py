@@ -107,17 +107,17 @@ async def make_evaluation(evaluation_id: PathId, body: RawBody, state: State) ->
             [EvaluatedPolicy(one.name, one.policy, one.parameters) for one in data.policies],
             data.search,
             coordinator.bandit.config,
-            coordinator.shards,
+            coordinator.engine,
         ),
     )
     return told(await state.evaluations.make(job))
 
 
 def policies_of(
-    custom: list[EvaluatedPolicy], search: bool, config: Config, shards: Any
+    custom: list[EvaluatedPolicy], search: bool, config: Config, engine: Any
 ) -> tuple[EvaluatedPolicy, ...]:
     """Return the policies to replay: the current one, the requested ones, and those of the search."""
-    tried = candidates(config, shards) if search else []
+    tried = candidates(config, engine) if search else []
     names = {one.name for one in custom}
     return (current(config), *custom, *(one for one in tried if one.name not in names))
 

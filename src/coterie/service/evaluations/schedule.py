@@ -57,7 +57,7 @@ def due(coordinator: Coordinator, evaluations: Evaluations, oldest: int | None) 
 def automatic(coordinator: Coordinator) -> Job:
     """Return the job to start now, over the whole log."""
     now = coordinator.clock()
-    policies = policies_of([], True, coordinator.bandit.config, coordinator.shards)
+    policies = policies_of([], True, coordinator.bandit.config, coordinator.engine)
     name = f"automatic {moment(now)}"
     return Job(name, "evaluation", name, 0, now + 1, now, policies, automatic=True)
 

@@ -25,7 +25,7 @@ def current(config: Config) -> EvaluatedPolicy:
     return EvaluatedPolicy("current", config.policy, dict(config.parameters), "current")
 
 
-def candidates(config: Config, shards: Any = None) -> list[EvaluatedPolicy]:
+def candidates(config: Config, engine: Any = None) -> list[EvaluatedPolicy]:
     """Return the policies to try, without the current one and those that this service cannot run."""
     found = []
     for name, policy, parameters in TRIED:
@@ -33,7 +33,7 @@ def candidates(config: Config, shards: Any = None) -> list[EvaluatedPolicy]:
             continue
         one = EvaluatedPolicy(name, policy, parameters, "search")
         try:
-            check_config(with_policy(config, one), shards)
+            check_config(with_policy(config, one), engine)
         except CoterieError:
             continue
         found.append(one)

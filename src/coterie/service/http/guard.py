@@ -254,7 +254,7 @@ KNOWN = {
     "statistics", "healthz", "readyz", "metrics", "openapi.json", "personalizer", *IN_PATH, "multislot",
     "configurations", "service", "policy", "applyFromEvaluation", "evaluations", "featureImportances", "apply",
     "model", "properties", "logs", "interactions", "observations",
-    "status", "decisions", "resemblance", "split", "shards",
+    "status", "decisions", "resemblance", "split",
 }  # fmt: skip
 
 

@@ -24,7 +24,6 @@ EXAMPLES: dict[str, Any] = {
         "chosen": "jazz",
         "ranking": [{"id": "jazz", "probability": 0.95}, {"id": "news", "probability": 0.05}],
     },
-    "ShardsBody": {"shards": 8},
     "EvaluationBody": {
         "name": "Monday",
         "policies": [{"name": "calmer", "policy": "sparse-hierarchical", "parameters": {"explore": 0.25}}],

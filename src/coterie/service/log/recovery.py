@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from coterie.errors import FileError
-from coterie.policies.cab import Engine as Shards
+from coterie.policies.cab import Engine
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.records import Activate, Batch, Import, Rank, Record, Reward, flatten
 from coterie.service.log.damage import readable
@@ -50,20 +50,20 @@ class ScrubbedMeanwhileError(FileError):
 def recover(
     store: Store,
     from_empty: bool = False,
-    shards: Shards | None = None,
+    engine: Engine | None = None,
     owned: bool = True,
     progress: Progress | None = None,
 ) -> Bandit:
-    """Return the bandit as the store's log says, with its users in `shards` if any; `from_empty` ignores snapshots.
+    """Return the bandit as the store's log says, with its users in `engine` if any; `from_empty` ignores snapshots.
 
     With owned=False, other processes may write to the log and scrub it meanwhile; see `replay`.
     """
     first, end = store.bounds()
-    bandit = Bandit(shards)
+    bandit = Bandit(engine)
     for position, state in () if from_empty else store.snapshots():
         if first <= position <= end:
             try:
-                bandit = snapshot.restore(state, shards, store.piece)
+                bandit = snapshot.restore(state, engine, store.piece)
                 break
             except DamagedError as error:  # the one before it may be sound
                 log.error(f"the snapshot at {position} is not used: {error}")
@@ -72,7 +72,7 @@ def recover(
     attach(bandit, LogReader(store))
     if progress is not None:
         progress.read, progress.of = 0, end - bandit.position
-    catch_up(bandit, store, shards, owned, progress)
+    catch_up(bandit, store, engine, owned, progress)
     # Others may have named users meanwhile, and the name of a user who was dropped may still be there.
     names = store.users()
     bandit.user_names.take({number: name for number, name in names.items() if number in bandit.users})
@@ -82,10 +82,10 @@ def recover(
     return bandit
 
 
-def serve_from(bandit: Bandit, store: Store, reader: LogReader, shards: Shards | None = None) -> None:
+def serve_from(bandit: Bandit, store: Store, reader: LogReader, engine: Engine | None = None) -> None:
     """Let a bandit follow the log of a store from where it stands."""
     attach(bandit, reader)
-    bandit.relearn = lambda config: relearn(store, config, bandit.position, shards, owned=False)
+    bandit.relearn = lambda config: relearn(store, config, bandit.position, engine, owned=False)
 
 
 class BehindError(FileError):
@@ -124,12 +124,12 @@ def attach(bandit: Bandit, log: LogReader) -> None:
 def catch_up(
     bandit: Bandit,
     store: Store,
-    shards: Shards | None = None,
+    engine: Engine | None = None,
     owned: bool = True,
     progress: Progress | None = None,
 ) -> None:
     """Apply the log from the bandit's position on; `owned` as in `recover`."""
-    bandit.relearn = lambda config: relearn(store, config, bandit.position, shards, owned=owned)
+    bandit.relearn = lambda config: relearn(store, config, bandit.position, engine, owned=owned)
     replay(bandit, store, owned=owned, progress=progress)
     bandit.relearn = None
 
@@ -179,7 +179,7 @@ def relearn(
     store: Store,
     config: Config,
     end: int,
-    shards: Shards | None = None,
+    engine: Engine | None = None,
     users: Users = None,
     owned: bool = True,
     log: LogReader | None = None,
@@ -188,7 +188,7 @@ def relearn(
 
     Damaged records are passed over.
     """
-    bandit = Bandit(shards)
+    bandit = Bandit(engine)
     bandit.position = store.bounds()[0]
     bandit.log = log or LogReader(store)
     bandit.fixed = bandit.config = alone(config)

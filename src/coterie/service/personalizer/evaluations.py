@@ -126,10 +126,10 @@ async def apply(body: RawBody, state: State) -> Response[None]:
 async def _make_evaluation(name: str, body: bytes, state: State) -> Job:
     sent = read(body, EvaluationContract, BAD)
     coordinator: Coordinator = state.coordinator
-    config, shards = coordinator.bandit.config, coordinator.shards
+    config, engine = coordinator.bandit.config, coordinator.engine
     custom = [_candidate(one, config) for one in sent.policies or ()]
     search = bool(sent.enable_offline_experimentation or sent.enable_policy_optimization)
-    policies = await asyncio.to_thread(policies_of, custom, search, config, shards)
+    policies = await asyncio.to_thread(policies_of, custom, search, config, engine)
     return await _make_job("evaluation", name, sent, state, policies)
 
 

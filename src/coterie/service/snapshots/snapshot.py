@@ -20,7 +20,7 @@ from coterie.errors import CoterieError, FileError
 from coterie.models.files import Tensors
 from coterie.models.parts import Parts
 from coterie.policies import Policy, SparseHierarchical
-from coterie.policies.cab import Engine as Shards
+from coterie.policies.cab import Engine
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.events import Event
 from coterie.service.core.policy_config import Kind
@@ -237,7 +237,7 @@ def _taken_apart(policy: Policy) -> tuple[Model, dict[str, Parts]]:
     return Model(policy.learned, save(small), large), {"arrays": Whole(cut)} if cut else {}
 
 
-def restore(row: bytes, shards: Shards | None = None, find: pieces.Find | None = None) -> Bandit:
+def restore(row: bytes, engine: Engine | None = None, find: pieces.Find | None = None) -> Bandit:
     """Return the bandit that a dump or a snapshot holds; its names come from the store's table.
 
     `find` returns pieces by name. Raises DamagedError if one is missing or not what was written.
@@ -252,7 +252,7 @@ def restore(row: bytes, shards: Shards | None = None, find: pieces.Find | None =
                 "coterie that wrote it"
             )
         state = msgspec.msgpack.decode(body, type=State)
-        return _restore(state, shards, find if by_name else None)
+        return _restore(state, engine, find if by_name else None)
     except msgspec.MsgspecError as error:
         raise FileError(f"the snapshot cannot be read: {error}") from error
 
@@ -261,7 +261,7 @@ class _Version(Struct):
     version: int
 
 
-def _restore(state: State, shards: Shards | None, find: pieces.Find | None) -> Bandit:
+def _restore(state: State, engine: Engine | None, find: pieces.Find | None) -> Bandit:
     def read(source: str) -> Iterator[bytes]:
         parts = state.parts.get(source, {})
         for key in sorted(parts, key=_order):
@@ -273,7 +273,7 @@ def _restore(state: State, shards: Shards | None, find: pieces.Find | None) -> B
     events.sort(key=lambda event: event.position)
     known_items = msgspec.msgpack.decode(b"".join(read("known_items")), type=list[str])
     minutes = msgspec.msgpack.decode(b"".join(read("minutes")), type=list[Minute])
-    bandit = _bandit(state, shards, users, state.sights, known_items, minutes)
+    bandit = _bandit(state, engine, users, state.sights, known_items, minutes)
     bandit.remembered.read_events(events, read("waits") if "waits" in state.parts else None)
     bandit.remembered.removed, bandit.remembered.removed_at = state.removed
     bandit.remembered.mark_none()
@@ -285,7 +285,7 @@ def _restore(state: State, shards: Shards | None, find: pieces.Find | None) -> B
     if state.rival is not None:
         theirs = [name for name in state.parts if name.startswith(RIVAL)]
         own = {name.removeprefix(RIVAL): state.parts[name] for name in theirs}
-        bandit.challenger = _restore(msgspec.structs.replace(state.rival, parts=own), shards, find)
+        bandit.challenger = _restore(msgspec.structs.replace(state.rival, parts=own), engine, find)
         bandit.challenger.fixed = bandit.challenger.config
     bandit.kept = {} if find is None else state.parts
     return bandit
@@ -293,14 +293,14 @@ def _restore(state: State, shards: Shards | None, find: pieces.Find | None) -> B
 
 def _bandit(
     state: State,
-    shards: Shards | None,
+    engine: Engine | None,
     users: list[User],
     sights: int,
     known_items: list[str],
     minutes: list[Minute],
 ) -> Bandit:
     """Return a bandit with all but its policies."""
-    bandit = Bandit(shards)
+    bandit = Bandit(engine)
     bandit.position, bandit.now, bandit.config = state.position, state.now, state.config
     bandit.contract, bandit.next_user = state.contract, state.next_user
     bandit.remembered.take_users(users, sights)

@@ -1,4 +1,4 @@
-"""The configuration that decisions are made by, and the number of shards."""
+"""The configuration that decisions are made by."""
 
 from typing import Annotated, Any
 
@@ -12,13 +12,6 @@ from coterie.service.http.access import ADMIN, READ
 from coterie.service.http.bodies import read_counts
 from coterie.service.settings import Cap, Challenger, Config, Share
 from coterie.service.trial.lift import SMALLEST_LIFT
-
-
-class ShardsBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """The number of shards."""
-
-    shards: Annotated[int, Meta(ge=1, le=4096)]
-
 
 _fields: list[Any] = [
     (f.name, f.type, msgspec.field(default_factory=dict) if f.default is msgspec.NODEFAULT else f.default)
@@ -56,14 +49,6 @@ async def change_configuration(body: RawBody, state: State) -> Response[Any]:
     return _config(state.coordinator.bandit.config)
 
 
-@put("/v1/shards", opt=ADMIN, operation_id="rebalance")
-async def rebalance(body: RawBody, state: State) -> ShardsBody:
-    """Distribute the users over this many shards, while serving; answered when all have moved."""
-    data = read_counts(body, ShardsBody)
-    await state.coordinator.rebalance(data.shards)
-    return data
-
-
 def _config(config: Config) -> Response[Any]:
     every = msgspec.structs.asdict(config)
     known = ConfigBody.__struct_fields__  # not those that only logs of earlier versions have
@@ -71,5 +56,5 @@ def _config(config: Config) -> Response[Any]:
     return Response(ConfigBody(**told), media_type="application/json")
 
 
-ROUTES: list[Any] = [show_configuration, change_configuration, rebalance]
-BODIES: dict[str, type[Struct]] = {"change_configuration": ConfigBody, "rebalance": ShardsBody}
+ROUTES: list[Any] = [show_configuration, change_configuration]
+BODIES: dict[str, type[Struct]] = {"change_configuration": ConfigBody}

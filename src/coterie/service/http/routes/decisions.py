@@ -9,7 +9,7 @@ from litestar.types import Scope
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from coterie.data.logs.interactions import SHARED
-from coterie.service.coordination.answers import Partial, Ranking, ranking_of
+from coterie.service.coordination.answers import Ranking, ranking_of
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.events import Outcome
 from coterie.service.core.question import Question
@@ -86,7 +86,6 @@ class EventAnswer(Struct, frozen=True, rename="camel"):
     ranking: list[Any]
     reasons: list[Reason] | UnsetType = UNSET
     contributions: list[Contribution] | UnsetType = UNSET  # the largest parts of the chosen action's estimate
-    partial: Partial | UnsetType = UNSET
     capped: list[str] | UnsetType = UNSET  # left out because they reached a frequency cap
     all_capped: bool | UnsetType = UNSET  # every action did, so the baseline was shown
     arm: str | UnsetType = UNSET  # in a trial: champion, holdback or challenger
@@ -184,7 +183,6 @@ def explanation(
         ranking=answer.ranking,
         reasons=reasons,
         contributions=UNSET if largest is None else largest,
-        partial=UNSET if answer.partial is None else answer.partial,
         capped=answer.capped or UNSET,
         all_capped=answer.all_capped or UNSET,
         arm=record.arm or UNSET,
