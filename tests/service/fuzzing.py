@@ -21,13 +21,13 @@ import numpy as np
 from safetensors.numpy import load, save
 
 from coterie.policies import POLICIES
+from coterie.service.app import create_app
 from coterie.service.coordination.coordinator import Coordinator
-from coterie.service.http.app import create_app
 from coterie.service.http.keys import Keyring
-from coterie.service.log.recovery import recover
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.settings import Config, Durability, Settings
 from coterie.service.snapshots import snapshot
+from coterie.service.snapshots.recovery import recover
 from tests.service.helpers import Clock
 
 NUMBERS: tuple[Any, ...] = (

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 from litestar.testing import TestClient
 
 from coterie.service import clock as service_clock
+from coterie.service.app import create_app
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.events import Event
 from coterie.service.core.question import Action, Question
 from coterie.service.core.records import Rank, pack
-from coterie.service.http.app import create_app
 from coterie.service.http.keys import Keyring
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append

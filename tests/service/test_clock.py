@@ -10,8 +10,8 @@ from coterie.service.clock import JUMP, SteadyClock
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.records import Rank, Tick, flatten
 from coterie.service.exchange.dsjson import settled
-from coterie.service.log.recovery import recover
 from coterie.service.snapshots import snapshot
+from coterie.service.snapshots.recovery import recover
 from tests.service.helpers import START, Clock, ask, bandit, decide, opened, settings_of, with_coordinator
 
 MONTH = 30 * 86_400_000

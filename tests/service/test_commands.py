@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from coterie.bench.service.loadtest import SERVERS, Dialect, Plan, Server, check_plan, press
 from coterie.cli.app import app
 from coterie.errors import MissingExtraError, ParameterError
-from coterie.service.http.app import NATIVE
+from coterie.service.app import NATIVE
 from coterie.service.http.routes import page
 from coterie.service.log import store
 from coterie.service.settings import Config, Durability, read_settings

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from coterie.service.coordination.answers import new_event_id
 from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.answers import new_event_id
 from coterie.service.core.question import Action, Question
 from coterie.service.problems import Problem
 

@@ -1,8 +1,8 @@
 """Errors of requests: a status, a code for programs and a message for people."""
 
 from coterie.errors import CoterieError, FileError
-from coterie.service.log.errors import StoreError
 from coterie.service.logs import log
+from coterie.service.store_errors import StoreError
 
 
 class Problem(CoterieError):  # noqa: N818 (what HTTP calls it)

@@ -13,8 +13,8 @@ import uvicorn
 
 from coterie.engines.address import open_engine
 from coterie.errors import ParameterError
+from coterie.service.app import create_app
 from coterie.service.coordination.coordinator import Coordinator
-from coterie.service.http.app import create_app
 from coterie.service.http.connections import Connections, make_room_for
 from coterie.service.http.guard import Guard
 from coterie.service.http.keys import Keyring, keys_from_environment, keys_from_settings

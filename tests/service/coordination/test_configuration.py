@@ -9,11 +9,11 @@ from litestar.testing import TestClient
 from coterie.errors import ParameterError
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.question import Action, Question
-from coterie.service.log.recovery import recover
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.serve import make_app
 from coterie.service.settings import Config, Settings, read_settings
 from coterie.service.snapshots import snapshot
+from coterie.service.snapshots.recovery import recover
 from tests.service.helpers import Clock, ask, opened, settings_of, with_coordinator
 
 SERVICE = "/personalizer/v1.0/configurations/service"

@@ -12,9 +12,9 @@ from coterie.engines.address import open_engine
 from coterie.errors import ParameterError
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.question import Action, Question
-from coterie.service.log.recovery import recover
 from coterie.service.problems import Problem
 from coterie.service.settings import Challenger, Config
+from coterie.service.snapshots.recovery import recover
 from tests.service.helpers import ask, opened, settings_of, with_coordinator
 
 CONFIG = Config(policy="cab", exploration=0.2, parameters={"alpha": 0.02})

@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
-from coterie.service.coordination.answers import ranking_of
 from coterie.service.coordination.coordinator import Coordinator
-from coterie.service.log.recovery import recover
+from coterie.service.core.answers import ranking_of
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.settings import Config, Settings
 from coterie.service.snapshots import snapshot
+from coterie.service.snapshots.recovery import recover
 from tests.service.helpers import Clock, ask
 
 WAIT = 10.0

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from coterie.errors import FileError
-from coterie.service.coordination.answers import ranking_of
 from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.answers import ranking_of
 from coterie.service.core.records import Batch, Rank, Reward, flatten
-from coterie.service.log.recovery import recover
 from coterie.service.log.store import open_store
 from coterie.service.problems import Problem
 from coterie.service.settings import Cap, Config, Settings
 from coterie.service.snapshots import snapshot
+from coterie.service.snapshots.recovery import recover
 from tests.service import postgres
 from tests.service.core.test_caps import hold
 from tests.service.helpers import Clock, ask

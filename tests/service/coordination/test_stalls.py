@@ -23,13 +23,13 @@ from coterie.service.core.question import Action, Question
 from coterie.service.core.records import Rank, Reward, flatten
 from coterie.service.core.workload import LONG, long_to_decide
 from coterie.service.http.routes import decisions
-from coterie.service.log.recovery import recover, relearn
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.personalizer import routes as personalizer
 from coterie.service.problems import Problem
 from coterie.service.serve import make_app
 from coterie.service.settings import Config, Settings
 from coterie.service.snapshots import snapshot
+from coterie.service.snapshots.recovery import recover, relearn
 from tests.playing import Elsewhere
 from tests.service.helpers import Clock, ask, opened, settings_of, with_coordinator
 

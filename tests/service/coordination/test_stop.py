@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from coterie.bench.service.loadtest import Plan, Tally, lost, press
-from coterie.service.log.recovery import recover
 from coterie.service.snapshots import snapshot
+from coterie.service.snapshots.recovery import recover
 from tests.service.helpers import opened
 from tests.service.process import service
 

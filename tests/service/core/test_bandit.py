@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from coterie.errors import FileError, ParameterError
 from coterie.policies import POLICIES
-from coterie.service.coordination.answers import ranking_of
 from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.answers import ranking_of
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.deciding import draw
 from coterie.service.core.events import Paid

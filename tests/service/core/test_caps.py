@@ -12,9 +12,9 @@ import pytest
 from coterie.client.calls import ranked_of
 from coterie.data.logs.interactions import SHARED
 from coterie.errors import ParameterError
-from coterie.service.coordination.answers import ranking_of
 from coterie.service.coordination.client_decisions import Decided, keep_all
 from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.answers import ranking_of
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.records import Rank, decode
 from coterie.service.figures.exploring import asked_again

@@ -7,7 +7,7 @@ import pytest
 from coterie.bench.service import many_users
 from coterie.bench.service.many_users import Figures, figures, fill
 from coterie.cli.studies.bench import snapshot_rows
-from coterie.service.log.recovery import recover
+from coterie.service.snapshots.recovery import recover
 from tests.service.helpers import opened
 
 

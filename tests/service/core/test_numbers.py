@@ -17,10 +17,10 @@ from coterie.service.core.bandit import Bandit
 from coterie.service.core.question import Action, Question
 from coterie.service.core.records import Import, Rank, decode, encode
 from coterie.service.exchange.model_file import export_model, import_model
-from coterie.service.log.checking import check
-from coterie.service.log.recovery import recover
 from coterie.service.settings import Config
 from coterie.service.snapshots import snapshot
+from coterie.service.snapshots.checking import check
+from coterie.service.snapshots.recovery import recover
 from coterie.service.snapshots.saving import save_now
 from tests.service.helpers import START, ask, bandit, decide, opened, served, settings_of, with_coordinator
 

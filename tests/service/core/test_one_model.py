@@ -10,8 +10,8 @@ import pytest
 
 from coterie.errors import ParameterError
 from coterie.models.features import flatten, hash_name
-from coterie.service.coordination.answers import ranking_of
 from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.answers import ranking_of
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.encoding import encode_action, encode_question
 from coterie.service.core.policy_config import check_config
@@ -21,11 +21,11 @@ from coterie.service.core.records import Rank, decode
 from coterie.service.exchange.model_file import export_model
 from coterie.service.exchange.payoffs import payoffs_of
 from coterie.service.log.erasure import Scrubber
-from coterie.service.log.recovery import recover
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.problems import Problem
 from coterie.service.settings import Config, Settings
 from coterie.service.snapshots import snapshot
+from coterie.service.snapshots.recovery import recover
 from tests.service.helpers import (
     START,
     Clock,

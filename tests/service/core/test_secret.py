@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from litestar.testing import TestClient
 
+from coterie.service.app import create_app
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core import bandit as module
 from coterie.service.core.bandit import SECRET, Bandit
@@ -14,12 +15,11 @@ from coterie.service.core.records import Configure, decode, flatten
 from coterie.service.exchange.dsjson import write_dsjson
 from coterie.service.exchange.model_file import export_model
 from coterie.service.exchange.parquet import read_parquet, write_parquet
-from coterie.service.http.app import create_app
 from coterie.service.http.keys import Keyring
-from coterie.service.log.recovery import recover
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.settings import Config
 from coterie.service.snapshots import snapshot
+from coterie.service.snapshots.recovery import recover
 from tests.service.helpers import START, Clock, ask, bandit, decide, opened, settings_of, with_coordinator
 
 RULES: dict[str, Any] = {"exploration": 1.0, "explore": "epsilon"}

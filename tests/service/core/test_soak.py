@@ -9,7 +9,7 @@ import pytest
 
 from coterie.bench.service.loadtest import Plan, press
 from coterie.service.core.question import Action, Question
-from coterie.service.figures.statistics import KEPT
+from coterie.service.core.statistics import KEPT
 from tests.service.helpers import START, bandit
 from tests.service.process import service
 

@@ -12,12 +12,12 @@ from coterie.service.core.bandit import Bandit
 from coterie.service.core.question import Action, Question
 from coterie.service.core.records import Rank, decode, pack
 from coterie.service.log.reading import LogReader
-from coterie.service.log.recovery import recover
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append
 from coterie.service.problems import Problem
 from coterie.service.settings import Challenger, Config
 from coterie.service.snapshots import snapshot
+from coterie.service.snapshots.recovery import recover
 from tests.service.helpers import START, Clock, ask, bandit, opened, settings_of, with_coordinator
 
 SMALL = 3_000  # bytes: two or three whole events

@@ -27,12 +27,12 @@ from coterie.service.evaluations import job_process, job_queue, worker
 from coterie.service.evaluations.importance import scores
 from coterie.service.evaluations.jobs import EvaluatedPolicy, Job, WorkerAnswer, WorkerInput
 from coterie.service.evaluations.served_policy import ServedPolicy
-from coterie.service.log.errors import FullError, LostError
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import open_store
 from coterie.service.problems import Problem
 from coterie.service.serve import make_app
 from coterie.service.settings import Config, Settings
+from coterie.service.store_errors import FullError, LostError
 from tests.service import postgres
 from tests.service.helpers import START, Clock, bandit, with_coordinator
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.service.core.events import Event
+from coterie.service.core.statistics import MINUTE, Minute, Statistics
 from coterie.service.figures import curve
-from coterie.service.figures.statistics import MINUTE, Minute, Statistics
 from tests.service.helpers import START
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.records import Rank
+from coterie.service.core.statistics import MINUTE, entropy
 from coterie.service.figures import curve, exploring
-from coterie.service.figures.statistics import MINUTE, entropy
 from coterie.service.settings import Config
 from tests.service.helpers import START, Clock, ask, bandit, decide, settings_of, with_coordinator
 from tests.service.http.test_http import client_of

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie.service.figures import curve, intervals
-from coterie.service.figures.intervals import WeightedSums, interval, unweighted
-from coterie.service.figures.statistics import Minute, Statistics
+from coterie.service.core.statistics import Minute, Statistics
+from coterie.service.figures import curve
 from coterie.service.settings import Config
+from coterie.service.trial import intervals
+from coterie.service.trial.intervals import WeightedSums, interval, unweighted
 from tests.service.figures.test_curve import event
 from tests.service.helpers import START, ask, bandit, decide
 from tests.service.http.test_http import client_of

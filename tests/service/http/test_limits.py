@@ -12,9 +12,10 @@ from coterie.models import features, ranges
 from coterie.models.encoded import LARGEST_ACTION, MOST_CROSSES
 from coterie.policies.sparse_hierarchical import MOST_SLOTS, SparseHierarchical
 from coterie.service import ids
+from coterie.service.core import statistics
 from coterie.service.evaluations import importance, job_queue, time_series
 from coterie.service.exchange.dsjson import LONGEST_ID
-from coterie.service.figures import curve, exploring, latest, resemblance, statistics
+from coterie.service.figures import curve, exploring, latest, resemblance
 from coterie.service.http import connections, duplicate_names, keys, known_actions, limits
 from coterie.service.http.routes import decisions
 from coterie.service.http.routes import latest as latest_routes

@@ -17,16 +17,16 @@ from typer.testing import CliRunner
 
 from coterie.cli.app import app
 from coterie.errors import FileError
+from coterie.service.backup import Made, back_up, restore
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.records import Rank, flatten
-from coterie.service.log.backup import Made, back_up, restore
-from coterie.service.log.errors import InUseError
-from coterie.service.log.recovery import recover
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append, KeyRow, Store, open_store
 from coterie.service.settings import Config
 from coterie.service.snapshots import snapshot
+from coterie.service.snapshots.recovery import recover
 from coterie.service.snapshots.saving import save_now
+from coterie.service.store_errors import InUseError
 from tests.service import postgres
 from tests.service.helpers import ask, bandit, settings_of, with_coordinator
 

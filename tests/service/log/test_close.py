@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from litestar.testing import TestClient
 
+from coterie.service import app as app_module
 from coterie.service.core.records import Tick, encode, pack
-from coterie.service.http import app as app_module
-from coterie.service.log.errors import StoreError
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append, open_store
 from coterie.service.serve import make_app
 from coterie.service.settings import Settings
+from coterie.service.store_errors import StoreError
 from tests.service import postgres
 from tests.service.helpers import opened
 

@@ -17,9 +17,9 @@ import psycopg
 import pytest
 
 from coterie.service.core.records import Configure, Rank, Reward, flatten
-from coterie.service.log.recovery import recover
 from coterie.service.log.store import open_store
 from coterie.service.snapshots import snapshot
+from coterie.service.snapshots.recovery import recover
 from tests.service import postgres
 from tests.service.crash_press import CONNECTIONS, Facts, Sender, press
 from tests.service.process import SOURCE

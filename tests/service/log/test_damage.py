@@ -10,10 +10,10 @@ import pytest
 
 from coterie.errors import CoterieError, FileError
 from coterie.service.core.records import Record, Tick, encode, flatten, pack
-from coterie.service.log.recovery import recover
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append
 from coterie.service.snapshots import snapshot
+from coterie.service.snapshots.recovery import recover
 from tests.service.helpers import START, ask, bandit, opened
 
 

@@ -16,13 +16,13 @@ from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.question import Action, Question
 from coterie.service.core.records import Activate, Rank, Reward, flatten
 from coterie.service.log.erasure import Scrubber, scrub
-from coterie.service.log.errors import StoreError
-from coterie.service.log.recovery import recover
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Store
 from coterie.service.problems import Problem
 from coterie.service.settings import Config, Settings
 from coterie.service.snapshots import snapshot
+from coterie.service.snapshots.recovery import recover
+from coterie.service.store_errors import StoreError
 from tests.service.helpers import START, Clock, ask, bandit, decide, opened, settings_of, with_coordinator
 from tests.service.log.test_store import Open, again, database  # noqa: F401 (fixtures)
 from tests.service.snapshots.test_pieces import append

@@ -17,21 +17,21 @@ import httpx
 import pytest
 from litestar.testing import TestClient
 
+from coterie.service import app as app_module
 from coterie.service import serve as serve_module
+from coterie.service.app import _follow_keys
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.records import Rank, flatten
-from coterie.service.http import app as app_module
-from coterie.service.http.app import _follow_keys
 from coterie.service.http.keys import Keyring
-from coterie.service.log.errors import BrokenError, FullError, LostError
 from coterie.service.log.postgres_store import PostgresStore
-from coterie.service.log.recovery import recover
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append
 from coterie.service.problems import Problem
 from coterie.service.serve import make_app
 from coterie.service.settings import Config, Settings
 from coterie.service.snapshots import snapshot
+from coterie.service.snapshots.recovery import recover
+from coterie.service.store_errors import BrokenError, FullError, LostError
 from tests.service import postgres
 from tests.service.helpers import Clock, ask, opened
 from tests.service.process import service
@@ -40,7 +40,7 @@ from tests.service.process import service
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a store refuses is not tried again for long."""
-    monkeypatch.setattr("coterie.service.log.errors.PATIENCE", 0.1)
+    monkeypatch.setattr("coterie.service.store_errors.PATIENCE", 0.1)
 
 
 class Faulty:

@@ -12,15 +12,15 @@ from typer.testing import CliRunner
 
 from coterie.cli.app import app
 from coterie.errors import FileError
+from coterie.service.backup import back_up, restore
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.records import Rank, Tick, flatten
-from coterie.service.log.backup import back_up, restore
-from coterie.service.log.checking import check
 from coterie.service.log.damage import Damaged, drop_damaged, find_damage, readable
-from coterie.service.log.recovery import recover, relearn
 from coterie.service.problems import Problem
 from coterie.service.settings import Config
 from coterie.service.snapshots import snapshot
+from coterie.service.snapshots.checking import check
+from coterie.service.snapshots.recovery import recover, relearn
 from tests.service.helpers import ask, opened, served, settings_of, with_coordinator
 
 N = 12

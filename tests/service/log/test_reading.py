@@ -13,9 +13,9 @@ from coterie.cli.app import app
 from coterie.errors import FileError
 from coterie.evaluation import open_interactions
 from coterie.service.coordination.coordinator import Coordinator
-from coterie.service.log.errors import StoreError
 from coterie.service.log.store import Append, open_store, open_to_read
 from coterie.service.settings import Config, Settings
+from coterie.service.store_errors import StoreError
 from tests.service import postgres
 from tests.service.helpers import Clock, ask
 

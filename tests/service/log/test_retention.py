@@ -10,13 +10,13 @@ from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.question import Action, Question
 from coterie.service.core.records import Batch, Tick, encode, pack
 from coterie.service.log.erasure import scrub
-from coterie.service.log.recovery import recover
 from coterie.service.log.retention import remove_old
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append
 from coterie.service.serve import make_app
 from coterie.service.settings import Config
 from coterie.service.snapshots import snapshot
+from coterie.service.snapshots.recovery import recover
 from tests.service.helpers import Clock, ask, bandit, opened, settings_of, with_coordinator
 from tests.service.log.test_store import Open, again, database  # noqa: F401
 from tests.service.snapshots.test_pieces import append

@@ -12,10 +12,10 @@ import psycopg
 import pytest
 
 from coterie.service.core.records import Index, Rank, Record, Reward, Tick, encode, pack
-from coterie.service.log.errors import InUseError, StaleError, TakenError, keep_trying
-from coterie.service.log.recovery import ScrubbedMeanwhileError, relearn
 from coterie.service.log.store import Append, Store, open_store
 from coterie.service.settings import Config
+from coterie.service.snapshots.recovery import ScrubbedMeanwhileError, relearn
+from coterie.service.store_errors import InUseError, StaleError, TakenError, keep_trying
 from tests.service import postgres
 from tests.service import postgres_faults as faults
 from tests.service.crash_press import Facts, Sender

@@ -17,7 +17,13 @@ from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core import records
 from coterie.service.core.records import Rank, Tick, encode, flatten, pack
 from coterie.service.http.keys import new_key
-from coterie.service.log.errors import (
+from coterie.service.log.retention import remove_old
+from coterie.service.log.sqlite_store import SqliteStore, _named
+from coterie.service.log.store import Append, Store, open_store
+from coterie.service.settings import Challenger, Config, Durability, Settings
+from coterie.service.snapshots import snapshot
+from coterie.service.snapshots.recovery import recover
+from coterie.service.store_errors import (
     BrokenError,
     FullError,
     InUseError,
@@ -25,12 +31,6 @@ from coterie.service.log.errors import (
     StaleError,
     StoreError,
 )
-from coterie.service.log.recovery import recover
-from coterie.service.log.retention import remove_old
-from coterie.service.log.sqlite_store import SqliteStore, _named
-from coterie.service.log.store import Append, Store, open_store
-from coterie.service.settings import Challenger, Config, Durability, Settings
-from coterie.service.snapshots import snapshot
 from tests.service import postgres
 from tests.service.helpers import START, Clock, ask, with_coordinator
 

@@ -26,14 +26,14 @@ from coterie.service.core.question import Action, Question
 from coterie.service.core.records import decode
 from coterie.service.exchange.dsjson import read_dsjson
 from coterie.service.exchange.model_file import export_model, import_model
-from coterie.service.log.recovery import recover
+from coterie.service.http.compatible import Refusal
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.personalizer import configuration as personalizer_configuration
 from coterie.service.personalizer import user as personalizer_user
-from coterie.service.personalizer.errors import Refusal
 from coterie.service.problems import Problem
 from coterie.service.serve import make_app
 from coterie.service.settings import Config, Settings
+from coterie.service.snapshots.recovery import recover
 from tests.service.helpers import START, ask, bandit, decide
 
 V1, PREVIEW = "/personalizer/v1.0", "/personalizer"

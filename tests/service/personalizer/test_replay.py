@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from litestar.testing import TestClient
 
-from coterie.service.personalizer.versions import IN_PATH
+from coterie.service.http.compatible import IN_PATH
 from tests.service.personalizer.test_personalizer import client_of
 
 LAST = "2022-09-01-preview"

@@ -11,9 +11,9 @@ import pytest
 from coterie.errors import FileError
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.records import Batch, Configure, Observe, Rank, pack
-from coterie.service.log.recovery import recover
 from coterie.service.settings import Config
 from coterie.service.snapshots import snapshot
+from coterie.service.snapshots.recovery import recover
 from tests.service.golden import FOLDER, live
 from tests.service.helpers import opened
 

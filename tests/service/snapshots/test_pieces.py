@@ -10,11 +10,12 @@ import numpy as np
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.encoding import encode_action
 from coterie.service.core.records import pack
-from coterie.service.log.recovery import recover
+from coterie.service.log import pieces
 from coterie.service.log.retention import remove_old
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append, Store
-from coterie.service.snapshots import pieces, snapshot
+from coterie.service.snapshots import snapshot
+from coterie.service.snapshots.recovery import recover
 from coterie.service.snapshots.saving import save_now
 from tests.service.helpers import START, bandit, opened
 from tests.service.log.test_store import Open, again, database  # noqa: F401 (fixtures)

@@ -13,9 +13,10 @@ from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.encoding import encode_action
 from coterie.service.core.question import Action, Question
-from coterie.service.log.recovery import recover
+from coterie.service.log import pieces
 from coterie.service.settings import Config
-from coterie.service.snapshots import pieces, saving, snapshot
+from coterie.service.snapshots import saving, snapshot
+from coterie.service.snapshots.recovery import recover
 from tests.service.helpers import START, Clock, bandit, flush, opened, settings_of, with_coordinator
 from tests.service.snapshots.test_pieces import append, crowd
 

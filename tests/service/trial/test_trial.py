@@ -12,15 +12,15 @@ import pytest
 from coterie.data.logs.interactions import SHARED
 from coterie.data.logs.service_log import read_store
 from coterie.errors import ParameterError
-from coterie.service.coordination.answers import ranking_of
 from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.answers import ranking_of
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.policy_config import check_config
 from coterie.service.core.question import Action, Question
 from coterie.service.core.records import Configure, decode, encode
-from coterie.service.log.recovery import recover
 from coterie.service.settings import Challenger, Config, read_settings
 from coterie.service.snapshots import snapshot
+from coterie.service.snapshots.recovery import recover
 from coterie.service.trial.assignment import Name, assign
 from coterie.service.trial.lift import Sums
 from tests.playing import Elsewhere

@@ -7,7 +7,7 @@ import uvicorn
 from litestar import Litestar, get, post
 from litestar.params import JSONBody
 
-from coterie.service.coordination.answers import Candidate, Ranking
+from coterie.service.core.answers import Candidate, Ranking
 from coterie.service.http.routes.decisions import RankBody
 from coterie.service.listening import announce, listen, url_of
 from coterie.service.personalizer.bodies import RankIn, RankOut

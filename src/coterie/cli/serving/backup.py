@@ -19,7 +19,7 @@ def backup(
 
     The copy is of one moment, is checked, and can be read by its owner alone.
     """
-    from coterie.service.log.backup import back_up
+    from coterie.service.backup import back_up
 
     made = back_up(store, path, replace)
     records = f"{made.end - made.first} records from {made.first} to {made.end}"

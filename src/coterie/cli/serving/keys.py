@@ -64,8 +64,8 @@ def drop(name: Annotated[str, typer.Argument(help="Which key.")], store: StoreOp
 
 
 def _opened(store: str, create: bool = True) -> Any:
-    from coterie.service.log.errors import InUseError
     from coterie.service.log.store import open_store
+    from coterie.service.store_errors import InUseError
 
     try:
         return closing(open_store(store, create=create))

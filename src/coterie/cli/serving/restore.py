@@ -20,7 +20,7 @@ def restore(
 
     Nothing is changed unless checksums, hash and replay agree. A backup of a file can go to PostgreSQL, and back.
     """
-    from coterie.service.log.backup import restore as put_back
+    from coterie.service.backup import restore as put_back
 
     found = put_back(path, store, replace, not quick)
     records = f"{found.end - found.first} records from {found.first} to {found.end}"

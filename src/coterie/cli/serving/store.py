@@ -19,8 +19,8 @@ def check(store: StoreOption = "coterie.db", as_json: JsonOption = False) -> Non
 
     The two must be equal bit for bit; exit code 1 if they are not. The service may run meanwhile.
     """
-    from coterie.service.log.checking import check as check_store
     from coterie.service.log.store import open_to_read
+    from coterie.service.snapshots.checking import check as check_store
 
     with closing(open_to_read(store)) as opened:
         found = check_store(opened)

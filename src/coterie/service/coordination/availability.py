@@ -7,10 +7,10 @@ from typing import final
 
 from coterie.errors import CoterieError
 from coterie.service.coordination.sequencer import SAY_EVERY, Sequencer
-from coterie.service.log.errors import BrokenError, PassingError, StoreError
-from coterie.service.log.recovery import Progress
 from coterie.service.logs import log
 from coterie.service.problems import Problem
+from coterie.service.snapshots.recovery import Progress
+from coterie.service.store_errors import BrokenError, PassingError, StoreError
 
 PAUSES = (0.1, 0.25, 0.5, 1.0)  # seconds between two tries to use a store again; the last one repeats
 

@@ -15,11 +15,11 @@ from coterie.service.coordination.sequencer import Sequencer
 from coterie.service.core.records import Rank
 from coterie.service.figures import exploring
 from coterie.service.log.damage import Damaged, find_damage
-from coterie.service.log.errors import StoreError
 from coterie.service.log.retention import remove_old
 from coterie.service.logs import log
 from coterie.service.problems import Problem
 from coterie.service.settings import Settings
+from coterie.service.store_errors import StoreError
 from coterie.service.threads import in_thread
 
 TICK_EVERY = 0.25  # seconds

@@ -25,12 +25,12 @@ from coterie.service.core.workload import DECIDING, long_to_decide, long_to_lear
 from coterie.service.exchange.model_file import import_model
 from coterie.service.ids import SLOT
 from coterie.service.log.damage import readable
-from coterie.service.log.errors import StoreError
-from coterie.service.log.recovery import recover
 from coterie.service.log.store import Store
 from coterie.service.logs import log
 from coterie.service.problems import Problem
 from coterie.service.settings import Config, Settings
+from coterie.service.snapshots.recovery import recover
+from coterie.service.store_errors import StoreError
 from coterie.service.threads import in_thread
 
 T = TypeVar("T")

@@ -4,8 +4,8 @@ import asyncio
 from contextlib import suppress
 from typing import final
 
-from coterie.service.log.errors import StoreError, keep_trying
 from coterie.service.log.store import Store
+from coterie.service.store_errors import StoreError, keep_trying
 from coterie.service.threads import in_thread
 
 EVERY = 0.5  # seconds between two renewals

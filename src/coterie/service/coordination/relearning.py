@@ -9,9 +9,9 @@ from coterie.service.coordination.sequencer import Sequencer
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.policy_config import check_config, same_model
 from coterie.service.core.records import Record
-from coterie.service.log.recovery import relearn
 from coterie.service.problems import Problem
 from coterie.service.settings import Config
+from coterie.service.snapshots.recovery import relearn
 from coterie.service.trial.assignment import alone, challenger_of
 
 FEW = 100  # records that a bandit may catch up with in one turn

@@ -27,14 +27,21 @@ from coterie.service.core.events import Outcome
 from coterie.service.core.records import Forget, Record, Tick, index_of, join, pack_content
 from coterie.service.core.workload import long_to_apply
 from coterie.service.log.erasure import scrub
-from coterie.service.log.errors import BrokenError, LostError, StaleError, StoreError, TakenError, keep_trying
 from coterie.service.log.reading import LogReader
-from coterie.service.log.recovery import BehindError, read_new, recover, serve_from
 from coterie.service.log.store import Append, Store
 from coterie.service.logs import log
 from coterie.service.problems import Problem
 from coterie.service.settings import Durability
+from coterie.service.snapshots.recovery import BehindError, read_new, recover, serve_from
 from coterie.service.snapshots.saving import save
+from coterie.service.store_errors import (
+    BrokenError,
+    LostError,
+    StaleError,
+    StoreError,
+    TakenError,
+    keep_trying,
+)
 from coterie.service.threads import in_thread
 
 T = TypeVar("T")

@@ -42,8 +42,8 @@ from coterie.service.core.records import (
     encode,
 )
 from coterie.service.core.remembered import Remembered, User
+from coterie.service.core.statistics import Statistics
 from coterie.service.core.waits import DEFERRED, IN_MEMORY, REWARDED, WAITING, Wait
-from coterie.service.figures.statistics import Statistics
 from coterie.service.logs import log
 from coterie.service.settings import Config
 from coterie.service.trial.assignment import (

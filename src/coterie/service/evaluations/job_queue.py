@@ -30,9 +30,9 @@ from coterie.service.evaluations.jobs import (
     encode,
 )
 from coterie.service.evaluations.search import with_policy
-from coterie.service.log.errors import PassingError, StoreError, keep_trying
 from coterie.service.problems import Problem
 from coterie.service.settings import Config
+from coterie.service.store_errors import PassingError, StoreError, keep_trying
 from coterie.service.threads import in_thread
 
 log = logging.getLogger("coterie.service")

@@ -10,7 +10,7 @@ from coterie.service.coordination.rules import OPTIMISATION
 from coterie.service.durations import format_duration, parse_duration
 from coterie.service.evaluations.job_queue import Evaluations
 from coterie.service.evaluations.jobs import Job, milliseconds, moment
-from coterie.service.evaluations.routes import policies_of
+from coterie.service.evaluations.search import policies_of
 from coterie.service.settings import Settings
 from coterie.service.threads import in_thread
 

@@ -47,3 +47,12 @@ def with_policy(config: Config, one: EvaluatedPolicy) -> Config:
     return msgspec.structs.replace(
         config, policy=one.policy, parameters=one.parameters, exploration=exploration, ignored=ignored
     )
+
+
+def policies_of(
+    custom: list[EvaluatedPolicy], search: bool, config: Config, engine: Any
+) -> tuple[EvaluatedPolicy, ...]:
+    """Return the policies to replay: the current one, the requested ones, and those of the search."""
+    tried = candidates(config, engine) if search else []
+    names = {one.name for one in custom}
+    return (current(config), *custom, *(one for one in tried if one.name not in names))

@@ -15,7 +15,7 @@ from typing import Any
 from coterie.data.logs.dsjson import OWN, feature_parts, read_decision, read_lines
 from coterie.data.logs.pending import Pending, Settled
 from coterie.models.features import hash_actions
-from coterie.service.coordination.answers import ranking_of
+from coterie.service.core.answers import ranking_of
 from coterie.service.core.encoding import encode_action
 from coterie.service.core.events import Paid
 from coterie.service.core.policy_config import takes_names

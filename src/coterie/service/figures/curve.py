@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from coterie.service.figures.intervals import Interval, WeightedSums, interval, unweighted
-from coterie.service.figures.statistics import MINUTE, Minute
+from coterie.service.core.statistics import MINUTE, Minute
+from coterie.service.trial.intervals import Interval, WeightedSums, interval, unweighted
 
 POINTS = 120  # of a curve, at most
 ENOUGH = 30  # decisions that an estimate must be worth to be shown

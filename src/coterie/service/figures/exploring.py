@@ -14,8 +14,8 @@ from coterie.errors import CoterieError
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.question import Action, Question, sent_features
 from coterie.service.core.records import Rank
+from coterie.service.core.statistics import MINUTE, Statistics
 from coterie.service.core.workload import LONG, long_to_decide
-from coterie.service.figures.statistics import MINUTE, Statistics
 from coterie.service.settings import Config
 
 SPAN = 60  # minutes that are looked at

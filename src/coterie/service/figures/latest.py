@@ -8,9 +8,9 @@ from msgspec import Struct
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.reasons import rows_of
 from coterie.service.core.records import Rank, Record, Reward, flatten
-from coterie.service.figures.intervals import Interval, interval, unweighted
 from coterie.service.log.damage import readable
 from coterie.service.log.store import Store
+from coterie.service.trial.intervals import Interval, interval, unweighted
 
 LATEST = 2_000  # decisions remembered
 STRETCHES = 20  # of the latest decisions, at most

@@ -10,7 +10,7 @@ import msgspec
 
 from coterie.errors import ContextError
 from coterie.models.features import check_readable
-from coterie.service.coordination.answers import new_event_id
+from coterie.service.core.answers import new_event_id
 from coterie.service.core.encoding import KnownFeatures
 from coterie.service.core.question import Action, Question
 from coterie.service.http.duplicate_names import check_names

@@ -8,7 +8,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 from litestar.types import Send
 
-from coterie.service.personalizer.errors import is_compatible, translate
+from coterie.service.http.compatible import is_compatible, translate
 from coterie.service.problems import Problem, body_of, problem_of, retry_header
 
 CODES = {400: "invalid_request", 404: "not_found", 405: "method_not_allowed"}

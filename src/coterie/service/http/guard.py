@@ -17,6 +17,7 @@ from coterie.service.http.access import (
     is_loopback,
     wanted,
 )
+from coterie.service.http.compatible import IN_PATH
 from coterie.service.http.error_answers import send_error
 from coterie.service.http.keys import SCOPES, Keyring
 from coterie.service.http.limits import Rate
@@ -25,7 +26,6 @@ from coterie.service.http.telemetry import Spans
 from coterie.service.ids import encoded_path
 from coterie.service.log.store import KeyRow
 from coterie.service.logs import log
-from coterie.service.personalizer.versions import IN_PATH
 from coterie.service.problems import Problem
 from coterie.service.settings import Settings
 

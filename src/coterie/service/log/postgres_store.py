@@ -16,7 +16,9 @@ from psycopg.pq import TransactionStatus
 
 from coterie.errors import FileError
 from coterie.service.core.records import Index
-from coterie.service.log.errors import (
+from coterie.service.log.store import VERSION, Append, Changes, Options, Store, as_bytes
+from coterie.service.settings import Durability
+from coterie.service.store_errors import (
     BrokenError,
     FullError,
     InUseError,
@@ -25,8 +27,6 @@ from coterie.service.log.errors import (
     StoreError,
     TakenError,
 )
-from coterie.service.log.store import VERSION, Append, Changes, Options, Store, as_bytes
-from coterie.service.settings import Durability
 
 LOCK = 0x636F746572696500  # held by whoever uses the database: shared by services, alone by a tool
 PATIENCE = 2.0  # seconds that a tool waits for a database whose last service has just ended

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import final
 
 from coterie.errors import FileError
-from coterie.service.log.errors import InUseError
+from coterie.service.store_errors import InUseError
 
 EVERY = 0.05  # seconds between two looks whether the process that uses it alone is done
 

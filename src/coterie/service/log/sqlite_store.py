@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, TypeGuard, Unpack, final
 
 from coterie.errors import FileError
-from coterie.service.log.errors import BrokenError, FullError, PassingError, StoreError
 from coterie.service.log.sqlite_owner import Owned
 from coterie.service.log.sqlite_wal import check_wal
 from coterie.service.log.store import VERSION, Changes, Options, Store, as_bytes
 from coterie.service.private import make_private
 from coterie.service.settings import Durability
+from coterie.service.store_errors import BrokenError, FullError, PassingError, StoreError
 
 APPLICATION = 0x636F7465  # "cote"
 PATIENCE = 1.0  # seconds that other writes let commits of the log go first

@@ -16,10 +16,10 @@ from msgspec import Struct
 
 from coterie.errors import FileError, MissingExtraError
 from coterie.service.core.records import Batch, Index, event_key, index_of, user_key
-from coterie.service.log.errors import InUseError, PassingError, StaleError, StoreError, TakenError
+from coterie.service.log import pieces
 from coterie.service.log.known_ids import KnownIds
 from coterie.service.settings import Durability
-from coterie.service.snapshots import pieces
+from coterie.service.store_errors import InUseError, PassingError, StaleError, StoreError, TakenError
 
 VERSION = 3
 AT_ONCE = 4  # pieces removed in one transaction

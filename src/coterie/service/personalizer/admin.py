@@ -16,12 +16,11 @@ from coterie.service.core.records import Observe, Rank, flatten
 from coterie.service.evaluations.jobs import moment
 from coterie.service.exchange.model_file import export_model
 from coterie.service.http.access import ADMIN, FILE, READ
+from coterie.service.http.compatible import Refusal, every_form
 from coterie.service.personalizer import configuration
 from coterie.service.personalizer.bodies import read
 from coterie.service.personalizer.configuration import PolicyContract, ServiceConfiguration
-from coterie.service.personalizer.errors import Refusal
 from coterie.service.personalizer.learning_settings import MAPPED
-from coterie.service.personalizer.versions import every_form
 from coterie.service.threads import in_thread
 
 

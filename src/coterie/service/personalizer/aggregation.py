@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from coterie.service.evaluations.jobs import EXPANDING, ROLLING, milliseconds
-from coterie.service.personalizer.errors import Refusal
+from coterie.service.http.compatible import Refusal
 
 INTERVALS = {EXPANDING: "Expanding", **dict.fromkeys(ROLLING, "Rolling")}
 

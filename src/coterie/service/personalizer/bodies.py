@@ -5,10 +5,10 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from coterie.service.coordination.answers import Candidate
+from coterie.service.core.answers import Candidate
 from coterie.service.http.bodies import ActionBody, Features, decode_body
+from coterie.service.http.compatible import Refusal
 from coterie.service.ids import LONGEST, Name, readable
-from coterie.service.personalizer.errors import Refusal
 
 EventName = Annotated[str, Meta(min_length=1, max_length=LONGEST)]  # checked later, with its own message
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from coterie.service.core.policy_config import check_config, make_policy, possib
 from coterie.service.durations import format_duration, parse_duration
 from coterie.service.evaluations.jobs import milliseconds, moment
 from coterie.service.evaluations.schedule import ENABLED, FREQUENCY, START, defaults
-from coterie.service.personalizer.errors import Refusal
+from coterie.service.http.compatible import Refusal
 from coterie.service.personalizer.learning_settings import read_settings
 from coterie.service.settings import Aggregation, Config, Mode
 

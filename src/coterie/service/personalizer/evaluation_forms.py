@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from coterie.service.durations import format_duration
 from coterie.service.evaluations.jobs import Job, moment
+from coterie.service.http.compatible import names_version
 from coterie.service.personalizer.aggregation import WHOLE, Aggregation
 from coterie.service.personalizer.configuration import written
-from coterie.service.personalizer.versions import names_version
 
 # The policies in every evaluation: Personalizer's names for them, and where it says that they come from.
 ONLINE = "online"

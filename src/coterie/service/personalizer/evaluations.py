@@ -13,18 +13,18 @@ from msgspec import Struct
 
 from coterie.errors import ParameterError
 from coterie.policies import POLICIES
-from coterie.service.coordination.answers import new_event_id
 from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.answers import new_event_id
 from coterie.service.evaluations.jobs import EvaluatedPolicy, Job, JobKind, milliseconds
-from coterie.service.evaluations.routes import policies_of
+from coterie.service.evaluations.search import policies_of
 from coterie.service.evaluations.vowpal import NAME as VOWPAL
 from coterie.service.evaluations.vowpal import is_installed
 from coterie.service.http.access import ADMIN, READ
+from coterie.service.http.compatible import IN_QUERY, PREFIX, Refusal, every_form, in_path, names_version
 from coterie.service.ids import RULE, decode_id, is_id
 from coterie.service.personalizer.aggregation import read_aggregation
 from coterie.service.personalizer.bodies import read
 from coterie.service.personalizer.configuration import PolicyContract, change_policy, parse_arguments
-from coterie.service.personalizer.errors import PREFIX, Refusal
 from coterie.service.personalizer.evaluation_forms import (
     BACK,
     EVALUATION,
@@ -34,7 +34,6 @@ from coterie.service.personalizer.evaluation_forms import (
     last_form,
 )
 from coterie.service.personalizer.learning_settings import MAPPED, read_settings
-from coterie.service.personalizer.versions import IN_QUERY, every_form, in_path, names_version
 from coterie.service.problems import Problem
 from coterie.service.settings import Config
 

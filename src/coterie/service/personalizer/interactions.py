@@ -23,13 +23,12 @@ from coterie.service.core.events import Outcome
 from coterie.service.core.question import Action
 from coterie.service.http.access import BYTES, DECIDE, JSON
 from coterie.service.http.bodies import Features, question_of
+from coterie.service.http.compatible import Refusal, every_form
 from coterie.service.http.limits import check_shape
 from coterie.service.ids import LONGEST, RULE, is_id
 from coterie.service.personalizer import event_batch
-from coterie.service.personalizer.errors import Refusal
 from coterie.service.personalizer.slots import slots_of
 from coterie.service.personalizer.user import find_user
-from coterie.service.personalizer.versions import every_form
 
 TAKES = {**DECIDE, "body": (*BYTES, *JSON)}
 CODE = "InvalidRequest"

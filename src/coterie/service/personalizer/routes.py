@@ -9,17 +9,17 @@ from litestar.datastructures import State
 from litestar.params import FromPath, RawBody
 from litestar.types import Scope
 
-from coterie.service.coordination.answers import Candidate, ranking_of
 from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.answers import Candidate, ranking_of
 from coterie.service.core.question import Question
 from coterie.service.http.access import DECIDE
 from coterie.service.http.bodies import question_of
+from coterie.service.http.compatible import PREFIX, Refusal, check_form, every_form
 from coterie.service.http.limits import check_features, check_shape
 from coterie.service.ids import RULE, decode_id, is_id
 from coterie.service.personalizer import bodies
 from coterie.service.personalizer.admin import ROUTES
 from coterie.service.personalizer.bodies import read
-from coterie.service.personalizer.errors import PREFIX, Refusal
 from coterie.service.personalizer.evaluations import ROUTES as EVALUATIONS
 from coterie.service.personalizer.interactions import ROUTES as LOGGING
 from coterie.service.personalizer.slots import (
@@ -30,7 +30,6 @@ from coterie.service.personalizer.slots import (
     slots_of,
 )
 from coterie.service.personalizer.user import find_user
-from coterie.service.personalizer.versions import check_form, every_form
 from coterie.service.problems import Problem
 
 REWARD, ACTIVATION = "x-coterie-reward", "x-coterie-activation"

@@ -7,10 +7,10 @@ from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.events import Event
 from coterie.service.core.question import Question
 from coterie.service.http.bodies import check_groups
+from coterie.service.http.compatible import Refusal
 from coterie.service.http.limits import check_actions
 from coterie.service.ids import SLOT
 from coterie.service.personalizer.bodies import SlotIn, SlotsIn
-from coterie.service.personalizer.errors import Refusal
 from coterie.service.settings import Settings
 
 

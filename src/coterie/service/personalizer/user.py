@@ -5,8 +5,8 @@ from typing import Any
 
 from coterie.data.logs.interactions import SHARED
 from coterie.models.features import id_at, without
+from coterie.service.http.compatible import Refusal
 from coterie.service.ids import RULE, is_id
-from coterie.service.personalizer.errors import Refusal
 
 
 def find_user(context: Sequence[Mapping[str, Any]], path: str) -> tuple[str, list[dict[str, Any]]]:

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from coterie.service.core.bandit import Bandit
-from coterie.service.log.errors import keep_trying
+from coterie.service.log import pieces
 from coterie.service.log.store import Store
-from coterie.service.snapshots import pieces
 from coterie.service.snapshots.snapshot import Copy, prepare
+from coterie.service.store_errors import keep_trying
 from coterie.service.threads import in_thread
 
 Part = tuple[str, str, bytes]  # source, key and content

@@ -25,10 +25,10 @@ from coterie.service.core.bandit import Bandit
 from coterie.service.core.events import Event
 from coterie.service.core.policy_config import Kind
 from coterie.service.core.remembered import User
-from coterie.service.figures.statistics import KEPT, Minute
+from coterie.service.core.statistics import KEPT, Minute
+from coterie.service.log import pieces
+from coterie.service.log.pieces import PIECE
 from coterie.service.settings import Config
-from coterie.service.snapshots import pieces
-from coterie.service.snapshots.pieces import PIECE
 from coterie.service.trial.lift import Trial
 
 VERSION = 2

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from scipy.special import stdtrit
 
-from coterie.service.figures.intervals import ADDED, Interval, Z
+from coterie.service.trial.intervals import ADDED, Interval, Z
 
 LEVEL = 0.05  # the probability that an interval does not hold the truth
 SIZES = ((0.6, 1.0), (0.2, 5.0), (0.2, 25.0))  # weights, and times of the smallest difference that matters

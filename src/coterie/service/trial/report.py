@@ -4,9 +4,9 @@ from typing import Literal
 
 from msgspec import UNSET, Struct
 
-from coterie.service.figures.intervals import Interval
 from coterie.service.settings import Config
 from coterie.service.trial.assignment import Name, shares
+from coterie.service.trial.intervals import Interval
 from coterie.service.trial.lift import SMALLEST_LIFT, Difference, Trial, arm_interval, average, difference
 
 PAIRS: tuple[tuple[Name, Name], ...] = (

@@ -9,8 +9,8 @@ from litestar.types import Scope
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from coterie.data.logs.interactions import SHARED
-from coterie.service.coordination.answers import Ranking, ranking_of
 from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.answers import Ranking, ranking_of
 from coterie.service.core.events import Outcome
 from coterie.service.core.question import Question
 from coterie.service.core.reasons import Contribution, contributions, rows_of

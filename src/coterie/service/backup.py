@@ -24,15 +24,15 @@ from coterie.errors import FileError
 from coterie.models.files import publish
 from coterie.service.core.records import Batch, checksum
 from coterie.service.log import postgres_copy
-from coterie.service.log.checking import Checked, check
 from coterie.service.log.damage import Damaged, check_before, lost
-from coterie.service.log.errors import InUseError
+from coterie.service.log.pieces import name_of
 from coterie.service.log.sqlite_owner import Owned
 from coterie.service.log.sqlite_store import APPLICATION, SCHEMA, TABLES, SqliteStore
 from coterie.service.log.sqlite_wal import check_wal
 from coterie.service.log.store import COLUMNS, VERSION, is_postgres
 from coterie.service.private import open_private
-from coterie.service.snapshots.pieces import name_of
+from coterie.service.snapshots.checking import Checked, check
+from coterie.service.store_errors import InUseError
 
 
 class Made(Struct, frozen=True):

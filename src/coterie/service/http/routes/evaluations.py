@@ -11,11 +11,10 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.evaluations.job_queue import MOST_POLICIES, Evaluations
 from coterie.service.evaluations.jobs import LATEST, EvaluatedPolicy, Job
-from coterie.service.evaluations.search import candidates, current
+from coterie.service.evaluations.search import policies_of
 from coterie.service.http.access import ADMIN, READ
 from coterie.service.http.bodies import read, read_counts
 from coterie.service.ids import Name, PathId, decode_id
-from coterie.service.settings import Config
 
 Moment = Annotated[int, Meta(ge=0, le=LATEST)]
 
@@ -111,15 +110,6 @@ async def make_evaluation(evaluation_id: PathId, body: RawBody, state: State) ->
         ),
     )
     return told(await state.evaluations.make(job))
-
-
-def policies_of(
-    custom: list[EvaluatedPolicy], search: bool, config: Config, engine: Any
-) -> tuple[EvaluatedPolicy, ...]:
-    """Return the policies to replay: the current one, the requested ones, and those of the search."""
-    tried = candidates(config, engine) if search else []
-    names = {one.name for one in custom}
-    return (current(config), *custom, *(one for one in tried if one.name not in names))
 
 
 @get("/v1/evaluations/{evaluation_id:str}", opt=READ, operation_id="show_evaluation")

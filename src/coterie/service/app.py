@@ -21,22 +21,21 @@ from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.coordination.sequencer import STARTING
 from coterie.service.core.warm_up import warm_up
 from coterie.service.demo import live
-from coterie.service.evaluations import routes as evaluation_routes
 from coterie.service.evaluations.job_queue import Evaluations
 from coterie.service.evaluations.schedule import keep_optimising
 from coterie.service.http.access import OPEN, READ, check_access, open_paths
+from coterie.service.http.compatible import PREFIX, check_form
 from coterie.service.http.error_answers import respond
 from coterie.service.http.guard import Direct, Guard, Pair
 from coterie.service.http.keys import Keyring
 from coterie.service.http.metrics import Metrics
 from coterie.service.http.openapi import document
 from coterie.service.http.routes import configuration, decisions, items, page, statistics, users
+from coterie.service.http.routes import evaluations as evaluation_routes
 from coterie.service.http.telemetry import Spans
-from coterie.service.log.errors import PassingError
 from coterie.service.logs import log
 from coterie.service.personalizer import routes as personalizer
-from coterie.service.personalizer.errors import PREFIX
-from coterie.service.personalizer.versions import check_form
+from coterie.service.store_errors import PassingError
 from coterie.service.threads import in_thread
 
 KEYS_EVERY = 2.0  # seconds

@@ -9,12 +9,12 @@ from coterie.service.core.bandit import Bandit
 from coterie.service.core.records import Activate, Batch, Import, Rank, Record, Reward, flatten
 from coterie.service.log.damage import readable
 from coterie.service.log.erasure import Scrubber
+from coterie.service.log.pieces import DamagedError
 from coterie.service.log.reading import LogReader
 from coterie.service.log.store import Store
 from coterie.service.logs import log
 from coterie.service.settings import Config
 from coterie.service.snapshots import snapshot
-from coterie.service.snapshots.pieces import DamagedError
 from coterie.service.trial.assignment import alone
 
 Users = Collection[int] | None

@@ -4,9 +4,9 @@ from msgspec import Struct
 
 from coterie.errors import FileError
 from coterie.service.log.damage import find_damage
-from coterie.service.log.recovery import recover
 from coterie.service.log.store import Store
 from coterie.service.snapshots import snapshot
+from coterie.service.snapshots.recovery import recover
 
 
 class Checked(Struct, frozen=True):
