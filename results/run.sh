@@ -18,6 +18,14 @@ one() { # folder, then the words after `coterie reproduce`
     echo "coterie reproduce $* --out out/reproduce/$folder" >"results/$folder/command.txt"
 }
 
+game() { # a game of `coterie contest`, with all of its players
+    case $wanted in "  " | *" $1 "*) ;; *) return 0 ;; esac
+    "$coterie" contest "$1" --out out/contest
+    mkdir -p "results/$1"
+    for file in numbers.json runs.parquet curves.parquet tuning.parquet; do cp "out/contest/$1/$file" "results/$1/"; done
+    echo "coterie contest $1 --out out/contest" >"results/$1/command.txt"
+}
+
 contest() { # the table and the picture of all that is kept; later folders count
     case $wanted in "  " | *" contest "*) ;; *) return 0 ;; esac
     kept=
@@ -93,6 +101,11 @@ for world in music-and-news dense lonely; do
     one world-$world-others $world --policies cofiba:alpha2=0.1,dccb:alpha2=0.3,random
     one world-$world-hierarchical $world --policies hierarchical,random
 done
+games="camera bank margarine electricity swissmetro insteval ta-feng movielens-100k movielens-groups cancer wine digits prompts"
+for name in $games open-bandit; do
+    game "$name"
+done
+# shellcheck disable=SC2086
 contest lastfm lastfm-others lastfm-vw lastfm-hierarchical lastfm-pool lastfm-pool-contest \
     delicious delicious-others delicious-vw delicious-hierarchical delicious-pool-contest \
     movielens movielens-others movielens-hierarchical movielens-repeat movielens-repeat-others movielens-repeat-hierarchical \
@@ -100,4 +113,5 @@ contest lastfm lastfm-others lastfm-vw lastfm-hierarchical lastfm-pool lastfm-po
     tuenti-short tuenti-short-vw tuenti-short-hierarchical kddcup-twin-short kddcup-twin-short-vw \
     kddcup-twin-short-hierarchical avazu-twin-short avazu-twin-short-vw avazu-twin-short-hierarchical \
     world-music-and-news world-music-and-news-others world-music-and-news-hierarchical \
-    world-dense world-dense-others world-dense-hierarchical world-lonely world-lonely-others world-lonely-hierarchical
+    world-dense world-dense-others world-dense-hierarchical world-lonely world-lonely-others world-lonely-hierarchical \
+    $games open-bandit
