@@ -15,7 +15,7 @@ from coterie.experiments.run.specs import Spec
 N_SETTINGS = 10  # of each rival in tuning
 PLAYERS = (
     "hierarchical,sparse-hierarchical,vw,cab,club,sclub,dynucb,linucb-single,linucb-multiple,cofiba,dccb,"
-    "hier-ts,gob-lin:graph=friends,random"
+    "locb,hier-ts,gob-lin:graph=friends,random"
 )
 BY_NAME = "sparse-hierarchical"  # the form of Hierarchical for named features
 
