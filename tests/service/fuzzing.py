@@ -155,7 +155,6 @@ class Fuzzer:
             "seed",
             "slots",
             "explore",
-            "gap",
             "floor",
             "alpha",
             "gamma",

@@ -40,27 +40,31 @@ def test_visitors_of_a_kind_share_their_tastes() -> None:
 
 
 @pytest.fixture(scope="module", params=[0, 1, 2])
-def first_minute(request: pytest.FixtureRequest) -> tuple[Bandit, list[bool], Crowd]:
-    """Return the loop, the champion's clicks and the crowd after as many visits as a minute has.
+def first_minute(request: pytest.FixtureRequest) -> tuple[Bandit, list[bool], list[float], Crowd]:
+    """Return the loop, the champion's clicks, their probabilities and the crowd after a minute's visits.
 
     The time at which it begins, and the secret, draw those who are held back.
     """
-    crowd, made, clicks = Crowd(0), Bandit(), []
+    crowd, made, clicks, chances = Crowd(0), Bandit(), [], []
     made.secret = b"of this test"  # a new one would draw others in each run
     made.configure(Config(holdback=HELD_BACK), START - request.param)
     for k in range(MINUTE):
         user, actions = crowd.visitor()
         record = made.rank(Question(f"visit-{k}", user, actions), START + 25 * k)
-        clicked = crowd.clicks(user, record.actions[record.choice])  # type: ignore[union-attr]
+        item = record.actions[record.choice]  # type: ignore[union-attr]
+        clicked = crowd.clicks(user, item)
         made.reward(record.event, float(clicked), START + 25 * k)  # type: ignore[union-attr]
         if record.arm == "champion":
             clicks.append(clicked)
-    return made, clicks, crowd
+            chances.append(crowd.chance(user, item))
+    return made, clicks, chances, crowd
 
 
-def test_the_demo_learns_within_its_first_minute(first_minute: tuple[Bandit, list[bool], Crowd]) -> None:
+def test_the_demo_learns_within_its_first_minute(
+    first_minute: tuple[Bandit, list[bool], list[float], Crowd],
+) -> None:
     """A uniform choice earns the average of the tastes; after a quarter of the visits ours is above it for sure."""
-    _, clicks, crowd = first_minute
+    _, clicks, chances, crowd = first_minute
     uniform = float(np.mean(crowd.tastes))
     assert len(ITEMS) * KINDS == np.size(crowd.tastes)
     early = clicks[: len(clicks) // 4]
@@ -69,13 +73,13 @@ def test_the_demo_learns_within_its_first_minute(first_minute: tuple[Bandit, lis
     assert found is not None
     assert found.low > uniform
     assert np.mean(clicks[-500:]) > uniform + 0.08
-    assert np.mean(clicks[-500:]) > np.mean(clicks[:200])  # and it goes on
+    assert np.mean(chances[-500:]) > np.mean(chances[:200])  # and it goes on
 
 
 def test_the_demo_has_a_lift_to_tell_within_its_first_minute(
-    first_minute: tuple[Bandit, list[bool], Crowd],
+    first_minute: tuple[Bandit, list[bool], list[float], Crowd],
 ) -> None:
-    made, _, _ = first_minute
+    made, *_ = first_minute
     found = report(made.trial, made.config, made.now)
     assert found is not None
     assert [(lift.arm, lift.against, lift.verdict) for lift in found.lifts] == [

@@ -6,16 +6,20 @@ from typing import Any
 
 import numpy as np
 
+from coterie.models.probability import probability_of_best
+
 Features = Mapping[str, float]
 
 
 class NaiveSparseHierarchical:
     """Effects by (kind, names). Prior variances are fitted after a pass over all effects, a few with each payoff."""
 
-    START, NOISE, WEAK, GROWTH, MEMORY, VISITS, CROSSED = 0.03, 0.1, 20, 1.05, 0.9, 8, 16
+    START, NOISE, LEAST, WEAK, GROWTH, MEMORY, VISITS, CROSSED = 0.15, 0.5, 0.005, 5, 1.05, 0.9, 8, 16
 
-    def __init__(self, explore: float, gap: float, floor: float) -> None:
-        self.explore, self.gap, self.floor = explore, gap, floor
+    RARE = 8
+
+    def __init__(self, explore: float, floor: float) -> None:
+        self.explore, self.floor = explore, floor
         self.t = 0
         self.precision: dict[Any, float] = {}
         self.pull: dict[Any, float] = {}
@@ -26,8 +30,13 @@ class NaiveSparseHierarchical:
         self.noise = self.NOISE
         self.residuals = [self.WEAK * self.NOISE, float(self.WEAK)]
         self.cursor, self.fitted = 0, 0
+        self.payoffs: list[float] = []
+        self.variance, self.origin = 0.0, 0.0  # of payoffs; 0 while all are equal
+        self.blocks = NaiveBlocks()
         self.squares: dict[str, float] = {}
         self.freedom: dict[str, float] = {}
+        self.touched: dict[str, int] = {}  # by kind: how often its effects learned, and how many there are
+        self.members: dict[str, int] = {}
 
     def list_effects(
         self, user: Hashable, item: Hashable, features: Features, context: Features
@@ -35,38 +44,76 @@ class NaiveSparseHierarchical:
         """Return the effects of one candidate, with their values."""
         found: list[Any] = [(("population",), 1.0), (("user", user), 1.0)]
         named = [] if item is None else [("id", item, 1.0)]
+        inside = self.blocks.covers(item)
         for kind, name, x in [*named, *(("feature", name, x) for name, x in features.items())]:
-            found.append(((kind, name), x))
+            block = kind == "id" and inside
+            if not block:
+                found.append(((kind, name), x))
             found.append(((f"user × {kind}", user, name), x))
-            found += [((f"context × {kind}", c, name), x * z) for c, z in context.items()]
+            found += [
+                ((f"context × {kind}", c, name), x * z)
+                for c, z in context.items()
+                if not (block and c in self.blocks.names)
+            ]
             if kind == "id" and len(context) <= self.CROSSED:
                 found += [(("user × context × id", user, c, name), x * z) for c, z in context.items()]
         return found
 
     def posterior(self, key: Any) -> tuple[float, float]:
-        v = 1 / (1 / self.v0.get(key[0], self.START) + self.precision.get(key, 0.0))
+        v = 1 / (1 / self.v0.get(key[0], self.START * (self.variance or 1)) + self.precision.get(key, 0.0))
         return self.pull.get(key, 0.0) * v, v
 
-    def score(self, user: Hashable, item: Hashable, features: Features, context: Features) -> float:
+    def score(
+        self, user: Hashable, item: Hashable, features: Features, context: Features
+    ) -> tuple[float, float]:
+        """Return the score, and the standard deviation of what all users share, times `explore`."""
         found = [(self.posterior(key), x) for key, x in self.list_effects(user, item, features, context)]
-        estimate: float = sum(w * x for (w, _), x in found)
-        return estimate + self.explore * math.sqrt(sum(v * x * x for (_, v), x in found))
+        estimate = self.origin + sum(w * x for (w, _), x in found)
+        listed = self.list_effects(user, item, features, context)
+        variance = sum(
+            self.again(key[0]) * v * x * x
+            for ((_, v), x), (key, _) in zip(found, listed, strict=True)
+            if not key[0].startswith(("user", "population"))
+        )
+        mean, more = self.blocks.view(item, context)
+        often = len(self.blocks.contexts) / max(len(self.blocks.paid), 1)
+        sd = self.explore * math.sqrt(variance + more * often / (often + self.RARE))
+        return float(estimate + mean + sd), sd
 
-    def chances(self, scores: Sequence[float]) -> list[float]:
-        n = len(scores)
-        best = int(np.argmax(max(scores) - np.array(scores) < 1e-9))
-        gamma = self.gap * math.sqrt(1 + self.t)
-        p = [1 / (n + gamma * (max(scores) - s)) for s in scores]
-        p[best] = 1 - sum(p[k] for k in range(n) if k != best)
-        return [(1 - self.floor) * chance + self.floor / n for chance in p]
+    def again(self, kind: str) -> float:
+        """How much of an effect's variance is worth exploring, by how often effects of its kind come back."""
+        if kind not in self.members:
+            return 1.0
+        often = self.touched[kind] / self.members[kind]
+        return often / (often + self.RARE)
+
+    def chances(self, scores: Sequence[float], sds: Sequence[float]) -> list[float]:
+        p = probability_of_best(np.array(scores), np.array(sds) / 2)
+        return [float((1 - self.floor) * chance + self.floor / len(scores)) for chance in p]
+
+    def noise_at(self, estimate: float) -> float:
+        low, high, values = min(self.payoffs), max(self.payoffs), set(self.payoffs)
+        if not self.variance or len(values) > 2:
+            return self.noise
+        share = (float(np.mean(self.payoffs)) - low) / (high - low)
+        rare = min(share, 1 - share)
+        p = min(max((estimate - low) / (high - low), rare / 2), 1 - rare / 2)
+        return max(self.noise, p * (1 - p) / 2 * (high - low) ** 2)
 
     def learn(self, user: Hashable, item: Hashable, features: Features, context: Features, y: float) -> None:
         self.t += 1
+        self.payoffs.append(y)
+        if self.t == 1:
+            self.origin = y
+        y -= self.origin
+        self.blocks.add(item, context, self.variance or 1)
         listed = self.list_effects(user, item, features, context)
         by_kind: dict[str, list[float]] = {}
         for key, x in listed:
             by_kind.setdefault(key[0], []).append(x * x)
+            self.touched[key[0]] = self.touched.get(key[0], 0) + 1
             if key not in self.precision:
+                self.members[key[0]] = self.members.get(key[0], 0) + 1
                 self.precision[key] = self.pull[key] = 0.0
                 if self.free:
                     self.order[self.free.pop()] = key
@@ -76,20 +123,47 @@ class NaiveSparseHierarchical:
             length = sum(squares) / math.sqrt(len(squares))
             if not length:
                 continue
-            self.v0.setdefault(kind, self.START / length)
+            self.v0.setdefault(kind, self.start(kind) * (self.variance or 1) / length)
             self.lengths.setdefault(kind, []).append(length)
         found = [(key, *self.posterior(key), x) for key, x in listed]
-        s = sum(v * x * x for _, _, v, x in found)
-        error = y - sum(w * x for _, w, _, x in found)
+        mean, more = self.blocks.view(item, context)
+        rest = y - sum(w * x for _, w, _, x in found)
+        noise = self.noise_at(self.origin + y - rest + mean)
+        blur = sum(v * x * x for _, _, v, x in found) + noise
+        s, error = blur - noise + more, rest - mean
         for key, w, v, x in found:
-            w += v * x * error / (s + self.noise)
-            v -= (v * x) ** 2 / (s + self.noise)
+            w += v * x * error / (s + noise)
+            v -= (v * x) ** 2 / (s + noise)
             self.precision[key] = 1 / v - 1 / self.v0[key[0]]
             self.pull[key] = w / v
-        share = self.noise / (s + self.noise)
+        share = noise / (s + noise)
         self.residuals[0] += (error * share) ** 2 + s * share
         self.residuals[1] += 1
+        before = self.variance
         self.visit(self.VISITS * len(listed))
+        varied = len(set(self.payoffs)) > 1
+        if varied and (not before or self.t in (2, 4, 8, 16)):
+            self.rescale()
+        if self.blocks.covers(item):
+            self.blocks.learn(item, context, rest, blur, before or 1)
+        if self.variance != before and (self.t <= 16 or not before):
+            self.blocks.rescale(self.variance, self.variance / (before or 1))
+
+    def start(self, kind: str) -> float:
+        return 4.0 if kind == "population" else self.START
+
+    def rescale(self) -> None:
+        """Set the payoffs' variance and origin; what was learned keeps its weight."""
+        ratio = float(np.var(self.payoffs)) / (self.variance or 1)
+        self.variance = float(np.var(self.payoffs))
+        self.noise, self.residuals[0] = self.noise * ratio, self.residuals[0] * ratio
+        self.v0 = {kind: v * ratio for kind, v in self.v0.items()}
+        self.squares = {kind: w * ratio for kind, w in self.squares.items()}
+        self.precision = {key: p / ratio for key, p in self.precision.items()}
+        self.pull = {key: p / ratio for key, p in self.pull.items()}
+        _, v = self.posterior(("population",))
+        self.pull[("population",)] -= (float(np.mean(self.payoffs)) - self.origin) / v
+        self.origin = float(np.mean(self.payoffs))
 
     def visit(self, most: int) -> None:
         for key in self.order[self.cursor : self.cursor + most]:
@@ -98,12 +172,13 @@ class NaiveSparseHierarchical:
                 self.squares[key[0]] = self.squares.get(key[0], 0.0) + w * w
                 self.freedom[key[0]] = self.freedom.get(key[0], 0.0) + 1 - v / self.v0[key[0]]
         self.cursor = min(len(self.order), self.cursor + most)
-        if self.cursor == len(self.order) and self.t >= self.fitted * self.GROWTH:
+        if self.cursor == len(self.order) and self.t >= self.fitted * self.GROWTH and self.variance:
+            self.variance = float(np.var(self.payoffs))
             for kind, lengths in self.lengths.items():
-                start = self.START / np.mean(lengths)
+                start = self.start(kind) * self.variance / np.mean(lengths)
                 above = self.WEAK * start + self.squares.get(kind, 0.0)
                 self.v0[kind] = float(above / (self.WEAK + self.freedom.get(kind, 0.0)))
-            self.noise = max(self.residuals[0] / self.residuals[1], 1e-3)
+            self.noise = max(self.residuals[0] / self.residuals[1], self.LEAST * self.variance)
             self.residuals = [part * self.MEMORY for part in self.residuals]
             self.squares, self.freedom, self.cursor, self.fitted = {}, {}, 0, self.t
 
@@ -121,3 +196,92 @@ class NaiveSparseHierarchical:
         """Return places in the order of their effects' first sight, which a dictionary keeps."""
         rank = {key: i for i, key in enumerate(self.precision)}
         return sorted(places, key=lambda e: rank[self.order[e]])
+
+
+class NaiveBlocks:
+    """Weights of each id over a constant and the context features, by inverting matrices each time."""
+
+    START, WEAK, GROWTH, UNEQUAL = 0.25, 5, 1.15, 3
+
+    def __init__(self) -> None:
+        self.names: dict[str, int] = {}
+        self.paid: dict[Hashable, list[tuple[dict[str, float], float, float]]] = {}  # context, payoff, noise
+        self.contexts: list[dict[str, float]] = []
+        self.constant = self.context = self.START
+        self.prior = np.eye(1)
+        self.fitted = 0
+
+    def covers(self, item: Hashable) -> bool:
+        return item is not None and bool(self.names)
+
+    def add(self, item: Hashable, context: Features, variance: float) -> None:
+        if item is None or not (context or self.names):
+            return
+        new = [name for name in context if name not in self.names]
+        for name in new:
+            self.names[name] = 1 + len(self.names)
+        if new:
+            self.fit(variance, learn=False)
+        self.paid.setdefault(item, [])
+
+    def x(self, context: Features) -> Any:
+        found = np.zeros(1 + len(self.names))
+        found[0] = 1
+        for name, value in context.items():
+            if name in self.names:
+                found[self.names[name]] = value
+        return found
+
+    def posterior(self, item: Hashable) -> tuple[Any, Any]:
+        precision, pull = np.linalg.inv(self.prior), np.zeros(len(self.prior))
+        for context, y, noise in self.paid.get(item, []):
+            precision = precision + np.outer(self.x(context), self.x(context)) / noise
+            pull = pull + self.x(context) * y / noise
+        spread = np.linalg.inv(precision)
+        return spread @ pull, spread
+
+    def view(self, item: Hashable, context: Features) -> tuple[float, float]:
+        if not self.covers(item):
+            return 0.0, 0.0
+        mean, spread = self.posterior(item)
+        x = self.x(context)
+        return float(mean @ x), float(x @ spread @ x)
+
+    def learn(self, item: Hashable, context: Features, y: float, noise: float, variance: float) -> None:
+        self.contexts.append(dict(context))
+        self.paid[item].append((dict(context), y, noise))
+        if len(self.contexts) >= self.fitted * self.GROWTH:
+            self.fit(variance)
+
+    def rescale(self, variance: float, ratio: float) -> None:
+        self.paid = {item: [(c, y, noise * ratio) for c, y, noise in own] for item, own in self.paid.items()}
+        self.constant, self.context = self.constant * ratio, self.context * ratio
+        self.prior = self.prior * ratio
+        self.fit(variance)
+
+    def fit(self, variance: float, learn: bool = True) -> None:
+        seen = np.array([self.x(context)[1:] for context in self.contexts]).reshape(-1, len(self.names))
+        centre = seen.mean(axis=0) if len(seen) else np.zeros(len(self.names))
+        spread = seen.std(axis=0) if len(seen) else np.zeros(len(self.names))
+        spread[[len(set(column)) <= 1 for column in seen.T]] = 0.0
+        middle = np.median(spread[spread > 0]) if (spread > 0).any() else 1.0
+        spread[spread == 0] = middle
+        counted = np.clip(spread, middle / self.UNEQUAL, middle * self.UNEQUAL)
+        relative = (counted / spread) ** 2 / (counted @ counted)
+        turn = np.eye(1 + len(self.names))
+        turn[0, 1:] = -centre
+        back = np.linalg.inv(turn)
+        if self.paid and learn:
+            found = [self.posterior(item) for item in self.paid]
+            means = np.array([back[:, : len(m)] @ m for m, _ in found]).reshape(len(found), -1)
+            doubts = np.array([np.diag(back @ s @ back.T) for _, s in found]).reshape(len(found), -1)
+            weak = self.WEAK * self.START * variance
+            free = np.clip(1 - doubts[:, 0] / self.constant, 0, 1).sum()
+            self.constant = ((means[:, 0] ** 2).sum() + weak) / (free + self.WEAK)
+            free = np.clip(1 - doubts[:, 1:] / (self.context * relative), 0, 1).sum()
+            self.context = ((means[:, 1:] ** 2 / relative).sum() + weak) / (free + self.WEAK)
+        if not self.paid:
+            self.constant = self.context = self.START * variance
+        self.prior = turn @ np.diag([self.constant, *(self.context * relative)]) @ turn.T
+        if learn:
+            self.fitted = len(self.contexts)

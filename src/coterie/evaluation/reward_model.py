@@ -13,7 +13,6 @@ rewards gets a slope near 0, and then every action has the mean reward. Records 
 π is the logged probability, so the line is one for all actions and not for those that the log prefers.
 """
 
-import math
 from typing import final
 
 import numpy as np
@@ -37,7 +36,7 @@ class RewardModel:
     def __init__(self, span: Span, records: int) -> None:
         self.span = span
         slots = min(PER_RECORD * max(records, 64), MOST_SLOTS)
-        self.policy = SparseHierarchical(slots=slots, explore=0.0, gap=math.inf, floor=0.0)
+        self.policy = SparseHierarchical(slots=slots, explore=0.0, floor=0.0)
         self.calibration = Calibration()
         self._said = np.zeros(0)  # of the last record
 

@@ -12,20 +12,18 @@
 | user × id, user × feature | the same for this user |
 | user × context × id | of the action for this user in this context; with at most 16 context features |
 
-A kind without influence gets a small variance, so its effects stay near 0; one with much influence is learned fast.
-`models/hierarchy/effects.py` has the formulas. The cost of a decision grows with the number of features and crosses,
-not with the number of users.
+An action's weights over the context features have a full covariance (a block per id, for up to 128 context
+features); all other effects have a variance each. A kind without influence gets a small variance, so its effects stay
+near 0; one with much influence is learned fast. `models/hierarchy/effects.py` and `blocks.py` have the formulas. The
+cost of a decision grows with the number of features and crosses, not with the number of users.
 
-Choices are drawn: with score = estimate + explore·sd and t payoffs learned, a candidate that is not the best has
-
-    p = 1 / (candidates + gap·√(1 + t)·(best score − score))
-
-and the best has the rest (inverse gap weighting: Abe & Long 1999, Foster & Rakhlin 2020, there with the estimate
-alone). All are mixed with a share `floor` of uniform choices, so that no propensity is too small for off-policy
-evaluation.
+Exploration is for what all users can learn together: with vp the variance of the effects that all users share, the
+score is the estimate + explore·√vp, and the choice is drawn by the probability that a score is the largest if each is
+uncertain by ½·explore·√vp. What only this user's payoffs teach is not explored. All probabilities are mixed with a
+share `floor` of uniform choices, so that no propensity is too small for off-policy evaluation. Draws spread while
+payoffs are late, so decisions that wait for theirs need no count.
 """
 
-import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -67,7 +65,7 @@ class SparseHierarchical(Policy):
     are vectors, whose features get the names f0, f1, …
 
     `slots` is how many effects the table holds. In a full table, effects that are unchanged for long are removed.
-    `explore`, `gap` and `floor` set how choices are drawn; `explore=0, gap=inf, floor=0` takes the best estimate.
+    `explore` and `floor` set how choices are drawn; `explore=0, floor=0` takes the best estimate.
     `drop` clears all effects of this user alone; what all users learned from the user's payoffs stays.
     Raises ParameterError if a number is out of range, or if both `one_hot` and `n_features` are given.
 
@@ -89,9 +87,8 @@ class SparseHierarchical(Policy):
     n_features: int | None = None
     one_hot: bool = False
     slots: int = 1 << 22
-    explore: float = 0.5
-    gap: float = 30.0
-    floor: float = 0.02
+    explore: float = 1.0
+    floor: float = 0.01
     seed: Seed = 0
 
     def __post_init__(self) -> None:
@@ -106,7 +103,6 @@ class SparseHierarchical(Policy):
         if self.slots > MOST_SLOTS:
             raise ParameterError(f"slots is {self.slots!r}, expected at most {MOST_SLOTS}")
         self.explore = check_number("explore", self.explore)
-        self.gap = self.gap if self.gap == math.inf else check_number("gap", self.gap)
         self.floor = check_share("floor", self.floor)
         self.rng: np.random.Generator = make_rng(self.seed)
         self.effects = Effects(self.slots)
@@ -119,8 +115,8 @@ class SparseHierarchical(Policy):
 
     def score(self, user: Hashable, encoded: Encoded, shown: Any, floor: float | None = None) -> Decision:
         """Return scores and probabilities, without a draw; `floor` replaces the policy's own."""
-        settings = Settings(self.explore, self.gap, self.floor if floor is None else floor)
-        scored = self.effects.score(user, encoded, settings, self.learned)
+        settings = Settings(self.explore, self.floor if floor is None else floor)
+        scored = self.effects.score(user, encoded, settings)
         estimate, width, population, action, context, own, score, chances = scored
         parts = {"population": population, "action": action, "context": context, "user": own}
         return Decision(user, shown, score, chances, estimate=estimate, width=width, parts=parts)
@@ -144,8 +140,8 @@ class SparseHierarchical(Policy):
             return run_one_by_one(self, batch)
         candidates, payoffs, served = read_batch(batch)
         checked = Batch(names_of(batch.users), candidates, self.read(batch.items), payoffs, served)
-        settings = Settings(self.explore, self.gap, self.floor)
-        certain = candidates.shape[1] == 1 or (self.gap == math.inf and self.floor == 0)
+        settings = Settings(self.explore, self.floor)
+        certain = candidates.shape[1] == 1 or self.explore == self.floor == 0
         draws = np.zeros(len(candidates)) if certain else self.rng.random(len(candidates))
         outcome = self.effects.play(checked, draws, settings, self.learned)
         self.learned += int(outcome.kept.sum())

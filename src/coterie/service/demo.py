@@ -31,10 +31,13 @@ class Crowd:
         items = self._rng.sample(ITEMS, 6)
         return f"visitor-{number:03d}", [Action(item) for item in items]
 
+    def chance(self, user: str, item: str) -> float:
+        """Return the probability of a click."""
+        return self.tastes[int(user.rsplit("-", 1)[1]) % KINDS][ITEMS.index(item)]
+
     def clicks(self, user: str, item: str) -> bool:
         """Return whether the visitor clicks."""
-        kind = int(user.rsplit("-", 1)[1]) % KINDS
-        return self._rng.random() < self.tastes[kind][ITEMS.index(item)]
+        return self._rng.random() < self.chance(user, item)
 
 
 async def live(coordinator: Coordinator, rate: float = 40.0, seed: int = 0) -> None:

@@ -46,9 +46,8 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     parameters: dict[str, Any] = {}  # for the policy's constructor, besides the kind of context
     dimensions: Annotated[int, Meta(ge=2, le=1024)] = 32  # of the vectors that features are hashed into
     exploration: Share = 0.02  # the share of decisions with a uniform choice; 0 always shows the best
-    # How the other decisions are made. gaps: an action is shown the more rarely the further it is behind the best, if
-    # the policy gives probabilities; epsilon, and with every other policy: the best is shown.
-    explore: Literal["gaps", "epsilon"] = "gaps"
+    # How the other decisions are made. policy: by the policy's own probabilities; epsilon: the best is shown.
+    explore: Literal["policy", "epsilon"] = "policy"
     wait: Annotated[float, Meta(ge=0.001, le=2_592_000)] = 600.0  # seconds until a reward must have come
     default_reward: Payoff = 0.0  # learned if none came in time
     aggregation: Aggregation = "earliest"

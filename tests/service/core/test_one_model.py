@@ -107,13 +107,13 @@ def test_chances_are_true_add_up_and_keep_the_floor() -> None:
     chances = {candidate.id: candidate.probability for candidate in ranking}
     assert sum(chances.values()) == pytest.approx(1)
     assert min(chances.values()) >= 0.1 / 3
-    assert chances["a"] > chances["b"] > chances["c"]
+    assert chances["a"] > chances["b"] >= chances["c"]
     for k, name in enumerate("abc"):
         often = sum(record.choice == k for record in records) / len(records)
         assert often == pytest.approx(chances[name], abs=0.03)
     for record in records:
         assert record.probability == chances[record.actions[record.choice]]
-        assert record.shown == ("" if record.choice == record.best else "explored")
+        assert record.shown == "explored" or (record.shown == "" and record.choice == record.best)
     excluded = ranking_of(decide(made, ask("without", actions="abc", excluded=frozenset("a"))))
     assert excluded.ranking[-1].probability == 0.0
     assert sum(candidate.probability for candidate in excluded.ranking) == pytest.approx(1)
@@ -213,6 +213,11 @@ def test_an_event_tells_what_mattered_by_name(tmp_path: Path) -> None:
             "context": [{"device": {"mobile": True}}],
             "actions": [{"id": "a", "features": [{"tone": "calm"}]}, {"id": "b"}],
         }
+        other = {"user": "bob", "actions": [{"id": "c"}], "context": [{"device": {"tablet": True}}]}
+        client.post("/v1/rank", json={**other, "eventId": "other"})
+        client.post(
+            "/v1/events/other/reward", json={"value": 0}
+        )  # without other payoffs, 1 would say nothing
         for k in range(6):
             client.post("/v1/rank", json={**body, "eventId": f"e{k}"})
             client.post(f"/v1/events/e{k}/reward", json={"value": 1})
@@ -232,6 +237,8 @@ def test_an_event_tells_what_mattered_by_name(tmp_path: Path) -> None:
 
 def test_a_scrubbed_record_names_nothing() -> None:
     made = bandit()
+    decide(made, Question("e0", "bob", [Action("b")], [{"weather": "cold"}]))
+    made.reward("e0", 0.0, START)
     record = decide(made, Question("e", "ann", [Action("a", [{"city": "Rome"}])], [{"street": "Via Appia"}]))
     made.reward("e", 1.0, START)
     again = decide(made, Question("e2", "ann", [Action("a", [{"city": "Rome"}])], [{"street": "Via Appia"}]))

@@ -83,26 +83,26 @@ def test_what_is_better_with_confidence_is_applied_and_said(
         assert "no policy is better with confidence; the current one stays" in caplog.text
         assert await schedule.optimise_if_due(coordinator, made) is None  # not yet again
         clock.turn(24 * HOUR)
-        said["better"] = "sharper choices"
+        said["better"] = "less exploration"
         job = await schedule.optimise_if_due(coordinator, made)
         assert job is not None
         found = await done(made, job)
-        assert (found.retained, found.applied) == (False, "sharper choices")
-        assert coordinator.bandit.config == Config(parameters={"gap": 100.0})
-        assert "sparse-hierarchical {'gap': 100.0} was applied. In words." in caplog.text
+        assert (found.retained, found.applied) == (False, "less exploration")
+        assert coordinator.bandit.config == Config(parameters={"explore": 0.5})
+        assert "sparse-hierarchical {'explore': 0.5} was applied. In words." in caplog.text
 
     with caplog.at_level(logging.INFO, "coterie.service"):
         optimising(tmp_path / "log.db", work, optimise_days=1.0)
 
 
 def test_a_policy_that_was_changed_meanwhile_stays(tmp_path: Path, said: dict[str, Any]) -> None:
-    said["better"] = "sharper choices"
+    said["better"] = "less exploration"
 
     async def work(coordinator: Coordinator, made: job_queue.Evaluations, clock: Clock) -> None:
         await coordinator.configure(Config(parameters={"explore": 0.1}))
         policies = (
             EvaluatedPolicy("current", "sparse-hierarchical", {}, "current"),
-            EvaluatedPolicy("sharper choices", "sparse-hierarchical", {"gap": 100.0}, "search"),
+            EvaluatedPolicy("less exploration", "sparse-hierarchical", {"explore": 0.5}, "search"),
         )
         job = await made.make(Job("one", "evaluation", "one", 0, START + 1, START, policies, automatic=True))
         assert (await done(made, job)).retained
@@ -115,7 +115,7 @@ def test_a_manual_evaluation_applies_nothing(tmp_path: Path, said: dict[str, Any
     said["better"] = "mine"
 
     async def work(coordinator: Coordinator, made: job_queue.Evaluations, clock: Clock) -> None:
-        policies = (EvaluatedPolicy("mine", "sparse-hierarchical", {"gap": 100.0}),)
+        policies = (EvaluatedPolicy("mine", "sparse-hierarchical", {"explore": 0.5}),)
         job = await made.make(Job("one", "evaluation", "one", 0, START + 1, START, policies))
         assert (await done(made, job)).applied is None
         assert coordinator.bandit.config == Config()
@@ -165,9 +165,9 @@ def test_only_the_newest_automatic_ones_are_kept(tmp_path: Path, said: dict[str,
 
 
 def test_candidates_can_be_served_and_are_not_in_force() -> None:
-    for config in (Config(), Config(parameters={"gap": 100.0}), Config(policy="linucb")):
+    for config in (Config(), Config(parameters={"explore": 0.5}), Config(policy="linucb")):
         found = candidates(config)
-        assert len(found) == 6
+        assert len(found) == 5
         assert all((one.policy, one.parameters) != (config.policy, config.parameters) for one in found)
-        assert len({one.name for one in found}) == 6
+        assert len({one.name for one in found}) == 5
         assert msgspec.json.decode(msgspec.json.encode(found), type=list[EvaluatedPolicy]) == found

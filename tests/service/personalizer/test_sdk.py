@@ -239,7 +239,7 @@ def test_configurations_are_read_and_changed(admin: Any) -> None:
     admin.update_service_configuration(first)
     policy = admin.get_policy()
     assert policy["name"] == "sparse-hierarchical"
-    assert policy["arguments"].startswith("--slots 4194304 --explore 0.5 --gap 30.0")
+    assert policy["arguments"].startswith("--slots 4194304 --explore 1.0 --floor 0.01")
     changed = admin.update_policy({"name": "cab", "arguments": "--alpha 0.3"})
     assert changed["arguments"].startswith("--alpha 0.3 --gamma 0.2 --thompson false")
     assert admin.update_policy(changed) == changed  # what is shown can be sent

@@ -36,9 +36,9 @@ VW = {
     "slow": "--cb_explore_adf --epsilon 0.02 -l 0.1 -q UA",
 }
 EXPLORING = {
-    "gaps 0.02": Config(),
-    "gaps 0.05": Config(exploration=0.05),
-    "gaps 0.1": Config(exploration=0.1),
+    "policy 0.02": Config(),
+    "policy 0.05": Config(exploration=0.05),
+    "policy 0.1": Config(exploration=0.1),
     "epsilon 0.02": Config(explore="epsilon"),
     "epsilon 0.05": Config(explore="epsilon", exploration=0.05),
     "epsilon 0.1": Config(explore="epsilon", exploration=0.1),

@@ -7,9 +7,11 @@ several. So a payoff costs only its number of features and crosses. One payoff y
 
     s = Σ v_j x_j²,   w_j += v_j x_j (y − ŷ)/(s + σ²),   v_j −= (v_j x_j)²/(s + σ²)
 
-v₀ of each kind and σ² are fitted to the payoffs as they arrive, a few effects at a time.
+An action with an id in a context is an exception: its weights over the context features have a full covariance
+(`blocks.py`). v₀ of each kind and σ² are fitted to the payoffs as they arrive, a few effects at a time.
 """
 
+import copy
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, NamedTuple, final
 
@@ -21,16 +23,17 @@ from coterie.errors import FileError, NumberError
 from coterie.models._kernels.hierarchy import effect_keys, effect_table
 from coterie.models._kernels.hierarchy import effects as kernel
 from coterie.models._kernels.hierarchy.effect_keys import KINDS
-from coterie.models._kernels.hierarchy.effects import Settings, Variances, pick
+from coterie.models._kernels.hierarchy.effects import Settings, Variances
 from coterie.models.batches import TOO_LARGE, Batch, Outcome, outcome_of
 from coterie.models.encoded import Encoded
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
+from coterie.models.hierarchy.blocks import ContextBlocks
 from coterie.models.hierarchy.effect_parts import COLUMNS, Pieces, UserNumbers, join_numbers, split
 from coterie.models.parts import Parts
 from coterie.models.ranges import MOST_LEARNED
 from coterie.models.rows.chunks import Chunk
 
-__all__ = ["NAMES", "EffectPart", "Effects", "Settings", "pick"]
+__all__ = ["NAMES", "EffectPart", "Effects", "Settings"]
 
 
 NAMES = (
@@ -56,9 +59,11 @@ class Effects:
 
     def __init__(self, slots: int) -> None:
         self.pieces = Pieces(slots)
-        self.figures = np.zeros((KINDS, 5))
+        self.figures = np.zeros((KINDS, 7))
         self.figures[:, kernel.VARIANCE] = kernel.START
-        self.noise = np.array([kernel.START_NOISE, kernel.WEAK * kernel.START_NOISE, kernel.WEAK])
+        self.noise = np.zeros(10)
+        self.noise[:3] = kernel.START_NOISE, kernel.WEAK * kernel.START_NOISE, kernel.WEAK
+        self.blocks = ContextBlocks()
         self.numbers = UserNumbers()
 
     @property
@@ -82,28 +87,51 @@ class Effects:
         """How many effects are known."""
         return int(self.table.counts[effect_table.USED] - self.table.counts[effect_table.FREED])
 
-    def score(self, user: Hashable, encoded: Encoded, settings: Settings, learned: int) -> Floats:
-        """Return the rows of SCORED, a column per candidate, after `learned` payoffs."""
-        scored, number = np.empty((len(SCORED), len(encoded))), self._number(user)
-        kernel.score_all(self.table, self.figures, encoded.hashed, number, settings, learned, scored)
+    def score(self, user: Hashable, encoded: Encoded, settings: Settings) -> Floats:
+        """Return the rows of SCORED, a column per candidate."""
+        scored, number, hashed = np.empty((len(SCORED), len(encoded))), self._number(user), encoded.hashed
+        blocked = self.blocks.find(hashed)
+        in_blocks = self.blocks.view(blocked, hashed.context_values)
+        in_blocks[:, 2] *= kernel.return_rate(self.blocks.often)
+        kernel.score_all(self.table, self._variances, hashed, number, blocked, in_blocks, settings, scored)
         return scored
 
     def largest(self, user: Hashable, encoded: Encoded, k: int, most: int) -> list[EffectPart]:
         """Return the largest parts of the estimate of candidate k, the largest first."""
+        hashed = encoded.hashed
+        blocked, number = self.blocks.find(hashed), self._number(user)
         kept, worth = np.zeros((most, 3), dtype=np.int64), np.zeros(most)
-        n = kernel.largest(self.table, self.figures, encoded.hashed, k, self._number(user), kept, worth)
-        first = int(encoded.hashed.starts[k])
-        return [
+        n = kernel.largest(self.table, self.figures, hashed, k, number, blocked, kept, worth)
+        first, origin = int(hashed.starts[k]), float(self.noise[kernel.ORIGIN])
+        found = [
             EffectPart(NAMES[kind], a - first if a >= 0 else -1, c, value)
             for (kind, a, c), value in zip(kept[:n].tolist(), worth[:n].tolist(), strict=True)
         ]
+        found = [
+            part._replace(value=part.value + origin) if part.kind == "population" else part for part in found
+        ] or [EffectPart("population", -1, -1, origin)]
+        found += [
+            EffectPart(NAMES[effect_keys.ID if c < 0 else effect_keys.CONTEXT_ID], 0, c, value)
+            for c, value in self.blocks.parts(blocked, k, hashed.context_values)
+        ]
+        return sorted(found, key=lambda part: -abs(part.value))[:most]
 
     def learn(self, user: Hashable, encoded: Encoded, payoff: float, now: int) -> None:
         """Learn a payoff; `now` counts payoffs, including this one. Raises NumberError if a number gets too large."""
-        number = self.numbers.users.get(user, self.numbers.next)
-        if not kernel.learn(self.table, self._variances, encoded.hashed, number, payoff, now):
+        number, hashed = self.numbers.users.get(user, self.numbers.next), encoded.hashed
+        before, variances = float(self.noise[kernel.SCALE]), self._variances
+        blocks = self.blocks if self.blocks.knows(hashed) else copy.deepcopy(self.blocks)
+        blocked = blocks.find_to_learn(hashed, before or 1.0)
+        in_block = blocks.view(blocked, hashed.context_values)[0]
+        done, rest, blur = kernel.learn(self.table, variances, hashed, number, payoff, now, blocked, in_block)
+        if not done:
             raise NumberError(f"the payoff {payoff!r} of user {user!r} cannot be learned: {TOO_LARGE}")
         self.add(user)
+        self.blocks, after = blocks, float(self.noise[kernel.SCALE])
+        if blocked.which[0] >= 0:
+            blocks.learn(blocked, hashed.context_values, rest, blur, before or 1.0)
+        if after != before and (now <= kernel.EARLY or not before):
+            blocks.rescale(after, after / (before or 1.0))
 
     def play(self, batch: Batch, draws: Floats, settings: Settings, learned: int) -> Outcome:
         """Play a checked batch of encoded items; `draws` are uniform in [0, 1), one per round."""
@@ -152,7 +180,7 @@ class Effects:
 
     def _fixed(self) -> Tensors:
         arrays = {"counts": self.table.counts, "figures": self.figures, "noise": self.noise}
-        return {name: array.copy() for name, array in arrays.items()}
+        return {name: array.copy() for name, array in arrays.items()} | self.blocks.tensors()
 
     def restore_parts(self, head: Tensors, parts: Mapping[str, Iterable[bytes]]) -> None:
         """Restore what `head` and `parts` returned, and begin to record what changes."""
@@ -175,7 +203,7 @@ class Effects:
         }
         free = take(tensors, "free", "i", (freed,))
         users, numbers = unpack_ids(tensors, "users"), take(tensors, "numbers", "i", (None,))
-        figures, noise = take(tensors, "figures", "f", (KINDS, 5)), take(tensors, "noise", "f", (3,))
+        figures, noise = take(tensors, "figures", "f", (KINDS, 7)), take(tensors, "noise", "f", (10,))
         if n > slots:
             raise FileError(f"the model file has {n} effects, expected at most {slots} (slots)")
         kinds, owners, nexts = columns["kinds"], columns["owners"], columns["nexts"]
@@ -198,12 +226,14 @@ class Effects:
             and (figures[:, [kernel.VARIANCE, kernel.LENGTH, kernel.TIMES]] <= MOST_LEARNED).all()
             and ((figures[:, kernel.LENGTH] > 0) == (figures[:, kernel.TIMES] > 0)).all()
             and (noise[[kernel.NOISE, kernel.NOISE_TIMES]] > 0).all()
-            and (noise[kernel.NOISE] <= MOST_LEARNED)
-            and (noise >= 0).all()
+            and (np.abs(noise) <= MOST_LEARNED).all()
+            and (np.delete(noise, [kernel.MEAN, kernel.ORIGIN, kernel.LOW, kernel.HIGH]) >= 0).all()
+            and noise[kernel.LOW] <= noise[kernel.MEAN] <= noise[kernel.HIGH]
+            and (noise[kernel.SCALE] == 0 or noise[kernel.LOW] < noise[kernel.HIGH])
         )
         if not sound or not _chained(kinds, owners, nexts):
             raise FileError("the effects in the model file contradict each other")
-        fresh = Effects(slots)
+        blocks, fresh = ContextBlocks.restored(tensors), Effects(slots)
         for name, column in columns.items():
             getattr(fresh.table, name)[:n] = column
         fresh.table.free[:freed], fresh.table.counts[:] = free, counts
@@ -214,6 +244,7 @@ class Effects:
         self.numbers = UserNumbers((users[k], int(numbers[k])) for k in order.tolist())
         self.numbers.next = int(numbers[-1])
         self.pieces, self.figures, self.noise = fresh.pieces, figures.copy(), noise.copy()
+        self.blocks = blocks
 
 
 def _within(places: NDArray[Any], n: int) -> bool:

@@ -132,7 +132,7 @@ def _own_choices(decision: Decision, policy: Policy, config: Config) -> tuple[fl
     if policy.name == "random":
         return 1.0, False
     certain = decision.probability[decision.choice] == 1
-    return config.exploration, not certain and config.explore == "gaps" and config.exploration > 0
+    return config.exploration, not certain and config.explore == "policy" and config.exploration > 0
 
 
 def _explore(

@@ -11,10 +11,9 @@ from coterie.service.settings import Config
 
 TRIED: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("sparse-hierarchical", "sparse-hierarchical", {}),
-    ("less optimism", "sparse-hierarchical", {"explore": 0.0}),
-    ("more optimism", "sparse-hierarchical", {"explore": 1.0}),
-    ("sharper choices", "sparse-hierarchical", {"gap": 100.0}),
-    ("softer choices", "sparse-hierarchical", {"gap": 10.0}),
+    ("no optimism", "sparse-hierarchical", {"explore": 0.0}),
+    ("less exploration", "sparse-hierarchical", {"explore": 0.5}),
+    ("more exploration", "sparse-hierarchical", {"explore": 2.0}),
     ("hierarchical", "hierarchical", {}),
     ("linucb", "linucb", {}),
 )

@@ -1,6 +1,5 @@
 """Policies as the service runs them: with its exploration, and separate models for ids and for features."""
 
-import math
 from typing import Any, final
 
 import msgspec
@@ -24,14 +23,11 @@ class ServedPolicy:
     def __init__(self, config: Config, records: int) -> None:
         self.exploration = 1.0 if config.policy == "random" else config.exploration
         self.ignored = "" if config.ignored is UNSET else config.ignored
-        self.mixes = True  # whether the service's exploration is added here, not by the policy
+        self.draws = config.explore == "policy" and config.exploration > 0  # else the best is shown
         given: dict[str, Any] = dict(config.parameters)
         if config.policy == "sparse-hierarchical":
-            self.mixes = False
-            given["floor"] = config.exploration
+            given["floor"] = 0.0
             given["slots"] = min(given.get("slots", 1 << 22), max(PER_RECORD * records, 4096))
-            if config.explore == "epsilon" or not config.exploration:
-                given["gap"] = math.inf  # always the best action, except for the uniform share
         used = msgspec.structs.replace(config, parameters=given)
         self.learners = {kind: Learner(make_policy(used, kind)) for kind in possible(used)}
 
@@ -63,7 +59,9 @@ class ServedPolicy:
         if learner is None:  # the policy cannot use such actions, and the service would refuse them
             return np.full(n, 1 / n)
         likely = learner.probabilities(t, one, encoded)
-        return (1 - self.exploration) * likely + self.exploration / n if self.mixes else likely
+        if not self.draws:
+            likely = np.eye(n)[likely.argmax()]
+        return (1 - self.exploration) * likely + self.exploration / n
 
     def learn(self, one: Interaction, encoded: Encoded) -> None:
         """Learn what the logged action earned."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.arrays import Bools, Floats, Ints
+from coterie.models._kernels.hierarchy.blocks import Blocked
 from coterie.models._kernels.jit import jit
 from coterie.models.ranges import TINY
 
@@ -94,12 +95,12 @@ def product(x: float, y: float) -> float:
 
 
 @jit
-def list_effects(candidates: HashedItems, k: int, user: int, listed: Listed) -> int:
-    """Write all effects of candidate k for a user, and return how many."""
+def list_effects(candidates: HashedItems, k: int, user: int, listed: Listed, blocked: Blocked) -> int:
+    """Write all effects of candidate k for a user, but for those in its block, and return how many."""
     keys, values, kinds, places = listed
     context, context_values, starts, features, feature_values, has_id = candidates
     own = user_key(user)
-    n_context = context.shape[0]
+    n_context, block = context.shape[0], blocked.which[k] >= 0
     keys[0], values[0], kinds[0] = feature_key(POPULATION, np.uint64(0)), 1.0, POPULATION
     keys[1], values[1], kinds[1] = own, 1.0, USER
     places[0, 0] = places[0, 1] = places[1, 0] = places[1, 1] = -1
@@ -108,15 +109,18 @@ def list_effects(candidates: HashedItems, k: int, user: int, listed: Listed) -> 
         is_id = has_id[k] and a == starts[k]
         feature, x = features[a], feature_values[a]
         kind = ID if is_id else FEATURE
-        keys[m], values[m], kinds[m] = feature_key(kind, feature), x, kind
-        places[m, 0], places[m, 1] = a, -1
-        m += 1
+        if not (is_id and block):
+            keys[m], values[m], kinds[m] = feature_key(kind, feature), x, kind
+            places[m, 0], places[m, 1] = a, -1
+            m += 1
         kind = USER_ID if is_id else USER_FEATURE
         keys[m], values[m], kinds[m] = cross_key(kind, own, feature), x, kind
         places[m, 0], places[m, 1] = a, -1
         m += 1
         kind = CONTEXT_ID if is_id else CONTEXT_FEATURE
         for c in range(n_context):
+            if is_id and block and blocked.places[c] >= 0:
+                continue
             keys[m], kinds[m] = cross_key(kind, context[c], feature), kind
             values[m] = product(x, context_values[c])
             places[m, 0], places[m, 1] = a, c

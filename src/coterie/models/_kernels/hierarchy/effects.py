@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from coterie.arrays import Floats, Ints
+from coterie.models._kernels.hierarchy.blocks import Blocked
 from coterie.models._kernels.hierarchy.effect_keys import (
     CONTEXT_FEATURE,
     CONTEXT_ID,
@@ -18,6 +19,7 @@ from coterie.models._kernels.hierarchy.effect_keys import (
     USER_ID,
     HashedItems,
     Listed,
+    feature_key,
     list_effects,
     make_list,
 )
@@ -31,23 +33,32 @@ from coterie.models._kernels.hierarchy.effect_table import (
     mark_changed,
 )
 from coterie.models._kernels.jit import at_once, jit, step
-from coterie.models._kernels.probability import first_best
+from coterie.models._kernels.probability import pick, write_probability_of_best
 from coterie.models._kernels.rounds import REFUSED, Rounds
 from coterie.models._kernels.rows.game import People, join
 from coterie.models.ranges import MOST_LEARNED
 
 # Columns of `figures`, which has one row per kind.
-VARIANCE, SQUARES, FREEDOM, LENGTH, TIMES = 0, 1, 2, 3, 4
-# Elements of `noise`.
-NOISE, NOISE_SUM, NOISE_TIMES = 0, 1, 2
+VARIANCE, SQUARES, FREEDOM, LENGTH, TIMES, TOUCHED, MEMBERS = 0, 1, 2, 3, 4, 5, 6
+# Elements of `noise`: the noise and its sums; the mean of the payoffs and their sum of squares around it; the
+# payoffs' variance in use, 0 while all are equal; the payoff that counts as 0; the smallest and the largest payoff;
+# and 1 if there was another one between them.
+NOISE, NOISE_SUM, NOISE_TIMES, MEAN, SQUARED, SCALE, ORIGIN, LOW, HIGH, BETWEEN = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
 
-START = 0.03  # the prior variance that a kind adds to the payoff, before anything is learned
-START_NOISE = 0.1
-WEAK = 20.0  # these starting values count as so many observations
-LEAST_NOISE = 1e-3
+# Shares of the variance of payoffs.
+START = 0.15  # the prior variance that a kind adds to the payoff, before anything is learned
+START_POPULATION = 4.0  # the same of the population's effect: it takes up the mean
+START_NOISE = 0.5
+LEAST_NOISE = 5e-3
+WEAK = 5.0  # these starting values count as so many observations
+EARLY = 16  # up to this number of payoffs, all that was learned gets their new scale at 1, 2, 4, … payoffs
 GROWTH = 1.05  # the variances are fitted again when the number of payoffs has grown by this factor
 MEMORY = 0.9  # the factor of the sum of residuals at each fit: the noise falls as the model learns
+# An effect that rarely comes back is not worth exploring: with r payoffs per effect of its kind, its variance counts
+# r/(r + RARE) in bonus and width.
+RARE = 8.0
 VISITS = 8  # effects added to the sums of the next fit, per effect of a payoff
+LEAST_SQUARED = 1e-24  # payoffs whose squares around their mean add up to less count as equal
 MOST_ERROR = 1e35  # no features in range give a larger one
 MOST_LEFT = 100.0  # payoffs are at most 1; a larger squared residual must not hide all others in the noise
 MOST_SQUARE = 1e80  # of a weight, in the sums of a fit
@@ -56,26 +67,45 @@ MOST_SQUARE = 1e80  # of a weight, in the sums of a fit
 class Variances(NamedTuple):
     """The fitted prior variance of each kind of effect, the fitted noise, and the sums of the next fit."""
 
-    figures: Floats  # (KINDS, 5)
-    noise: Floats  # (3,)
+    figures: Floats  # (KINDS, 7)
+    noise: Floats  # (10,)
 
 
 class Settings(NamedTuple):
     """How choices are drawn: see `SparseHierarchical`."""
 
     explore: float
-    gap: float
     floor: float
 
 
 @jit
+def return_rate(often: float) -> float:
+    """Return how much of an uncertainty is worth exploring, with so many payoffs per effect."""
+    return often / (often + RARE)
+
+
+@jit
 def sum_effects(
-    table: Table, figures: Floats, candidates: HashedItems, user: int, listed: Listed, found: Floats
+    table: Table,
+    figures: Floats,
+    candidates: HashedItems,
+    user: int,
+    listed: Listed,
+    blocked: Blocked,
+    found: Floats,
 ) -> None:
-    """Write a row per candidate: the sum of w·x for each kind, and the sum of v·x² in column 0."""
+    """Write a row per candidate: the sum of w·x for each kind, and in column 0 the variance that is worth exploring.
+
+    It is the sum of v·x² over the kinds that all users share, without the population's effect, which all candidates
+    have. What only this user's payoffs teach is of no use for others.
+    """
     keys, values, kinds, _ = listed
+    again = np.ones(KINDS)
+    for kind in range(1, KINDS):
+        if figures[kind, MEMBERS] > 0.0:
+            again[kind] = return_rate(figures[kind, TOUCHED] / figures[kind, MEMBERS])
     for k in range(found.shape[0]):
-        m = list_effects(candidates, k, user, listed)
+        m = list_effects(candidates, k, user, listed, blocked)
         found[k, :] = 0.0
         for j in range(m):
             kind, x = kinds[j], values[j]
@@ -84,7 +114,8 @@ def sum_effects(
             if e >= 0:
                 v = 1.0 / (1.0 / v + table.precision[e])
                 found[k, kind] += table.pull[e] * v * x
-            found[k, 0] += v * x * x
+            if ID <= kind < USER_ID:
+                found[k, 0] += again[kind] * v * x * x
 
 
 @jit
@@ -97,17 +128,10 @@ def sum_kinds(row: Floats) -> float:
 
 
 @jit
-def probabilities(score: Floats, settings: Settings, learned: int, chances: Floats) -> None:
-    """Write the probabilities: 1/(candidates + γ·gap), the rest for the best, mixed with a uniform floor."""
-    gamma, floor = settings.gap * np.sqrt(learned + 1.0), settings.floor
-    n, first, highest = score.shape[0], first_best(score), score.max()
-    left = 1.0
-    for k in range(n):
-        if k != first:
-            # With an infinite γ only the best has a chance, also among ties.
-            chances[k] = 0.0 if np.isinf(gamma) else 1.0 / (n + gamma * max(highest - score[k], 0.0))
-            left -= chances[k]
-    chances[first] = left
+def probabilities(score: Floats, sd: Floats, floor: float, chances: Floats) -> None:
+    """Write the probability that each score is the largest, if each has half of `sd`, mixed with a uniform floor."""
+    n = score.shape[0]
+    write_probability_of_best(score, 0.5 * sd, chances, np.empty(n))
     for k in range(n):
         chances[k] = (1.0 - floor) * chances[k] + floor / n
 
@@ -115,19 +139,24 @@ def probabilities(score: Floats, settings: Settings, learned: int, chances: Floa
 @step
 def score_all(
     table: Table,
-    figures: Floats,
+    fit: Variances,
     candidates: HashedItems,
     user: int,
+    blocked: Blocked,
+    in_blocks: Floats,
     settings: Settings,
-    learned: int,
     scored: Floats,
 ) -> None:
-    """Write the rows of SCORED, a column per candidate."""
+    """Write the rows of SCORED, a column per candidate. `in_blocks` is what `view_blocks` wrote."""
     n = scored.shape[1]
     found = np.empty((n, KINDS))
-    sum_effects(table, figures, candidates, user, make_list(candidates), found)
+    sum_effects(table, fit.figures, candidates, user, make_list(candidates), blocked, found)
     for k in range(n):
         row = found[k]
+        row[POPULATION] += fit.noise[ORIGIN]
+        row[ID] += in_blocks[k, 0]
+        row[CONTEXT_ID] += in_blocks[k, 1]
+        row[0] += in_blocks[k, 2]
         scored[2, k] = row[POPULATION]
         scored[3, k] = row[ID] + row[FEATURE]
         scored[4, k] = row[CONTEXT_ID] + row[CONTEXT_FEATURE]
@@ -135,46 +164,80 @@ def score_all(
         scored[0, k] = sum_kinds(row)
         scored[1, k] = settings.explore * np.sqrt(row[0])
         scored[6, k] = scored[0, k] + scored[1, k]
-    probabilities(scored[6], settings, learned, scored[7])
+    probabilities(scored[6], scored[1], settings.floor, scored[7])
 
 
 @jit
-def pick(chances: Floats, draw: float) -> int:
-    """Return the candidate drawn by `draw`, a uniform number in [0, 1)."""
-    reached = 0.0
-    for k in range(chances.shape[0] - 1):
-        reached += chances[k]
-        if draw < reached:
-            return k
-    return int(chances.shape[0]) - 1
+def payoff_variance(noise: Floats) -> float:
+    """Return the variance of payoffs, 1 while all are equal."""
+    return float(noise[SCALE]) if noise[SCALE] > 0.0 else 1.0
+
+
+@jit
+def noise_at(noise: Floats, estimate: float) -> float:
+    """Return the noise of a payoff with this estimate.
+
+    Where payoffs have two values, such as clicks, it is at least half of p·(1 − p), where p is the probability of the
+    larger one: without clicks for a while, the fitted noise is too small. p is at least half of the share of the
+    rarer payoff, because an estimate near 0 or 1 is uncertain.
+    """
+    wide = noise[HIGH] - noise[LOW]
+    if noise[SCALE] == 0.0 or noise[BETWEEN] > 0.0:
+        return float(noise[NOISE])
+    share = (noise[MEAN] - noise[LOW]) / wide
+    least = 0.5 * min(share, 1.0 - share)
+    p = min(max((estimate - noise[LOW]) / wide, least), 1.0 - least)
+    return float(max(noise[NOISE], 0.5 * p * (1.0 - p) * wide * wide))
 
 
 @step
-def learn(table: Table, fit: Variances, candidates: HashedItems, user: int, payoff: float, now: int) -> bool:
+def learn(
+    table: Table,
+    fit: Variances,
+    candidates: HashedItems,
+    user: int,
+    payoff: float,
+    now: int,
+    blocked: Blocked,
+    in_block: Floats,
+) -> tuple[bool, float, float]:
     """Learn the payoff of the first candidate; `now` is the number of this payoff, from 1.
 
-    Returns False, and changes nothing, if the result would be out of range.
+    `in_block` is what `view_blocks` wrote. Returns whether it was learned, and for the block the payoff minus all
+    other effects, and its noise. If a result would be out of range, nothing is changed.
     """
-    return learn_in(table, fit, candidates, user, payoff, now, make_list(candidates))
+    return learn_in(table, fit, candidates, user, payoff, now, make_list(candidates), blocked, in_block)
 
 
 @jit
 def learn_in(
-    table: Table, fit: Variances, candidates: HashedItems, user: int, payoff: float, now: int, listed: Listed
-) -> bool:
+    table: Table,
+    fit: Variances,
+    candidates: HashedItems,
+    user: int,
+    payoff: float,
+    now: int,
+    listed: Listed,
+    blocked: Blocked,
+    in_block: Floats,
+) -> tuple[bool, float, float]:
     """The same, with room for the list of effects."""
     figures, noise = fit
     keys, values, kinds, places = listed
-    m = list_effects(candidates, 0, user, listed)
-    if not stays_in_range(table, fit, listed, m, payoff):
-        return False
-    add_lengths(figures, listed, m)
+    m = list_effects(candidates, 0, user, listed, blocked)
+    if not stays_in_range(table, fit, listed, m, payoff, in_block):
+        return False, 0.0, 0.0
+    observe(noise, payoff, now)
+    payoff -= noise[ORIGIN]
+    add_lengths(figures, payoff_variance(noise), listed, m)
     head, kept = -1, 0
     for j in range(m):
         e = -1 if kinds[j] >= USER_ID and head < 0 else find_or_add(table, keys[j], kinds[j], head, now)
         if kinds[j] == USER:
             head = e
         if e >= 0:
+            figures[kinds[j], TOUCHED] += 1.0
+            figures[kinds[j], MEMBERS] += 1.0 if table.precision[e] == 0.0 else 0.0
             mark_changed(table, e)
             table.touched[e] = now
             places[kept, 0], values[kept], kinds[kept] = e, values[j], kinds[j]
@@ -185,28 +248,36 @@ def learn_in(
         v = 1.0 / (1.0 / figures[kinds[j], VARIANCE] + table.precision[e])
         estimate += table.pull[e] * v * x
         spread += v * x * x
-    total, error = spread + noise[NOISE], payoff - estimate
+    own = noise_at(noise, noise[ORIGIN] + estimate + in_block[0] + in_block[1])
+    rest, blur = payoff - estimate, spread + own
+    spread += in_block[2]
+    total, error = spread + own, rest - in_block[0] - in_block[1]
     for j in range(kept):
         e, x = places[j, 0], values[j]
         v = 1.0 / (1.0 / figures[kinds[j], VARIANCE] + table.precision[e])
         # For one effect, the uncertainty of all others is part of the noise.
-        others = max(total - v * x * x, noise[NOISE])
+        others = max(total - v * x * x, own)
         table.pull[e] += x * (error + table.pull[e] * v * x) / others
         table.precision[e] += x * x / others
-    after = error * noise[NOISE] / total
-    noise[NOISE_SUM] += min(after * after, MOST_LEFT) + spread * noise[NOISE] / total
+    after = error * own / total
+    noise[NOISE_SUM] += min(after * after, MOST_LEFT) + spread * own / total
     noise[NOISE_TIMES] += 1.0
     add_to_fit(table, figures, VISITS * m)
-    if table.counts[CURSOR] >= table.counts[USED] and now >= table.counts[REFIT] * GROWTH:
+    due = table.counts[CURSOR] >= table.counts[USED] and now >= table.counts[REFIT] * GROWTH
+    if due and noise[SCALE] > 0.0:  # payoffs that are all equal say nothing about variances
         refit(table, fit, now)
-    return True
+    if noise[SQUARED] > LEAST_SQUARED and (noise[SCALE] == 0.0 or (now <= EARLY and now & (now - 1) == 0)):
+        rescale(table, fit, noise[SQUARED] / now)
+    return True, rest, blur
 
 
 @jit
-def stays_in_range(table: Table, fit: Variances, listed: Listed, m: int, payoff: float) -> bool:
+def stays_in_range(
+    table: Table, fit: Variances, listed: Listed, m: int, payoff: float, in_block: Floats
+) -> bool:
     """Return whether all numbers are finite and at most MOST_LEARNED after learning a payoff."""
     figures, noise = fit[0].copy(), fit[1]
-    add_lengths(figures, listed, m)
+    add_lengths(figures, payoff_variance(noise), listed, m)
     for kind in range(1, KINDS):
         if not (1.0 / MOST_LEARNED <= figures[kind, VARIANCE] <= MOST_LEARNED):
             return False
@@ -222,14 +293,16 @@ def stays_in_range(table: Table, fit: Variances, listed: Listed, m: int, payoff:
         else:
             v = figures[listed.kinds[j], VARIANCE]
         spread += v * x * x
-    total, error = spread + noise[NOISE], payoff - estimate
-    if not (abs(error) <= MOST_ERROR and total <= MOST_LEARNED * MOST_LEARNED):
+    rest = payoff - noise[ORIGIN] - estimate
+    own = noise_at(noise, noise[ORIGIN] + estimate + in_block[0] + in_block[1])
+    total, error = spread + in_block[2] + own, rest - in_block[0] - in_block[1]
+    if not (abs(error) <= MOST_ERROR and abs(rest) <= MOST_ERROR and total <= MOST_LEARNED * MOST_LEARNED):
         return False
     for j in range(m):
         e, x = listed.places[j, 0], listed.values[j]
         pull, precision = (table.pull[e], table.precision[e]) if e >= 0 else (0.0, 0.0)
         v = 1.0 / (1.0 / figures[listed.kinds[j], VARIANCE] + precision)
-        others = max(total - v * x * x, noise[NOISE])
+        others = max(total - v * x * x, own)
         if not abs(pull + x * (error + pull * v * x) / others) <= MOST_LEARNED:
             return False
         if not precision + x * x / others <= MOST_LEARNED:
@@ -238,7 +311,50 @@ def stays_in_range(table: Table, fit: Variances, listed: Listed, m: int, payoff:
 
 
 @jit
-def add_lengths(figures: Floats, listed: Listed, m: int) -> None:
+def observe(noise: Floats, payoff: float, now: int) -> None:
+    """Update the mean and the squares of payoffs (Welford) and their range; the first payoff is the origin."""
+    if now == 1:
+        noise[MEAN] = noise[ORIGIN] = noise[LOW] = noise[HIGH] = payoff
+    elif payoff < noise[LOW] or payoff > noise[HIGH]:
+        noise[BETWEEN] = 1.0 if noise[LOW] < noise[HIGH] else 0.0
+        noise[LOW], noise[HIGH] = min(payoff, noise[LOW]), max(payoff, noise[HIGH])
+    elif noise[LOW] < payoff < noise[HIGH]:
+        noise[BETWEEN] = 1.0
+    off = payoff - noise[MEAN]
+    noise[MEAN] += off / now
+    noise[SQUARED] += off * (payoff - noise[MEAN])
+
+
+@jit
+def rescale(table: Table, fit: Variances, variance: float) -> None:
+    """Set the variance and the origin of payoffs. What was learned keeps its weight, and predictions stay."""
+    figures, noise = fit
+    ratio = variance / (noise[SCALE] if noise[SCALE] > 0.0 else 1.0)
+    noise[SCALE] = variance
+    noise[NOISE] *= ratio
+    noise[NOISE_SUM] *= ratio
+    for kind in range(KINDS):
+        figures[kind, VARIANCE] *= ratio
+        figures[kind, SQUARES] *= ratio
+    for e in range(table.counts[USED]):
+        mark_changed(table, e)
+        table.precision[e] /= ratio
+        table.pull[e] /= ratio
+    e = find(table, feature_key(POPULATION, np.uint64(0)))
+    if e >= 0:
+        v = 1.0 / (1.0 / figures[POPULATION, VARIANCE] + table.precision[e])
+        table.pull[e] -= (noise[MEAN] - noise[ORIGIN]) / v
+        noise[ORIGIN] = noise[MEAN]
+
+
+@jit
+def start_of(kind: int) -> float:
+    """Return the prior variance of a kind before anything is learned, as a share of the payoffs'."""
+    return START_POPULATION if kind == POPULATION else START
+
+
+@jit
+def add_lengths(figures: Floats, variance: float, listed: Listed, m: int) -> None:
     """Add the length of each kind's values. A kind's first variance is chosen by its length."""
     squares, often = np.zeros(KINDS), np.zeros(KINDS)
     for j in range(m):
@@ -249,7 +365,7 @@ def add_lengths(figures: Floats, listed: Listed, m: int) -> None:
             # Several effects together explain more than one: START grows with the root of their number.
             length = squares[kind] / np.sqrt(often[kind])
             if figures[kind, TIMES] == 0.0:
-                figures[kind, VARIANCE] = START / length
+                figures[kind, VARIANCE] = start_of(kind) * variance / length
             figures[kind, LENGTH] += length
             figures[kind, TIMES] += 1.0
 
@@ -277,13 +393,16 @@ def refit(table: Table, fit: Variances, now: int) -> None:
     EM's v₀ ← mean of w² + v has the same fixed point, and takes many more steps.
     """
     figures, noise = fit
+    variance = noise[SCALE] = noise[SQUARED] / now
     for kind in range(1, KINDS):
         if figures[kind, TIMES] > 0:
-            start = START * figures[kind, TIMES] / figures[kind, LENGTH]
+            start = start_of(kind) * variance * figures[kind, TIMES] / figures[kind, LENGTH]
             squares, freedom = WEAK * start + figures[kind, SQUARES], WEAK + figures[kind, FREEDOM]
             figures[kind, VARIANCE] = min(max(squares / freedom, 1.0 / MOST_LEARNED), MOST_LEARNED)
+        else:
+            figures[kind, VARIANCE] = START * variance
         figures[kind, SQUARES] = figures[kind, FREEDOM] = 0.0
-    noise[NOISE] = min(max(noise[NOISE_SUM] / noise[NOISE_TIMES], LEAST_NOISE), MOST_LEARNED)
+    noise[NOISE] = min(max(noise[NOISE_SUM] / noise[NOISE_TIMES], LEAST_NOISE * variance), MOST_LEARNED)
     noise[NOISE_SUM] *= MEMORY
     noise[NOISE_TIMES] *= MEMORY
     table.counts[CURSOR] = 0
@@ -292,7 +411,14 @@ def refit(table: Table, fit: Variances, now: int) -> None:
 
 @step
 def largest(
-    table: Table, figures: Floats, candidates: HashedItems, k: int, user: int, kept: Ints, worth: Floats
+    table: Table,
+    figures: Floats,
+    candidates: HashedItems,
+    k: int,
+    user: int,
+    blocked: Blocked,
+    kept: Ints,
+    worth: Floats,
 ) -> int:
     """Write the effects of candidate k with the largest |w·x|, without those that have no data; return how many.
 
@@ -300,7 +426,7 @@ def largest(
     """
     listed = make_list(candidates)
     keys, values, kinds, places = listed
-    m = list_effects(candidates, k, user, listed)
+    m = list_effects(candidates, k, user, listed, blocked)
     n = 0
     for j in range(m):
         e = find(table, keys[j])
@@ -340,20 +466,24 @@ def play(
     n = rounds.candidates.shape[1]
     listed = make_list(items)
     found = np.empty((1, KINDS))
-    score, chances = np.empty(n), np.empty(n)
+    score, sd, chances = np.empty(n), np.empty(n), np.empty(n)
+    blocked, in_block = Blocked(np.empty(0, np.int64), np.full(1, -1)), np.zeros(3)  # there is no context
     for t in range(len(rounds.who)):
         user, which = rounds.who[t], rounds.candidates[t]
         for i in range(n):
-            sum_effects(table, fit.figures, one_of(items, which[i]), people.row[user], listed, found)
-            score[i] = sum_kinds(found[0]) + settings.explore * np.sqrt(found[0, 0])
-        probabilities(score, settings, now, chances)
+            sum_effects(table, fit.figures, one_of(items, which[i]), people.row[user], listed, blocked, found)
+            sd[i] = settings.explore * np.sqrt(found[0, 0])
+            found[0, POPULATION] += fit.noise[ORIGIN]
+            score[i] = sum_kinds(found[0]) + sd[i]
+        probabilities(score, sd, settings.floor, chances)
         k = pick(chances, draws[t])
         rounds.choice[t], rounds.members[t] = k, 1
         if rounds.served[t] >= 0 and rounds.served[t] != k:
             continue
         row = people.row[user] if people.row[user] >= 0 else upcoming + people.joined[0]
         payoff = rounds.payoffs[t, 0 if rounds.served[t] >= 0 else k]
-        if not learn_in(table, fit, one_of(items, which[k]), row, payoff, now + 1, listed):
+        one = one_of(items, which[k])
+        if not learn_in(table, fit, one, row, payoff, now + 1, listed, blocked, in_block)[0]:
             rounds.updated[t] = REFUSED
             continue
         if people.row[user] < 0:
