@@ -164,18 +164,19 @@ def test_apprentice_mode_tells_how_often_it_agrees_and_what_it_would_earn() -> N
         made.reward(f"e{k}", float(rng.random() < 0.8), START)
     found = curve.point(made.statistics.total)
     assert found.agreement is not None
-    assert 0.9 < found.agreement <= 1
+    assert 0.85 < found.agreement <= 1
     assert found.would_earn == pytest.approx(0.8, abs=0.05)
     assert found.would_earn_interval is not None
     assert found.would_earn_interval.low < 0.8 < found.would_earn_interval.high
 
 
 def test_what_apprentice_mode_would_earn_is_unknown_where_it_disagrees() -> None:
-    """The baseline never pays, so the best guess is soon another action, of which nothing is seen."""
+    """The baseline is "b" in 4 of 5 decisions, which never pays, and else "a", which does and is the best guess."""
     made = bandit(mode="apprentice")
     for k in range(300):
-        decide(made, ask(f"e{k}", f"user-{k % 7}", "abc"))
-        made.reward(f"e{k}", 0.0, START)
+        baseline = "b" if k % 5 else "a"
+        decide(made, ask(f"e{k}", f"user-{k % 7}", "abc", baseline=baseline))
+        made.reward(f"e{k}", float(baseline == "a"), START)
     found = curve.point(made.statistics.total)
     assert found.agreement is not None
     assert found.agreement < 0.5

@@ -54,6 +54,8 @@ class Decision:
         The user's probability of each group, for policies with groups.
     choice
         The most probable candidate's position, the first of several.
+    guess
+        The position with the highest estimate less its width: the best as far as it is known, without exploration.
 
     >>> from coterie import CAB
     >>> told = CAB(one_hot=True, alpha=0.5).explain("ann", ["jazz", "news"])
@@ -102,6 +104,13 @@ class Decision:
         else:
             self.choice = int(probability.argmax())
             self.probability = probability
+
+    @property
+    def guess(self) -> int:
+        """The position with the highest estimate less its width, the first of several."""
+        if self.parts is None:
+            return first_best(self.near_estimate - self.near_width)
+        return first_best(self.estimate - self.width)
 
     @property
     def ranking(self) -> list[int]:

@@ -75,6 +75,8 @@ def decide(
     if config.mode == "online" and arm.name != "holdback" and not all_capped:
         exploration, own = _own_choices(decision, policy, config)
         choice, shown_by, chances = _explore(decision, own, exploration, chance, which)
+    if shown_by == "baseline":
+        best = decision.guess
     ranking = decision.ranking_with(choice)
     left = [k for k in range(len(ids)) if ids[k] in question.excluded] if question.excluded else []
     if shown_by == "baseline":
