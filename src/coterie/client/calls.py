@@ -13,7 +13,7 @@ from urllib.parse import quote
 from coterie.errors import MissingExtraError, NoAnswerError, ParameterError, ServiceError
 
 Features = Sequence[Mapping[str, Any]]
-Action = str | Mapping[str, Any]  # an id, or {"id": …, "features": […]}
+Action = str | Mapping[str, Any]  # an id, or {"id": …, "features": […], "cost": …}
 Outcome = Literal["applied", "duplicate", "late", "not_activated", "not_learned", "unknown_event", "not_sent"]
 PASSING = frozenset((408, 429, 500, 502, 503, 504))  # statuses after which it is worth trying again
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between two attempts
@@ -38,6 +38,8 @@ class Ranked:
         The actions that the user has seen as often as a frequency cap allows.
     all_capped
         True if these are all actions, so that the baseline was chosen.
+    unaffordable
+        The actions that cost more than what is left of the budget.
 
     >>> Ranked("3f2b8c6e", "jazz", {"jazz": 0.95, "news": 0.05}).chosen
     'jazz'
@@ -49,6 +51,7 @@ class Ranked:
     fallback: bool = False
     capped: tuple[str, ...] = ()
     all_capped: bool = False
+    unaffordable: tuple[str, ...] = ()
 
 
 Event = str | Ranked  # an event by its id, or by its decision
@@ -197,7 +200,8 @@ def ranked_of(told: Any) -> Ranked:
     """Return the decision in an answer."""
     chances = {one["id"]: float(one["probability"]) for one in told["ranking"]}
     capped, all_capped = tuple(told.get("capped", ())), told.get("allCapped", False)
-    return Ranked(told["eventId"], told["chosen"], chances, capped=capped, all_capped=all_capped)
+    over = tuple(told.get("unaffordable", ()))
+    return Ranked(told["eventId"], told["chosen"], chances, False, capped, all_capped, over)
 
 
 def _json(body: Mapping[str, Any]) -> bytes:

@@ -120,6 +120,7 @@ class Hierarchical(Policy):
         return Decision(
             user, contexts, score, chances, estimate=parts[:, :4].sum(axis=1), width=sd, members=members,
             near_estimate=parts[:, 0], near_width=np.sqrt(parts[:, 4]), parts=shown | {"sd": sd}, groups=groups,
+            spread=(score - parts[:, :4].sum(axis=1)) / 2,  # half of the bonus
         )  # fmt: skip
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:

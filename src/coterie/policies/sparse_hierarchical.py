@@ -119,7 +119,10 @@ class SparseHierarchical(Policy):
         scored = self.effects.score(user, encoded, settings)
         estimate, width, population, action, context, own, score, chances = scored
         parts = {"population": population, "action": action, "context": context, "user": own}
-        return Decision(user, shown, score, chances, estimate=estimate, width=width, parts=parts)
+        spread = (score - estimate) / 2  # half of the bonus
+        return Decision(
+            user, shown, score, chances, estimate=estimate, width=width, parts=parts, spread=spread
+        )
 
     def contributions(self, user: Hashable, contexts: Any, k: int, most: int = 8) -> list[EffectPart]:
         """Return the largest parts of candidate k's estimate, with kinds and positions of features."""

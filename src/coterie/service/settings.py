@@ -39,6 +39,14 @@ class Cap(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     action: str | None = None  # its id; None is each action by itself
 
 
+class Budget(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+    """What decisions may cost: on average each, per day of UTC, or in total within `days` from now."""
+
+    amount: Annotated[float, Meta(gt=0, le=1e12)]
+    per: Literal["decision", "day", "total"] = "decision"
+    days: Annotated[float, Meta(gt=0, le=36_500)] = 30.0  # for a total
+
+
 class Config(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     """What decisions and learning depend on. A change of it is a record in the log."""
 
@@ -64,6 +72,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     # The smallest relative difference of arms that matters; 0.05 unless it is set.
     smallest_lift: Annotated[float, Meta(gt=0, le=1)] | UnsetType = UNSET
     caps: Annotated[tuple[Cap, ...], Meta(max_length=1000)] | UnsetType = UNSET
+    budget: Budget | UnsetType = UNSET
     # First letters of objects of features, {"device": {…}}, that decisions leave out: --ignore of Vowpal Wabbit.
     ignored: Annotated[str, Meta(max_length=64)] | UnsetType = UNSET
     max_events: Count | UnsetType = UNSET  # has no effect; logs of earlier versions have it

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from coterie.service.core.encoding import KnownFeatures, encode_question
 from coterie.service.core.question import pack_features
 from coterie.service.http import known_actions as module
-from coterie.service.http.bodies import ActionBody, question_of
+from coterie.service.http.bodies import PricedAction, question_of
 from coterie.service.http.known_actions import KnownActions, known_actions
 from coterie.service.http.routes.decisions import RankBody, RewardBody
 from coterie.service.personalizer.bodies import RankIn, SlotsIn
@@ -30,7 +30,7 @@ BODY = {"user": "ann", "eventId": "e1", "context": [{"device": "phone"}], "actio
 
 def fresh(kind: type[Any] = RankBody) -> KnownActions[Any]:
     """Return what knows no action yet."""
-    made = known_actions(kind, ActionBody)
+    made = known_actions(kind)
     assert made is not None
     return made
 
@@ -97,7 +97,7 @@ def test_what_is_wrong_is_never_known(body: Any) -> None:
         assert known.decode(text(body)) is None
     assert known.decode(text({"user": "ann", "actions": [{"id": "a"}]})) in (
         None,
-        RankBody([ActionBody("a")], "ann"),
+        RankBody([PricedAction("a")], "ann"),
     )
 
 
@@ -122,7 +122,7 @@ def test_limits_count_known_and_unknown_features() -> None:
     body = text({"user": "ann", "actions": ACTIONS})
     while (found := known.decode(body)) is None:
         pass
-    mine = [*found.actions, ActionBody("new", [{"x": 1, "y": 2}])]
+    mine = [*found.actions, PricedAction("new", [{"x": 1, "y": 2}])]
     question = question_of("ann", mine, [{"z": 1}], [], "e", False, settings)
     assert question.work == (2 + 1) * (6 + 11)
     with pytest.raises(Problem, match="more than 12 features"):
@@ -130,9 +130,9 @@ def test_limits_count_known_and_unknown_features() -> None:
 
 
 def test_only_bodies_with_actions_have_a_short_way() -> None:
-    assert known_actions(RewardBody, ActionBody) is None
+    assert known_actions(RewardBody) is None
     for kind in (RankBody, RankIn, SlotsIn):
-        assert known_actions(kind, ActionBody) is not None
+        assert known_actions(kind) is not None
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

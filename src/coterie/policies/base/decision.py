@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from coterie.arrays import Floats
 from coterie.errors import NumberError
 from coterie.models.candidates import Candidates
-from coterie.models.probability import first_best
+from coterie.models.probability import first_best, probability_of_best
 from coterie.models.protocol import TIE, View
 
 
@@ -52,6 +52,8 @@ class Decision:
         The parts of the estimate, for policies that have them.
     groups
         The user's probability of each group, for policies with groups.
+    spread
+        The standard deviation of each score, if `probability` is that of being the largest score.
     choice
         The most probable candidate's position, the first of several.
     guess
@@ -82,6 +84,7 @@ class Decision:
         near_width: Floats | None = None,
         parts: Mapping[str, Floats] | None = None,
         groups: Floats | None = None,
+        spread: Floats | None = None,
     ) -> None:
         if not np.isfinite(score).all():
             k = int(np.argmin(np.isfinite(score)))
@@ -96,7 +99,7 @@ class Decision:
         self.members = np.ones(n, dtype=np.int64) if members is None else members
         self.near_estimate = self.estimate if near_estimate is None else near_estimate
         self.near_width = self.width if near_width is None else near_width
-        self.parts, self.groups = parts, groups
+        self.parts, self.groups, self.spread = parts, groups, spread
         if probability is None:
             self.choice: int = first_best(score)
             self.probability = np.zeros(n)
@@ -104,6 +107,26 @@ class Decision:
         else:
             self.choice = int(probability.argmax())
             self.probability = probability
+
+    def less(self, amounts: Floats) -> "Decision":
+        """Return the decision if each candidate's payoff were smaller by an amount, such as a price for its cost.
+
+        If the policy says how uncertain its scores are, the probability is that of being the largest; otherwise the
+        best is certain.
+
+        >>> two = Decision("ann", ["large", "small"], np.array([0.9, 0.8]), spread=np.array([0.1, 0.1]))
+        >>> two.less(np.array([0.2, 0.0])).probability.round(2).tolist()
+        [0.24, 0.76]
+        """
+        score, chances = self.score - amounts, None
+        if self.spread is not None and self.spread.max() > 0:
+            unit = self.spread.max()
+            chances = probability_of_best((score - score.max()) / unit, self.spread / unit)
+        return Decision(
+            self.user, self.contexts, score, chances, estimate=self.estimate, width=self.width,
+            members=self.members, near_estimate=self.near_estimate, near_width=self.near_width,
+            parts=self.parts, groups=self.groups, spread=self.spread,
+        )  # fmt: skip
 
     @property
     def guess(self) -> int:

@@ -209,12 +209,14 @@ class Coordinator:
             found.append(await self.decision(event))
         return found
 
-    async def reward(self, event: str, value: float, name: str | None = None) -> Outcome:
+    async def reward(
+        self, event: str, value: float, name: str | None = None, cost: float | None = None
+    ) -> Outcome:
         """Learn a reward, and return its outcome once that is durable."""
         found: Outcome = "unknown_event"
         for last in (False, True):
             done = await self.sequencer.write(
-                lambda: self.bandit.reward(event, value, self.clock(), name),
+                lambda: self.bandit.reward(event, value, self.clock(), name, cost),
                 long_to_learn(self.bandit, event),
                 alone=False,
             )

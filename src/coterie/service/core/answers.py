@@ -24,6 +24,7 @@ class Ranking(Struct, frozen=True, rename="camel", omit_defaults=True):
     ranking: list[Candidate]
     capped: list[str] = []  # left out because they reached a frequency cap
     all_capped: bool = False  # every action did, so the baseline was shown
+    unaffordable: list[str] = []  # left out because they cost more than is left of the budget
 
 
 def new_event_id() -> str:
@@ -54,4 +55,5 @@ def ranking_of(record: Rank) -> Ranking:
         ranking,
         [actions[k] for k in record.capped],
         record.choice in record.capped,
+        [actions[k] for k in record.unaffordable],
     )

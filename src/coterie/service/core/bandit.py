@@ -18,10 +18,11 @@ from coterie.data.logs.interactions import SHARED
 from coterie.errors import FileError
 from coterie.policies import Decision
 from coterie.policies.cab import Engine
+from coterie.service.core.budget import Spending, with_budget
 from coterie.service.core.caps import add_look, with_caps
 from coterie.service.core.deciding import decide, read_candidates
 from coterie.service.core.draft import Draft
-from coterie.service.core.events import Event, Outcome, Paid, State, deadline_of, new_event
+from coterie.service.core.events import Event, Outcome, Paid, State, cost_of, deadline_of, new_event
 from coterie.service.core.names import Names
 from coterie.service.core.policies import Policies, paid_for
 from coterie.service.core.policy_config import KINDS, Kind, check_config, same_model
@@ -98,6 +99,7 @@ class Bandit:
         self.next_user = 0
         self.statistics = Statistics()
         self.trial: Trial | None = None  # what each arm earned, while there are several
+        self.spending: Spending | None = None  # while there is a budget
         self.challenger: Bandit | None = None  # another model, which learns from the same records
         self.kept: dict[str, dict[str, bytes]] = {}  # where the parts of the last snapshot are; see snapshot
         self.user_names = Names()
@@ -158,14 +160,15 @@ class Bandit:
     def decide(self, question: Question, at: int) -> Rank:
         """Return a new decision, for `keep`; nothing changes."""
         at = max(at, self.now) if self.draft is None else self.draft.at
-        return self._decide(self._with_caps(question, at), question.digest(), at)[0]
+        asked = self._with_budget(self._with_caps(question, at), at)
+        return self._decide(asked, question.digest(), at)[0]
 
     def what_if(self, question: Question, caps: bool = True) -> tuple[Rank, Decision]:
         """Return what `rank` could decide now and why; nothing is recorded. Without `caps`, no frequency cap holds.
 
         The draw is another one, because nobody may find out beforehand what an event's id will draw.
         """
-        asked = self._with_caps(question, self.now) if caps else question
+        asked = self._with_budget(self._with_caps(question, self.now) if caps else question, self.now)
         return self._decide(asked, b"", self.now, secret=_derived(self.secret, "what-if"))
 
     def _decide(
@@ -200,6 +203,12 @@ class Bandit:
         user = self.users.get(number)
         return question if user is None else with_caps(question, user.looks, at - self.jumped, caps)
 
+    def _with_budget(self, question: Question, at: int) -> Question:
+        """Return the question with what a budget says."""
+        if self.spending is None or self.config.budget is UNSET:
+            return question
+        return with_budget(question, self.spending, at - self.jumped, self.config.budget)
+
     def _decider(self, question: Question) -> "tuple[Arm, Bandit]":
         """Return the arm of a decision, and whose policy decides in it."""
         if self.trial is None:
@@ -207,8 +216,13 @@ class Bandit:
         arm = assign(self.config, question.user, question.parent or question.event, self.trial.salt)
         return arm, self.challenger if arm.name == "challenger" and self.challenger is not None else self
 
-    def reward(self, event: str, value: float, at: int, name: str | None = None) -> Outcome:
-        """Learn a reward, or say why it was not learned; of a draft, `apply` has the last word."""
+    def reward(
+        self, event: str, value: float, at: int, name: str | None = None, cost: float | None = None
+    ) -> Outcome:
+        """Learn a reward, or say why it was not learned; of a draft, `apply` has the last word.
+
+        `cost` is what the decision really cost.
+        """
         at = self._at(at)
         found = self.find(event)
         if found is None:
@@ -216,7 +230,7 @@ class Bandit:
         self._once(event)
         outcome = self._outcome(found, name, at)
         applied: Outcome | None = self._emit(
-            Reward(at, event, value, outcome, name, found.position, found.user)
+            Reward(at, event, value, outcome, name, found.position, found.user, cost)
         )
         return applied or outcome
 
@@ -392,6 +406,8 @@ class Bandit:
     def _apply_rank(self, record: Rank) -> None:
         user = self._see(record.user, record.at)
         user.decisions += 1
+        if self.spending is not None and self.config.budget is not UNSET:
+            self.spending.add(cost_of(record), record.at - self.jumped, self.config.budget)
         if self.config.caps is not UNSET and self.config.caps:
             name = record.actions[record.choice]
             user.looks = add_look(user.looks, name, record.at - self.jumped, self.config.caps)
@@ -477,9 +493,18 @@ class Bandit:
             return outcome
         skipped = self.skipped
         self.remembered.add_reward(event, record.value, record.name)
+        if record.cost is not None:
+            self._correct_cost(event, record.cost, record.at)
         if self.config.aggregation == "earliest":
             self._settle(event, "rewarded", event.payoff("earliest"), record.at)
         return outcome if self.skipped == skipped else "not_learned"
+
+    def _correct_cost(self, event: Event, cost: float, at: int) -> None:
+        """Count what a decision really cost, if it was made under the present budget."""
+        spending, budget = self.spending, self.config.budget
+        if spending is not None and budget is not UNSET and event.at >= spending.since:
+            spending.correct(cost - event.cost, at - self.jumped, budget)
+        event.cost = cost
 
     def _apply_forget(self, record: Forget) -> None:
         self.remembered.drop_events_of(record.user)
@@ -493,6 +518,11 @@ class Bandit:
         if self.fixed is not None:
             new = alone(same_model(new, self.fixed))
         self.config, self.contract, self.secret = new, record.contract, record.secret
+        if new.budget is UNSET:
+            self.spending = None
+        elif self.spending is None or new.budget != old.budget:
+            price = 0.0 if self.spending is None else self.spending.price
+            self.spending = Spending(record.at - self.jumped, price=price)
         self._begin_trial(old, new, record)
         if same_model(old, new) == old:
             return
@@ -541,6 +571,8 @@ class Bandit:
         self.remembered.changed(event)
         updates = self._learn(event.user, event.paid, value, f"the payoff of event {event.id!r}")
         self.statistics.learned(at, event, value, updates)
+        if self.spending is not None:
+            self.spending.learn(value)
         user = self.users.get(event.user)
         if user is not None:
             self.remembered.touch_user(event.user)

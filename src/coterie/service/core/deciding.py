@@ -1,8 +1,11 @@
 """One decision: what the policy is asked, the choice with its exploration, and the record. Nothing is changed."""
 
+import math
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from coterie.arrays import Floats
 from coterie.models.features import hash_actions
@@ -66,6 +69,9 @@ def decide(
         decision = policy.score(user, contexts, contexts, floor=0.0)
     else:
         decision = policy.decide(user, contexts)
+    costs = np.array(question.costs)
+    if question.price > 0:
+        decision = decision.less(question.price * costs[open_to])
     best = decision.choice
     baseline = 0
     if question.baseline is not None:
@@ -74,7 +80,12 @@ def decide(
     all_capped = ids[open_to[0]] in question.capped
     if config.mode == "online" and arm.name != "holdback" and not all_capped:
         exploration, own = _own_choices(decision, policy, config)
-        choice, shown_by, chances = _explore(decision, own, exploration, chance, which)
+        if question.costs and question.share < math.inf:
+            choice, shown_by, chances = _explore_within(
+                decision, own, exploration, question.share, costs[open_to], which
+            )
+        else:
+            choice, shown_by, chances = _explore(decision, own, exploration, chance, which)
     if shown_by == "baseline":
         best = decision.guess
     ranking = decision.ranking_with(choice)
@@ -122,6 +133,11 @@ def decide(
         parts=parts,
         arm=arm.name,
         alone=arm.alone,
+        costs=costs.tobytes() if question.costs else None,
+        price=question.price,
+        unaffordable=tuple(k for k in range(len(ids)) if ids[k] in question.unaffordable)
+        if question.unaffordable
+        else (),
     )
     return record, decision
 
@@ -150,6 +166,21 @@ def _explore(
         return (int(which * n), "explored", None) if chance < uniform else (decision.choice, "", None)
     action = int(which * n) if chance < uniform else pick(decision.probability, which)
     chances = (1 - uniform) * decision.probability + uniform / n
+    return action, "" if action == decision.choice else "explored", chances
+
+
+def _explore_within(
+    decision: Decision, own: bool, uniform: float, share: float, costs: Floats, which: float
+) -> tuple[int, str, Floats]:
+    """Return the same under a budget: an action that costs c shares of it has a c-th of the uniform choices.
+
+    So exploration costs no more than its part of the budget, whatever an action costs.
+    """
+    n = len(costs)
+    kept = decision.probability if own else np.eye(1, n, decision.choice)[0]
+    explored = np.where(costs > share, share / np.where(costs > share, costs, 1.0), 1.0) * uniform / n
+    chances = (1 - explored.sum()) * kept + explored
+    action = pick(chances, which)
     return action, "" if action == decision.choice else "explored", chances
 
 

@@ -3,6 +3,7 @@
 import math
 from typing import Literal, NamedTuple
 
+import numpy as np
 from msgspec import Struct
 
 from coterie.service.core.records import Rank
@@ -50,6 +51,7 @@ class Event(Struct, gc=False, array_like=True):
     arm: Name = ""
     alone: bool = False  # whether the arm was drawn by the event
     agrees: bool | None = None  # whether the policy's best guess is what the application would have shown
+    cost: float = 0.0  # of the choice, as far as it is known
 
     @property
     def open(self) -> bool:
@@ -97,6 +99,11 @@ def deadline_of(record: Rank, wait: float) -> int:
     return record.at + math.ceil(wait * 1000)
 
 
+def cost_of(record: Rank) -> float:
+    """Return what the chosen action costs, as the request says."""
+    return 0.0 if record.costs is None else float(np.frombuffer(record.costs)[record.choice])
+
+
 def new_event(record: Rank, position: int, paid: Paid) -> Event:
     """Return the event of a decision at a position of the log."""
     return Event(
@@ -118,4 +125,5 @@ def new_event(record: Rank, position: int, paid: Paid) -> Event:
         arm=record.arm,
         alone=record.alone,
         agrees=record.best == record.baseline,
+        cost=cost_of(record),
     )

@@ -1,5 +1,6 @@
 """Questions: what a request asks to be decided."""
 
+import math
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
@@ -37,6 +38,12 @@ class Question(Struct, frozen=True):
     work: int = 0  # about how many crosses its features make
     fresh: bool = False  # whether the service made the event's id, so that it cannot be a retry
     capped: frozenset[str] = frozenset()  # actions that reached a frequency cap: see the module `caps`
+    costs: tuple[
+        float, ...
+    ] = ()  # of showing each action; none if all are 0. With a budget: see the module `budget`
+    unaffordable: frozenset[str] = frozenset()  # actions that cost more than is left of it
+    price: float = 0.0  # of cost, in payoffs
+    share: float = math.inf  # of the budget, for this decision
 
     def digest(self) -> bytes:
         """Return a hash that tells a retry from another request with the same event id."""
@@ -49,6 +56,7 @@ class Question(Struct, frozen=True):
             self.deferred,
             self.baseline,
             self.slot,
+            *((self.costs,) if self.costs else ()),
         )
         return blake2b(_canonical.encode(content), digest_size=16).digest()
 

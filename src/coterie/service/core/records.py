@@ -63,6 +63,9 @@ class Rank(Struct, frozen=True, tag="rank", omit_defaults=True):
     arm: Name = ""  # of a trial: "champion", "holdback" or "challenger"
     capped: tuple[int, ...] = ()  # reached a frequency cap; the choice is one of them only if all were
     alone: bool = False  # whether the arm was drawn by the event, because the request names no user
+    costs: bytes | None = None  # float64: what each action costs, as listed
+    price: float = 0.0  # of cost, in payoffs, that the choice was made with
+    unaffordable: tuple[int, ...] = ()  # cost more than what is left of a budget
     state: int = -1  # the position whose state it was decided from; -1 in logs of earlier versions
 
 
@@ -76,6 +79,7 @@ class Reward(Struct, frozen=True, tag="reward", omit_defaults=True):
     name: str | None = None  # the client's name for this reward, to tell a retry from a second reward
     decision: int = -1  # where the decision is in the log, and whose it is; not in logs of earlier versions
     user: int = -1
+    cost: float | None = None  # what the decision really cost
 
 
 class Activate(Struct, frozen=True, tag="activate", omit_defaults=True):

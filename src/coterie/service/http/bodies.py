@@ -4,9 +4,10 @@ Bodies are not decoded by Litestar, which would accept "1" for 1 and take twice 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from coterie.errors import ContextError
 from coterie.models.features import check_readable
@@ -33,10 +34,16 @@ class ActionBody(Action, frozen=True, forbid_unknown_fields=True, omit_defaults=
     features: Features | None = None
 
 
+class PricedAction(ActionBody, frozen=True):
+    """An action that may cost something."""
+
+    cost: Annotated[float, Meta(ge=0, le=1e12)] = 0.0  # of showing it, in any unit: that of the budget
+
+
 def decode_body(body: bytes, kind: type[T]) -> T:
     """Return a body as a `kind`; raises msgspec's errors, ValueError or RecursionError if it cannot be read."""
     if kind not in _decoders:
-        _decoders[kind] = msgspec.json.Decoder(kind), known_actions(kind, ActionBody)
+        _decoders[kind] = msgspec.json.Decoder(kind), known_actions(kind)
     decoder, short_way = _decoders[kind]
     if short_way is not None:
         known: T | None = short_way.decode(body)
@@ -75,6 +82,7 @@ def question_of(
     event: str | None,
     deferred: bool,
     settings: Settings,
+    costs: tuple[float, ...] = (),
 ) -> Question:
     """Check sizes and ids, and return the question to decide; without an event's id, it gets a new one."""
     check_actions(settings, actions, excluded)
@@ -86,7 +94,9 @@ def question_of(
         raise Problem(422, "same_action_twice", "two actions have the same id")
     fresh = event is None
     event = new_event_id() if event is None else event
-    return Question(event, user, actions, context, frozenset(excluded), deferred, work=work, fresh=fresh)
+    return Question(
+        event, user, actions, context, frozenset(excluded), deferred, work=work, fresh=fresh, costs=costs
+    )
 
 
 def check_groups(groups: Sequence[Sequence[Mapping[str, Any]]]) -> None:

@@ -101,9 +101,10 @@ def _field(info: msgspec.structs.FieldInfo) -> Any:
     return made(default=info.default, default_factory=info.default_factory, name=info.encode_name)
 
 
-def known_actions(kind: type[T], action: type[Any]) -> KnownActions[T] | None:
-    """Return what decodes bodies of a kind, if it is a struct with a list of actions."""
+def known_actions(kind: type[T]) -> KnownActions[T] | None:
+    """Return what decodes bodies of a kind, if it is a struct with a list of actions that are structs."""
     if "actions" not in getattr(kind, "__struct_fields__", ()):
         return None
     inside, *limits = get_args(get_type_hints(kind, include_extras=True)["actions"]) or (None,)
-    return KnownActions(kind, action, limits) if get_args(inside) == (action,) else None
+    (action,) = get_args(inside) or (None,)
+    return KnownActions(kind, action, limits) if hasattr(action, "__struct_fields__") else None

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.figures import exploring
@@ -57,7 +57,7 @@ class Metrics:
         self._commits.observe(seconds)
         self._records.inc(records)
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         """Yield the bandit's numbers; NaN is unknown."""
         coordinator = self.coordinator
         bandit = coordinator.bandit
@@ -117,6 +117,9 @@ class Metrics:
             ("coterie_baseline_agreement", "How often the best guess was the baseline's choice", agreed),
         ):
             yield GaugeMetricFamily(name, text, value)
+        if bandit.spending is not None:
+            yield CounterMetricFamily("coterie_spent", "Spent of the budget", bandit.spending.spent)
+            yield GaugeMetricFamily("coterie_price", "Price of cost, in payoffs", bandit.spending.price)
         arms = {} if bandit.trial is None else bandit.trial.arms
         for name, text, kind in (
             ("coterie_arm_users", "Users of a trial's arm with a payoff", "users"),

@@ -22,6 +22,7 @@ from coterie.models.parts import Parts
 from coterie.policies import Policy, SparseHierarchical
 from coterie.policies.cab import Engine
 from coterie.service.core.bandit import Bandit
+from coterie.service.core.budget import Spending
 from coterie.service.core.events import Event
 from coterie.service.core.policy_config import Kind
 from coterie.service.core.remembered import User
@@ -68,6 +69,7 @@ class State(Struct, frozen=True, omit_defaults=True):
     removed: tuple[int, int] = (0, 0)  # events that were removed before their wait had ended, and when
     jumped: int = 0  # how far the time of day has jumped so far, milliseconds
     trial: Trial | None = None
+    spending: Spending | None = None
     rival: "State | None" = None  # the challenger; its parts are among the others, under RIVAL
 
 
@@ -208,6 +210,7 @@ def _head(bandit: Bandit) -> tuple[State, dict[str, Parts]]:
         removed=(bandit.remembered.removed, bandit.remembered.removed_at),
         jumped=bandit.jumped,
         trial=None if bandit.trial is None else _copied(bandit.trial),
+        spending=None if bandit.spending is None else msgspec.structs.replace(bandit.spending),
         rival=rival,
     )
     return state, sources
@@ -282,6 +285,7 @@ def _restore(state: State, engine: Engine | None, find: pieces.Find | None) -> B
         parts = {source.removeprefix(f"{kind}."): read(source) for source in own_parts}
         _put_policy(bandit, kind, model, partial(_read_parts, model, parts))
     bandit.secret, bandit.trial, bandit.jumped = state.secret, state.trial, state.jumped
+    bandit.spending = state.spending
     if state.rival is not None:
         theirs = [name for name in state.parts if name.startswith(RIVAL)]
         own = {name.removeprefix(RIVAL): state.parts[name] for name in theirs}

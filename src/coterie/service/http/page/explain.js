@@ -21,7 +21,7 @@ function inParts(why, by) {
   ];
 }
 
-const shownLine = (why, by) => el("p", {}, "Shown: ", link("item", why.chosen), ` ${by}. `, why.best !== why.chosen ? ["The policy prefers ", link("item", why.best), ". "] : null, "The baseline is ", link("item", why.baseline), ". ", why.capped ? ["A frequency cap leaves out ", ...why.capped.flatMap((id, k) => [k ? ", " : "", link("item", id)]), ". "] : null, why.allCapped ? "That is every action, so the baseline is shown." : null);
+const shownLine = (why, by) => el("p", {}, "Shown: ", link("item", why.chosen), ` ${by}. `, why.best !== why.chosen ? ["The policy prefers ", link("item", why.best), ". "] : null, "The baseline is ", link("item", why.baseline), ". ", why.capped ? ["A frequency cap leaves out ", ...why.capped.flatMap((id, k) => [k ? ", " : "", link("item", id)]), ". "] : null, why.allCapped ? "That is every action, so the baseline is shown. " : null, why.unaffordable ? ["The budget leaves out ", ...why.unaffordable.flatMap((id, k) => [k ? ", " : "", link("item", id)]), ". "] : null, why.cost === undefined ? null : `It costs ${why.cost}; a cost of 1 counted as a payoff of −${why.price.toPrecision(3)}.`);
 
 function explanation(why) {
   const chance = Object.fromEntries(why.ranking.map((r) => [r.id, r.probability])), reasons = why.reasons || [];

@@ -73,6 +73,7 @@ export function overview(id, still) {
       figure("A uniform choice's", known(total.uniform), lift(total, "uniform")),
       figure("Decisions", count(total.decisions), `${count(now.waiting)} wait for a reward`),
       figure("Left to chance", total.entropy === null ? "–" : `${total.entropy.toFixed(2)} bits`, now.bestGuessChanges === null ? "a choice, on average" : `${percent(now.bestGuessChanges)} of the best guesses of the last hour changed`),
+      ...spent(now.budget),
       figure("Users", count(now.users), el("a", { href: "#/users" }, "see them")),
       figure("Items", count(now.items), el("a", { href: "#/items" }, "see them")));
     redraw(curve, ...payoffs(now.curve));
@@ -92,6 +93,17 @@ export function overview(id, still) {
   }
   return refresh;
 }
+
+// What was spent of a budget, beside what may be spent.
+function spent(budget) {
+  if (!budget) return [];
+  const each = budget.per === "decision";
+  const said = each ? budget.spent / Math.max(1, budget.decisions) : budget.spent;
+  const allowed = each ? `of ${amount(budget.amount)} a decision` : `${amount(budget.left)} left of ${amount(budget.amount)} ${budget.per === "day" ? "today" : "in total"}`;
+  return [figure("Spent", amount(said), [allowed, el("br"), `a cost of 1 counts as a payoff of −${amount(budget.price)}`])];
+}
+
+const amount = (number) => String(Number(number.toPrecision(3)));
 
 function payoffs(points) {
   if (!points.length) return [el("p", { class: "empty" }, "Nothing was learned in this time.")];

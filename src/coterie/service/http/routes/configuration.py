@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Struct
 
 from coterie.service.http.access import ADMIN, READ
 from coterie.service.http.bodies import read_counts
-from coterie.service.settings import Cap, Challenger, Config, Share
+from coterie.service.settings import Budget, Cap, Challenger, Config, Share
 from coterie.service.trial.lift import SMALLEST_LIFT
 
 _fields: list[Any] = [
@@ -21,10 +21,12 @@ _fields: list[Any] = [
 # What a configuration has only where it is set; these values are for "not set".
 ABSENT: dict[str, Any] = {"holdback": 0.0, "challenger": None, "ignored": "", "smallest_lift": SMALLEST_LIFT}
 ABSENT["caps"] = ()
+ABSENT["budget"] = None
 _fields += [("holdback", Share, ABSENT["holdback"]), ("challenger", Challenger | None, ABSENT["challenger"])]
 _fields += [("ignored", Annotated[str, Meta(max_length=64)], ABSENT["ignored"])]
 _fields += [("smallest_lift", Annotated[float, Meta(gt=0, le=1)], ABSENT["smallest_lift"])]
 _fields += [("caps", Annotated[tuple[Cap, ...], Meta(max_length=1000)], ABSENT["caps"])]
+_fields += [("budget", Budget | None, ABSENT["budget"])]
 # The same fields with names in camel case.
 ConfigBody: Any = msgspec.defstruct(
     "ConfigBody", _fields, rename="camel", forbid_unknown_fields=True, frozen=True

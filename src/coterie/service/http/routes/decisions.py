@@ -11,11 +11,11 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from coterie.data.logs.interactions import SHARED
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.answers import Ranking, ranking_of
-from coterie.service.core.events import Outcome
+from coterie.service.core.events import Outcome, cost_of
 from coterie.service.core.question import Question
 from coterie.service.core.reasons import Contribution, contributions, rows_of
 from coterie.service.http.access import DECIDE, READ
-from coterie.service.http.bodies import ActionBody, Features, question_of, read
+from coterie.service.http.bodies import Features, PricedAction, question_of, read
 from coterie.service.http.limits import check_shape
 from coterie.service.ids import Id, PathId, decode_id
 
@@ -25,7 +25,7 @@ Part = float | UnsetType
 class RankBody(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
     """What to decide, and for whom."""
 
-    actions: Annotated[list[ActionBody], Meta(min_length=1, max_length=10_000)]
+    actions: Annotated[list[PricedAction], Meta(min_length=1, max_length=10_000)]
     user: Id | None = None  # None for a visitor who is not known
     context: Features = []
     excluded: list[str] = []
@@ -38,6 +38,7 @@ class RewardBody(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
     value: Annotated[float, Meta(ge=-1, le=1)]
     reward_id: Id | None = None  # distinguishes a retry from a second reward if several count
+    cost: Annotated[float, Meta(ge=0, le=1e12)] | None = None  # of the decision, in place of its action's
 
 
 class RewardAnswer(Struct, frozen=True, rename="camel"):
@@ -88,6 +89,9 @@ class EventAnswer(Struct, frozen=True, rename="camel"):
     contributions: list[Contribution] | UnsetType = UNSET  # the largest parts of the chosen action's estimate
     capped: list[str] | UnsetType = UNSET  # left out because they reached a frequency cap
     all_capped: bool | UnsetType = UNSET  # every action did, so the baseline was shown
+    unaffordable: list[str] | UnsetType = UNSET  # left out because they cost more than is left of the budget
+    cost: float | UnsetType = UNSET  # of the choice, where actions have one
+    price: float | UnsetType = UNSET  # of cost, in payoffs, that the choice was made with
     arm: str | UnsetType = UNSET  # in a trial: champion, holdback or challenger
 
 
@@ -99,6 +103,7 @@ def question_in(body: bytes, coordinator: Coordinator) -> Question:
     settings = coordinator.settings
     check_shape(settings, body)
     data = read(body, RankBody)
+    costs = tuple(action.cost for action in data.actions)
     return question_of(
         SHARED if data.user is None else data.user,
         data.actions,
@@ -107,6 +112,7 @@ def question_in(body: bytes, coordinator: Coordinator) -> Question:
         data.event_id,
         data.defer_activation,
         settings,
+        costs if any(costs) else (),
     )
 
 
@@ -125,7 +131,7 @@ async def reward(event_id: PathId, body: RawBody, state: State, scope: Scope) ->
     data = read(body, RewardBody)
     coordinator: Coordinator = state.coordinator
     event = decode_id(event_id)
-    outcome = await coordinator.reward(event, data.value, data.reward_id)
+    outcome = await coordinator.reward(event, data.value, data.reward_id, data.cost)
     state.metrics.rewards.labels(outcome).inc()
     scope["coterie.outcome"] = outcome  # type: ignore[typeddict-unknown-key]
     return RewardAnswer(event, outcome)
@@ -185,6 +191,9 @@ def explanation(
         contributions=UNSET if largest is None else largest,
         capped=answer.capped or UNSET,
         all_capped=answer.all_capped or UNSET,
+        unaffordable=answer.unaffordable or UNSET,
+        cost=UNSET if record.costs is None else cost_of(record),
+        price=UNSET if record.costs is None else record.price,
         arm=record.arm or UNSET,
     )
 

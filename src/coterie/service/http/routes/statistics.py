@@ -6,9 +6,10 @@ from typing import Annotated, Any
 from litestar import get
 from litestar.datastructures import State
 from litestar.params import QueryParameter
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core.bandit import Bandit
 from coterie.service.figures import curve
 from coterie.service.figures.curve import Point
 from coterie.service.figures.exploring import warnings
@@ -17,6 +18,17 @@ from coterie.service.figures.latest import Stretch, stretches
 from coterie.service.http.access import READ
 from coterie.service.http.routes.latest import LatestDecision, Limit, latest_answer, latest_of
 from coterie.service.trial.report import TrialReport, report
+
+
+class Spent(Struct, frozen=True, rename="camel"):
+    """What was spent of the budget since it is in force."""
+
+    amount: float
+    per: str
+    spent: float
+    left: float | None  # of the day or of the total
+    decisions: int
+    price: float  # of cost, in payoffs
 
 
 class Statistics(Struct, frozen=True, rename="camel"):
@@ -35,6 +47,7 @@ class Statistics(Struct, frozen=True, rename="camel"):
     total: Point
     curve: list[Point]
     trial: TrialReport | None  # while there is a holdback or a challenger
+    budget: Spent | None
     # That records of the log are damaged, that the loop stopped exploring, or that events were removed early.
     warning: str | None
     best_guess_changes: float | None  # the share of the last hour's best guesses that would be others now
@@ -83,12 +96,22 @@ async def statistics(state: State, minutes: Minutes = 60) -> Statistics:
         behind=coordinator.sequencer.behind,
         total=curve.point(bandit.statistics.total),
         trial=report(bandit.trial, bandit.config, bandit.now),
+        budget=spent(bandit, at),
         warning=" · ".join(filter(None, (coordinator.background.damage, *warnings(bandit)))) or None,
         best_guess_changes=coordinator.background.guess_changes,
         curve=await asyncio.to_thread(curve.curve, list(bandit.statistics.minutes), at, minutes),
         rank_latency=latency(families, "coterie_request_seconds", "/rank"),
         commit_latency=latency(families, "coterie_commit_seconds"),
     )
+
+
+def spent(bandit: Bandit, at: int) -> Spent | None:
+    """Return what was spent of the budget, if there is one."""
+    spending, budget = bandit.spending, bandit.config.budget
+    if spending is None or budget is UNSET:
+        return None
+    left = None if budget.per == "decision" else spending.left(budget, at - bandit.jumped)
+    return Spent(budget.amount, budget.per, spending.spent, left, spending.decisions, spending.price)
 
 
 @get("/v1/decisions", opt=READ, operation_id="latest_decisions")

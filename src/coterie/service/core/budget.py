@@ -1,0 +1,124 @@
+"""Budgets: what decisions cost, and the price of cost that keeps them within a budget.
+
+The choice is the best payoff − price · cost. The price moves after each decision, in steps that are proportional to
+how much more, or less, was spent than the decision's share of the budget: as a multiplier of Lagrange that is learned
+by gradient steps. A step is measured in standard deviations of the payoffs per share of the budget, so units of money
+and of payoffs do not matter. If less is worth spending than the budget allows, the price is 0.
+
+A budget per decision has the same share for each decision. What was spent above or below it is made up for later,
+but no more than SAVED shares of what was saved. The share of a budget per day (of UTC), or of a total over so many
+days, is what is left of it, divided by the decisions that the present rate brings until its end. Actions that cost
+more than what is left are left out before the policy is asked; if no action is left, the cheapest one stays.
+"""
+
+import math
+
+import msgspec
+from msgspec import Struct
+
+from coterie.service.core.question import Question
+from coterie.service.settings import Budget
+
+DAY = 86_400_000  # milliseconds
+RATE = 0.05  # of a step of the price
+MOST = 10.0  # shares above the budget that one decision counts as, in a step
+SAVED = 100.0  # shares
+RECENT = 100  # decisions that the rate of decisions is averaged over
+START, WEIGHT = 0.25, 4.0  # the standard deviation of payoffs before there are any, and as how many it counts
+
+
+class Spending(Struct):
+    """What was spent under a budget, and the price that follows from it. A function of the log."""
+
+    since: int  # when the budget came into force, milliseconds
+    decisions: int = 0
+    spent: float = 0.0
+    price: float = 0.0  # payoffs per unit of cost
+    over: float = 0.0  # spent above the budget, in shares; for a budget per decision
+    period: int = 0  # when the present day began
+    used: float = 0.0  # in the present day
+    at: int = 0  # of the last decision
+    gap: float = 0.0  # milliseconds between two decisions, a recent average
+    payoffs: int = 0
+    mean: float = 0.0  # of payoffs
+    squares: float = 0.0  # Σ (payoff − mean)²
+
+    def left(self, budget: Budget, at: int) -> float:
+        """Return what may still be spent in the present period."""
+        if budget.per == "decision":
+            return math.inf
+        used = self.spent if budget.per == "total" else self.used if self.period == _day(at) else 0.0
+        return max(0.0, budget.amount - used)
+
+    def share(self, budget: Budget, at: int) -> float:
+        """Return what a decision may cost on average from now on."""
+        if budget.per == "decision":
+            return budget.amount
+        end = self.since + math.ceil(budget.days * DAY) if budget.per == "total" else _day(at) + DAY
+        decisions = max(1.0, (end - at) / max(self.gap, 1.0))
+        return self.left(budget, at) / decisions
+
+    def add(self, cost: float, at: int, budget: Budget) -> None:
+        """Count a decision, and move the price."""
+        share = self.share(budget, at)
+        if self.decisions:
+            self.gap += (max(0, at - self.at) - self.gap) / min(self.decisions, RECENT)
+        self.at = at
+        self.decisions += 1
+        self._spend(cost, at)
+        self._move((cost - share) / share if share > 0 else -1.0 if cost == 0 else MOST, share, budget)
+
+    def correct(self, more: float, at: int, budget: Budget) -> None:
+        """Count what a decision cost more than it said."""
+        share = self.share(budget, at)
+        more = max(more, -self.spent)
+        self._spend(more, at)
+        if share > 0:
+            self._move(more / share, share, budget)
+
+    def learn(self, payoff: float) -> None:
+        """Count a payoff, for the unit of the price."""
+        self.payoffs += 1
+        off = payoff - self.mean
+        self.mean += off / self.payoffs
+        self.squares += off * (payoff - self.mean)
+
+    def _spend(self, cost: float, at: int) -> None:
+        self.spent += cost
+        if self.period != _day(at):
+            self.period, self.used = _day(at), 0.0
+        self.used = max(0.0, self.used + cost)
+
+    def _move(self, shares: float, share: float, budget: Budget) -> None:
+        step = min(shares, MOST)
+        if budget.per == "decision":
+            self.over = max(-SAVED, self.over + shares)
+            step += min(1.0, self.over / SAVED)
+        if share <= 0:
+            return
+        spread = math.sqrt((self.squares + WEIGHT * START**2) / (self.payoffs + WEIGHT))
+        self.price = max(0.0, self.price + RATE * step * spread / share)
+
+
+def with_budget(question: Question, spending: Spending, at: int, budget: Budget) -> Question:
+    """Return the question with the price of cost, and without the actions that cost more than is left."""
+    if not question.costs:
+        return question
+    asked = zip(question.actions, question.costs, strict=True)
+    costs = {action.id: cost for action, cost in asked if action.id not in question.excluded}
+    left, share = spending.left(budget, at), spending.share(budget, at)
+    unaffordable = {name for name, cost in costs.items() if cost > left}
+    if costs and len(unaffordable) == len(costs):
+        unaffordable.discard(min(costs, key=lambda name: costs[name]))
+    return msgspec.structs.replace(
+        question,
+        excluded=question.excluded | unaffordable if unaffordable else question.excluded,
+        unaffordable=frozenset(unaffordable),
+        price=spending.price,
+        share=share,
+    )
+
+
+def _day(at: int) -> int:
+    """Return when the day began."""
+    return at - at % DAY
