@@ -112,17 +112,6 @@ BLOCKS: list[tuple[Callable[..., None], Callable[[np.random.Generator], list[Any
         ],
     ),
     (
-        lambda p, a, b, on: simd.subtract_outer(
-            p.ctypes.data, 0, a.ctypes.data, b.ctypes.data, on.ctypes.data, D
-        ),
-        lambda rng: [
-            wild(rng, D * (D + 1) // 2, 8),
-            wild(rng, D, 8),
-            wild(rng, D, 8),
-            (rng.random(8) > 0.5) * 1.0,
-        ],
-    ),
-    (
         lambda o, r, f: simd.add_scaled(o.ctypes.data, r.ctypes.data, f.ctypes.data, D, 1),
         lambda rng: [wild(rng, D, 8), wild(rng, D, 8), wild(rng, 8)],
     ),
