@@ -49,18 +49,12 @@ def has_room(hierarchy: Hierarchy, n_items: int) -> bool:
 @jit
 def learn_one(hierarchy: Hierarchy, row: int, contexts: Contexts, position: int, payoff: float) -> None:
     """Learn a known user's payoff of the context at `position`, and visit a few users."""
-    learn_alone(hierarchy, row, contexts, position, payoff)
-    visit_both(hierarchy)
-
-
-@jit
-def learn_alone(hierarchy: Hierarchy, row: int, contexts: Contexts, position: int, payoff: float) -> None:
-    """The same without visits."""
     few, many, deciding, pairs, _ = hierarchy
     post = make_posterior(many)
     prepare(many, row, post)
     known = few_items.item_posterior(few.prior, pairs, row if deciding[0] else -1)
     learn_with(hierarchy, row, contexts, position, payoff, known, post)
+    visit_both(hierarchy)
 
 
 @inner

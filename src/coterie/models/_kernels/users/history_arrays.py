@@ -27,7 +27,6 @@ from coterie.arrays import Ints
 Records: TypeAlias = NDArray[Any]
 
 NONE, UNKNOWN = -1, -2
-ELSEWHERE = -2  # in place of a row: the user belongs to another shard
 
 USER = np.dtype([("order", "i8"), ("start", "i8"), ("bits", "i4"), ("count", "i4")], align=True)
 ENTRY = np.dtype([("item", "i4"), ("id", "i4")], align=True)

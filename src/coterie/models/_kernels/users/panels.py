@@ -89,27 +89,27 @@ def lay_out(columns: Floats, n: int, length: int) -> Floats:
 @jit
 def multiply_panel(array: Floats, panel: int, flat: Floats, n: int, out: Floats, lane: int) -> None:
     """Fill out (n, lanes), from `lane` on, with the products of one panel of `array` and n laid out columns."""
-    length, stride = array.shape[1], out.shape[1]
-    start = array.ctypes.data + 8 * panel * length * PANEL
-    first = tile = 0
-    while first < n:
-        width = tile_width(n, tile)
-        columns, sums = flat.ctypes.data + 8 * first * length, out.ctypes.data + 8 * (first * stride + lane)
-        multiply(start, columns, sums, stride, length, width)
-        first += width
-        tile += 1
+    _multiply(array, panel, flat, n, out, lane, False)
 
 
 @jit
 def multiply_panels(array: Floats, panel: int, flat: Floats, n: int, out: Floats, lane: int) -> None:
     """Do what `multiply_panel` does for PANELS panels, from `panel` on."""
+    _multiply(array, panel, flat, n, out, lane, True)
+
+
+@jit
+def _multiply(array: Floats, panel: int, flat: Floats, n: int, out: Floats, lane: int, many: bool) -> None:
     length, stride = array.shape[1], out.shape[1]
     start = array.ctypes.data + 8 * panel * length * PANEL
     first = tile = 0
     while first < n:
         width = tile_width(n, tile)
         columns, sums = flat.ctypes.data + 8 * first * length, out.ctypes.data + 8 * (first * stride + lane)
-        multiply_many(start, columns, sums, stride, length, width)
+        if many:
+            multiply_many(start, columns, sums, stride, length, width)
+        else:
+            multiply(start, columns, sums, stride, length, width)
         first += width
         tile += 1
 
