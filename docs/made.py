@@ -106,9 +106,15 @@ def prompts() -> str:
     return "\n".join([*lines, ""])
 
 
+def at_bound() -> str:
+    """Return how often guardrails are broken in simulated loops whose true average is the bound."""
+    rows = [f"| {kind} | {share:.1%} |" for kind, share in read("looks.json")["at_bound"].items()]
+    return "\n".join(["", "| values | loops that ever broke it |", "|---|---|", *rows, ""])
+
+
 MAKERS: dict[str, Callable[..., str]] = {
     made.__name__.replace("_", "-"): made
-    for made in (contest, comparison, compared, half_lives, bench, looks, prompts)
+    for made in (contest, comparison, compared, half_lives, bench, looks, at_bound, prompts)
 }
 
 

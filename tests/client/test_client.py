@@ -93,6 +93,14 @@ def test_a_reward_counts_once_whatever_happens_on_the_way(kind: Any, proxy: Prox
         assert client.explain(ranked)["reward"] == pytest.approx(0.75)
 
 
+def test_a_reward_may_have_parts(kind: Any, proxy: Proxy) -> None:
+    with kind(proxy.url, **PATIENT) as client:
+        ranked = client.rank("bob", ACTIONS)
+        assert client.reward(ranked, 0.5, parts={"clicked": 1.0}) == "applied"
+        with pytest.raises(ServiceError, match="the reward has no value, and the parts 'clicked'"):
+            client.reward(ranked, parts={"clicked": 1.0})
+
+
 def test_a_batch_of_rewards_survives_a_proxy_that_loses_a_third(kind: Any, proxy: Proxy) -> None:
     with kind(proxy.url, **PATIENT) as client:
         events = [client.rank(f"user {k}", ACTIONS) for k in range(12)]

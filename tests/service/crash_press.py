@@ -88,8 +88,9 @@ class Sender:
             return self._configure()
         if self.open and chance < 0.45:
             event, whose = self.open.pop(self.rng.randrange(len(self.open)))
-            value = {"value": float(self.rng.random() < 0.3)}
-            return Request("reward", "POST", f"/v1/events/{event}/reward", value, whose, event)
+            value = float(self.rng.random() < 0.3)
+            told = {"value": value, "parts": {"clicked": value, "seconds": self.rng.random()}}
+            return Request("reward", "POST", f"/v1/events/{event}/reward", told, whose, event)
         event = f"event-{self.number}-{self.made}"
         if chance > 0.95:
             return self._slots(user, event)
@@ -111,6 +112,7 @@ class Sender:
 
     def _configure(self) -> Request:
         body: dict[str, Any] = {"wait": 1.0, "exploration": round(self.rng.uniform(0.05, 0.3), 9)}
+        body |= {"payoff": {"clicked": 1.0}, "guardrails": [{"part": "clicked", "least": 0.9}]}
         if self.policies and self.rng.random() < 0.2:
             body["policy"] = self.rng.choice(POLICIES)
         return Request("configure", "PUT", "/v1/configuration", body)

@@ -178,9 +178,13 @@ def rank_call(
     return Call("POST", "/v1/rank", content, ranked_of, otherwise=otherwise)
 
 
-def reward_call(event: Event, value: float, reward_id: str | None) -> Call[Outcome]:
+def reward_call(
+    event: Event, value: float | None, reward_id: str | None, parts: Mapping[str, float] | None
+) -> Call[Outcome]:
     """Return the request of a reward; its own id tells a second attempt from a second reward."""
-    content = _json({"value": value, "rewardId": uuid.uuid4().hex if reward_id is None else reward_id})
+    body: dict[str, Any] = {} if value is None else {"value": value}
+    body |= {"parts": dict(parts)} if parts else {}
+    content = _json(body | {"rewardId": uuid.uuid4().hex if reward_id is None else reward_id})
     known: Outcome | None = "not_sent" if _is_fallback(event) else None
     return Call("POST", f"{_path(event)}/reward", content, lambda told: told["outcome"], known)
 

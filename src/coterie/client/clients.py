@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self, TypeVar, final
@@ -84,9 +84,15 @@ class Client:
         """
         return self._send(rank_call(user, actions, context, excluded, event_id, deferred, fallback))
 
-    def reward(self, event: Event, value: float, reward_id: str | None = None) -> Outcome:
-        """Say what a decision was worth, from -1 to 1; for a fallback nothing is sent."""
-        return self._send(reward_call(event, value, reward_id))
+    def reward(
+        self,
+        event: Event,
+        value: float | None = None,
+        reward_id: str | None = None,
+        parts: Mapping[str, float] | None = None,
+    ) -> Outcome:
+        """Say what a decision was worth, from -1 to 1, or in named parts; for a fallback nothing is sent."""
+        return self._send(reward_call(event, value, reward_id, parts))
 
     def reward_many(self, rewards: Sequence[tuple[Event, float]]) -> list[Outcome | CoterieError]:
         """Send many rewards at once, and return what became of each; an error stands in the place of its outcome."""
@@ -180,9 +186,15 @@ class AsyncClient:
         """Choose one of several actions for a user, as `Client.rank` does."""
         return await self._send(rank_call(user, actions, context, excluded, event_id, deferred, fallback))
 
-    async def reward(self, event: Event, value: float, reward_id: str | None = None) -> Outcome:
-        """Say what a decision was worth, from -1 to 1; for a fallback nothing is sent."""
-        return await self._send(reward_call(event, value, reward_id))
+    async def reward(
+        self,
+        event: Event,
+        value: float | None = None,
+        reward_id: str | None = None,
+        parts: Mapping[str, float] | None = None,
+    ) -> Outcome:
+        """Say what a decision was worth, from -1 to 1, or in named parts; for a fallback nothing is sent."""
+        return await self._send(reward_call(event, value, reward_id, parts))
 
     async def reward_many(self, rewards: Sequence[tuple[Event, float]]) -> list[Outcome | CoterieError]:
         """Send many rewards at once, and return what became of each; an error stands in the place of its outcome."""

@@ -47,6 +47,24 @@ class Budget(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     days: Annotated[float, Meta(gt=0, le=36_500)] = 30.0  # for a total
 
 
+PartName = Annotated[str, Meta(max_length=64, pattern=r"^[A-Za-z0-9_.:-]+$(?!\n)")]
+PartValue = Annotated[float, Meta(ge=-1e9, le=1e9)]
+
+
+class Guardrail(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="kebab"):
+    """The average of a part of the rewards is at most, or at least, a bound."""
+
+    part: PartName
+    most: PartValue | None = None
+    least: PartValue | None = None
+    scope: Literal["loop", "trial"] = "loop"
+
+    @property
+    def bound(self) -> float:
+        """The bound, of which there is one."""
+        return self.most if self.most is not None else self.least or 0.0
+
+
 class Config(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     """What decisions and learning depend on. A change of it is a record in the log."""
 
@@ -73,6 +91,9 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     smallest_lift: Annotated[float, Meta(gt=0, le=1)] | UnsetType = UNSET
     caps: Annotated[tuple[Cap, ...], Meta(max_length=1000)] | UnsetType = UNSET
     budget: Budget | UnsetType = UNSET
+    # What the named parts of a reward are worth together, if it has no value: the sum of weight times part.
+    payoff: Annotated[dict[PartName, PartValue], Meta(max_length=64)] | UnsetType = UNSET
+    guardrails: Annotated[tuple[Guardrail, ...], Meta(max_length=16)] | UnsetType = UNSET
     # First letters of objects of features, {"device": {…}}, that decisions leave out: --ignore of Vowpal Wabbit.
     ignored: Annotated[str, Meta(max_length=64)] | UnsetType = UNSET
     max_events: Count | UnsetType = UNSET  # has no effect; logs of earlier versions have it

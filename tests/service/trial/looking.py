@@ -5,8 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from coterie.service.core.guardrails import Part, Tally, measured
+from coterie.service.settings import Guardrail
 from coterie.service.trial.lift import Sums, difference
 
+KINDS = ("rare", "rare, once per user", "heavy-tailed", "heavy-tailed, once per user")
 SMALLEST = (0.05, 0.2)  # the smallest lifts that matter, where there is no difference
 N_LOOKS = 1000
 PAYOFF = 0.2
@@ -20,24 +23,37 @@ def looks(rng: Any, users: int, rates: tuple[float, float], n_looks: int) -> lis
     arm = rng.random(users) < 0.5
     mean = np.where(arm, *rates)
     rate = rng.beta(20 * mean, 20 * (1 - mean))
-    who = np.repeat(np.arange(users), visits)
-    who = who[np.argsort(rng.random(users)[who] + rng.random(len(who)) / 3)]
+    who = _order(rng, visits)
     value = (rng.random(len(who)) < rate[who]).astype(float)
+    steps, ends = _steps(who, visits, value), _ends(len(who), n_looks)
+    ours, theirs = (np.cumsum(steps * side, axis=1)[:, ends] for side in (arm[who], ~arm[who]))
+    return [
+        (int(end) + 1, Sums(int(a[0]), int(a[1]), *a[2:]), Sums(int(b[0]), int(b[1]), *b[2:]))
+        for end, a, b in zip(ends, ours.T, theirs.T, strict=True)
+    ]
+
+
+def _order(rng: Any, visits: Any) -> Any:
+    """Return who comes when: each user within a third of the whole time."""
+    who = np.repeat(np.arange(len(visits)), visits)
+    return who[np.argsort(rng.random(len(visits))[who] + rng.random(len(who)) / 3)]
+
+
+def _ends(visits: int, n_looks: int) -> Any:
+    return np.linspace(0, visits, n_looks + 1).astype(int)[1:] - 1
+
+
+def _steps(who: Any, visits: Any, value: Any) -> Any:
+    """Return what each value adds to the sums."""
     by_user = np.argsort(who, kind="stable")
     first = np.concatenate(([0], np.cumsum(visits)))[:-1]
     n, s = np.empty(len(who)), np.empty(len(who))
     n[by_user] = np.arange(len(who)) - np.repeat(first, visits)
     before = np.concatenate(([0.0], np.cumsum(value[by_user])))
     s[by_user] = before[:-1] - np.repeat(before[first], visits)
-    steps = np.stack(
+    return np.stack(
         [n == 0, np.ones(len(n)), value, 2 * n + 1, (n + 1) * (s + value) - n * s, (s + value) ** 2 - s * s]
     )
-    ends = np.linspace(0, len(who), n_looks + 1).astype(int)[1:] - 1
-    ours, theirs = (np.cumsum(steps * side, axis=1)[:, ends] for side in (arm[who], ~arm[who]))
-    return [
-        (int(end) + 1, Sums(int(a[0]), int(a[1]), *a[2:]), Sums(int(b[0]), int(b[1]), *b[2:]))
-        for end, a, b in zip(ends, ours.T, theirs.T, strict=True)
-    ]
 
 
 def first_named(trial: list[tuple[int, Sums, Sums]], smallest: float, once: bool = False) -> int | None:
@@ -84,6 +100,35 @@ def with_difference(trials: int) -> dict[str, Any]:
     }
 
 
+def at_bound(loops: int) -> dict[str, Any]:
+    """Return how often a guardrail is broken though the true average is its bound, by the kind of values."""
+    rng = np.random.default_rng(8)
+    return {kind: sum(_breaks(rng, kind) for _ in range(loops)) / loops for kind in KINDS}
+
+
+def _breaks(rng: Any, kind: str) -> bool:
+    """Return whether the interval is ever entirely above or below the true average."""
+    users = 2000
+    visits = np.exp(rng.random(users) * np.log(200)).astype(int)
+    if "once" in kind:
+        visits = np.ones(users, int)
+    who = _order(rng, visits)
+    if "rare" in kind:
+        bound, rate = 0.01, rng.beta(0.2, 19.8, users)
+        value = (rng.random(len(who)) < rate[who]).astype(float)
+    else:
+        bound, value = 1 / 1.5, rng.pareto(2.5, len(who))
+    ends = _ends(len(who), N_LOOKS)
+    sums = np.cumsum(_steps(who, visits, value - bound), axis=1)[:, ends].T
+    least, most = np.minimum.accumulate(value)[ends], np.maximum.accumulate(value)[ends]
+    for row, low, high in zip(sums, least.tolist(), most.tolist(), strict=True):
+        part = Part(Tally(), low, high, whole="rare" in kind)
+        found = measured(Guardrail("part", most=bound), Sums(int(row[0]), int(row[1]), *row[2:]), part)
+        if found is not None and (found.low > bound or found.high < bound):
+            return True
+    return False
+
+
 def _precise(ours: Sums, theirs: Sums) -> bool:
     """Return whether one look would find the lift with a chance of 80 %."""
     found = difference(ours, theirs, LIFT)
@@ -93,4 +138,5 @@ def _precise(ours: Sums, theirs: Sums) -> bool:
 
 
 if __name__ == "__main__":
-    print(json.dumps({"without": without_difference(1000), "with": with_difference(60)}, indent=1))
+    found = {"without": without_difference(1000), "with": with_difference(60), "at_bound": at_bound(1000)}
+    print(json.dumps(found, indent=1))

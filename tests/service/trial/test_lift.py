@@ -118,5 +118,11 @@ def test_a_lift_of_five_percent_is_named_in_time() -> None:
     assert found["ratio"] <= 1.6
 
 
+@pytest.mark.slow
+def test_a_guardrail_whose_bound_is_the_truth_is_hardly_ever_broken() -> None:
+    """At most 5 % of 1,000 loops, each looked at 1,000 times, whatever the values are like."""
+    assert max(looking.at_bound(loops=1000).values()) <= 0.05
+
+
 def test_the_docstrings_examples_run() -> None:
     assert doctest.testmod(lift).failed == 0

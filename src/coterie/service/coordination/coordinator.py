@@ -210,13 +210,18 @@ class Coordinator:
         return found
 
     async def reward(
-        self, event: str, value: float, name: str | None = None, cost: float | None = None
+        self,
+        event: str,
+        value: float | None,
+        name: str | None = None,
+        parts: Mapping[str, float] | None = None,
+        cost: float | None = None,
     ) -> Outcome:
         """Learn a reward, and return its outcome once that is durable."""
         found: Outcome = "unknown_event"
         for last in (False, True):
             done = await self.sequencer.write(
-                lambda: self.bandit.reward(event, value, self.clock(), name, cost),
+                lambda: self.bandit.reward(event, value, self.clock(), name, parts, cost),
                 long_to_learn(self.bandit, event),
                 alone=False,
             )

@@ -7,7 +7,7 @@ from typing import Any
 
 from coterie.service.coordination.sequencer import Sequencer
 from coterie.service.core.bandit import Bandit
-from coterie.service.core.policy_config import check_config, same_model
+from coterie.service.core.policy_config import same_model
 from coterie.service.core.records import Record
 from coterie.service.problems import Problem
 from coterie.service.settings import Config
@@ -28,7 +28,7 @@ async def configure(sequencer: Sequencer, config: Config, contract: Mapping[str,
         return True
 
     if not (await sequencer.write(change)).value:
-        check_config(config, sequencer.engine)
+        sequencer.bandit.check(config, sequencer.engine)
         if sequencer.bandit.tap is not None:
             raise Problem(409, "busy", "another policy is learning the log already; wait for it")
         # A user who is scrubbed from the log meanwhile would have two names in what is learned.

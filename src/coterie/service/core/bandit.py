@@ -23,6 +23,7 @@ from coterie.service.core.caps import add_look, with_caps
 from coterie.service.core.deciding import decide, read_candidates
 from coterie.service.core.draft import Draft
 from coterie.service.core.events import Event, Outcome, Paid, State, cost_of, deadline_of, new_event
+from coterie.service.core.guardrails import Guards, check_known, value_of
 from coterie.service.core.names import Names
 from coterie.service.core.policies import Policies, paid_for
 from coterie.service.core.policy_config import KINDS, Kind, check_config, same_model
@@ -49,7 +50,6 @@ from coterie.service.logs import log
 from coterie.service.settings import Config
 from coterie.service.trial.assignment import (
     NAMES,
-    OUTSIDE,
     Arm,
     alone,
     assign,
@@ -100,6 +100,7 @@ class Bandit:
         self.statistics = Statistics()
         self.trial: Trial | None = None  # what each arm earned, while there are several
         self.spending: Spending | None = None  # while there is a budget
+        self.guards = Guards()  # named parts of rewards, and the bounds on them
         self.challenger: Bandit | None = None  # another model, which learns from the same records
         self.kept: dict[str, dict[str, bytes]] = {}  # where the parts of the last snapshot are; see snapshot
         self.user_names = Names()
@@ -120,7 +121,7 @@ class Bandit:
 
     def configure(self, config: Config, at: int, contract: Mapping[str, Any] | None = None) -> None:
         """Decide and learn by other rules from here on; `contract` stays as it is unless given."""
-        check_config(config)
+        self.check(config)
         kept = self.contract if contract is None else dict(contract)
         secret = self.secret or new_secret()
         if self.position == 0 or (config, kept, secret) != (self.config, self.contract, self.secret):
@@ -128,6 +129,11 @@ class Bandit:
             running = None if self.trial is None else self.trial.salt
             salt = salt_of(self.config, config, running, _derived(secret, f"{at}-{self.position}").hex())
             self._emit(Configure(at, config, kept, salt, secret))
+
+    def check(self, config: Config, engine: Engine | None = None) -> None:
+        """Raise if the loop cannot go on by these rules."""
+        check_config(config, engine)
+        check_known(config, self.guards.parts)
 
     def rank(
         self, question: Question, at: int, made: Rank | None = None, gone: int | None = None
@@ -185,7 +191,10 @@ class Bandit:
             # The other one will learn from it, so it may refuse it.
             read_candidates(question, other.config, other.policies)
         secret = self.secret if secret is None else secret
-        record, made = decide(question, digest, at, user, arm, decider.config, decider.policies, secret)
+        config = decider.config
+        if self.guards.shows_baseline():
+            config = msgspec.structs.replace(config, mode="apprentice")
+        record, made = decide(question, digest, at, user, arm, config, decider.policies, secret)
         return msgspec.structs.replace(record, state=self.position), made
 
     def has_caps(self, question: Question) -> bool:
@@ -211,18 +220,30 @@ class Bandit:
 
     def _decider(self, question: Question) -> "tuple[Arm, Bandit]":
         """Return the arm of a decision, and whose policy decides in it."""
-        if self.trial is None:
-            return OUTSIDE, self
-        arm = assign(self.config, question.user, question.parent or question.event, self.trial.salt)
+        arm = Arm(alone=question.user == SHARED)
+        if self.trial is None or self.guards.shows_baseline():
+            return arm, self
+        drawn = assign(self.config, question.user, question.parent or question.event, self.trial.salt)
+        if drawn.name not in self.guards.stopped():
+            arm = drawn
         return arm, self.challenger if arm.name == "challenger" and self.challenger is not None else self
 
     def reward(
-        self, event: str, value: float, at: int, name: str | None = None, cost: float | None = None
+        self,
+        event: str,
+        value: float | None,
+        at: int,
+        name: str | None = None,
+        parts: Mapping[str, float] | None = None,
+        cost: float | None = None,
     ) -> Outcome:
         """Learn a reward, or say why it was not learned; of a draft, `apply` has the last word.
 
-        `cost` is what the decision really cost.
+        Without a value, it is worth what the configuration says of its parts. `cost` is what the decision
+        really cost.
         """
+        named = dict(parts or {})
+        worth = value_of(value, named, self.config, self.guards.parts)
         at = self._at(at)
         found = self.find(event)
         if found is None:
@@ -230,7 +251,7 @@ class Bandit:
         self._once(event)
         outcome = self._outcome(found, name, at)
         applied: Outcome | None = self._emit(
-            Reward(at, event, value, outcome, name, found.position, found.user, cost)
+            Reward(at, event, worth, outcome, name, found.position, found.user, cost, named)
         )
         return applied or outcome
 
@@ -497,6 +518,8 @@ class Bandit:
             self._correct_cost(event, record.cost, record.at)
         if self.config.aggregation == "earliest":
             self._settle(event, "rewarded", event.payoff("earliest"), record.at)
+        if record.parts and self.fixed is None:  # else the bandit that decides counts them
+            self._count_parts(record, event)
         return outcome if self.skipped == skipped else "not_learned"
 
     def _correct_cost(self, event: Event, cost: float, at: int) -> None:
@@ -505,6 +528,14 @@ class Bandit:
         if spending is not None and budget is not UNSET and event.at >= spending.since:
             spending.correct(cost - event.cost, at - self.jumped, budget)
         event.cost = cost
+
+    def _count_parts(self, record: Reward, event: Event) -> None:
+        """Add the named parts of a reward, which may break guardrails."""
+        self.remembered.touch_user(event.user)
+        user = self.users.get(event.user)
+        start = None if self.trial is None else self.trial.start
+        for text in self.guards.add(record.parts, event, user, start, record.at):
+            log.warning(f"log record {self.position}: {text}")
 
     def _apply_forget(self, record: Forget) -> None:
         self.remembered.drop_events_of(record.user)
@@ -523,7 +554,9 @@ class Bandit:
         elif self.spending is None or new.budget != old.budget:
             price = 0.0 if self.spending is None else self.spending.price
             self.spending = Spending(record.at - self.jumped, price=price)
+        trial = self.trial
         self._begin_trial(old, new, record)
+        self.guards.begin(old, new, self.trial is not trial, self.position)
         if same_model(old, new) == old:
             return
         if self.relearn is None:
@@ -578,7 +611,12 @@ class Bandit:
             self.remembered.touch_user(event.user)
             user.learned += 1
             user.earned += value
-        if self.trial is not None and event.arm and event.position > self.trial.start:
+        if (
+            self.trial is not None
+            and event.arm
+            and event.position > self.trial.start
+            and not self.guards.stopped()
+        ):
             n, s = 0, 0.0
             if user is not None and not event.alone:
                 n, s = user.count_in_trial(self.trial.start, value)

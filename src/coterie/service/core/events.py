@@ -49,7 +49,7 @@ class Event(Struct, gc=False, array_like=True):
     slot: str | None = None
     hashed: bytes | None = None  # … or, for one model of both, the action and the context by hashes
     arm: Name = ""
-    alone: bool = False  # whether the arm was drawn by the event
+    alone: bool = False  # whether the request named no user
     agrees: bool | None = None  # whether the policy's best guess is what the application would have shown
     cost: float = 0.0  # of the choice, as far as it is known
 

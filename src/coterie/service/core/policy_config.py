@@ -9,6 +9,7 @@ import msgspec
 from coterie.errors import CoterieError, ParameterError
 from coterie.policies import POLICIES, Policy
 from coterie.policies.cab import Engine
+from coterie.service.core.guardrails import check_guardrails
 from coterie.service.core.records import Configure, encode
 from coterie.service.settings import Config
 from coterie.service.trial.assignment import challenger_of, check_shares
@@ -43,8 +44,9 @@ def same_model(config: Config, like: Config) -> Config:
 
 
 def check_config(config: Config, engine: Engine | None = None) -> None:
-    """Raise if the policy or the challenger cannot be made, or cannot be kept on the device."""
+    """Raise if the policy or the challenger cannot be made or kept on the device, or a guardrail cannot hold."""
     check_shares(config)
+    check_guardrails(config)
     encode(Configure(0, config))  # raises if the log cannot hold it
     other = challenger_of(config)
     for one in (config,) if other is None else (config, other):

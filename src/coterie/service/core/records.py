@@ -62,7 +62,7 @@ class Rank(Struct, frozen=True, tag="rank", omit_defaults=True):
     parts: bytes | None = None  # the largest parts of the choice's estimate: see reasons.PART
     arm: Name = ""  # of a trial: "champion", "holdback" or "challenger"
     capped: tuple[int, ...] = ()  # reached a frequency cap; the choice is one of them only if all were
-    alone: bool = False  # whether the arm was drawn by the event, because the request names no user
+    alone: bool = False  # whether the request names no user; then it counts as a user of its own
     costs: bytes | None = None  # float64: what each action costs, as listed
     price: float = 0.0  # of cost, in payoffs, that the choice was made with
     unaffordable: tuple[int, ...] = ()  # cost more than what is left of a budget
@@ -80,6 +80,7 @@ class Reward(Struct, frozen=True, tag="reward", omit_defaults=True):
     decision: int = -1  # where the decision is in the log, and whose it is; not in logs of earlier versions
     user: int = -1
     cost: float | None = None  # what the decision really cost
+    parts: dict[str, float] = {}  # by name
 
 
 class Activate(Struct, frozen=True, tag="activate", omit_defaults=True):

@@ -35,6 +35,8 @@ class User(Struct, gc=False, array_like=True):
     tried: int = 0
     gained: float = 0.0
     looks: Looks = {}  # while there are frequency caps
+    # By guardrail: since which record it counts, how many values of its part, and their sum.
+    guarded: dict[int, tuple[int, int, float]] | None = None
 
     def count_in_trial(self, start: int, value: float) -> tuple[int, float]:
         """Add a payoff to those of the trial that began at `start`; returns their count and sum before."""
@@ -44,6 +46,14 @@ class User(Struct, gc=False, array_like=True):
         self.tried += 1
         self.gained += value
         return before
+
+    def count_for(self, guardrail: int, start: int, value: float) -> tuple[int, float]:
+        """Add a value of the part that a guardrail is on; returns their count and sum before, since `start`."""
+        held = self.guarded or {}
+        began, n, s = held.get(guardrail, (start, 0, 0.0))
+        n, s = (n, s) if began == start else (0, 0.0)
+        self.guarded = {**held, guardrail: (start, n + 1, s + value)}
+        return n, s
 
 
 @final

@@ -32,11 +32,22 @@ def write_dsjson(records: Iterable[tuple[int, Record]], names: Mapping[int, str]
     """Write one line per decision, with its reward, and return how many. The log is read once, as a stream."""
     count = 0
     with open_private(path) as file:
-        for one in settled(records):
-            line = _line(one.decision, names, one.reward)
+        parts: dict[str, list[dict[str, float]]] = {}
+        for one in settled(_with_parts(records, parts)):
+            line = _line(one.decision, names, one.reward, parts.pop(one.event, []))
             file.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
             count += 1
     return count
+
+
+def _with_parts(
+    records: Iterable[tuple[int, Record]], parts: dict[str, list[dict[str, float]]]
+) -> Iterator[tuple[int, Record]]:
+    """Yield the records, and collect the parts of each event's rewards."""
+    for position, record in records:
+        if isinstance(record, Reward) and record.outcome == "applied" and record.parts:
+            parts.setdefault(record.event, []).append(record.parts)
+        yield position, record
 
 
 def settled(records: Iterable[tuple[int, Record]]) -> Iterator[Settled]:
@@ -62,7 +73,9 @@ def read_dsjson(path: Path, config: Config, user_path: str = "user.id") -> Itera
             yield payoff
 
 
-def _line(record: Rank, names: Mapping[int, str], reward: float) -> dict[str, Any]:
+def _line(
+    record: Rank, names: Mapping[int, str], reward: float, parts: list[dict[str, float]]
+) -> dict[str, Any]:
     sent = json.loads(record.features) if record.features else {"context": [], "actions": []}
     features = sent["actions"] or [None] * len(record.actions)
     chances = {candidate.id: candidate.probability for candidate in ranking_of(record).ranking}
@@ -75,7 +88,7 @@ def _line(record: Rank, names: Mapping[int, str], reward: float) -> dict[str, An
         "_label_probability": record.probability,
         "_label_Action": record.choice + 1,
         "_labelIndex": record.choice,
-        "o": [{"v": reward, "EventId": record.event}],
+        "o": [{"v": reward, "EventId": record.event} | ({"parts": parts} if parts else {})],
         "Timestamp": datetime.fromtimestamp(record.at / 1000, UTC).isoformat().replace("+00:00", "Z"),
         "Version": "1",
         "EventId": record.event,

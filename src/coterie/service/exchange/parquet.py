@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from coterie.data.logs.service_log import FORMAT
 from coterie.errors import FileError
-from coterie.service.core.records import Rank, Record, public
+from coterie.service.core.records import Rank, Record, Reward, public
 from coterie.service.private import open_private
 
 ROWS = 20_000  # written or read at once
@@ -28,7 +28,7 @@ def write_parquet(records: Iterable[tuple[int, Record]], names: Mapping[int, str
     columns = {"position": pa.int64(), "at": pa.timestamp("ms", tz="UTC")}
     columns |= dict.fromkeys(("kind", "event", "user", "chosen"), pa.string())
     columns |= dict.fromkeys(("probability", "value"), pa.float64())
-    columns |= dict.fromkeys(("outcome", "record"), pa.string())
+    columns |= {"outcome": pa.string(), "parts": pa.map_(pa.string(), pa.float64()), "record": pa.string()}
     schema = pa.schema(columns, metadata={"coterie-log": FORMAT})
     left, count = _rows(records, names), 0
     with open_private(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
@@ -73,5 +73,6 @@ def _rows(records: Iterable[tuple[int, Record]], names: Mapping[int, str]) -> It
             "probability": record.probability if rank else None,  # type: ignore[union-attr]
             "value": getattr(record, "value", None),
             "outcome": getattr(record, "outcome", None),
+            "parts": [*record.parts.items()] if isinstance(record, Reward) else None,
             "record": _json.encode(public(record)).decode(),
         }

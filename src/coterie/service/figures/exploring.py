@@ -61,7 +61,8 @@ def removal(bandit: Bandit) -> str | None:
 
 def warnings(bandit: Bandit) -> list[str | None]:
     """Return what the page warns of."""
-    return [warning(bandit.statistics, bandit.config, bandit.now), removal(bandit)]
+    stopped = bandit.guards.broken_texts()
+    return [*stopped, warning(bandit.statistics, bandit.config, bandit.now), removal(bandit)]
 
 
 def to_ask(bandit: Bandit) -> list[int]:

@@ -120,6 +120,17 @@ class Metrics:
         if bandit.spending is not None:
             yield CounterMetricFamily("coterie_spent", "Spent of the budget", bandit.spending.spent)
             yield GaugeMetricFamily("coterie_price", "Price of cost, in payoffs", bandit.spending.price)
+        stops = GaugeMetricFamily(
+            "coterie_guardrail_broken",
+            "1 if a guardrail on this part of the rewards is broken",
+            labels=["part"],
+        )
+        broken: dict[str, bool] = {}
+        for guard in bandit.guards.guards:
+            broken[guard.rail.part] = broken.get(guard.rail.part, False) or bool(guard.broken)
+        for part, is_broken in broken.items():
+            stops.add_metric([part], float(is_broken))
+        yield stops
         arms = {} if bandit.trial is None else bandit.trial.arms
         for name, text, kind in (
             ("coterie_arm_users", "Users of a trial's arm with a payoff", "users"),

@@ -7,6 +7,7 @@ time while the bandit works on, each as it was when the copy began, and leaves o
 import math
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping
+from copy import deepcopy
 from functools import partial
 from itertools import islice
 from typing import Any, final
@@ -24,6 +25,7 @@ from coterie.policies.cab import Engine
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.budget import Spending
 from coterie.service.core.events import Event
+from coterie.service.core.guardrails import Guards
 from coterie.service.core.policy_config import Kind
 from coterie.service.core.remembered import User
 from coterie.service.core.statistics import KEPT, Minute
@@ -70,6 +72,7 @@ class State(Struct, frozen=True, omit_defaults=True):
     jumped: int = 0  # how far the time of day has jumped so far, milliseconds
     trial: Trial | None = None
     spending: Spending | None = None
+    guards: Guards | None = None  # None where no reward had a part and there is no guardrail
     rival: "State | None" = None  # the challenger; its parts are among the others, under RIVAL
 
 
@@ -209,16 +212,12 @@ def _head(bandit: Bandit) -> tuple[State, dict[str, Parts]]:
         secret=bandit.secret,
         removed=(bandit.remembered.removed, bandit.remembered.removed_at),
         jumped=bandit.jumped,
-        trial=None if bandit.trial is None else _copied(bandit.trial),
+        trial=deepcopy(bandit.trial),
+        guards=None if bandit.guards == Guards() else deepcopy(bandit.guards),
         spending=None if bandit.spending is None else msgspec.structs.replace(bandit.spending),
         rival=rival,
     )
     return state, sources
-
-
-def _copied(trial: Trial) -> Trial:
-    arms = {name: msgspec.structs.replace(sums) for name, sums in trial.arms.items()}
-    return msgspec.structs.replace(trial, arms=arms)
 
 
 def _taken_apart(policy: Policy) -> tuple[Model, dict[str, Parts]]:
@@ -286,6 +285,7 @@ def _restore(state: State, engine: Engine | None, find: pieces.Find | None) -> B
         _put_policy(bandit, kind, model, partial(_read_parts, model, parts))
     bandit.secret, bandit.trial, bandit.jumped = state.secret, state.trial, state.jumped
     bandit.spending = state.spending
+    bandit.guards = state.guards or Guards()
     if state.rival is not None:
         theirs = [name for name in state.parts if name.startswith(RIVAL)]
         own = {name.removeprefix(RIVAL): state.parts[name] for name in theirs}

@@ -63,15 +63,15 @@ def salt_of(old: Config, new: Config, running: str | None, fresh: str) -> str:
     """
     if not any(shares(new)):
         return ""
-    return running if running is not None and _policies(old) == _policies(new) else fresh
+    return running if running is not None and policies_of(old) == policies_of(new) else fresh
 
 
 def compared(config: Config) -> list[object]:
     """Return what a comparison depends on: if any of it changes, the sums start from zero."""
-    return [*_policies(config), config.holdback, config.challenger]
+    return [*policies_of(config), config.holdback, config.challenger]
 
 
-def _policies(config: Config) -> list[object]:
+def policies_of(config: Config) -> list[object]:
     """Return the policies that a trial compares."""
     other = None if config.challenger is UNSET else (config.challenger.policy, config.challenger.parameters)
     return [config.policy, config.parameters, config.dimensions, other]
@@ -86,8 +86,8 @@ def challenger_of(config: Config) -> Config | None:
 
 
 def alone(config: Config) -> Config:
-    """Return the configuration without a trial."""
-    return msgspec.structs.replace(config, holdback=UNSET, challenger=UNSET)
+    """Return the configuration without a trial and without guardrails."""
+    return msgspec.structs.replace(config, holdback=UNSET, challenger=UNSET, guardrails=UNSET)
 
 
 def check_shares(config: Config) -> None:

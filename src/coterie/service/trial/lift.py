@@ -28,6 +28,8 @@ from coterie.service.trial.intervals import ADDED, Interval, Z
 LEVEL = 0.05  # the probability that an interval does not hold the truth
 SIZES = ((0.6, 1.0), (0.2, 5.0), (0.2, 25.0))  # weights, and times of the smallest difference that matters
 SMALLEST_LIFT = 0.05  # that matters, unless the configuration has another
+TUNED = 2500  # users; the interval around a bound is narrowest for some times as many
+WATCHED = 4  # artificial users of either kind around a bound
 NAMED = 4.05  # standard errors of the smallest difference, for a chance of 80 % to have named it by then
 
 
@@ -127,6 +129,21 @@ def difference(ours: Sums, theirs: Sums, smallest_lift: float) -> Difference | N
     )
 
 
+def from_bound(sums: Sums, reach: float) -> tuple[float, float]:
+    """Return the interval of an average minus a bound that holds for all looks together.
+
+    `sums` are of values minus the bound. The range of values is not known, so the artificial users are `reach` above
+    and below the bound, which is how far values have been: they widen the interval, and pull it towards the bound.
+
+    >>> low, high = from_bound(Sums(users=400, learned=400, earned=40, counts=400, products=40, squares=40), 1.0)
+    >>> round(low, 3), round(high, 3)
+    (0.041, 0.155)
+    """
+    found = _moments(sums, -reach, WATCHED, reach)
+    width = always(1.0, TUNED / found.users) * _student(found.users - 1) / Z * math.sqrt(found.variance)
+    return found.mean - width, found.mean + width
+
+
 def always(matters: float, variance: float) -> float:
     """Return how many standard errors an interval needs that holds for all looks together.
 
@@ -158,12 +175,12 @@ def _around(a: Moments, b: Moments, width: float, least: float) -> Interval:
     return Interval(max(-most, centre - error), min(most, centre + error))
 
 
-def _moments(sums: Sums, least: float, added: int) -> Moments:
+def _moments(sums: Sums, least: float, added: int, most: float = 1.0) -> Moments:
     size = sums.learned / sums.users
     whole = sums.learned + 2 * added * size
-    mean = (sums.earned + added * size * (least + 1)) / whole
+    mean = (sums.earned + added * size * (least + most)) / whole
     spread = sums.squares - 2 * mean * sums.products + mean * mean * sums.counts
-    spread += added * size * size * ((least - mean) ** 2 + (1 - mean) ** 2)
+    spread += added * size * size * ((least - mean) ** 2 + (most - mean) ** 2)
     users = sums.users + 2 * added
     return Moments(mean, max(0.0, spread) / whole**2 * users / (users - 1), users)
 

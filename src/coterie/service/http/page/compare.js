@@ -4,6 +4,7 @@ import { card, figure, note, table } from "./parts.js";
 
 const NAMES = { champion: "this service", holdback: "held back", challenger: "challenger" };
 const signed = (y, show) => (y === null ? "–" : `${y >= 0 ? "+" : "−"}${show(Math.abs(y))}`);
+const short = (y) => (y === null ? "–" : String(+y.toPrecision(4)));
 const tone = (verdict) => ({ better: "good", worse: "bad" })[verdict];
 
 // The first figure: measured on held-back users if there are any, else estimated; in apprentice mode, predicted.
@@ -58,6 +59,22 @@ export function trial(found) {
     table([["Arm", "id"], ["Policy", "id"], ["Share", "number"], ["Users", "number"], ["Payoffs", "number"], ["Average", "number"], ["Range", "number"]], rows, "", "Arms"),
     table([["Lift", "id"], ["Difference", "number"], ["Range", "number"], ["Relative", "number"], ["Verdict", ""], ["Still needed", ""]], lifts, "", "Lifts"),
     note(`Since ${moment(found.since)}. A user stays in one arm, and ranges take the payoffs of one user together. The ranges of the lifts hold for all looks together, so you may look as often as you like and stop at the first verdict. "Alike" means that any difference is smaller than the smallest that matters.`)))];
+}
+
+// The named parts of the rewards, and the guardrails on them.
+export function guarded(now) {
+  if (!now.parts.length && !now.guardrails.length) return [];
+  const arms = Object.keys(NAMES).filter((arm) => now.parts.some((part) => part.arms[arm]));
+  const parts = now.parts.map((part) => ({ cells: [part.name, part.weight === null ? "–" : String(part.weight), count(part.count), short(part.mean), ...arms.map((arm) => (part.arms[arm] ? `${short(part.arms[arm].mean)} of ${count(part.arms[arm].count)}` : "–"))] }));
+  const rails = now.guardrails.map((rail) => ({ cells: [
+    rail.part, rail.most === null ? `at least ${short(rail.least)}` : `at most ${short(rail.most)}`, rail.arm ? NAMES[rail.arm] : rail.scope, count(rail.users), short(rail.mean),
+    rail.interval ? `${short(rail.interval.low)} to ${short(rail.interval.high)}` : "too few users",
+    rail.broken ? el("span", { class: "bad" }, `broken since ${moment(rail.broken.at)}`) : "holds",
+  ] }));
+  return [el("div", { class: "grid" }, card("", "Parts of the rewards",
+    table([["Part", "id"], ["Weight", "number"], ["Rewards", "number"], ["Average", "number"], ...arms.map((arm) => [NAMES[arm], "number"])], parts, "No reward had a part yet.", "Parts"),
+    rails.length ? [table([["Guardrail", "id"], ["Bound", ""], ["For", ""], ["Users", "number"], ["Average", "number"], ["Range", "number"], ["State", ""]], rails, "", "Guardrails"),
+      note("A guardrail is broken when its whole range is beyond the bound. The ranges hold for all looks together. What a broken guardrail stopped goes on once the guardrails are changed.")] : null))];
 }
 
 // How long until the smallest difference that matters would be named, at the rate of payoffs so far.

@@ -1,7 +1,7 @@
 // The overview: what was decided and earned, how many users it rested on, and how fast.
 import { ask } from "./ask.js";
 import { bars, between, count, el, key, lines, millis, moment, payoff, percent } from "./draw.js";
-import { against, trial } from "./compare.js";
+import { against, guarded, trial } from "./compare.js";
 import { card, decisionsTable, figure, live, main, note, redraw, table } from "./parts.js";
 
 let minutes = 60, paused = false;
@@ -65,7 +65,7 @@ export function overview(id, still) {
     if (!still()) return;
     const total = now.total;
     if (alarm.textContent !== (now.warning || "")) alarm.textContent = now.warning || "";
-    redraw(arms, ...trial(now.trial));
+    redraw(arms, ...trial(now.trial), ...guarded(now));
     redraw(figures,
       against(now),
       figure("Average payoff", payoff(total.payoff), [between(total.payoffInterval), el("br"), `${count(total.learned)} payoffs learned`]),

@@ -18,6 +18,7 @@ from coterie.service.http.access import DECIDE, READ
 from coterie.service.http.bodies import Features, PricedAction, question_of, read
 from coterie.service.http.limits import check_shape
 from coterie.service.ids import Id, PathId, decode_id
+from coterie.service.settings import PartName, PartValue
 
 Part = float | UnsetType
 
@@ -36,7 +37,10 @@ class RankBody(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
 class RewardBody(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
     """What a decision was worth."""
 
-    value: Annotated[float, Meta(ge=-1, le=1)]
+    value: Annotated[float, Meta(ge=-1, le=1)] | None = (
+        None  # without it, `payoff` says what the parts are worth
+    )
+    parts: Annotated[dict[PartName, PartValue], Meta(max_length=16)] = {}
     reward_id: Id | None = None  # distinguishes a retry from a second reward if several count
     cost: Annotated[float, Meta(ge=0, le=1e12)] | None = None  # of the decision, in place of its action's
 
@@ -131,7 +135,7 @@ async def reward(event_id: PathId, body: RawBody, state: State, scope: Scope) ->
     data = read(body, RewardBody)
     coordinator: Coordinator = state.coordinator
     event = decode_id(event_id)
-    outcome = await coordinator.reward(event, data.value, data.reward_id, data.cost)
+    outcome = await coordinator.reward(event, data.value, data.reward_id, data.parts, data.cost)
     state.metrics.rewards.labels(outcome).inc()
     scope["coterie.outcome"] = outcome  # type: ignore[typeddict-unknown-key]
     return RewardAnswer(event, outcome)

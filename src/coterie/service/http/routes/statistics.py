@@ -15,6 +15,7 @@ from coterie.service.figures.curve import Point
 from coterie.service.figures.exploring import warnings
 from coterie.service.figures.latency import Latency, latency
 from coterie.service.figures.latest import Stretch, stretches
+from coterie.service.figures.parts import GuardrailReport, PartReport, guardrail_reports, part_reports
 from coterie.service.http.access import READ
 from coterie.service.http.routes.latest import LatestDecision, Limit, latest_answer, latest_of
 from coterie.service.trial.report import TrialReport, report
@@ -48,7 +49,10 @@ class Statistics(Struct, frozen=True, rename="camel"):
     curve: list[Point]
     trial: TrialReport | None  # while there is a holdback or a challenger
     budget: Spent | None
-    # That records of the log are damaged, that the loop stopped exploring, or that events were removed early.
+    parts: list[PartReport]  # of the rewards
+    guardrails: list[GuardrailReport]
+    # That records of the log are damaged, that a guardrail is broken, that the loop stopped exploring, or that events
+    # were removed early.
     warning: str | None
     best_guess_changes: float | None  # the share of the last hour's best guesses that would be others now
     rank_latency: Latency
@@ -97,6 +101,8 @@ async def statistics(state: State, minutes: Minutes = 60) -> Statistics:
         total=curve.point(bandit.statistics.total),
         trial=report(bandit.trial, bandit.config, bandit.now),
         budget=spent(bandit, at),
+        parts=part_reports(bandit.guards, bandit.config),
+        guardrails=guardrail_reports(bandit.guards),
         warning=" · ".join(filter(None, (coordinator.background.damage, *warnings(bandit)))) or None,
         best_guess_changes=coordinator.background.guess_changes,
         curve=await asyncio.to_thread(curve.curve, list(bandit.statistics.minutes), at, minutes),
