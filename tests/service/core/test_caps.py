@@ -317,6 +317,12 @@ def test_caps_over_http_in_settings_and_in_the_client(tmp_path: Path) -> None:
         assert client.get("/v1/configuration").json() == rules
 
 
+def test_a_count_inside_of_a_list_may_be_written_as_any_json_number(tmp_path: Path) -> None:
+    with served(tmp_path / "log.db") as (client, _):
+        answer = client.put("/v1/configuration", json={"caps": [{"looks": 2.0, "period": 60}]})
+        assert (answer.status_code, answer.json()["caps"][0]["looks"]) == (200, 2)
+
+
 def test_a_wrong_cap_in_the_settings_is_refused_with_its_place(tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     file.write_text("[[config.caps]]\nlooks = 0\nperiod = 60\n")

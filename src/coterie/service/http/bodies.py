@@ -68,10 +68,18 @@ def read_counts(body: bytes, kind: type[T]) -> T:
     try:
         values = msgspec.json.decode(body, type=dict[str, Any])
         check_names(body)
-        whole = {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in values.items()}
-        return msgspec.convert(whole, kind)
+        return msgspec.convert(_with_counts(values), kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise Problem(400, "invalid_request", f"the body cannot be read: {error}") from error
+
+
+def _with_counts(value: Any) -> Any:
+    """Return a value of JSON, at any depth with integers for numbers that are whole."""
+    if isinstance(value, dict):
+        return {name: _with_counts(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [*map(_with_counts, value)]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def question_of(
