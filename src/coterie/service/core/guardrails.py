@@ -17,10 +17,10 @@ from msgspec import UNSET, Struct
 from coterie.errors import ParameterError
 from coterie.service.core.events import Event
 from coterie.service.core.remembered import User
-from coterie.service.figures.intervals import Interval
 from coterie.service.problems import Problem
 from coterie.service.settings import Config, Guardrail
 from coterie.service.trial.assignment import policies_of, shares
+from coterie.service.trial.intervals import Interval
 from coterie.service.trial.lift import Sums, from_bound
 
 MOST_PARTS = 64  # names of parts in a loop

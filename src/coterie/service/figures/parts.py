@@ -5,8 +5,8 @@ from typing import Literal
 from msgspec import Struct
 
 from coterie.service.core.guardrails import Broken, Guards, Tally, measured
-from coterie.service.figures.intervals import Interval
 from coterie.service.settings import Config
+from coterie.service.trial.intervals import Interval
 
 
 class Average(Struct, frozen=True, rename="camel"):
