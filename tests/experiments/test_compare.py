@@ -88,7 +88,7 @@ def test_a_spec_names_a_policy_and_its_parameters() -> None:
     spec = parse_spec("cab:alpha=0.05:gamma=0.1:thompson=true")
     assert spec.name == "cab"
     assert spec.parameters == {"alpha": 0.05, "gamma": 0.1, "thompson": True}
-    assert spec.title == "CAB (alpha=0.05, gamma=0.1, thompson=True)"
+    assert spec.title == "CAB (alpha=0.05, gamma=0.1, thompson=true)"
     single = parse_spec("linucb-single").complete(view="features", n_features=3, seed=9)
     assert (single["shared"], single["n_features"], single["one_hot"]) == (True, 3, False)
     assert single["seed"] == 9

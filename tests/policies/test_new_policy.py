@@ -58,6 +58,6 @@ print(json.dumps([
 """)
     tuned, listed, played, loaded = json.loads(told.splitlines()[-1])
     assert tuned == ["epsilon-greedy:epsilon=0.01", "epsilon-greedy:epsilon=0.1"]
-    assert listed[-4:] == ["dccb", "epsilon-greedy", "vw", "random"]
+    assert listed[-3:] == ["epsilon-greedy", "vw", "random"]
     assert played == ["EpsilonGreedy", 50]
     assert loaded == "EpsilonGreedy(one_hot=True), 0 users, 0 payoffs learned"

@@ -39,11 +39,7 @@ COMMANDS = {
     "loadtest": Listed("serving", "service", "Press a service, and look for what was lost."),
     "reproduce": Listed("studies", "experiments", "Do the paper's experiments on a dataset."),
     "data": Listed("studies", "experiments", "Get the published data files, and check what is there."),
-    "contest": Listed(
-        "studies",
-        "experiments",
-        "Play the games of the contest, and put all results into one table and one picture.",
-    ),
+    "contest": Listed("studies", "experiments", "Play the games, and put all results into one table."),
     "theory": Listed("studies", "experiments", "The paper's analysis: how hard data is, what is guaranteed."),
     "bench": Listed("studies", "experiments", "Measure speed as ratios within one run, on one core."),
 }

@@ -30,7 +30,8 @@ NO_LIMITS = {
     "workers", "telemetry", "optimise_days", "log_level", "access_log", "keys", "config", "given", "origins",
     "config.policy", "config.parameters", "config.exploration", "config.explore", "config.default_reward",
     "config.aggregation", "config.mode", "config.record_reasons", "config.holdback", "config.challenger",
-    "config.ignored", "config.smallest_lift", "config.caps", "config.max_events",
+    "config.ignored", "config.smallest_lift", "config.caps", "config.budget", "config.payoff",
+    "config.guardrails", "config.max_events",
 }  # fmt: skip
 
 

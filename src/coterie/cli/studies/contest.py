@@ -45,11 +45,12 @@ def contest(
     ] = None,
     workers: options.WorkersOption = None,
 ) -> None:
-    """Play the games of the contest, and put all results into one table and one picture.
+    """Play the games, and put all results into one table.
 
-    Every policy plays the same rounds; rivals are tuned on the first fifth. An interrupted contest continues where it
-    stopped, and what was played is not played again. A game whose data are missing is named, with the way to get
-    them; the others are played. What is printed is the verdict, and who came first and second in each game.
+    A picture is made too. Every policy plays the same rounds; rivals are tuned on the first fifth. An interrupted
+    contest continues where it stopped, and what was played is not played again. A game whose data are missing is
+    named, with the way to get them; the others are played. What is printed is the verdict, and who came first and
+    second in each game.
     """
     if data is not None:
         os.environ[VARIABLE] = str(data)  # worker processes read it

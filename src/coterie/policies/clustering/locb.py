@@ -162,7 +162,8 @@ class LOCB(Policy):
             left ^= {s}
             self._pool_products[s] += sign * (self._products[user] - np.eye(self.n_features))
             self._pool_sums[s] += sign * self._sums[user]
-            self._pool_times[s] += sign * self._times[user]
+            # Not below 0, whatever a model file says of the user and of the cluster.
+            self._pool_times[s] = max(0.0, self._pool_times[s] + sign * self._times[user])
 
     def _profile(self, user: Hashable) -> Floats:
         product, sums, _ = self._own(user)
