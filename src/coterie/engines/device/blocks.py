@@ -102,7 +102,7 @@ class Blocks:
         return UnavailableError(
             f"no room for more than {self.room if self.most is None else self.most:,} users of "
             f"{self.n_features} features on {self.device}, at {self.user_bytes:,} bytes per user; nothing was "
-            "changed; drop users, take a device with more memory, or several machines (engine=Ray(…))"
+            "changed; drop users, or take a device with more memory"
         )
 
     @on_device
