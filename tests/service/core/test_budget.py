@@ -154,6 +154,14 @@ def test_the_state_comes_from_the_log_and_from_snapshots() -> None:
     assert snapshot.dump(replayed) == snapshot.dump(made)
 
 
+def test_what_the_baseline_costs_is_counted_and_moves_no_price() -> None:
+    """Otherwise a long time in apprentice mode would leave a price that only the cheapest action is worth."""
+    made = bandit(budget=Budget(1.0), mode="apprentice")
+    play(made, 60, (4.0, 1.0, 0.0), (0.6, 0.5, 0.4))
+    assert made.spending is not None
+    assert (made.spending.spent, made.spending.price, made.spending.over) == (240.0, 0.0, 0.0)
+
+
 def test_another_budget_starts_again_with_the_same_price() -> None:
     made = bandit(budget=Budget(1.0))
     play(made, 50, (4.0, 1.0, 0.0), (0.6, 0.5, 0.4))

@@ -428,7 +428,8 @@ class Bandit:
         user = self._see(record.user, record.at)
         user.decisions += 1
         if self.spending is not None and self.config.budget is not UNSET:
-            self.spending.add(cost_of(record), record.at - self.jumped, self.config.budget)
+            priced = record.shown != "baseline"
+            self.spending.add(cost_of(record), record.at - self.jumped, self.config.budget, priced)
         if self.config.caps is not UNSET and self.config.caps:
             name = record.actions[record.choice]
             user.looks = add_look(user.looks, name, record.at - self.jumped, self.config.caps)

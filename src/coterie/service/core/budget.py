@@ -58,15 +58,16 @@ class Spending(Struct):
         decisions = max(1.0, (end - at) / max(self.gap, 1.0))
         return self.left(budget, at) / decisions
 
-    def add(self, cost: float, at: int, budget: Budget) -> None:
-        """Count a decision, and move the price."""
+    def add(self, cost: float, at: int, budget: Budget, priced: bool = True) -> None:
+        """Count a decision, and move the price if the decision was made by it: the baseline's cost is not."""
         share = self.share(budget, at)
         if self.decisions:
             self.gap += (max(0, at - self.at) - self.gap) / min(self.decisions, RECENT)
         self.at = at
         self.decisions += 1
         self._spend(cost, at)
-        self._move((cost - share) / share if share > 0 else -1.0 if cost == 0 else MOST, share, budget)
+        if priced:
+            self._move((cost - share) / share if share > 0 else -1.0 if cost == 0 else MOST, share, budget)
 
     def correct(self, more: float, at: int, budget: Budget) -> None:
         """Count what a decision cost more than it said."""
