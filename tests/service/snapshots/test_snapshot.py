@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from safetensors.numpy import save
 
+from coterie.service.coordination import sequencer
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.encoding import encode_action
@@ -149,6 +150,8 @@ def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def snapshot_under_load(made: Bandit, path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], int]:
     """Take a snapshot beside requests: what each turn copied, and how many requests came in between."""
     sizes = held(monkeypatch)
+    # This test writes beside the sequencer, which would read that as the work of another service.
+    monkeypatch.setattr(sequencer, "TAIL_EVERY", 3600.0)
     clock = Clock(made.now)
 
     async def work(coordinator: Coordinator) -> tuple[list[int], int, bytes]:
