@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 import random
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +53,7 @@ WORDS = (
 )
 MODEL = "/personalizer/v1.0/model"
 RARE = 0.02  # how often a valid part is replaced by something broken
+PARTS = ("clicked", "bought", "seconds")
 SERVED = [name for name, kind in POLICIES.items() if kind.replays]
 
 
@@ -103,6 +105,8 @@ class Fuzzer:
         action: dict[str, Any] = {"id": self.broken(f"item-{k}")}
         if self.rng.random() < 0.7:
             action["features"] = self.broken(self.features())
+        if self.rng.random() < 0.4:
+            action["cost"] = self.broken(abs(self.number()))
         return action
 
     def event(self) -> str:
@@ -146,8 +150,16 @@ class Fuzzer:
         event = self.rng.choice(self.events)
         if self.rng.random() < 0.3:
             return "POST", f"/personalizer/v1.0/events/{event}/reward", {"value": self.broken(value)}
-        verb = "activate" if self.rng.random() < 0.1 else "reward"
-        return "POST", f"/v1/events/{event}/{verb}", {"value": self.broken(value)}
+        if self.rng.random() < 0.1:
+            return "POST", f"/v1/events/{event}/activate", {"value": self.broken(value)}
+        body: dict[str, Any] = {"value": self.broken(value)}
+        if self.rng.random() < 0.3:
+            body["cost"] = self.broken(abs(self.number()))
+        if self.rng.random() < 0.4:
+            body["parts"] = self.broken({name: self.number() for name in self.rng.sample(PARTS, 2)})
+        if self.rng.random() < 0.2:
+            del body["value"]
+        return "POST", f"/v1/events/{event}/reward", body
 
     def configuration(self, policy: str) -> tuple[str, str, Any]:
         """Return a change of the rules that keeps the policy, and mostly one that is refused."""
@@ -175,6 +187,16 @@ class Fuzzer:
         ):
             if self.rng.random() < 0.1:
                 body[name] = self.number()
+        if self.rng.random() < 0.5:
+            body["budget"] = {
+                "amount": abs(self.number()),
+                "per": self.rng.choice(("decision", "day", "total")),
+            }
+        if self.rng.random() < 0.5:
+            body["payoff"] = self.broken({name: self.number() for name in PARTS})
+            sides = self.rng.choice((["most"], ["least"], ["most", "least"]))
+            rail = {"part": self.rng.choice(PARTS), **{side: self.number() for side in sides}}
+            body["guardrails"] = self.broken([rail])
         if self.rng.random() < 0.2:
             arguments = " ".join(f"--{k} {v}" for k, v in body["parameters"].items())
             sent = {"name": policy, "arguments": arguments}
@@ -320,6 +342,8 @@ def check_finite(coordinator: Coordinator) -> None:
     if coordinator.bandit.challenger is not None:
         arms.append(coordinator.bandit.challenger)
     for bandit in arms:
+        for kept in (bandit.spending, bandit.guards):  # no name in them contains either word
+            assert not {"inf", "nan"} & set(re.findall(r"[a-z]+", repr(kept))), kept
         for kind, policy in bandit.policies.made().items():
             for name, tensor in policy.tensors().items():
                 assert tensor.dtype.kind != "f" or np.isfinite(tensor).all(), f"{kind}.{name} is not finite"

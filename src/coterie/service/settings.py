@@ -42,7 +42,7 @@ class Cap(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
 class Budget(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     """What decisions may cost: on average each, per day of UTC, or in total within `days` from now."""
 
-    amount: Annotated[float, Meta(gt=0, le=1e12)]
+    amount: Annotated[float, Meta(ge=1e-12, le=1e12)]
     per: Literal["decision", "day", "total"] = "decision"
     days: Annotated[float, Meta(gt=0, le=36_500)] = 30.0  # for a total
 

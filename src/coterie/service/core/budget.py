@@ -2,13 +2,14 @@
 
 The choice is the best payoff − price · cost. The price moves after each decision, in steps that are proportional to
 how much more, or less, was spent than the decision's share of the budget: as a multiplier of Lagrange that is learned
-by gradient steps. A step is measured in standard deviations of the payoffs per share of the budget, so units of money
-and of payoffs do not matter. If less is worth spending than the budget allows, the price is 0.
+by gradient steps. A step is measured in standard deviations of the payoffs per usual share, so units of money and of
+payoffs do not matter. If less is worth spending than the budget allows, the price is 0.
 
 A budget per decision has the same share for each decision. What was spent above or below it is made up for later,
 but no more than SAVED shares of what was saved. The share of a budget per day (of UTC), or of a total over so many
-days, is what is left of it, divided by the decisions that the present rate brings until its end. Actions that cost
-more than what is left are left out before the policy is asked; if no action is left, the cheapest one stays.
+days, is what is left of it, divided by the decisions that the present rate brings until its end. The usual share is
+that of the whole budget at the average rate, so that a step stays small when nearly nothing is left. Actions that
+cost more than what is left are left out before the policy is asked; if no action is left, the cheapest one stays.
 """
 
 import math
@@ -21,7 +22,8 @@ from coterie.service.settings import Budget
 
 DAY = 86_400_000  # milliseconds
 RATE = 0.05  # of a step of the price
-MOST = 10.0  # shares above the budget that one decision counts as, in a step
+MOST = 10.0  # usual shares above or below its share that one decision counts as, in a step
+FEW = 10  # decisions after which their rate is known
 SAVED = 100.0  # shares
 RECENT = 100  # decisions that the rate of decisions is averaged over
 START, WEIGHT = 0.25, 4.0  # the standard deviation of payoffs before there are any, and as how many it counts
@@ -37,6 +39,7 @@ class Spending(Struct):
     over: float = 0.0  # spent above the budget, in shares; for a budget per decision
     period: int = 0  # when the present day began
     used: float = 0.0  # in the present day
+    first: int = 0  # when the first decision was made
     at: int = 0  # of the last decision
     gap: float = 0.0  # milliseconds between two decisions, a recent average
     payoffs: int = 0
@@ -58,24 +61,33 @@ class Spending(Struct):
         decisions = max(1.0, (end - at) / max(self.gap, 1.0))
         return self.left(budget, at) / decisions
 
+    def usual_share(self, budget: Budget) -> float:
+        """Return the share of a decision at the average rate so far; 0 while that is not known."""
+        if budget.per == "decision":
+            return budget.amount
+        if self.decisions < FEW:
+            return 0.0
+        gap = max(1.0, (self.at - self.first) / (self.decisions - 1))
+        return budget.amount * gap / (DAY * (budget.days if budget.per == "total" else 1.0))
+
     def add(self, cost: float, at: int, budget: Budget, priced: bool = True) -> None:
-        """Count a decision, and move the price if the decision was made by it: the baseline's cost is not."""
+        """Count a decision. The price moves if the policy made it: no price changes what the baseline costs."""
         share = self.share(budget, at)
         if self.decisions:
             self.gap += (max(0, at - self.at) - self.gap) / min(self.decisions, RECENT)
+        else:
+            self.first = at
         self.at = at
         self.decisions += 1
         self._spend(cost, at)
         if priced:
-            self._move((cost - share) / share if share > 0 else -1.0 if cost == 0 else MOST, share, budget)
+            self._move(cost - share, budget)
 
     def correct(self, more: float, at: int, budget: Budget) -> None:
         """Count what a decision cost more than it said."""
-        share = self.share(budget, at)
         more = max(more, -self.spent)
         self._spend(more, at)
-        if share > 0:
-            self._move(more / share, share, budget)
+        self._move(more, budget)
 
     def learn(self, payoff: float) -> None:
         """Count a payoff, for the unit of the price."""
@@ -90,13 +102,15 @@ class Spending(Struct):
             self.period, self.used = _day(at), 0.0
         self.used = max(0.0, self.used + cost)
 
-    def _move(self, shares: float, share: float, budget: Budget) -> None:
-        step = min(shares, MOST)
-        if budget.per == "decision":
-            self.over = max(-SAVED, self.over + shares)
-            step += min(1.0, self.over / SAVED)
-        if share <= 0:
+    def _move(self, more: float, budget: Budget) -> None:
+        """Move the price after a decision that cost `more` than its share."""
+        share = self.usual_share(budget)
+        if share == 0:
             return
+        step = min(MOST, max(-MOST, more / share))
+        if budget.per == "decision":
+            self.over = max(-SAVED, self.over + more / share)
+            step += min(1.0, self.over / SAVED)
         spread = math.sqrt((self.squares + WEIGHT * START**2) / (self.payoffs + WEIGHT))
         self.price = max(0.0, self.price + RATE * step * spread / share)
 

@@ -172,7 +172,7 @@ def _explore(
 def _explore_within(
     decision: Decision, own: bool, uniform: float, share: float, costs: Floats, which: float
 ) -> tuple[int, str, Floats]:
-    """Return the same under a budget: an action that costs c shares of it has a c-th of the uniform choices.
+    """Return the same under a budget: an action that costs c > 1 shares of it gets 1/c of its uniform choices.
 
     So exploration costs no more than its part of the budget, whatever an action costs.
     """
